@@ -33,7 +33,7 @@ LATE = {
     "apps/cli/page_commands.py": (1, "other commands start without the server"),
     "api/page/display.py": (1, "a page is written without torch unless the run kept tensors"),
     "exports/page/reports.py": (1, "maps of attention are arrays of numpy, and a run can be looked at without it"),
-    "capture/hooks/module_call.py": (2, "the code runs with torch's globals, in place of nn.Module._call_impl"),
+    "capture/hooks/module_call.py": (1, "the code runs with torch's globals, in place of nn.Module._call_impl"),
     "store/transformers/tree_data.py": (2, "a tree is read without torch until a tensor is asked for"),
     "store/tensors/saved_data.py": (1, "a trace is read without torch until a tensor is asked for"),
 }

@@ -23,7 +23,7 @@ REAL = (torch.float32, torch.float64)
 _DOT = 65536  # elements in one dot product in float32
 _FINE_DOT = 8192  # the same where five digits must be right: 128 elements in each running sum
 _WIDE_DOT = 8192  # the same in float64: for more elements numpy's BLAS starts threads, and waits for them
-_FEW = 8192  # up to this many elements numpy's sum is faster than torch's; above, torch's takes a third of the time
+FEW = 8192  # up to this many elements numpy's sum is faster than torch's; above, torch's takes a third of the time
 
 Sums = tuple[float, float, float, float, int]
 """Sum of the elements, sum of their squares, least, greatest, number of zeros."""
@@ -119,14 +119,14 @@ class _Scratch(threading.local):
         """Return uninitialised float32."""
         if self._floats is None or count > self._floats.numel():
             with torch.inference_mode(False):  # else it could not be written to outside of inference mode
-                self._floats = torch.empty(BLOCK if count > _FEW else _FEW, dtype=torch.float32)
+                self._floats = torch.empty(BLOCK if count > FEW else FEW, dtype=torch.float32)
         return self._floats[:count]
 
     def zeros(self, array: np.ndarray) -> int:
         """Count the zeros. Most tensors have none, and searching bytes is the fastest way to find that out."""
         count = len(array)
         if count > len(self._flags):
-            self._flags = bytearray(BLOCK if count > _FEW else _FEW)
+            self._flags = bytearray(BLOCK if count > FEW else FEW)
             self._is_zero = np.frombuffer(self._flags, np.bool_)
         flags = self._is_zero[:count]
         np.equal(array, 0, out=flags)
@@ -148,9 +148,9 @@ def _sums(flat: Tensor) -> list[Sums]:
     function is torch's ``aminmax``, which finds two numbers in that time. On a block in the cache numpy is as fast.
     """
     count = flat.numel()
-    if count > _FEW and flat.dtype in _HALVES:
+    if count > FEW and flat.dtype in _HALVES:
         return _of_halves(flat)
-    cold = count > _FEW and flat.dtype in REAL
+    cold = count > FEW and flat.dtype in REAL
     parts: list[Sums] = []
     for block in blocks(flat):
         array = array_of(block)
@@ -164,9 +164,19 @@ def _sums(flat: Tensor) -> list[Sums]:
     return parts
 
 
+@np.errstate(all="ignore")
+def sums_of_rows(matrix: np.ndarray) -> list[Sums]:
+    """Return the sums of each row of up to ``FEW`` floats, as :func:`sums_of` gives them for that row alone."""
+    totals, lows, highs = (kind(matrix, axis=1).tolist() for kind in (_added, _least, _greatest))
+    squares = [float(row.dot(row)) for row in matrix]
+    may_be_zero = any(low <= 0.0 <= high for low, high in zip(lows, highs))
+    zeros = (matrix.shape[1] - np.count_nonzero(matrix, axis=1)).tolist() if may_be_zero else [0] * len(matrix)
+    return list(zip(totals, squares, lows, highs, zeros))
+
+
 def total_of(block: Tensor, array: np.ndarray) -> float:
     """Return the sum of a block; ``array`` is its memory."""
-    return float(block.sum()) if len(array) > _FEW else float(_added(array))
+    return float(block.sum()) if len(array) > FEW else float(_added(array))
 
 
 def squares_of(array: np.ndarray) -> float:

@@ -40,9 +40,8 @@ def _call_impl(self: nn.Module, *args: Any, **kwargs: Any) -> Any:  # this code 
         from fxdebug.capture.hooks.module_call import _original_call_impl
 
         return _original_call_impl(self, *args, **kwargs)
-    from fxdebug.capture.hooks.module_call import _on_call
-
-    return _on_call(self, args, kwargs)
+    on_call: Any = "_on_call"  # the function itself takes its place below: an import at each call takes microseconds
+    return on_call(self, args, kwargs)
 
 
 @uncounted
@@ -101,7 +100,8 @@ def _uncovered(module: nn.Module, new: tuple[Observer, ...]) -> tuple[Observer, 
 
 _class_call_impl = nn.Module._call_impl
 _torch_code = _class_call_impl.__code__
-_our_code = uncounted_code(_call_impl.__code__.replace(co_filename=_torch_code.co_filename))
+_our_constants = tuple([_on_call if constant == "_on_call" else constant for constant in _call_impl.__code__.co_consts])
+_our_code = uncounted_code(_call_impl.__code__.replace(co_filename=_torch_code.co_filename, co_consts=_our_constants))
 _original_call_impl = types.FunctionType(_torch_code, torch_module.__dict__, "_call_impl")
 internals.keep_dynamo_off(_on_call.__code__)  # dynamo inspects each frame in a compiled region: not this one
 

@@ -18,6 +18,7 @@ from threading import get_ident
 from time import perf_counter
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from fxdebug.capture import reasons
@@ -83,7 +84,8 @@ class Recorder:
     ) -> None:
         self.frames: list[Frame] = []
         self.notes: list[Note] = []
-        self.values = ValueTable(names, keeper, self.note, measuring, unchanged, storages)
+        is_unread = keeper is None and not listeners and probe is None and stepper is None
+        self.values = ValueTable(names, keeper, self.note, measuring, unchanged, storages, may_wait=is_unread)
         self.structure = ItemBuilder(self.values, self.note, shown)
         self._lines: dict[tuple[int, int], Line] = {}  # the lines noted so far, by code and instruction
         self.tape: Tape | None = None
@@ -112,6 +114,7 @@ class Recorder:
     def add_listeners(self, listeners: tuple[Listener, ...]) -> None:
         """Add listeners."""
         self._listeners = (*self._listeners, *listeners)
+        self.values.measure_at_once()
 
     # Enter and leave a call ----------------------------------------------------------------------
 
@@ -236,13 +239,14 @@ class Recorder:
             frame = Frame(site, module, len(self.frames), number, parent)
             self.frames.append(frame)
         previous, stack.current = stack.current, frame
-        context = context_now()
+        tape = self.tape
+        context = None if tape is None else context_now()
         try:
             if caller is not None and caller.finish_order is not None:  # a generator: its consumer is further out
                 running = [other.index for other in stack if other.finish_order is None]
                 frame.invoked_in = running[-1] if running else NOWHERE
             frame.training = bool(getattr(module, "training", False))
-            frame.grad_enabled = context[0] and not self._no_grad
+            frame.grad_enabled = torch.is_grad_enabled() and not self._no_grad
             frame.line = caller_line(self._lines)
             if get_ident() != self._owner:
                 frame.thread_name = threading.current_thread().name
@@ -254,8 +258,8 @@ class Recorder:
             frame.inputs = self._inputs(args, kwargs)
         except Exception as error:
             self._note_inputs_failed(error)
-        if self.tape is not None:
-            self.tape.enter_call(frame.index, module, run, args, kwargs, context)
+        if tape is not None and context is not None:
+            tape.enter_call(frame.index, module, run, args, kwargs, context)
         if self._listeners:
             try:
                 with self._lock:

@@ -1,6 +1,7 @@
 """Statistics of the tensors of one run: the same elements are measured only once, and on an accelerator in batches.
 
-A tensor in the CPU's memory is measured when it appears. A number fetched from an accelerator would make the host wait
+A tensor in the CPU's memory is measured when it appears; if it is small and nobody
+looks at it before the run is over, later with others. A number fetched from an accelerator would make the host wait
 for the device, so tensors there are copied to a :class:`~fxdebug.stats.accelerator.DeviceBatch` and their statistics
 come at the end of the run; until then the values hold ``stats=None`` and a :class:`PendingStats` knows them.
 """
@@ -19,6 +20,7 @@ from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.data.values import Stats, Value
 from fxdebug.errors import first_line
 from fxdebug.stats.accelerator import DeviceBatch, is_off_cpu
+from fxdebug.stats.host_batch import HostBatch
 from fxdebug.stats.measure import Unmeasurable, measure, measure_on_device
 
 KnownStats = tuple[Stats | None]
@@ -28,7 +30,7 @@ StatsBeforeRun = Callable[[Tensor, TensorState | None], KnownStats | None]
 
 
 class PendingStats:
-    """Statistics that a device still computes, and the values that wait for them."""
+    """Statistics that are still to come, and the values that wait for them."""
 
     __slots__ = ("_stats", "_values")
 
@@ -57,12 +59,15 @@ class StatsTaker:
     """Takes the statistics of tensors, once for the same elements. Not thread-safe: the owner holds a lock.
 
     ``note`` takes the text of each note on the current call; ``before_run`` looks up the statistics of weights.
+    ``may_wait``: nobody reads statistics before the run is over, so small tensors are measured together.
     """
 
-    def __init__(self, note: Callable[[str], None], before_run: StatsBeforeRun | None) -> None:
+    def __init__(self, note: Callable[[str], None], before_run: StatsBeforeRun | None, may_wait: bool = False) -> None:
         self.note = note
+        self.may_wait = may_wait
         self.before_run = before_run
         self._batches: dict[Any, DeviceBatch] = {}  # by device
+        self._small = HostBatch()
         self.taken: dict[tuple[Any, ...], Stats | PendingStats | None] = {}  # by owner, storage, address, …, version
         self._noted: set[str] = set()
 
@@ -85,7 +90,12 @@ class StatsTaker:
         key = owner, storage, address, layout.dims, layout.torch_dtype, version
         stats: Any = self.taken.get(key, _MISSING)
         if stats is _MISSING:
-            stats = self.taken[key] = self.measure(tensor)
+            if self.may_wait and layout.is_small and not is_weight:
+                stats = PendingStats()
+                self._small.add(address, layout.torch_dtype, layout.count, stats.resolve)
+            else:
+                stats = self.measure(tensor)
+            self.taken[key] = stats
         result: Stats | PendingStats | None = stats
         return result
 
@@ -123,8 +133,17 @@ class StatsTaker:
             self._note_failure(body, error)
         return None
 
+    def settle(self) -> None:
+        """Measure the small tensors that wait."""
+        with untracked():
+            try:
+                self._small.measure()
+            except Exception as error:
+                self.note(f"no statistics of small tensors: {type(error).__name__}: {first_line(error)}")
+
     def finish(self) -> None:
-        """Fetch the statistics that devices still hold; called when the run is over."""
+        """Take all statistics that are still to come; called when the run is over."""
+        self.settle()
         batches, self._batches = self._batches, {}
         if not batches:
             return

@@ -55,7 +55,7 @@ class ValueTable:
 
     ``names`` maps ``id(tensor)`` of the model's parameters and buffers ("weights") to their names; the caller keeps
     those tensors alive. ``before_run`` looks up the statistics of weights that are as they were before the run, and
-    ``storages`` has the numbers of their storages.
+    ``storages`` has the numbers of their storages. ``may_wait``: nobody reads statistics before the run is over.
     """
 
     def __init__(
@@ -66,6 +66,7 @@ class ValueTable:
         measuring: bool = True,
         before_run: StatsBeforeRun | None = None,
         storages: StorageNumbers | None = None,
+        may_wait: bool = False,
     ) -> None:
         self.all: list[Value] = []
         self.first_values: list[Value] = []  # by ``TensorId``: the first value of each tensor object
@@ -75,7 +76,8 @@ class ValueTable:
         self._keep_all = getattr(keeper, "everything", False)  # also the values of operations
         self.keeps_attention = getattr(keeper, "attention", False)  # operands and results of attentions, too
         self._note = note
-        self._stats = StatsTaker(note, before_run) if measuring else None
+        may_wait = may_wait and ways.core() is None  # the core measures a small tensor in less time than a copy takes
+        self._stats = StatsTaker(note, before_run, may_wait) if measuring else None
         self._storages = StorageNumbers() if storages is None else storages
         self._maker = ValueMaker(names, self._storages, self._stats)
         self._kept: set[int] = set()  # numbers of values whose data the keeper has
@@ -188,7 +190,7 @@ class ValueTable:
     def _value_of(self, tensor: Tensor, keep: bool, weights: bool) -> Value:
         keep = keep or self._keep_all
         ref = self.lookup(tensor)
-        version = version_of(tensor)
+        version = None if ref is None else version_of(tensor)
         if ref is not None and ref.version == version and is_unmoved(ref.state, tensor):
             value = ref.value
             if (version is not None and value.storage not in self._storages.unversioned) or self._is_same(
@@ -203,7 +205,7 @@ class ValueTable:
         state = state_of(tensor)
         value = self._new(tensor, state, keep, weights, ref)
         if ref is None:
-            self._add(tensor, state, version, value, weights)
+            self._add(tensor, state, version_of(tensor) if state is None else state.version, value, weights)
         else:
             ref.state, ref.version, ref.value = state, version, value
             ref.is_unmeasured = self._is_unmeasured(value, weights)
@@ -271,7 +273,10 @@ class ValueTable:
             if self._keeper is not None:  # its data are kept: elements that changed places leave the statistics alone
                 checksum = self._checksums.get(value.number)
                 return checksum is not None and checksum == checksum_of(body, None)
-            return self._stats is None or measure(body) == value.stats
+            if self._stats is None:
+                return True
+            self._stats.settle()
+            return measure(body) == value.stats
         except Exception:
             return False
 
@@ -338,8 +343,13 @@ class ValueTable:
 
     # The end of the run --------------------------------------------------------------------------
 
+    def measure_at_once(self) -> None:
+        """Let no statistics of tensors on the CPU wait: somebody reads them during the run."""
+        if self._stats is not None:
+            self._stats.may_wait = False
+
     def finish_stats(self) -> None:
-        """Fetch the statistics that accelerators still hold."""
+        """Take the statistics that are still to come."""
         if self._stats is not None:
             with self._lock:
                 self._stats.finish()
