@@ -96,3 +96,15 @@ def test_a_tensor_that_is_overwritten_before_the_run_is_over_has_the_numbers_it_
     trace = fx_debug(Overwriting(how), torch.ones(4), graph=graph)
     means = [call.outputs.item.stats.mean for call in trace.calls]
     assert means == [3.0, 1.0, 2.0]
+
+
+def test_a_batch_that_fails_costs_only_its_statistics(monkeypatch):
+    def fail(*_: object) -> None:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(HostBatch, "add", fail)
+    with ways.using(None):
+        trace = fx_debug(Overwriting("in place"), torch.ones(4))
+    assert trace.output.tolist() == [3.0] * 4
+    assert [call.outputs.item.stats for call in trace.calls] == [None] * 3
+    assert {note.what for note in trace.notes} == {"no statistics of small tensors: MemoryError: no room"}

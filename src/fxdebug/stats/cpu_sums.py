@@ -168,7 +168,7 @@ def _sums(flat: Tensor) -> list[Sums]:
 def sums_of_rows(matrix: np.ndarray) -> list[Sums]:
     """Return the sums of each row of up to ``FEW`` floats, as :func:`sums_of` gives them for that row alone."""
     totals, lows, highs = (kind(matrix, axis=1).tolist() for kind in (_added, _least, _greatest))
-    squares = [float(row.dot(row)) for row in matrix]
+    squares = [squares_of(row) for row in matrix]
     may_be_zero = any(low <= 0.0 <= high for low, high in zip(lows, highs))
     zeros = (matrix.shape[1] - np.count_nonzero(matrix, axis=1)).tolist() if may_be_zero else [0] * len(matrix)
     return list(zip(totals, squares, lows, highs, zeros))

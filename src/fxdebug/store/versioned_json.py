@@ -28,9 +28,11 @@ def read_versioned(path: Path, kind: str, named: str, version: int, older: str) 
         raise LoadError(f'{path} is not {kind} of fxdebug: it has no "format": "{named}"')
     found = content.get("version")
     if found != version or type(found) is not int:
-        advice = "the file is damaged"
-        if type(found) is int:
-            newer = "the file is newer than this fxdebug, upgrade with pip install -U fxdebug"
-            advice = newer if found > version else f"the file is older than this fxdebug, {older}"
+        if type(found) is not int:
+            advice = "the file is damaged"
+        elif found > version:
+            advice = "the file is newer than this fxdebug, upgrade with pip install -U fxdebug"
+        else:
+            advice = f"the file is older than this fxdebug, {older}"
         raise LoadError(f"{path} has format version {shown(found)}, this fxdebug reads version {version}: {advice}")
     return content

@@ -239,8 +239,6 @@ class Recorder:
             frame = Frame(site, module, len(self.frames), number, parent)
             self.frames.append(frame)
         previous, stack.current = stack.current, frame
-        tape = self.tape
-        context = None if tape is None else context_now()
         try:
             if caller is not None and caller.finish_order is not None:  # a generator: its consumer is further out
                 running = [other.index for other in stack if other.finish_order is None]
@@ -258,8 +256,8 @@ class Recorder:
             frame.inputs = self._inputs(args, kwargs)
         except Exception as error:
             self._note_inputs_failed(error)
-        if tape is not None and context is not None:
-            tape.enter_call(frame.index, module, run, args, kwargs, context)
+        if self.tape is not None:
+            self.tape.enter_call(frame.index, module, run, args, kwargs, context_now())
         if self._listeners:
             try:
                 with self._lock:

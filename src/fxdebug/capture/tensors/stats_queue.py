@@ -1,9 +1,10 @@
 """Statistics of the tensors of one run: the same elements are measured only once, and on an accelerator in batches.
 
-A tensor in the CPU's memory is measured when it appears; if it is small and nobody
-looks at it before the run is over, later with others. A number fetched from an accelerator would make the host wait
-for the device, so tensors there are copied to a :class:`~fxdebug.stats.accelerator.DeviceBatch` and their statistics
-come at the end of the run; until then the values hold ``stats=None`` and a :class:`PendingStats` knows them.
+A tensor in the CPU's memory is measured when it appears. Small ones may wait for each other in a
+:class:`~fxdebug.stats.host_batch.HostBatch`, where nobody reads statistics during the run. A number fetched from an
+accelerator would make the host wait for the device, so tensors there are copied to a
+:class:`~fxdebug.stats.accelerator.DeviceBatch`. What waits is measured when the run is over; until then the values hold
+``stats=None`` and a :class:`PendingStats` knows them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 from torch import Tensor
 
 from fxdebug.capture.tensors.special_tensors import PLAIN, local_part
-from fxdebug.capture.tensors.tensor_state import TensorState
+from fxdebug.capture.tensors.tensor_state import TensorLayout, TensorState
 from fxdebug.capture.torch_state import internals
 from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.data.values import Stats, Value
@@ -91,8 +92,7 @@ class StatsTaker:
         stats: Any = self.taken.get(key, _MISSING)
         if stats is _MISSING:
             if self.may_wait and layout.is_small and not is_weight:
-                stats = PendingStats()
-                self._small.add(address, layout.torch_dtype, layout.count, stats.resolve)
+                stats = self._waiting(layout, address)
             else:
                 stats = self.measure(tensor)
             self.taken[key] = stats
@@ -133,13 +133,22 @@ class StatsTaker:
             self._note_failure(body, error)
         return None
 
+    def _waiting(self, layout: TensorLayout, address: int) -> PendingStats:
+        """Let a small tensor wait for others; if it is one too many, all that wait are measured."""
+        pending = PendingStats()
+        try:
+            self._small.add(address, layout.torch_dtype, layout.count, pending.resolve)
+        except Exception as error:  # no memory
+            self._note_small(error)
+        return pending
+
     def settle(self) -> None:
         """Measure the small tensors that wait."""
         with untracked():
             try:
                 self._small.measure()
             except Exception as error:
-                self.note(f"no statistics of small tensors: {type(error).__name__}: {first_line(error)}")
+                self._note_small(error)
 
     def finish(self) -> None:
         """Take all statistics that are still to come; called when the run is over."""
@@ -163,6 +172,9 @@ class StatsTaker:
         if kind not in self._noted:
             self._noted.add(kind)
             self.note(f"no statistics: a {kind} tensor has no data")
+
+    def _note_small(self, error: Exception) -> None:
+        self.note(f"no statistics of small tensors: {type(error).__name__}: {first_line(error)}")
 
     def _note_failure(self, body: Tensor, error: Exception) -> None:
         dtype = str(body.dtype)[6:]

@@ -163,8 +163,7 @@ class ValueTable:
             ref = self.lookup(tensor)  # another thread may have added it meanwhile
             if ref is not None:
                 return ref
-            version = version_of(tensor) if state is None else state.version
-            return self._add(tensor, state, version, self._new(tensor, state, self._keep_all, False), False)
+            return self._add(tensor, state, self._new(tensor, state, self._keep_all, False), False)
 
     def note_inputs(
         self,
@@ -205,17 +204,16 @@ class ValueTable:
         state = state_of(tensor)
         value = self._new(tensor, state, keep, weights, ref)
         if ref is None:
-            self._add(tensor, state, version_of(tensor) if state is None else state.version, value, weights)
+            self._add(tensor, state, value, weights)
         else:
             ref.state, ref.version, ref.value = state, version, value
             ref.is_unmeasured = self._is_unmeasured(value, weights)
         return value
 
-    def _add(
-        self, tensor: Tensor, state: TensorState | None, version: int | None, value: Value, weights: bool
-    ) -> TensorRef:
+    def _add(self, tensor: Tensor, state: TensorState | None, value: Value, weights: bool) -> TensorRef:
         ref = TensorRef(tensor)
-        ref.state, ref.version, ref.value, ref.tensor_id = state, version, value, TensorId(len(self.first_values))
+        ref.state, ref.value, ref.tensor_id = state, value, TensorId(len(self.first_values))
+        ref.version = version_of(tensor) if state is None else state.version
         ref.requires_grad = value.requires_grad
         ref.is_unmeasured = self._is_unmeasured(value, weights)
         self.first_values.append(value)
