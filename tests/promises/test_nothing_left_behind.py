@@ -6,11 +6,13 @@ import contextlib
 import copy
 import gc
 import io
+import itertools
 import os
 import pickle
 import random
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -31,6 +33,7 @@ import fxdebug
 from fxdebug import fx_debug
 from fxdebug import model_addition_debugger_context as drop_in
 from fxdebug.capture.torch_state.untracked import untracked
+from fxdebug.native import ways
 from support.trees import Does, calls, linear, ones, tree
 
 HOOKS = [name for name in vars(nn.Module()) if "hooks" in name]
@@ -60,6 +63,9 @@ class Model(nn.Module):
         x = self.norm(self.first(x))
         type(self).meanwhile(self, x)
         return self.own(self.again(self.shared(x)))
+
+
+PATHS = ["", "first", "norm", "shared", "shared.0", "shared.1", "shared", "shared.0", "shared.1", "own"]
 
 
 def of_model(model: nn.Module) -> list[Any]:
@@ -181,26 +187,46 @@ def test_after_endless_recursion(tool: str, tmp_path: Path) -> None:
         run(tool, model, tmp_path)
 
 
+def interrupted_at(count: int, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function as it is but for its ``count``-th call, at which Ctrl-C is pressed."""
+    calls = itertools.count(1)
+
+    def interrupted(*args: Any, **kwargs: Any) -> Any:
+        if next(calls) == count:
+            raise KeyboardInterrupt
+        return original(*args, **kwargs)
+
+    return interrupted
+
+
 @pytest.mark.parametrize("tool", TOOLS)
 @pytest.mark.parametrize("where", ["enter_call", "leave_call", "_outputs", "_inputs", "note"])
 def test_after_an_interrupt_of_our_own_work(tool: str, where: str, tmp_path: Path) -> None:
     from fxdebug.capture.recorder.recorder import Recorder
 
     model = Model()
-    count, original = [0], getattr(Recorder, where)
-
-    def interrupted(self: Any, *args: Any, **kwargs: Any) -> Any:
-        count[0] += 1
-        if count[0] == 3:
-            raise KeyboardInterrupt
-        return original(self, *args, **kwargs)
-
-    with mock.patch.object(Recorder, where, interrupted), unchanged(model):
+    interrupted = interrupted_at(3, getattr(Recorder, where))
+    method = lambda self, *args, **kwargs: interrupted(self, *args, **kwargs)  # noqa: E731
+    with ways.using(None), mock.patch.object(Recorder, where, method), unchanged(model):
         if where == "note":  # a run without a remark notes nothing
             run(tool, model, tmp_path)
         else:
             with pytest.raises(KeyboardInterrupt):
                 run(tool, model, tmp_path)
+
+
+@pytest.mark.usefixtures("both_ways")
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize("count", range(1, 13))
+def test_after_an_interrupt_while_a_call_is_entered_or_left(count: int, graph: bool) -> None:
+    """The recorder reads the clock where it begins and ends each of its parts, in either way."""
+    model = Model()
+    clock = interrupted_at(count, time.perf_counter)
+    with mock.patch("fxdebug.capture.recorder.recorder.perf_counter", clock), unchanged(model):
+        with pytest.raises(KeyboardInterrupt):
+            fx_debug(model, ones(2), graph=graph)
+    with unchanged(model):
+        assert [call.path for call in fx_debug(model, ones(2), graph=graph).calls] == PATHS
 
 
 @pytest.mark.parametrize("tool", ["saved", "context", "context with files"])

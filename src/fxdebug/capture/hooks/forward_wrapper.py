@@ -13,12 +13,14 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import nn
 
 from fxdebug.capture.hooks.observers import Observer, nested, visible_in_thread, visible_to
 from fxdebug.capture.hooks.patch import OwnAttribute, SharedPatch
 from fxdebug.capture.torch_state.torch_tracing import is_traced_by_torch
 from fxdebug.capture.torch_state.uncounted import uncounted
+from fxdebug.native import ways
 
 
 class ForwardWrapper(SharedPatch):
@@ -36,9 +38,10 @@ class ForwardWrapper(SharedPatch):
         self.of_class = None if self.had_instance_forward else getattr(type(module), "forward", None)
         self.original = original = module.forward
         if type(original) is types.MethodType and original.__func__ is self.of_class:
-            function = functions.get(self.of_class)
+            key = self.of_class, ways.core()
+            function = functions.get(key)
             if function is None:
-                function = functions[self.of_class] = _function_for(self.of_class, is_of_class=True)
+                function = functions[key] = _function_for(self.of_class, is_of_class=True)
         else:
             function = _function_for(original)
         self.method = types.MethodType(function, module)
@@ -48,7 +51,13 @@ class ForwardWrapper(SharedPatch):
 lock = threading.RLock()
 wrappers: dict[int, ForwardWrapper] = {}  # id(module) → wrapper; the wrapper keeps its module alive
 
-Functions = dict[Any, Callable[..., Any]]  # a class's forward → the function that stands in for it
+Functions = dict[Any, Callable[..., Any]]  # a class's forward, the core in use → the function that stands in for it
+_ELSEWHERE = object()  # the native core's answer where a call is to be recorded here
+
+
+def core_parts() -> tuple[Any, ...]:
+    """Return what the native core needs to find the recording of a call."""
+    return wrappers, visible_in_thread, torch.compiler, _ELSEWHERE
 
 
 @uncounted
@@ -59,7 +68,14 @@ def _function_for(original: Callable[..., Any], is_of_class: bool = False) -> Ca
     """
     function = original if is_of_class else getattr(original, "__func__", None)  # not bound: it keeps no module alive
 
+    core = ways.core()
+    pass_on = None if core is None else core.pass_on(*core_parts())
+
     def forward(self: nn.Module, /, *args: Any, **kwargs: Any) -> Any:
+        if pass_on is not None and not torch.compiler.is_dynamo_compiling():  # dynamo knows the answer
+            output = pass_on(self, forward, args, kwargs)
+            if output is not _ELSEWHERE:
+                return output
         wrapper = wrappers.get(id(self))
         if wrapper is None or wrapper.method.__func__ is not forward:  # a deep copy made during a run
             return original(*args, **kwargs) if function is None else function(self, *args, **kwargs)
@@ -82,6 +98,12 @@ def _function_for(original: Callable[..., Any], is_of_class: bool = False) -> Ca
     if function is None:  # a static forward, or a plain function set on the instance
         forward.__signature__ = _signature(original)  # type: ignore[attr-defined]
     return forward
+
+
+# Every call of a wrapped forward passes through this code; so does an exception that leaves one.
+WRAPPER_CODE = next(
+    code for code in _function_for.__code__.co_consts if isinstance(code, types.CodeType) and code.co_name == "forward"
+)
 
 
 def _class_forward(module: nn.Module) -> Callable[..., Any]:

@@ -11,6 +11,7 @@ begins with torch's: ``torch.compile`` would trace a function that had been repl
 
 from __future__ import annotations
 
+import functools
 import types
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -22,6 +23,7 @@ from torch.nn.modules import module as torch_module
 from fxdebug.capture.hooks.forward_wrapper import (
     ForwardWrapper,
     Functions,
+    core_parts,
     lock,
     recorded_whole,
     reduce_ex,
@@ -33,6 +35,7 @@ from fxdebug.capture.hooks.patch import Attribute, Setting, SharedPatch
 from fxdebug.capture.torch_state import internals
 from fxdebug.capture.torch_state.torch_tracing import is_traced_by_torch
 from fxdebug.capture.torch_state.uncounted import uncounted, uncounted_code
+from fxdebug.native import ways
 
 
 def _call_impl(self: nn.Module, *args: Any, **kwargs: Any) -> Any:  # this code runs with torch's globals
@@ -100,9 +103,29 @@ def _uncovered(module: nn.Module, new: tuple[Observer, ...]) -> tuple[Observer, 
 
 _class_call_impl = nn.Module._call_impl
 _torch_code = _class_call_impl.__code__
-_our_constants = tuple([_on_call if constant == "_on_call" else constant for constant in _call_impl.__code__.co_consts])
-_our_code = uncounted_code(_call_impl.__code__.replace(co_filename=_torch_code.co_filename, co_consts=_our_constants))
 _original_call_impl = types.FunctionType(_torch_code, torch_module.__dict__, "_call_impl")
+
+
+def _code_with(on_call: Callable[..., Any]) -> types.CodeType:
+    constants = tuple([on_call if constant == "_on_call" else constant for constant in _call_impl.__code__.co_consts])
+    return uncounted_code(_call_impl.__code__.replace(co_filename=_torch_code.co_filename, co_consts=constants))
+
+
+@functools.lru_cache(4)
+def _code_for(core: types.ModuleType | None) -> types.CodeType:
+    """Return our code: the native core looks at a call first, where it is in use."""
+    if core is None:
+        return _code_with(_on_call)
+    parts = _calls, torch_module.__dict__, _original_call_impl, _on_call
+    return _code_with(core.on_call(*core_parts(), *parts))
+
+
+def is_our_code(code: types.CodeType) -> bool:
+    """Is this the code that ``_call_impl`` has during a recording? It names torch's file, with our line numbers."""
+    return code.co_filename == _OUR_FILE
+
+
+_OUR_FILE = _code_with(_on_call).co_filename
 internals.keep_dynamo_off(_on_call.__code__)  # dynamo inspects each frame in a compiled region: not this one
 
 
@@ -112,16 +135,14 @@ def _put_code(code: types.CodeType) -> None:
 
 _calls = SharedPatch(  # its users are all observers, in the order in which they began
     Setting(
-        "torch.nn.Module._call_impl.__code__", lambda: _class_call_impl.__code__, _put_code, lambda original: _our_code
+        "torch.nn.Module._call_impl.__code__",
+        lambda: _class_call_impl.__code__,
+        _put_code,
+        lambda original: _code_for(ways.core()),
     ),
     Attribute("torch.nn.Module.__reduce_ex__", nn.Module, "__reduce_ex__", lambda original: reduce_ex),
     lock=lock,
 )
-
-
-def is_our_code(code: types.CodeType) -> bool:
-    """Is this the code that ``_call_impl`` has during a recording? It names torch's file, with our line numbers."""
-    return code is _our_code
 
 
 def _add_temporary(module: nn.Module) -> tuple[tuple[Observer, ...], ForwardWrapper | None]:

@@ -34,6 +34,10 @@ class Sites:
         """Return the modules that were in the model when the recording began."""
         return self._registered
 
+    def by_id(self) -> dict[int, Site]:
+        """Return the sites of these modules, by the modules' ids."""
+        return self._by_id
+
     def of(self, module: nn.Module) -> Site | None:
         """Return the site of a module, if it is known already."""
         site = self._by_id.get(id(module))

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from fxdebug.capture import reasons
 from fxdebug.capture.hooks import thread_origin
+from fxdebug.capture.hooks.forward_wrapper import WRAPPER_CODE
 from fxdebug.capture.hooks.observers import hidden_from_recordings, innermost
 from fxdebug.capture.hooks.own_time import OwnTime
 from fxdebug.capture.reasons import Words
@@ -39,7 +40,7 @@ from fxdebug.capture.recorder.frame import (
 )
 from fxdebug.capture.recorder.generators import RecordedSteps
 from fxdebug.capture.recorder.listeners import Listener, Probe, Stepper, probe_call
-from fxdebug.capture.source.source_line import Line, caller_line
+from fxdebug.capture.source.source_line import Line, caller_line, search_parts
 from fxdebug.capture.source.tracebacks import came_through
 from fxdebug.capture.tape.observed_tape import ObservedTape
 from fxdebug.capture.tape.run_taped import references_by_tape, run_taped
@@ -53,6 +54,7 @@ from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.data.calls import Note
 from fxdebug.data.values import Inputs, Outputs, fast_constructor
 from fxdebug.errors import first_line
+from fxdebug.native import ways
 
 _quick_inputs, _quick_outputs = fast_constructor(Inputs), fast_constructor(Outputs)
 
@@ -110,9 +112,26 @@ class Recorder:
             stepper.begin(self)
             if self.tape is not None:
                 self.tape.stepper = stepper
+        self.in_core: Any = None
+
+    def begin_in_core(self, sites: dict[int, Site]) -> None:
+        """Have the native core record the usual calls, where it is in use; ``sites`` are the registered modules'.
+
+        It records in :attr:`in_core` what :meth:`run_call` records here; what is not usual stays with that method.
+        """
+        core = ways.core()
+        is_usual = self._probe is None and self._stepper is None and not self._listeners and not self._no_grad
+        if core is None or self.values.native is None or not is_usual:
+            return
+        stack = self._stacks[self._owner]
+        parts = self, stack, self.frames, self._counts, sites, self.values.native, self.tape, self._finish_order
+        functions = run_taped, context_now, called_as, has_submodules, perf_counter
+        self.in_core = core.Calls(*parts, Frame, Inputs, Outputs, *functions, self._lines, *search_parts())
 
     def add_listeners(self, listeners: tuple[Listener, ...]) -> None:
         """Add listeners."""
+        if self.in_core is not None:
+            self.in_core.stop()
         self._listeners = (*self._listeners, *listeners)
         self.values.measure_at_once()
 
@@ -141,12 +160,21 @@ class Recorder:
         except BaseException as error:
             self.fail_call(stack, frame, error)
             raise
+        if type(output) in generators.KINDS:
+            return self.relayed(stack, frame, module, output)
         self.leave_call(stack, frame, output)
         if self._probe is not None:
             probe_call(self._probe, frame, output, self.note)
-        if type(output) in generators.KINDS and (frame.parent is not None or site.path):
-            ours = 0 if tape is None else references_by_tape(tape, frame.index, output)
-            if sys.getrefcount(output) <= 2 + ours:  # nobody else keeps it: otherwise it must stay the same object
+        return output
+
+    def relayed(self, stack: CallStack, frame: Frame, module: nn.Module, output: Any) -> Any:
+        """Close a call that returned a generator or coroutine; return it, or another one that shows its steps."""
+        self.leave_call(stack, frame, output)
+        if self._probe is not None:
+            probe_call(self._probe, frame, output, self.note)
+        if frame.parent is not None or frame.site.path:
+            ours = 0 if self.tape is None else references_by_tape(self.tape, frame.index, output)
+            if sys.getrefcount(output) <= 3 + ours:  # nobody else keeps it: otherwise it must stay the same object
                 return generators.relay(output, RecordedSteps(self, frame, module))
         return output
 
@@ -251,11 +279,11 @@ class Recorder:
             if len(site.aliases) > 1:
                 frame.called_as = called_as(self.frames, frame)
         except Exception as error:
-            self._note_inputs_failed(error)
+            self.note_inputs_failed(error)
         try:
             frame.inputs = self._inputs(args, kwargs)
         except Exception as error:
-            self._note_inputs_failed(error)
+            self.note_inputs_failed(error)
         if self.tape is not None:
             self.tape.enter_call(frame.index, module, run, args, kwargs, context_now())
         if self._listeners:
@@ -264,7 +292,7 @@ class Recorder:
                     for listener in self._listeners:
                         listener.enter_call(frame)
             except Exception as error:
-                self._note_inputs_failed(error)
+                self.note_inputs_failed(error)
         stack.current = previous
         stack.append(frame)
         now = perf_counter()
@@ -272,8 +300,17 @@ class Recorder:
         frame.started_at = now - stack.own_time.seconds
         return frame
 
-    def _note_inputs_failed(self, error: Exception) -> None:
+    def note_inputs_failed(self, error: Exception) -> None:
+        """Note a failure of ours where a call begins."""
         self.note(f"what it was given was not recorded: {type(error).__name__}: {first_line(error)}")
+
+    def note_outputs_failed(self, error: Exception) -> None:
+        """Note a failure of ours where a call ends."""
+        self.note(f"what it returned was not recorded: {type(error).__name__}: {first_line(error)}")
+
+    def outputs_of_call(self, frame: Frame, output: Any) -> Outputs:
+        """Return the record of what a call returned."""
+        return self._outputs(output, self._keep_all or not frame.has_submodules or frame.parent is None)
 
     def leave_call(self, stack: CallStack, frame: Frame, output: Any) -> None:
         """Close a call that returned, and note its outputs."""
@@ -286,13 +323,13 @@ class Recorder:
                 self.mark_not_replayable(frame, reasons.OWN_THREAD())
             if type(output) in generators.KINDS:
                 self.mark_not_replayable(frame, reasons.GOES_ON())
-            frame.outputs = self._outputs(output, self._keep_all or not frame.has_submodules or frame.parent is None)
+            frame.outputs = self.outputs_of_call(frame, output)
             if self._listeners:
                 with self._lock:
                     for listener in self._listeners:
                         listener.leave_call(frame)
         except Exception as error:
-            self.note(f"what it returned was not recorded: {type(error).__name__}: {first_line(error)}")
+            self.note_outputs_failed(error)
         stack.current = previous
         stack.own_time.seconds += perf_counter() - arrived
 
@@ -443,6 +480,8 @@ class Recorder:
         """Break reference cycles once the trace is built, so that nothing has to wait for the garbage collector."""
         self.values.release_notes()
         self.structure.release_notes()
+        if self.in_core is not None:
+            self.in_core.stop()
 
     def note(self, text: str) -> None:
         """Make a note on the current call; the same note is made only once."""
@@ -455,4 +494,4 @@ class Recorder:
 
 
 # An exception that leaves a call passes through one of these.
-_EXITS = (Recorder.run_call.__code__, generators.STEP_CODE)
+_EXITS = (Recorder.run_call.__code__, WRAPPER_CODE, generators.STEP_CODE)

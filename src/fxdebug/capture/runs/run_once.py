@@ -54,6 +54,8 @@ class SingleRun:
         self._root = self._sites.root()
         self._recording = start_recording(self._sites, options)
         self._recorder = self._recording.recorder
+        self._recorder.begin_in_core(self._sites.by_id())
+        self.in_core = self._recorder.in_core  # read by the wrapper of each forward
         self._owner = get_ident()
         self._other_thread = _OtherThread()
         self._undo: list[Callable[[], Any]] = []  # the last one is run first

@@ -115,8 +115,8 @@ def user_line(
 
 
 def search_parts() -> tuple[Any, ...]:
-    """Return what the native core needs to search for the user's line as :func:`user_line` does."""
-    return _homes, _home, _entry_points, Line, _USERS, _COMMANDS
+    """Return what the native core needs to search as :func:`user_line` and :func:`caller_line` do."""
+    return _homes, _home, _entry_points, Line, _USERS, _CALLING, _COMMANDS
 
 
 def raised_at(error: BaseException) -> Line | None:

@@ -114,12 +114,9 @@ class Tape(TorchFunctionMode):
         core = ways.core()
         if core is None or self.values.native is None:
             return None
-        homes, home_of, entry_points, *line = search_parts()
-        search = self.lines, homes, home_of, entry_points, *line
-        classes = TensorRefs, TapeEntry
         run_op: Callable[..., Any] = core.run_op(
-            self._stacks, METADATA, self.values.native, {}, _is_unusual, *classes, *search, ATOMS, context_now,
-            NO_KWARGS, _ELSEWHERE,
+            self._stacks, METADATA, self.values.native, {}, _is_unusual, TensorRefs, TapeEntry, ATOMS, context_now,
+            NO_KWARGS, _ELSEWHERE, self.lines, *search_parts(),
         )  # fmt: skip
         return run_op
 

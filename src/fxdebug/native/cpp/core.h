@@ -44,5 +44,7 @@ bool add_checksums(PyObject* module);
 bool add_value_table(PyObject* module);
 bool add_tape_entry(PyObject* module);
 bool add_weight_states(PyObject* module);
+bool add_calls(PyObject* module);
+bool add_module_call(PyObject* module);
 
 }  // namespace fxdebug

@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "tensor_facts.h"
+#include "user_line.h"
 #include "value_table.h"
 
 namespace fxdebug {
@@ -13,12 +14,12 @@ namespace {
 
 constexpr int kDeepest = 4;        // containers in containers; Python walks what nests deeper
 constexpr Py_ssize_t kMost = 100;  // items of a container; Python counts those of large ones
-constexpr int kFrames = 64;        // that are searched for the user's line
 
 // What an operation needs of its run, in the order in which Python passes it (capture/tape/tape_mode.py).
 struct Needs {
-  PyObject *stacks, *metadata, *values, *kinds, *is_unusual, *refs, *entry, *lines, *homes, *home_of, *entry_points,
-      *line, *users, *commands, *atoms, *context_now, *no_kwargs, *elsewhere;
+  PyObject *stacks, *metadata, *values, *kinds, *is_unusual, *refs, *entry, *atoms, *context_now, *no_kwargs,
+      *elsewhere, *lines;
+  LineSearch search;
 
   static const Needs& in(PyObject* tuple) {
     return *reinterpret_cast<const Needs*>(&PyTuple_GET_ITEM(tuple, 0));  // the items of a tuple lie in a row
@@ -143,42 +144,6 @@ bool note_unwritten(const Operation& operation) {
   return true;
 }
 
-// The user's line -------------------------------------------------------------------------------------------------
-
-Object line_at(const Needs& needs, PyFrameObject* frame, PyObject* code) {
-  const int instruction = PyFrame_GetLasti(frame);
-  const Object key(Py_BuildValue("(Ni)", PyLong_FromVoidPtr(code), instruction));
-  if (!key) return {};
-  PyObject* known = PyDict_GetItemWithError(needs.lines, key.get());
-  if (known || PyErr_Occurred()) return Object::borrowed(known);
-  Object line(PyObject_CallFunction(needs.line, "Oi", code, instruction));
-  if (!line || PyDict_SetItem(needs.lines, key.get(), line.get()) < 0) return {};
-  return line;
-}
-
-// As user_line does in Python (capture/source/source_line.py). No reference: an error.
-Object user_line(const Needs& needs, PyFrameObject* innermost, PyObject* inside, PyObject* called) {
-  static const Name file_name("co_filename");
-  Object frame = Object::borrowed(reinterpret_cast<PyObject*>(innermost));
-  for (int count = 0; frame && count < kFrames; ++count) {
-    auto* here = reinterpret_cast<PyFrameObject*>(frame.get());
-    const Object code(reinterpret_cast<PyObject*>(PyFrame_GetCode(here)));
-    const Object file = file_name.of(code.get());
-    PyObject* known = file ? PyDict_GetItemWithError(needs.homes, file.get()) : nullptr;
-    if (PyErr_Occurred()) return {};
-    const Object home = known ? Object::borrowed(known) : Object(PyObject_CallOneArg(needs.home_of, file.get()));
-    if (!home) return {};
-    if (PyObject_RichCompareBool(home.get(), needs.users, Py_EQ) == 1) return line_at(needs, here, code.get());
-    if (code.get() == inside && called != Py_None) return Object::borrowed(called);
-    const Object key(PyLong_FromVoidPtr(code.get()));
-    const int is_entry = key ? PyDict_Contains(needs.entry_points, key.get()) : -1;
-    if (is_entry < 0) return {};
-    if (is_entry || PyObject_RichCompareBool(home.get(), needs.commands, Py_EQ) == 1) break;
-    frame = Object(reinterpret_cast<PyObject*>(PyFrame_GetBack(here)));
-  }
-  return Object::borrowed(Py_None);
-}
-
 // Is it a line of Python's import system? Then the operation belongs to a library, not to the body.
 bool is_of_import(PyObject* line) {
   static const Name code_name("code"), file_name("co_filename");
@@ -203,15 +168,16 @@ bool is_as_at_first(Values* values, PyObject* ref, PyObject* id, PyObject* objec
 }
 
 // Notes an operation that ran, in the usual case. 0: not the usual case; -1: an error.
-int note(Operation& operation, PyObject* func, PyObject* args, PyObject* kwargs, PyObject* result,
-         PyFrameObject* frame) {
+int note(Operation& operation, PyObject* func, PyObject* args, PyObject* kwargs, PyObject* result, PyObject* frame) {
   static const Name code_name("code"), line_name("line"), entries_name("entries"), value_name("value"),
       tensor_id("tensor_id");
   const Needs& needs = operation.needs;
   const at::Tensor* tensor = plain_tensor(result);
   if (!tensor || !operation.is_plain || !note_unwritten(operation)) return PyErr_Occurred() ? -1 : 0;
   const Object inside = code_name.of(operation.call_tape), called = line_name.of(operation.call_tape);
-  const Object line = inside && called ? user_line(needs, frame, inside.get(), called.get()) : Object();
+  const Object line = inside && called
+                          ? user_line(needs.search, needs.lines, Object::borrowed(frame), inside.get(), called.get())
+                          : Object();
   if (!line) return -1;
   if (is_of_import(line.get())) return 0;
   PyObject* known = known_ref(operation.values, result);
@@ -339,14 +305,11 @@ PyObject* run_op(PyObject* self, PyObject* const* arguments, Py_ssize_t given) {
     return nullptr;
   }
   const double returned = now();
-  const Object here = Object::borrowed(reinterpret_cast<PyObject*>(PyEval_GetFrame()));
-  const Object frame(here ? reinterpret_cast<PyObject*>(PyFrame_GetBack(reinterpret_cast<PyFrameObject*>(here.get())))
-                          : nullptr);
+  const Object frame = frame_around(innermost_frame());
   int noted = 0;
   if (frame && kind_of_func == Kind::kUsual) {
     try {
-      noted =
-          note(operation, func, codes.get(), named.get(), result.get(), reinterpret_cast<PyFrameObject*>(frame.get()));
+      noted = note(operation, func, codes.get(), named.get(), result.get(), frame.get());
     } catch (const std::exception&) {
       noted = 0;
     }

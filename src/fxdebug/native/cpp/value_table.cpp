@@ -415,6 +415,25 @@ Object ref_of(Values* values, PyObject* object) {
   return tensor ? add(values, object, *tensor, false) : Object();
 }
 
+namespace {
+
+Object unless_not_mine(PyObject* found) {
+  Object object(found);
+  return found == Py_NotImplemented ? Object() : std::move(object);
+}
+
+}  // namespace
+
+Object present_value(PyObject* values, PyObject* object) {
+  PyObject* const given[] = {object, Py_True};
+  return unless_not_mine(value_of(values, given, 2));
+}
+
+Object values_of_all(PyObject* values, PyObject* tuple) {
+  PyObject* const given[] = {tuple, Py_True};
+  return unless_not_mine(values_of(values, given, 2));
+}
+
 bool is_unobserved() {
   using c10::DispatchKey;
   return !c10::impl::TorchDispatchModeTLS::any_modes_set() &&

@@ -26,6 +26,10 @@ PyObject* known_ref(Values* values, PyObject* object);
 // The entry of a tensor object; one is added if the table has none. No reference and no error: not the core's case.
 Object ref_of(Values* values, PyObject* object);
 
+// The present value of a tensor, and those of a tuple of tensors. No reference and no error: not the core's case.
+Object present_value(PyObject* values, PyObject* object);
+Object values_of_all(PyObject* values, PyObject* tuple);
+
 // May a tensor be measured right here? Not where the program's dispatch modes or transforms, or torch's tracers, would
 // see that.
 bool is_unobserved();
