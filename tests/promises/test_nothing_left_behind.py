@@ -222,9 +222,9 @@ def test_after_an_interrupt_while_a_call_is_entered_or_left(count: int, graph: b
     """The recorder reads the clock where it begins and ends each of its parts, in either way."""
     model = Model()
     clock = interrupted_at(count, time.perf_counter)
-    with mock.patch("fxdebug.capture.recorder.recorder.perf_counter", clock), unchanged(model):
-        with pytest.raises(KeyboardInterrupt):
-            fx_debug(model, ones(2), graph=graph)
+    patched = mock.patch("fxdebug.capture.recorder.recorder.perf_counter", clock)
+    with patched, unchanged(model), pytest.raises(KeyboardInterrupt):
+        fx_debug(model, ones(2), graph=graph)
     with unchanged(model):
         assert [call.path for call in fx_debug(model, ones(2), graph=graph).calls] == PATHS
 

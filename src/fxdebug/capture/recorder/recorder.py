@@ -47,6 +47,7 @@ from fxdebug.capture.tape.run_taped import core_parts, references_by_tape, run_t
 from fxdebug.capture.tape.tape_mode import Tape
 from fxdebug.capture.tensors.nested_items import ItemBuilder
 from fxdebug.capture.tensors.new_value import StorageNumbers
+from fxdebug.capture.tensors.stats_queue import StatsBeforeRun
 from fxdebug.capture.tensors.value_table import Keeper, ValueTable
 from fxdebug.capture.torch_state.grad_mode import context_now, no_gradients
 from fxdebug.capture.torch_state.uncounted import uncounted
@@ -65,7 +66,7 @@ class Recorder:
     ``names`` are the names of parameters and buffers by ``id``. ``keeper`` gets the data of each new value or, with
     ``keep_all`` false, of the values that the standard tree shows. ``shown`` makes the text of an object, as ``repr``
     does. ``no_grad`` runs every forward without gradients. ``graph`` records operations, too: then there is a ``tape``.
-    ``unchanged`` looks up the statistics of weights that are as they were before the run.
+    ``before_run`` has the statistics of weights that are as they were before the run.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class Recorder:
         no_grad: bool = False,
         measuring: bool = True,
         graph: bool = False,
-        unchanged: Callable[[Any, Any], Any] | None = None,
+        before_run: StatsBeforeRun | None = None,
         storages: StorageNumbers | None = None,
         probe: Probe | None = None,
         stepper: Stepper | None = None,
@@ -87,7 +88,7 @@ class Recorder:
         self.frames: list[Frame] = []
         self.notes: list[Note] = []
         is_unread = keeper is None and not listeners and probe is None and stepper is None
-        self.values = ValueTable(names, keeper, self.note, measuring, unchanged, storages, may_wait=is_unread)
+        self.values = ValueTable(names, keeper, self.note, measuring, before_run, storages, may_wait=is_unread)
         self.structure = ItemBuilder(self.values, self.note, shown)
         self._lines: dict[tuple[int, int], Line] = {}  # the lines noted so far, by code and instruction
         self.tape: Tape | None = None

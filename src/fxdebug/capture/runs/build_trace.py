@@ -85,7 +85,7 @@ def start_recording(sites: Sites, options: Options) -> Recording:
         graph=options.graph and internals.missing_for("graphs") is None,
         probe=options.probe,
         stepper=options.stepper,
-        unchanged=None if parameters is None else parameters.stats_before,
+        before_run=parameters,
         storages=None if parameters is None else parameters.storages(),
     )
     if failed is not None:

@@ -16,9 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from fxdebug.capture.tape.encoding import ATOMS
+from fxdebug.native.ways import natively
 
 _ABSENT = object()
 _MOST_ITEMS = 1_000  # of a container
+_OF_ALL = frozenset(vars(nn.Module()))
 
 
 class Noted(NamedTuple):
@@ -29,6 +31,7 @@ class Noted(NamedTuple):
     containers: list[tuple[Any, Any]]
 
 
+@natively("attributes_now", Noted, _OF_ALL)
 def attributes_now(module: nn.Module) -> Noted | None:
     """Return the attributes and buffers of a module; ``None`` for a module of torch's own, which keeps nothing."""
     buffers = module.__dict__.get("_buffers")
@@ -48,6 +51,16 @@ def keeps_nothing(kind: type[nn.Module]) -> bool:
     return kind.__module__.startswith("torch.nn.modules.")
 
 
+@natively("is_unchanged")
+def is_unchanged(module: nn.Module, noted: Noted) -> bool:
+    """Has a module the attributes, buffers and contents of containers that were noted of it?"""
+    return (
+        _are_same(noted.attributes, module.__dict__)
+        and _are_same(noted.buffers, module._buffers)
+        and all(_are_same_items(before, thing) for thing, before in noted.containers)
+    )
+
+
 class EarlierAttributes:
     """Attributes and buffers of a module as they were before its call changed them. No tensor is kept alive."""
 
@@ -59,13 +72,9 @@ class EarlierAttributes:
     @classmethod
     def changed(cls, module: nn.Module, noted: Noted) -> EarlierAttributes | None:
         """Compare a module with what was noted of it; ``None`` if nothing was replaced."""
-        containers = [(thing, before) for thing, before in noted.containers if not _are_same_items(before, thing)]
-        if (
-            not containers
-            and _are_same(noted.attributes, module.__dict__)
-            and _are_same(noted.buffers, module._buffers)
-        ):
+        if is_unchanged(module, noted):
             return None
+        containers = [(thing, before) for thing, before in noted.containers if not _are_same_items(before, thing)]
         found = cls()
         found._attributes = _replaced(noted.attributes, module.__dict__)
         found._buffers = _replaced(noted.buffers, module._buffers)
@@ -130,7 +139,6 @@ class RunStart:
             earlier.put_back(owner)
 
 
-_OF_ALL = frozenset(vars(nn.Module()))
 _PLAIN = frozenset((bool, int, float, str, type(None)))
 
 

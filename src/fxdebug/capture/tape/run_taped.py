@@ -26,13 +26,19 @@ from fxdebug.capture.source.source_line import Line, search_parts, users_line
 from fxdebug.capture.tape.call_tape import CallTape, TapeEntry, TensorRefs
 from fxdebug.capture.tape.changed_arguments import argument_at, places_of, result_in
 from fxdebug.capture.tape.compiled_regions import CompiledRegions
-from fxdebug.capture.tape.earlier_attributes import EarlierAttributes, RunStart, attributes_now, keeps_nothing
+from fxdebug.capture.tape.earlier_attributes import (
+    EarlierAttributes,
+    RunStart,
+    attributes_now,
+    is_unchanged,
+    keeps_nothing,
+)
 from fxdebug.capture.tape.encoding import ATOMS, OpaqueArg
 from fxdebug.capture.tape.op_traits import written_form
 from fxdebug.capture.tape.tape_mode import NO_KWARGS, Tape
 from fxdebug.capture.tensors.special_tensors import PLAIN
 from fxdebug.capture.torch_state import internals
-from fxdebug.capture.torch_state.grad_mode import context_now
+from fxdebug.capture.torch_state.grad_mode import CONTEXTS, context_now
 from fxdebug.capture.torch_state.mode_stack import allows_mode_around, may_be_fused
 from fxdebug.capture.torch_state.uncounted import uncounted
 
@@ -100,11 +106,12 @@ def run_taped(
 
 
 def core_parts(tape: Tape) -> tuple[Any, ...]:
-    """Return what the native core needs to enter, run and leave the usual calls as the tape and :func:`run_taped` do."""
+    """Return what the native core needs to enter, run and leave usual calls as the tape and :func:`run_taped` do."""
     return (
         tape, tape.stacks, tape.call_tapes, tape.values.native, {}, _compares_attributes,
-        CallTape, TensorRefs, TapeEntry, ATOMS, NO_KWARGS,
-        context_now, attributes_now, EarlierAttributes.changed, _note_compiled, run_taped, tape.lines, *search_parts(),
+        CallTape, TensorRefs, TapeEntry, ATOMS, NO_KWARGS, CONTEXTS, context_now,
+        attributes_now, is_unchanged, EarlierAttributes.changed, _note_compiled, run_taped, tape.lines,
+        *search_parts(),
     )  # fmt: skip
 
 

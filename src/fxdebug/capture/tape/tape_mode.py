@@ -50,7 +50,7 @@ from fxdebug.capture.tensors.special_tensors import PLAIN
 from fxdebug.capture.tensors.tensor_ref import TensorId, TensorRef
 from fxdebug.capture.tensors.value_table import ValueTable
 from fxdebug.capture.torch_state import internals
-from fxdebug.capture.torch_state.grad_mode import Context, context_now
+from fxdebug.capture.torch_state.grad_mode import CONTEXTS, Context, context_now
 from fxdebug.capture.torch_state.mode_stack import insert_mode, remove_mode
 from fxdebug.capture.torch_state.torch_tracing import is_traced_by_torch, may_be_traced
 from fxdebug.capture.torch_state.uncounted import uncounted
@@ -115,8 +115,8 @@ class Tape(TorchFunctionMode):
         if core is None or self.values.native is None:
             return None
         run_op: Callable[..., Any] = core.run_op(
-            self.stacks, METADATA, self.values.native, {}, _is_unusual, TensorRefs, TapeEntry, ATOMS, context_now,
-            NO_KWARGS, _ELSEWHERE, self.lines, *search_parts(),
+            self.stacks, METADATA, self.values.native, {}, _is_unusual, TensorRefs, TapeEntry, ATOMS, CONTEXTS,
+            context_now, NO_KWARGS, _ELSEWHERE, self.lines, *search_parts(),
         )  # fmt: skip
         return run_op
 

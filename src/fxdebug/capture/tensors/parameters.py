@@ -199,6 +199,10 @@ class Parameters:
         same = version == before[-1][0] and _is_unmoved(tensor, state, before)
         return (self._before[position],) if same else None
 
+    def core_parts(self) -> tuple[Any, ...]:
+        """Return what the native core needs to do as :meth:`stats_before` does."""
+        return self._table.position, self._tensors, self._states, self._before
+
     def registered(self, modules: list[nn.Module]) -> Iterator[tuple[Tensor, nn.Module, str]]:
         """Yield each weight from before the run, a module that had it, and its name there."""
         for tensor, (position, name) in zip(self._tensors, self._table.homes):

@@ -10,7 +10,7 @@ accelerator would make the host wait for the device, so tensors there are copied
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from torch import Tensor
 
@@ -26,8 +26,16 @@ from fxdebug.stats.measure import Unmeasurable, measure, measure_on_device
 
 KnownStats = tuple[Stats | None]
 """The statistics of a weight from before the run; ``(None,)`` if a large model's were not measured then."""
-StatsBeforeRun = Callable[[Tensor, TensorState | None], KnownStats | None]
-"""Look up a weight's statistics from before the run; ``None`` if it is another tensor now, moved or written to."""
+
+
+class StatsBeforeRun(Protocol):
+    """The statistics that weights had before the run."""
+
+    def stats_before(self, tensor: Tensor, state: TensorState | None) -> KnownStats | None:
+        """Return those of a weight; ``None`` if it is another tensor now, has moved or was written to."""
+
+    def core_parts(self) -> tuple[Any, ...]:
+        """Return what the native core needs to look them up, too."""
 
 
 class PendingStats:
@@ -164,7 +172,7 @@ class StatsTaker:
                     self.note(f"no statistics of what is on {device}: {type(error).__name__}: {first_line(error)}")
 
     def _known(self, tensor: Tensor, state: TensorState | None, weights: bool) -> KnownStats | None:
-        known = None if self.before_run is None else self.before_run(tensor, state)
+        known = None if self.before_run is None else self.before_run.stats_before(tensor, state)
         return None if known is None or (weights and known[0] is None) else known
 
     def _note_no_data(self, kind: str) -> None:

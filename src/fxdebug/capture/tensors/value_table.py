@@ -20,15 +20,16 @@ from torch import Tensor, nn
 
 from fxdebug.capture.tensors.checksum import Checksum, checksum_of
 from fxdebug.capture.tensors.describe import description_of, shape_of
-from fxdebug.capture.tensors.new_value import StorageNumbers, ValueMaker, quick_stats, quick_value
+from fxdebug.capture.tensors.new_value import StorageNumbers, ValueMaker
 from fxdebug.capture.tensors.special_tensors import PLAIN
 from fxdebug.capture.tensors.stats_queue import PendingStats, StatsBeforeRun, StatsTaker
 from fxdebug.capture.tensors.tensor_ref import StorageRef, TensorId, TensorRef, WeightRef
 from fxdebug.capture.tensors.tensor_state import TensorLayout, TensorState, is_unmoved, state_of, version_of
 from fxdebug.capture.torch_state.untracked import is_unobserved, untracked
-from fxdebug.data.values import Value
+from fxdebug.data.values import Stats, Value
 from fxdebug.errors import first_line
 from fxdebug.native import ways
+from fxdebug.native.records import record_constructor
 from fxdebug.stats.accelerator import is_off_cpu
 from fxdebug.stats.cpu_sums import is_freed
 from fxdebug.stats.measure import measure
@@ -54,7 +55,7 @@ class ValueTable:
     """The values of one trace, and the tensor objects they belong to.
 
     ``names`` maps ``id(tensor)`` of the model's parameters and buffers ("weights") to their names; the caller keeps
-    those tensors alive. ``before_run`` looks up the statistics of weights that are as they were before the run, and
+    those tensors alive. ``before_run`` has the statistics of weights that are as they were before the run, and
     ``storages`` has the numbers of their storages. ``may_wait``: nobody reads statistics before the run is over.
     """
 
@@ -90,8 +91,12 @@ class ValueTable:
         """Return the look-ups of plain tensors in the native core, where that is in use; else ``None``."""
         core = ways.core()
         parts = self.refs, self.all, self.first_values, self._names, self._rewritten, self._storages, self._stats
-        kinds = TensorRef, TensorId, StorageRef, TensorLayout, TensorState, quick_value
-        return None if core is None else core.Values(*parts, self._lock, *kinds, core.statistics(quick_stats))
+        if core is None:
+            return None
+        before_run = None if self._stats is None else self._stats.before_run
+        before = () if before_run is None else before_run.core_parts()
+        kinds = TensorRef, TensorId, StorageRef, TensorLayout, TensorState, record_constructor(Value)
+        return core.Values(*parts, before, self._lock, *kinds, core.statistics(record_constructor(Stats)))
 
     # Four look-ups -------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ Context = tuple[bool, bool, tuple[Any, ...] | None]  # gradients, inference mode
 def context_now() -> Context:
     """Return this thread's state: gradients, inference mode, and (device, dtype) of each autocast that is on."""
     if not _any_autocast():
-        return _CONTEXTS[_gradients()][_inference()]
+        return CONTEXTS[_gradients()][_inference()]
     autocast = tuple(
         (device, torch.get_autocast_dtype(device)) for device in _AUTOCAST if torch.is_autocast_enabled(device)
     )
@@ -26,7 +26,7 @@ def context_now() -> Context:
 
 _any_autocast = internals.is_any_autocast_enabled
 _gradients, _inference = torch.is_grad_enabled, torch.is_inference_mode_enabled
-_CONTEXTS: tuple[tuple[Context, ...], ...] = tuple(
+CONTEXTS: tuple[tuple[Context, ...], ...] = tuple(  # without autocast, by the two flags
     [tuple([(grad, inference, None) for inference in (False, True)]) for grad in (False, True)]
 )
 _AUTOCAST = ("cpu", "cuda", "mps", "xpu")

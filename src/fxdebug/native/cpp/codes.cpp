@@ -1,5 +1,9 @@
 #include "codes.h"
 
+#include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
 namespace fxdebug {
 
 namespace {
@@ -72,6 +76,7 @@ Object codes_of(Coding& coding, PyObject* args) {
     if (!code) return code;
     PyTuple_SET_ITEM(codes.get(), index, code.release());
   }
+  if (codes && coding.is_plain) is_in_no_cycle(codes.get());
   return codes;
 }
 
@@ -92,8 +97,17 @@ bool has_flag(PyObject* ref, const at::Tensor& tensor) {
   return requires_grad.of(ref).get() == (tensor.requires_grad() ? Py_True : Py_False);
 }
 
+Object context_now(PyObject* contexts, PyObject* in_python) {
+  const c10::DispatchKeySet autocast = c10::autocast_dispatch_keyset;
+  const bool is_any_autocast = !(autocast - c10::impl::tls_local_dispatch_key_set().excluded_).empty();
+  if (is_any_autocast) return Object(PyObject_CallNoArgs(in_python));
+  PyObject* by_inference = PyTuple_GET_ITEM(contexts, c10::GradMode::is_enabled());
+  return Object::borrowed(PyTuple_GET_ITEM(by_inference, c10::InferenceMode::is_enabled()));
+}
+
 Object new_entry(PyObject* kind, const Entry& entry) {
   const Object nothing_written(PyTuple_New(0)), values(PyTuple_Pack(1, entry.value));
+  if (values) is_in_no_cycle(values.get());
   PyObject* facts[] = {entry.what, entry.args, entry.kwargs,          entry.out,    entry.context, entry.line,
                        Py_None,    nothing_written.get(), values.get(), entry.tape, Py_None};
   constexpr Py_ssize_t count = sizeof(facts) / sizeof(PyObject*);

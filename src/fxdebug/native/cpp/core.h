@@ -46,5 +46,7 @@ bool add_tape_entry(PyObject* module);
 bool add_weight_states(PyObject* module);
 bool add_calls(PyObject* module);
 bool add_module_call(PyObject* module);
+bool add_records(PyObject* module);
+bool add_attributes(PyObject* module);
 
 }  // namespace fxdebug

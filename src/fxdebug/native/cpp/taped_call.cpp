@@ -18,7 +18,8 @@ struct Needs {
   PyObject *tape, *stacks, *call_tapes, *values, *kinds, *kind_of;
   PyObject *call_tape, *refs, *entry;  // classes
   PyObject *atoms, *no_kwargs;
-  PyObject *context_now, *attributes_now, *changed, *note_compiled, *run_taped;  // functions
+  PyObject* contexts;
+  PyObject *context_now, *attributes_now, *is_unchanged, *changed, *note_compiled, *run_taped;  // functions
   PyObject* lines;
   LineSearch search;
 
@@ -98,7 +99,7 @@ int note_result(const Needs& needs, const TapedCall& call, PyObject* module, PyO
   if (!line || line.get() == Py_None) return line ? 0 : -1;
   const Object id = id_name.of(known), value = value_name.of(known), entries = entries_name.of(call.parent.get());
   const Object args = args_name.of(call.tape.get()), kwargs = kwargs_name.of(call.tape.get());
-  const Object context(PyObject_CallNoArgs(needs.context_now));
+  const Object context = context_now(needs.contexts, needs.context_now);
   if (!id || !value || !entries || !args || !kwargs || !context) return -1;
   const Object entry = new_entry(needs.entry, {module, args.get(), kwargs.get(), id.get(), context.get(), line.get(),
                                                value.get(), call.tape.get()});
@@ -138,7 +139,7 @@ TapedCall enter_taped(PyObject* parts, PyObject* index, PyObject* module, PyObje
   if (!named || !coding.is_plain || PyErr_Occurred()) return {};
   if (c10::GradMode::is_enabled() && !have_flags(coding.refs)) return {};
   Object layouts(PyDict_New()), values(PyDict_New()), entries(PyList_New(0));
-  const Object context(PyObject_CallNoArgs(needs.context_now));
+  const Object context = context_now(needs.contexts, needs.context_now);
   if (!layouts || !values || !entries || !context) return {};
   if (note_layouts(needs.values, coding.refs.get(), layouts.get(), values.get()) <= 0) return {};
   Object code = code_attribute.of(forward);
@@ -183,7 +184,11 @@ bool end_taped(PyObject* parts, const TapedCall& call, PyObject* module, PyObjec
   static const Name earlier_name("earlier_attributes"), compiled_name("compiled_ops"), leave_name("leave_call");
   const Needs& needs = Needs::in(parts);
   if (!take_off(call)) return false;
-  if (call.attributes.get() != Py_None) {
+  const bool is_compared = call.attributes.get() != Py_None;
+  const Object is_unchanged(
+      is_compared ? PyObject_CallFunctionObjArgs(needs.is_unchanged, module, call.attributes.get(), nullptr) : nullptr);
+  if (is_compared && is_unchanged.get() != Py_True) {
+    PyErr_Clear();
     const Object earlier(PyObject_CallFunctionObjArgs(needs.changed, module, call.attributes.get(), nullptr));
     if (!earlier || (earlier.get() != Py_None && !earlier_name.set(call.tape.get(), earlier.get()))) return false;
   }
@@ -208,7 +213,7 @@ TapedCall enter_in_python(PyObject* parts, PyObject* index, PyObject* module, Py
                           PyObject* kwargs) {
   static const Name name("enter_call");
   const Needs& needs = Needs::in(parts);
-  const Object context(PyObject_CallNoArgs(needs.context_now));
+  const Object context = context_now(needs.contexts, needs.context_now);
   TapedCall call;
   if (!context) return call;
   call.tape = Object(PyObject_CallMethodObjArgs(needs.tape, name.text(), index, module, forward, args, kwargs,

@@ -42,11 +42,11 @@ const Name& name_number() {
 
 constexpr PyObject* Values::* kParts[] = {
     &Values::refs,         &Values::all,         &Values::first_values, &Values::names,      &Values::rewritten,
-    &Values::storages,     &Values::stats,       &Values::lock,         &Values::tensor_ref, &Values::tensor_id,
-    &Values::storage_ref,  &Values::layout,      &Values::state,        &Values::value,      &Values::statistics,
-    &Values::storage_refs, &Values::unversioned, &Values::taken,
+    &Values::storages,     &Values::stats,       &Values::before,       &Values::lock,       &Values::tensor_ref,
+    &Values::tensor_id,    &Values::storage_ref, &Values::layout,       &Values::state,      &Values::value,
+    &Values::statistics,   &Values::storage_refs, &Values::unversioned, &Values::taken,
 };
-constexpr Py_ssize_t kGiven = 15;  // of these parts are arguments of the constructor
+constexpr Py_ssize_t kGiven = 16;  // of these parts are arguments of the constructor
 
 // Switches torch function modes and gradients off: what is asked of a tensor here is no part of the program.
 class Untracked {
@@ -126,14 +126,41 @@ PyObject* counting_ref(Values* values, const at::Tensor& tensor, PyObject* own) 
   return base ? known_ref(values, base.get()) : nullptr;
 }
 
+// What is known of the weights from before the run (Parameters.core_parts in Python).
+struct Before {
+  PyObject *position, *tensors, *states, *stats;  // by id, the place of a weight in each of the lists
+};
+
+bool are_equal(PyObject* a, PyObject* b) { return PyObject_RichCompareBool(a, b, Py_EQ) == 1; }
+
+// Is a weight where it was, in the same layout and of the same version?
+bool is_as_before(PyObject* before, PyObject* state) {
+  static const Name shape("shape"), stride("stride"), dtype("torch_dtype");
+  if (!PyTuple_Check(before) || PyTuple_GET_SIZE(before) != 6 || !PyTuple_Check(PyTuple_GET_ITEM(before, 5))) {
+    return false;
+  }
+  PyObject* layout = PyTuple_GET_ITEM(state, 0);
+  const Object now[] = {Object::borrowed(PyTuple_GET_ITEM(state, 2)), shape.of(layout), stride.of(layout),
+                        dtype.of(layout)};
+  for (Py_ssize_t index = 0; index < 4; ++index) {
+    if (!now[index] || !are_equal(PyTuple_GET_ITEM(before, index), now[index].get())) return false;
+  }
+  return are_equal(PyTuple_GET_ITEM(PyTuple_GET_ITEM(before, 5), 0), PyTuple_GET_ITEM(state, 3));
+}
+
 // A weight's statistics from before the run; none and no error if it has changed since, or is to be measured now.
 Object stats_before_run(Values* values, PyObject* object, PyObject* state, bool weights) {
-  static const Name before_run("before_run");
-  const Object look_up = before_run.of(values->stats);
-  if (!look_up || look_up.get() == Py_None) return {};
-  const Object known(PyObject_CallFunctionObjArgs(look_up.get(), object, state, nullptr));
-  if (!known || !PyTuple_Check(known.get()) || PyTuple_GET_SIZE(known.get()) != 1) return {};
-  PyObject* stats = PyTuple_GET_ITEM(known.get(), 0);
+  if (!PyTuple_GET_SIZE(values->before)) return {};
+  const auto& before = *reinterpret_cast<const Before*>(&PyTuple_GET_ITEM(values->before, 0));
+  const Object key = key_of(object);
+  PyObject* found = key ? PyDict_GetItemWithError(before.position, key.get()) : nullptr;
+  const Py_ssize_t position = found ? PyLong_AsSsize_t(found) : -1;
+  for (PyObject* list : {before.tensors, before.states, before.stats}) {
+    if (position < 0 || position >= PyList_GET_SIZE(list)) return {};
+  }
+  if (PyList_GET_ITEM(before.tensors, position) != object) return {};
+  if (!is_as_before(PyList_GET_ITEM(before.states, position), state)) return {};
+  PyObject* stats = PyList_GET_ITEM(before.stats, position);
   return weights && stats == Py_None ? Object() : Object::borrowed(stats);
 }
 
@@ -161,6 +188,7 @@ Object stats_of(Values* values, PyObject* object, PyObject* state, PyObject* lay
   PyObject *address = PyTuple_GET_ITEM(state, 2), *version = PyTuple_GET_ITEM(state, 3);
   const Object key(PyTuple_Pack(6, owner, storage, address, dims.get(), dtype.get(), version));
   if (!key) return {};
+  is_in_no_cycle(key.get());
   PyObject* known = PyDict_GetItemWithError(values->taken, key.get());
   if (known || PyErr_Occurred()) return Object::borrowed(known);
   Object stats = measured(values, object);
@@ -177,7 +205,9 @@ Object state_of(Values* values, const at::Tensor& tensor, PyObject* layout, int6
   PyTuple_SET_ITEM(state.get(), 1, PyLong_FromVoidPtr(tensor.storage().unsafeGetStorageImpl()));
   PyTuple_SET_ITEM(state.get(), 2, PyLong_FromVoidPtr(const_cast<void*>(tensor.const_data_ptr())));
   PyTuple_SET_ITEM(state.get(), 3, PyLong_FromLongLong(version));
-  return PyErr_Occurred() ? Object() : std::move(state);
+  if (PyErr_Occurred()) return {};
+  is_in_no_cycle(state.get());
+  return state;
 }
 
 // Adds a tensor object, and its value, to the table. No reference and no error: not the core's case.
@@ -231,6 +261,7 @@ Object add(Values* values, PyObject* object, const at::Tensor& tensor, bool weig
   const Object value(number ? PyObject_Vectorcall(values->value, arguments, 12, nullptr) : nullptr);
   Object ref(value ? PyObject_CallOneArg(values->tensor_ref, object) : nullptr);
   if (!ref) return {};
+  is_in_no_cycle(ref.get());
   const bool is_unmeasured = name && !weights && stats.get() == Py_None && values->stats != Py_None;
   PyObject* made = ref.get();
   const bool is_filled = state_name.set(made, state.get()) &&
@@ -309,6 +340,7 @@ PyObject* note_inputs(PyObject* self, PyObject* const* arguments, Py_ssize_t cou
                *requires_grad = tensor->requires_grad() ? Py_True : Py_False;
       const Object shape = shape_name.of(layout), dtype = dtype_name.of(layout);
       const Object facts(shape && dtype ? PyTuple_Pack(3, shape.get(), dtype.get(), requires_grad) : nullptr);
+      if (facts) is_in_no_cycle(facts.get());
       if (!facts || !name_requires_grad().set(ref.get(), requires_grad) ||
           PyDict_SetItem(arguments[1], id.get(), facts.get()) < 0 ||
           PyDict_SetItem(arguments[2], id.get(), value.get()) < 0) {
@@ -347,7 +379,7 @@ PyObject* new_values(PyTypeObject* kind, PyObject* arguments, PyObject*) {
   const bool is_right = values->storage_refs && values->unversioned && values->taken && PyDict_Check(values->refs) &&
                         PyList_Check(values->all) && PyList_Check(values->first_values) &&
                         PyDict_Check(values->names) && PySet_Check(values->rewritten) &&
-                        PyDict_Check(values->storage_refs) && PySet_Check(values->unversioned) &&
+                        PyTuple_Check(values->before) && PyDict_Check(values->storage_refs) && PySet_Check(values->unversioned) &&
                         PyDict_Check(values->taken);
   if (!is_right) {
     if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "a part of a ValueTable is of another kind");

@@ -11,6 +11,7 @@ struct Values {
   PyObject_HEAD PyObject *refs, *all, *first_values, *names, *rewritten;  // of the ValueTable
   PyObject *storages, *storage_refs, *unversioned;                        // StorageNumbers, and two of its parts
   PyObject *stats, *taken;                         // StatsTaker or None, and the statistics that it has taken
+  PyObject* before;                                // what stats_before_run needs, or an empty tuple
   PyObject* lock;                                  // of the ValueTable: values are numbered in any thread
   PyObject *tensor_ref, *tensor_id, *storage_ref;  // classes
   PyObject *layout, *state, *value;                // classes, and the constructor of a Value
