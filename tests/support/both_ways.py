@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -14,6 +15,7 @@ import torch
 from torch import nn
 
 import fxdebug
+from fxdebug.capture.source.tracebacks import without_our_frames
 from fxdebug.capture.tensors.nested_items import without_addresses
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value
@@ -62,10 +64,11 @@ def outcome(make: Callable[[], Case], build: ModuleType | None, *, graph: bool =
 
 
 def chain(error: BaseException | None) -> list[Any]:
-    """An exception with those it came from: class, text, notes, and the functions that each passed through."""
+    """An exception with those it came from: class, text, notes, and the program's lines that each passed through."""
     found: list[Any] = []
     while error is not None and len(found) < 20:
-        lines = [(frame.name, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+        link = without_our_frames(error.__traceback__)
+        lines = [(frame.name, frame.lineno) for frame in traceback.extract_tb(link)]
         found.append((type(error).__name__, first_line(error), getattr(error, "__notes__", ()), lines, error.__cause__ is None))
         error = error.__cause__ or error.__context__
     return found
@@ -82,7 +85,8 @@ def as_json(trace: TraceData) -> dict[str, Any]:
     text = io.StringIO()
     same = replace(trace, calls=calls, values=values, parameters=parameters, started="", duration=0.0)
     trace_file.write(same, text)
-    written: dict[str, Any] = json.loads(without_addresses(text.getvalue()))
+    plain = re.sub(r"<eval_with_key>\.\d+", "<eval_with_key>", without_addresses(text.getvalue()))  # fx counts them
+    written: dict[str, Any] = json.loads(plain)
     return written
 
 
