@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import gc
 import sys
 import threading
+import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
@@ -19,7 +21,12 @@ import torch
 from torch import Tensor, nn
 
 import fxdebug
-from fxdebug.native import core
+from fxdebug.capture.recorder.frame import Frame
+from fxdebug.capture.recorder.recorder import Recorder
+from fxdebug.capture.runs import run_once
+from fxdebug.capture.tape.run_taped import run_taped
+from fxdebug.data.values import Inputs, Outputs
+from fxdebug.native import core, ways
 from support.both_ways import Case, assert_same_both_ways, outcome
 from support.trees import Does, linear, ones, returns
 
@@ -683,3 +690,118 @@ def test_the_core_adds_no_references_to_what_the_program_passes(graph: bool, bui
     (native, native_after), (python, python_after) = counted(build), counted(None)
     assert native_after == python_after
     assert len(native) == len(python) and all(here <= there for here, there in zip(native, python))
+
+
+def running() -> Any:
+    """The recorder of the run that is on."""
+    return run_once._open_runs[-1]._recorder
+
+
+def test_a_usual_call_stays_in_the_core(build: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run_call(*args: Any) -> Any:
+        raise AssertionError("a usual call came to Python")
+
+    monkeypatch.setattr(Recorder, "run_call", run_call)
+    with ways.using(build):
+        trace = fxdebug.fx_debug(nn.Sequential(linear(), nn.Sequential(nn.ReLU())), ones())
+    assert [call.path for call in trace.calls] == ["", "0", "1", "1.0"]
+
+
+def test_calls_of_two_threads_have_numbers_of_their_own(both_ways: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    is_numbered = threading.Event()
+    original = Frame.__init__
+
+    def slow(self: Frame, *args: Any) -> None:
+        original(self, *args)
+        if threading.current_thread().name == "beside":
+            is_numbered.set()
+            time.sleep(0.05)  # it has its number, and is not in the list of calls yet
+
+    def body(self: Any, x: Tensor) -> Tensor:
+        thread = threading.Thread(target=self.inner, args=(x,), name="beside")
+        thread.start()
+        is_numbered.wait(10)
+        result = self.inner(x)
+        thread.join()
+        return result
+
+    monkeypatch.setattr(Frame, "__init__", slow)
+    trace = fxdebug.fx_debug(Does(body, inner=nn.Identity()), ones(), graph=False)
+    assert [call.index for call in trace.calls] == [0, 1, 2]
+    assert [call.id for call in trace.calls] == ["#0", "inner#0", "inner#1"]
+
+
+class Told:
+    """A listener that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str]] = []
+
+    def enter_call(self, frame: Frame) -> None:
+        self.told.append(("enter", frame.site.path))
+
+    def leave_call(self, frame: Frame) -> None:
+        self.told.append(("leave", frame.site.path))
+
+
+def test_a_listener_that_comes_in_the_middle_hears_of_the_calls_that_are_open(both_ways: None) -> None:
+    listener = Told()
+
+    def body(self: Any, x: Tensor) -> Tensor:
+        running().add_listeners((listener,))
+        return self.inner(x)
+
+    model = Does(lambda self, x: self.outer(x), outer=Does(body, inner=linear()))
+    trace = fxdebug.fx_debug(model, ones())
+    told = [("enter", "outer.inner"), ("leave", "outer.inner"), ("leave", "outer"), ("leave", "")]
+    assert listener.told == told
+    assert [call.path for call in trace.calls] == ["", "outer", "outer.inner"]
+    assert all(call.outputs is not None for call in trace.calls)
+
+
+def test_what_is_left_to_python_in_the_middle_is_recorded_once(build: ModuleType) -> None:
+    def make() -> Case:
+        def body(self: Any, x: Tensor) -> Tensor:
+            x = self.inner(x)
+            if (in_core := running().in_core) is not None:
+                in_core.stop()
+                in_core.stop()
+            return self.inner(x)
+
+        return does(lambda self, x: self.outer(x) + self.fine(x), outer=Does(body, inner=linear()), fine=linear())
+
+    assert_same_both_ways(make, build)
+
+
+@pytest.mark.parametrize("name", ["no such part", "a part of another kind"])
+def test_the_core_refuses_what_is_no_recorder(name: str, build: ModuleType) -> None:
+    with pytest.raises(TypeError, match="Recorder"):
+        build.Calls(*([] if name == "no such part" else [[]] * 29))
+
+
+def test_a_thousand_runs_leave_no_references_behind(build: ModuleType) -> None:
+    failing = Does(lambda self, x: self.inner(x), inner=raises(ValueError("why")))
+
+    def body(self: Any, x: Tensor) -> Tensor:
+        with contextlib.suppress(ValueError):
+            self.failing(x)
+        self.named(x, scale=(1, None))
+        return self.layers(x)
+
+    named = Does(lambda self, x, scale: [x, scale])
+    model = Does(body, failing=failing, named=named, layers=nn.Sequential(linear(), nn.ReLU()))
+    x = ones()
+    watched = [x, None, True, False, 0, 1, (), Frame, Inputs, Outputs, run_taped, time.perf_counter, ValueError]
+
+    def counts() -> list[int]:
+        gc.collect()
+        return [sys.getrefcount(thing) for thing in watched] + [len(gc.get_objects())]
+
+    with ways.using(build):
+        for _ in range(20):
+            fxdebug.fx_debug(model, x)
+        before = counts()
+        for _ in range(1_000):
+            fxdebug.fx_debug(model, x)
+        grown = [after - earlier for earlier, after in zip(before, counts())]
+    assert all(abs(each) < 200 for each in grown), grown

@@ -126,7 +126,8 @@ class Recorder:
         stack = self._stacks[self._owner]
         parts = self, stack, self.frames, self._counts, sites, self.values.native, self.tape, self._finish_order
         functions = run_taped, context_now, called_as, has_submodules, perf_counter
-        self.in_core = core.Calls(*parts, Frame, Inputs, Outputs, *functions, self._lines, *search_parts())
+        kinds = Frame, Inputs, Outputs
+        self.in_core = core.Calls(*parts, self._lock, *kinds, *functions, self._lines, *search_parts())
 
     def add_listeners(self, listeners: tuple[Listener, ...]) -> None:
         """Add listeners."""

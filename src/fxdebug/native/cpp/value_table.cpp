@@ -62,30 +62,6 @@ class Untracked {
   const c10::AutoGradMode no_gradients_{false};
 };
 
-// Holds the lock of the table; look_up may run other threads.
-class Locked {
- public:
-  explicit Locked(PyObject* lock) : lock_(lock) {
-    static const Name acquire("acquire");
-    is_held_ = static_cast<bool>(acquire.call(lock_));
-  }
-  ~Locked() {
-    static const Name release("release");
-    if (!is_held_) return;
-    PyObject *kind, *error, *trace;
-    PyErr_Fetch(&kind, &error, &trace);
-    if (!release.call(lock_)) PyErr_Clear();
-    PyErr_Restore(kind, error, trace);
-  }
-  Locked(const Locked&) = delete;
-  Locked& operator=(const Locked&) = delete;
-  bool is_held() const { return is_held_; }
-
- private:
-  PyObject* lock_;
-  bool is_held_;
-};
-
 Object key_of(PyObject* object) { return Object(PyLong_FromVoidPtr(object)); }
 
 // Is the tensor where its entry saw it, in the same layout? An assignment to `.data` moves it and no version.
