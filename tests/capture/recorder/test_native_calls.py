@@ -687,9 +687,8 @@ def test_the_core_adds_no_references_to_what_the_program_passes(graph: bool, bui
         outcome(lambda: Case(Does(body, child=Does(counts)), (ones(),)), core, graph=graph)
         return list(inside), list(after)
 
-    (native, native_after), (python, python_after) = counted(build), counted(None)
-    assert native_after == python_after
-    assert len(native) == len(python) and all(here <= there for here, there in zip(native, python))
+    for native, python in zip(counted(build), counted(None)):
+        assert len(native) == len(python) and all(here <= there for here, there in zip(native, python))
 
 
 def running() -> Any:
@@ -779,8 +778,9 @@ def test_the_core_refuses_what_is_no_recorder(name: str, build: ModuleType) -> N
         build.Calls(*([] if name == "no such part" else [[]] * 29))
 
 
-def test_a_thousand_runs_leave_no_references_behind(build: ModuleType) -> None:
-    failing = Does(lambda self, x: self.inner(x), inner=raises(ValueError("why")))
+def test_a_hundred_runs_leave_no_references_behind(build: ModuleType) -> None:
+    def fail(self: Any, x: Tensor) -> Any:
+        raise ValueError("why")
 
     def body(self: Any, x: Tensor) -> Tensor:
         with contextlib.suppress(ValueError):
@@ -789,6 +789,7 @@ def test_a_thousand_runs_leave_no_references_behind(build: ModuleType) -> None:
         return self.layers(x)
 
     named = Does(lambda self, x, scale: [x, scale])
+    failing = Does(lambda self, x: self.inner(x), inner=Does(fail))
     model = Does(body, failing=failing, named=named, layers=nn.Sequential(linear(), nn.ReLU()))
     x = ones()
     watched = [x, None, True, False, 0, 1, (), Frame, Inputs, Outputs, run_taped, time.perf_counter, ValueError]
@@ -801,7 +802,7 @@ def test_a_thousand_runs_leave_no_references_behind(build: ModuleType) -> None:
         for _ in range(20):
             fxdebug.fx_debug(model, x)
         before = counts()
-        for _ in range(1_000):
+        for _ in range(100):
             fxdebug.fx_debug(model, x)
         grown = [after - earlier for earlier, after in zip(before, counts())]
-    assert all(abs(each) < 200 for each in grown), grown
+    assert all(abs(each) < 50 for each in grown), grown
