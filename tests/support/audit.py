@@ -24,6 +24,7 @@ from fxdebug.capture.graphs.to_fx import Absent, FxBuild
 from fxdebug.capture.graphs.verify import VerifiedCall
 from fxdebug.capture.recorder import recorder
 from fxdebug.capture.rerun.execute import Executor
+from fxdebug.capture.tape import run_taped as taped
 from fxdebug.capture.tape.call_tape import CallTape
 from fxdebug.capture.tape.changed_arguments import ResultAndChanges, argument_at, set_members
 from fxdebug.capture.tape.tape_mode import Tape
@@ -217,7 +218,11 @@ def keeping() -> Iterator[dict[int, Kept]]:
             record.finish(output)
         return output
 
-    with mock.patch.object(recorder, "run_taped", run):
+    with (
+        mock.patch.object(recorder, "run_taped", run),
+        mock.patch.object(taped, "run_taped", run),
+        mock.patch.object(taped, "_compares_attributes", lambda kind: None),  # else the native core runs usual calls
+    ):
         yield kept
 
 

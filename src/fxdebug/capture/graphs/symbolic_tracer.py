@@ -244,7 +244,7 @@ class ModuleTracer(fx.Tracer):
         self.ambient.check_call(entry.what)
         if entry.tape is not None and not entry.tape.surroundings:
             is_changed = self.ambient.change_around_call or self._sandbox.has_switched()
-            entry.tape.surroundings = self._sandbox.plain_changes() if is_changed else self._tape.surroundings
+            entry.tape.surroundings = tuple(self._sandbox.plain_changes()) if is_changed else self._tape.surroundings
         templates = self._argument_templates(entry, args, kwargs)
         result = self._arguments.result_of(entry)
         self._add(self._named(entry.what), templates, entry)

@@ -43,7 +43,7 @@ from fxdebug.capture.recorder.listeners import Listener, Probe, Stepper, probe_c
 from fxdebug.capture.source.source_line import Line, caller_line, search_parts
 from fxdebug.capture.source.tracebacks import came_through
 from fxdebug.capture.tape.observed_tape import ObservedTape
-from fxdebug.capture.tape.run_taped import references_by_tape, run_taped
+from fxdebug.capture.tape.run_taped import core_parts, references_by_tape, run_taped
 from fxdebug.capture.tape.tape_mode import Tape
 from fxdebug.capture.tensors.nested_items import ItemBuilder
 from fxdebug.capture.tensors.new_value import StorageNumbers
@@ -125,9 +125,9 @@ class Recorder:
             return
         stack = self._stacks[self._owner]
         parts = self, stack, self.frames, self._counts, sites, self.values.native, self.tape, self._finish_order
-        functions = run_taped, context_now, called_as, has_submodules, perf_counter
-        kinds = Frame, Inputs, Outputs
-        self.in_core = core.Calls(*parts, self._lock, *kinds, *functions, self._lines, *search_parts())
+        tape_parts = () if self.tape is None else core_parts(self.tape)
+        kinds, functions = (Frame, Inputs, Outputs), (called_as, has_submodules, perf_counter)
+        self.in_core = core.Calls(*parts, self._lock, tape_parts, *kinds, *functions, self._lines, *search_parts())
 
     def add_listeners(self, listeners: tuple[Listener, ...]) -> None:
         """Add listeners."""

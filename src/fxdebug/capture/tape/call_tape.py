@@ -83,65 +83,38 @@ class CallTape:
     function mode on for it.
     """
 
-    __slots__ = (
-        "args",
-        "argument_copies",
-        "callers_modes",
-        "code",
-        "compiled_ops",
-        "context",
-        "dispatch_modes",
-        "earlier_attributes",
-        "entries",
-        "forward",
-        "function_modes",
-        "has_opaque_args",
-        "index",
-        "input_layouts",
-        "input_values",
-        "kwargs",
-        "line",
-        "module",
-        "out",
-        "outermost",
-        "raised",
-        "run_start",
-        "sizes_given",
-        "surroundings",
-        "unobserved",
-        "untraceable",
-    )
+    line: Line | None = None  # the user's line that asked for the call
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any]
+    out: Any = None
+    raised: tuple[Raised, ...] = ()  # operations and calls that raised an exception, in order
+    has_opaque_args = False  # are there objects among the arguments that are compared by identity?
+    argument_copies: ArgumentCopies | None = None  # of those objects, as they were
+    earlier_attributes: EarlierAttributes | None = None  # of its module, where it replaced some
+    # calls that make its caller's changes around it once more, of numbers, texts and flags
+    surroundings: tuple[Callable[[], None], ...] = ()
+    run_start: RunStart | None = None  # of an outermost body: attributes that the run changed
+    unobserved: Words | None = None
+    untraceable: Words | None = None
+    callers_modes: Words | None = None
+    # integers that its caller computed from sizes, by their position among the leaves of the arguments
+    sizes_given: frozenset[int] = frozenset()
+    outermost = False  # was no body open when it began?
+    dispatch_modes: tuple[Any, ...] = ()  # of an outermost body: those on around the run
+    function_modes = 0  # how many were on when it began
+    compiled_ops = 0  # how many of its operations are compiled code
 
     def __init__(self, index: int, module: nn.Module, forward: Callable[..., Any], context: Context) -> None:
         self.index = index
         self.module = module
         self.forward = forward
         self.code = getattr(forward, "__code__", None)
-        self.line: Line | None = None  # the user's line that asked for the call
-        self.args: tuple[Any, ...] = ()
-        self.kwargs: dict[str, Any] = {}
-        self.out: Any = None
+        self.kwargs = {}
         self.entries: list[TapeEntry] = []
-        self.raised: tuple[Raised, ...] = ()  # operations and calls that raised an exception, in order
         self.context = context
         # shape, dtype and requires_grad of its tensor arguments when it began, and their values
         self.input_layouts: dict[TensorId, tuple[tuple[int, ...], torch.dtype, bool]] = {}
         self.input_values: dict[TensorId, Value] = {}
-        self.has_opaque_args = False  # are there objects among the arguments that are compared by identity?
-        self.argument_copies: ArgumentCopies | None = None  # of those objects, as they were
-        self.earlier_attributes: EarlierAttributes | None = None  # of its module, where it replaced some
-        # calls that make its caller's changes around it once more, of numbers, texts and flags
-        self.surroundings: list[Callable[[], None]] = []
-        self.run_start: RunStart | None = None  # of an outermost body: attributes that the run changed
-        self.unobserved: Words | None = None
-        self.untraceable: Words | None = None
-        self.callers_modes: Words | None = None
-        # integers that its caller computed from sizes, by their position among the leaves of the arguments
-        self.sizes_given: frozenset[int] = frozenset()
-        self.outermost = False  # was no body open when it began?
-        self.dispatch_modes: tuple[Any, ...] = ()  # of an outermost body: those on around the run
-        self.function_modes = 0  # how many were on when it began
-        self.compiled_ops = 0  # how many of its operations are compiled code
 
     def tensor_ids(self) -> set[TensorId]:
         """Return its argument tensors and the tensors it made: a symbolic trace needs placeholders for them.

@@ -32,7 +32,7 @@ class Noted(NamedTuple):
 def attributes_now(module: nn.Module) -> Noted | None:
     """Return the attributes and buffers of a module; ``None`` for a module of torch's own, which keeps nothing."""
     buffers = module.__dict__.get("_buffers")
-    if type(buffers) is not dict or type(module).__module__.startswith("torch.nn.modules."):
+    if type(buffers) is not dict or keeps_nothing(type(module)):
         return None  # scripted modules have them in C++
     attributes = module.__dict__.copy()
     containers = [
@@ -41,6 +41,11 @@ def attributes_now(module: nn.Module) -> Noted | None:
         if (type(thing) is dict or type(thing) is list) and name not in _OF_ALL and len(thing) < _MOST_ITEMS
     ]
     return Noted(attributes, buffers.copy(), containers)
+
+
+def keeps_nothing(kind: type[nn.Module]) -> bool:
+    """Is this a class of torch's own, whose modules keep nothing of their calls?"""
+    return kind.__module__.startswith("torch.nn.modules.")
 
 
 class EarlierAttributes:

@@ -44,7 +44,7 @@ class ObservedTape(Tape):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        bodies = self._stacks.get(get_ident())
+        bodies = self.stacks.get(get_ident())
         if not bodies or func in METADATA:
             return func(*args, **(kwargs or {}))
         entries = bodies[-1].entries

@@ -22,17 +22,18 @@ from fxdebug.capture.reasons import Words
 from fxdebug.capture.replay.ambient_state import dispatch_modes, function_modes, names_of_modes
 from fxdebug.capture.replay.introspect import members_in
 from fxdebug.capture.replay.references import ArgumentReferences, KnownReferences, references_to
-from fxdebug.capture.source.source_line import Line, users_line
-from fxdebug.capture.tape.call_tape import CallTape
+from fxdebug.capture.source.source_line import Line, search_parts, users_line
+from fxdebug.capture.tape.call_tape import CallTape, TapeEntry, TensorRefs
 from fxdebug.capture.tape.changed_arguments import argument_at, places_of, result_in
 from fxdebug.capture.tape.compiled_regions import CompiledRegions
-from fxdebug.capture.tape.earlier_attributes import EarlierAttributes, RunStart, attributes_now
-from fxdebug.capture.tape.encoding import OpaqueArg
+from fxdebug.capture.tape.earlier_attributes import EarlierAttributes, RunStart, attributes_now, keeps_nothing
+from fxdebug.capture.tape.encoding import ATOMS, OpaqueArg
 from fxdebug.capture.tape.op_traits import written_form
-from fxdebug.capture.tape.tape_mode import Tape
+from fxdebug.capture.tape.tape_mode import NO_KWARGS, Tape
 from fxdebug.capture.tensors.special_tensors import PLAIN
 from fxdebug.capture.torch_state import internals
-from fxdebug.capture.torch_state.mode_stack import allows_mode_around
+from fxdebug.capture.torch_state.grad_mode import context_now
+from fxdebug.capture.torch_state.mode_stack import allows_mode_around, may_be_fused
 from fxdebug.capture.torch_state.uncounted import uncounted
 
 
@@ -89,14 +90,32 @@ def run_taped(
         call_tape.untraceable = call_tape.untraceable or reasons.CHANGES_ARGUMENT(
             container=_a(type(changed[0]).__name__)
         )
-    if call_tape.compiled_ops and call_tape.compiled_ops == len(call_tape.entries):
-        call_tape.unobserved = reasons.COMPILED()
+    _note_compiled(call_tape)
     contents = {place: argument_at(place, args, kwargs) for place in places or ()}
     tape.leave_call(call_tape, parent, output, contents)
     if unusual and any(hasattr(type(argument), "__next__") for argument in unusual):
         call_tape.untraceable = call_tape.untraceable or reasons.GIVEN_ITERATOR()
     own_time.seconds += perf_counter() - began
     return output
+
+
+def core_parts(tape: Tape) -> tuple[Any, ...]:
+    """Return what the native core needs to enter, run and leave the usual calls as the tape and :func:`run_taped` do."""
+    return (
+        tape, tape.stacks, tape.call_tapes, tape.values.native, {}, _compares_attributes,
+        CallTape, TensorRefs, TapeEntry, ATOMS, NO_KWARGS,
+        context_now, attributes_now, EarlierAttributes.changed, _note_compiled, run_taped, tape.lines, *search_parts(),
+    )  # fmt: skip
+
+
+def _compares_attributes(kind: type[nn.Module]) -> bool | None:
+    """Are the attributes of modules of a class to be compared after a call? ``None`` where no mode may be on."""
+    return None if may_be_fused(kind) else not keeps_nothing(kind)
+
+
+def _note_compiled(call_tape: CallTape) -> None:
+    if call_tape.compiled_ops and call_tape.compiled_ops == len(call_tape.entries):
+        call_tape.unobserved = reasons.COMPILED()
 
 
 def _why_unobserved(tape: Tape, module: nn.Module, parent: CallTape | None, functions: int) -> Words | None:

@@ -103,7 +103,7 @@ class Tape(TorchFunctionMode):
         self.opaque_objects: dict[int, Any] = {}
         self.call_tapes: dict[int, CallTape] = {}
         self.kept: frozenset[TensorId] = frozenset()
-        self._stacks: dict[int, OpenTapes] = {}  # by thread
+        self.stacks: dict[int, OpenTapes] = {}  # by thread
         self.lines = lines
         self._writes = InPlaceWrites(values, lines)
         self._met_opaque = False  # was an opaque object coded since this was last set to False?
@@ -115,7 +115,7 @@ class Tape(TorchFunctionMode):
         if core is None or self.values.native is None:
             return None
         run_op: Callable[..., Any] = core.run_op(
-            self._stacks, METADATA, self.values.native, {}, _is_unusual, TensorRefs, TapeEntry, ATOMS, context_now,
+            self.stacks, METADATA, self.values.native, {}, _is_unusual, TensorRefs, TapeEntry, ATOMS, context_now,
             NO_KWARGS, _ELSEWHERE, self.lines, *search_parts(),
         )  # fmt: skip
         return run_op
@@ -130,7 +130,7 @@ class Tape(TorchFunctionMode):
             result = self._run_op(self, func, args, kwargs)
             if result is not _ELSEWHERE:
                 return result
-        tapes = None if func in METADATA else self._stacks.get(get_ident())
+        tapes = None if func in METADATA else self.stacks.get(get_ident())
         if not tapes:
             return func(*args, **kwargs) if kwargs else func(*args)
         began, tape = perf_counter(), tapes[-1]
@@ -331,9 +331,9 @@ class Tape(TorchFunctionMode):
     def stack(self) -> OpenTapes:
         """Return the calls open in this thread, innermost last."""
         thread = get_ident()
-        stack = self._stacks.get(thread)
+        stack = self.stacks.get(thread)
         if stack is None:
-            stack = self._stacks[thread] = OpenTapes()
+            stack = self.stacks[thread] = OpenTapes()
         return stack
 
     def enter_call(
@@ -475,7 +475,7 @@ class Tape(TorchFunctionMode):
 
     def enter_region(self, function: Any, args: Any, kwargs: Any) -> _Region | None:
         """Note that compiled code is about to run: one operation of the innermost open body."""
-        tapes = self._stacks.get(get_ident())
+        tapes = self.stacks.get(get_ident())
         if not tapes:
             return None
         tape = tapes[-1]

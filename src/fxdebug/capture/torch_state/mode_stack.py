@@ -36,15 +36,19 @@ def insert_mode(mode: TorchFunctionMode, above: int) -> None:
 
 def allows_mode_around(module: nn.Module) -> bool:
     """May a mode be active while this module runs? Not where a mode switches off a fused kernel or compiled code."""
-    bases = type(module).__mro__
-    if _FUSED.isdisjoint(bases):
+    if not may_be_fused(type(module)):
         return True
-    if torch.jit.ScriptModule in bases:
+    if torch.jit.ScriptModule in type(module).__mro__:
         return False
     if not any(isinstance(part, nn.MultiheadAttention) and _has_fused_kernel(part) for part in module.modules()):
         return True
     needs_gradient = torch.is_grad_enabled() and any(p.requires_grad for p in module.parameters())
     return module.training or needs_gradient
+
+
+def may_be_fused(kind: type[nn.Module]) -> bool:
+    """May modules of a class run a fused kernel or compiled code, which a mode would switch off?"""
+    return not _FUSED.isdisjoint(kind.__mro__)
 
 
 def _has_fused_kernel(attention: nn.MultiheadAttention) -> bool:

@@ -47,6 +47,13 @@ inline Object referent(PyObject* ref) {
 #endif
 }
 
+// An object of a Python class, without the help of its __init__.
+inline Object new_object(PyObject* kind) {
+  static PyObject* const nothing = PyTuple_New(0);
+  auto* type = reinterpret_cast<PyTypeObject*>(kind);
+  return Object(type->tp_new(type, nothing, nullptr));
+}
+
 // The name of an attribute. Make one where it is used, as a static variable: Python runs by then.
 class Name {
  public:

@@ -4,6 +4,9 @@
 
 #include <optional>
 
+#include "own_time.h"
+#include "python_error.h"
+#include "taped_call.h"
 #include "user_line.h"
 #include "value_table.h"
 
@@ -14,9 +17,10 @@ namespace {
 // What a call needs of its run, in the order in which Python passes it (capture/recorder/recorder.py).
 struct Needs {
   PyObject *recorder, *stack, *frames, *counts, *sites, *values, *tape, *finish_order;  // of the recorder
-  PyObject* lock;                                                          // of the recorder: other threads' calls
-  PyObject *frame, *inputs, *outputs;                                      // classes
-  PyObject *run_taped, *context_now, *called_as, *has_submodules, *clock;  // functions
+  PyObject* lock;                                // of the recorder: other threads number calls, too
+  PyObject* tape_parts;                          // what a call needs of the tape
+  PyObject *frame, *inputs, *outputs;            // classes
+  PyObject *called_as, *has_submodules, *clock;  // functions
   PyObject* lines;
   LineSearch search;
 };
@@ -34,6 +38,8 @@ struct Call {
   const Needs& needs;
   PyObject* module;
   Object frame, own_time;
+  TapedCall taped;        // where operations are recorded, too
+  bool is_begun = false;  // is it among the tape's open calls? Else Python's run_taped is to run it
 
   explicit Call(PyObject* tuple, PyObject* of_module)
       : held(Object::borrowed(tuple)),
@@ -44,12 +50,6 @@ struct Call {
 const Name& name_current() {
   static const Name name("current");
   return name;
-}
-
-// An object of a Python class, without the help of its __init__.
-Object new_object(PyObject* kind) {
-  static PyObject* const nothing = PyTuple_New(0);
-  return Object(PyBaseObject_Type.tp_new(reinterpret_cast<PyTypeObject*>(kind), nothing, nullptr));
 }
 
 // -1 with an error set, as PyFloat_AsDouble has it.
@@ -66,37 +66,12 @@ double own_seconds(const Call& call) {
   return seconds_of(name.of(call.own_time.get()));
 }
 
+bool add_own_seconds(const Call& call, double seconds) { return add_seconds(call.own_time.get(), seconds); }
+
 bool set_seconds(PyObject* object, const Name& name, double seconds) {
   if (PyErr_Occurred()) return false;
   const Object number(PyFloat_FromDouble(seconds));
   return number && name.set(object, number.get());
-}
-
-bool add_own_seconds(const Call& call, double seconds) {
-  static const Name name("seconds");
-  return set_seconds(call.own_time.get(), name, own_seconds(call) + seconds);
-}
-
-// Has the program raised what is no failure of ours, such as an interrupt (Ctrl-C)? That passes on.
-bool is_interrupted() { return PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception); }
-
-// The exception that is set, taken off.
-Object caught() {
-  PyObject *kind, *error, *trace;
-  PyErr_Fetch(&kind, &error, &trace);
-  PyErr_NormalizeException(&kind, &error, &trace);
-  if (trace) PyException_SetTraceback(error, trace);
-  Py_XDECREF(kind);
-  Py_XDECREF(trace);
-  return Object(error);
-}
-
-// Sets an exception again, with its traceback and its context as they are.
-void put_back(const Object& error) {
-  auto* kind = reinterpret_cast<PyObject*>(Py_TYPE(error.get()));
-  Py_INCREF(kind);
-  Py_INCREF(error.get());
-  PyErr_Restore(kind, error.get(), PyException_GetTraceback(error.get()));
 }
 
 // A failure of ours becomes a note of the recorder. False: an interrupt is set.
@@ -231,9 +206,23 @@ bool close_frame(const Call& call, double arrived) {
   return order && order_name.set(frame, order.get());
 }
 
+// Enters the call on the tape. False: an error is set.
+bool enter_tape(Call& call, PyObject* run, PyObject* args, PyObject* kwargs) {
+  static const Name index_name("index");
+  const Needs& needs = call.needs;
+  const Object index = index_name.of(call.frame.get());
+  if (!index) return false;
+  call.taped = enter_taped(needs.tape_parts, index.get(), call.module, run, args, kwargs);
+  if (!call.taped.tape && !is_interrupted()) {
+    PyErr_Clear();
+    call.taped = enter_in_python(needs.tape_parts, index.get(), call.module, run, args, kwargs);
+  }
+  return static_cast<bool>(call.taped.tape);
+}
+
 // Opens the call: its frame, all that is known before it runs, and its place on the stack. False: an interrupt.
 bool enter(Call& call, PyObject* site, PyObject* parent, PyObject* run, PyObject* args, PyObject* kwargs) {
-  static const Name started_name("started_at"), enter_name("enter_call"), index_name("index");
+  static const Name started_name("started_at");
   const Needs& needs = call.needs;
   const std::optional<double> arrived = now(needs);
   if (!arrived || !open_frame(call, site, parent)) return false;
@@ -241,35 +230,45 @@ bool enter(Call& call, PyObject* site, PyObject* parent, PyObject* run, PyObject
   if (!before || !name_current().set(needs.stack, call.frame.get())) return false;
   if (!note_surroundings(call, site) && !note_failure(call, "note_inputs_failed")) return false;
   if (!note_inputs(call, args, kwargs) && !note_failure(call, "note_inputs_failed")) return false;
-  if (needs.tape != Py_None) {
-    const Object index = index_name.of(call.frame.get()), context(PyObject_CallNoArgs(needs.context_now));
-    const Object entered(index && context
-                             ? PyObject_CallMethodObjArgs(needs.tape, enter_name.text(), index.get(), call.module, run,
-                                                          args, kwargs, context.get(), nullptr)
-                             : nullptr);
-    if (!entered) return false;
-  }
+  if (needs.tape != Py_None && !enter_tape(call, run, args, kwargs)) return false;
   if (!name_current().set(needs.stack, before.get()) || PyList_Append(needs.stack, call.frame.get()) < 0) return false;
   const std::optional<double> ready = now(needs);
   return ready && add_own_seconds(call, *ready - *arrived) &&
          set_seconds(call.frame.get(), started_name, *ready - own_seconds(call));
 }
 
-Object run_forward(const Call& call, PyObject* run, PyObject* args, PyObject* kwargs) {
-  static const Name index_name("index"), tapes_name("call_tapes"), line_name("line");
-  if (call.needs.tape == Py_None) return Object(PyObject_Call(run, args, kwargs));
-  const Object index = index_name.of(call.frame.get()), tapes = tapes_name.of(call.needs.tape);
-  const Object tape(index && tapes ? PyObject_GetItem(tapes.get(), index.get()) : nullptr);
-  const Object line = tape ? line_name.of(call.frame.get()) : Object();
+Object run_forward(Call& call, PyObject* run, PyObject* args, PyObject* kwargs) {
+  static const Name line_name("line");
+  const Needs& needs = call.needs;
+  if (needs.tape == Py_None) return Object(PyObject_Call(run, args, kwargs));
+  const double began = seconds_now();
+  const Object line = line_name.of(call.frame.get());
   if (!line) return {};
-  return Object(PyObject_CallFunctionObjArgs(call.needs.run_taped, call.needs.tape, tape.get(), args, kwargs,
-                                             line.get(), nullptr));
+  call.is_begun = begin_taped(needs.tape_parts, call.taped, call.module, args, kwargs, line.get());
+  if (is_interrupted()) return {};
+  PyErr_Clear();
+  if (!call.is_begun) return run_in_python(needs.tape_parts, call.taped, args, kwargs, line.get());
+  if (!add_own_seconds(call, seconds_now() - began)) PyErr_Clear();
+  return Object(PyObject_Call(run, args, kwargs));
+}
+
+// Ends the call on the tape, if it began there. False: an interrupt is set.
+bool end_on_tape(Call& call, PyObject* output) {
+  if (!call.is_begun) return true;
+  const double began = seconds_now();
+  call.is_begun = false;
+  const bool is_ended = end_taped(call.needs.tape_parts, call.taped, call.module, output);
+  if (!is_ended && !note_failure(call, "note_outputs_failed")) return false;
+  if (!add_own_seconds(call, seconds_now() - began)) PyErr_Clear();
+  return true;
 }
 
 // Shows the exception that left the forward to the recorder, and leaves it set.
 void fail(const Call& call) {
   static const Name name("fail_call");
   const Object error = caught();
+  if (call.is_begun && !fail_taped(call.needs.tape_parts, call.taped, error.get()) && is_interrupted()) return;
+  PyErr_Clear();
   const Object done(PyObject_CallMethodObjArgs(call.needs.recorder, name.text(), call.needs.stack, call.frame.get(),
                                                error.get(), nullptr));
   if (!done && is_interrupted()) return;
@@ -286,8 +285,8 @@ bool leave(const Call& call, PyObject* output) {
                         name_current().set(call.needs.stack, call.frame.get()) && note_outputs(call, output);
   if (!is_noted && !note_failure(call, "note_outputs_failed")) return false;
   const std::optional<double> done = now(call.needs);
-  const bool is_closed = done && before && name_current().set(call.needs.stack, before.get()) &&
-                         add_own_seconds(call, *done - *arrived);
+  const bool is_closed =
+      done && before && name_current().set(call.needs.stack, before.get()) && add_own_seconds(call, *done - *arrived);
   return is_closed || note_failure(call, "note_outputs_failed");
 }
 
@@ -376,7 +375,7 @@ Object run_recorded(PyObject* object, PyObject* module, PyObject* run, PyObject*
 
   if (!enter(call, site, parent.get(), run, args, kwargs)) return {};
   Object output = run_forward(call, run, args, kwargs);
-  if (!output) {
+  if (!output || !end_on_tape(call, output.get())) {
     fail(call);
     return {};
   }

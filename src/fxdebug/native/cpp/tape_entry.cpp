@@ -2,8 +2,9 @@
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <c10/core/GradMode.h>
 
-#include <chrono>
-
+#include "codes.h"
+#include "own_time.h"
+#include "python_error.h"
 #include "tensor_facts.h"
 #include "user_line.h"
 #include "value_table.h"
@@ -11,9 +12,6 @@
 namespace fxdebug {
 
 namespace {
-
-constexpr int kDeepest = 4;        // containers in containers; Python walks what nests deeper
-constexpr Py_ssize_t kMost = 100;  // items of a container; Python counts those of large ones
 
 // What an operation needs of its run, in the order in which Python passes it (capture/tape/tape_mode.py).
 struct Needs {
@@ -30,102 +28,19 @@ constexpr Py_ssize_t kNeeds = sizeof(Needs) / sizeof(PyObject*);
 // An operation while it runs.
 struct Operation {
   const Needs& needs;
-  Values* values;
-  PyObject *tape, *call_tape;  // the run's, and that of the innermost open call
-  Object refs;                 // the entries of its tensors
-  bool is_plain = true;        // did Python code none of its arguments?
+  PyObject* call_tape;  // of the innermost open call
+  Coding coding;
 };
-
-// Codes -----------------------------------------------------------------------------------------------------------
-
-Object code_of(Operation& operation, PyObject* argument, int depth);
-
-Object coded_by_python(Operation& operation, PyObject* argument) {
-  static const Name name("_code");
-  operation.is_plain = false;
-  return Object(PyObject_CallMethodObjArgs(operation.tape, name.text(), argument, operation.refs.get(), nullptr));
-}
-
-// The code of a list or a tuple: one of the same kind, or the tuple itself if nothing in it has another code.
-Object code_of_sequence(Operation& operation, PyObject* sequence, bool is_tuple, int depth) {
-  const Py_ssize_t count = PySequence_Fast_GET_SIZE(sequence);
-  Object made(is_tuple ? PyTuple_New(count) : PyList_New(count));
-  if (!made) return made;
-  bool is_same = is_tuple;
-  for (Py_ssize_t index = 0; index < count; ++index) {
-    if (index >= PySequence_Fast_GET_SIZE(sequence)) return {};
-    PyObject* item = PySequence_Fast_GET_ITEM(sequence, index);
-    Object code = code_of(operation, item, depth + 1);
-    if (!code) return code;
-    is_same = is_same && code.get() == item;
-    if (is_tuple) {
-      PyTuple_SET_ITEM(made.get(), index, code.release());
-    } else {
-      PyList_SET_ITEM(made.get(), index, code.release());
-    }
-  }
-  return is_same ? Object::borrowed(sequence) : std::move(made);
-}
-
-Object code_of(Operation& operation, PyObject* argument, int depth) {
-  static const Name start("start"), stop("stop"), step("step"), tensor_id("tensor_id");
-  if (plain_tensor(argument)) {
-    const Object ref = ref_of(operation.values, argument);
-    if (!ref) return PyErr_Occurred() ? Object() : coded_by_python(operation, argument);
-    if (PyList_Append(operation.refs.get(), ref.get()) < 0) return {};
-    return tensor_id.of(ref.get());
-  }
-  auto* kind = reinterpret_cast<PyObject*>(Py_TYPE(argument));
-  const int is_atom = PySet_Contains(operation.needs.atoms, kind);
-  if (is_atom) return is_atom < 0 ? Object() : Object::borrowed(argument);
-  const bool is_tuple = PyTuple_CheckExact(argument);
-  if ((is_tuple || PyList_CheckExact(argument)) && depth < kDeepest && PySequence_Fast_GET_SIZE(argument) <= kMost) {
-    return code_of_sequence(operation, argument, is_tuple, depth);
-  }
-  if (PySlice_Check(argument) && depth < kDeepest) {
-    Object bounds[] = {start.of(argument), stop.of(argument), step.of(argument)};
-    for (Object& bound : bounds) {
-      if (bound) bound = code_of(operation, bound.get(), depth + 1);
-      if (!bound) return {};
-    }
-    return Object(PySlice_New(bounds[0].get(), bounds[1].get(), bounds[2].get()));
-  }
-  return coded_by_python(operation, argument);
-}
-
-Object codes_of(Operation& operation, PyObject* args) {
-  const Py_ssize_t count = PyTuple_GET_SIZE(args);
-  Object codes(PyTuple_New(count));
-  for (Py_ssize_t index = 0; codes && index < count; ++index) {
-    Object code = code_of(operation, PyTuple_GET_ITEM(args, index), 0);
-    if (!code) return code;
-    PyTuple_SET_ITEM(codes.get(), index, code.release());
-  }
-  return codes;
-}
-
-Object codes_of_named(Operation& operation, PyObject* kwargs) {
-  if (!kwargs || !PyDict_GET_SIZE(kwargs)) return Object::borrowed(operation.needs.no_kwargs);
-  Object codes(PyDict_New());
-  PyObject *name, *argument;
-  for (Py_ssize_t at = 0; codes && PyDict_Next(kwargs, &at, &name, &argument);) {
-    const Object kept = Object::borrowed(argument), kept_name = Object::borrowed(name);
-    const Object code = code_of(operation, argument, 0);
-    if (!code || PyDict_SetItem(codes.get(), name, code.get()) < 0) return {};
-  }
-  return codes;
-}
 
 // Is every tensor among the arguments as it was when an operation last saw it?
 bool are_as_noted(const Operation& operation) {
-  static const Name requires_grad("requires_grad");
   const bool with_gradients = c10::GradMode::is_enabled();
-  for (Py_ssize_t index = 0; index < PyList_GET_SIZE(operation.refs.get()); ++index) {
-    PyObject* ref = PyList_GET_ITEM(operation.refs.get(), index);
+  for (Py_ssize_t index = 0; index < PyList_GET_SIZE(operation.coding.refs.get()); ++index) {
+    PyObject* ref = PyList_GET_ITEM(operation.coding.refs.get(), index);
     const Object object = referent(ref);
     const at::Tensor* tensor = object ? plain_tensor(object.get()) : nullptr;
     if (!tensor || !has_version(ref, *tensor)) return false;
-    if (with_gradients && requires_grad.of(ref).get() != (tensor->requires_grad() ? Py_True : Py_False)) return false;
+    if (with_gradients && !has_flag(ref, *tensor)) return false;
   }
   return true;
 }
@@ -133,8 +48,8 @@ bool are_as_noted(const Operation& operation) {
 // Notes the gradient flags of the arguments after the operation. False if it wrote to one of them, or on an error.
 bool note_unwritten(const Operation& operation) {
   static const Name requires_grad("requires_grad");
-  for (Py_ssize_t index = 0; index < PyList_GET_SIZE(operation.refs.get()); ++index) {
-    PyObject* ref = PyList_GET_ITEM(operation.refs.get(), index);
+  for (Py_ssize_t index = 0; index < PyList_GET_SIZE(operation.coding.refs.get()); ++index) {
+    PyObject* ref = PyList_GET_ITEM(operation.coding.refs.get(), index);
     const Object object = referent(ref);
     if (!object) continue;  // an iterator gave it, and it is gone
     const at::Tensor* tensor = plain_tensor(object.get());
@@ -173,34 +88,25 @@ int note(Operation& operation, PyObject* func, PyObject* args, PyObject* kwargs,
       tensor_id("tensor_id");
   const Needs& needs = operation.needs;
   const at::Tensor* tensor = plain_tensor(result);
-  if (!tensor || !operation.is_plain || !note_unwritten(operation)) return PyErr_Occurred() ? -1 : 0;
+  if (!tensor || !operation.coding.is_plain || !note_unwritten(operation)) return PyErr_Occurred() ? -1 : 0;
   const Object inside = code_name.of(operation.call_tape), called = line_name.of(operation.call_tape);
   const Object line = inside && called
                           ? user_line(needs.search, needs.lines, Object::borrowed(frame), inside.get(), called.get())
                           : Object();
   if (!line) return -1;
   if (is_of_import(line.get())) return 0;
-  PyObject* known = known_ref(operation.values, result);
-  const Object ref = known ? Object::borrowed(known) : ref_of(operation.values, result);
+  PyObject* known = known_ref(operation.coding.values, result);
+  const Object ref = known ? Object::borrowed(known) : ref_of(operation.coding.values, result);
   const Object out = ref ? tensor_id.of(ref.get()) : Object();
   if (!out) return PyErr_Occurred() ? -1 : 0;
-  if (known && !is_as_at_first(operation.values, known, out.get(), result, *tensor)) return PyErr_Occurred() ? -1 : 0;
+  if (known && !is_as_at_first(operation.coding.values, known, out.get(), result, *tensor)) return PyErr_Occurred() ? -1 : 0;
   const Object context(PyObject_CallNoArgs(needs.context_now));
   const Object value = context ? value_name.of(ref.get()) : Object();
-  const Object values(value ? PyTuple_Pack(1, value.get()) : nullptr);
-  const Object none_written(PyTuple_New(0));
-  const Object entries = values ? entries_name.of(operation.call_tape) : Object();
-  if (!entries || !none_written) return -1;
-  PyObject* facts[] = {func,         args,    kwargs, out.get(), context.get(), line.get(), Py_None, none_written.get(),
-                       values.get(), Py_None, Py_None};
-  constexpr Py_ssize_t count = sizeof(facts) / sizeof(PyObject*);
-  auto* kind = reinterpret_cast<PyTypeObject*>(needs.entry);  // a named tuple: its items are those of a tuple
-  const Object entry(kind->tp_alloc(kind, count));
+  const Object entries = value ? entries_name.of(operation.call_tape) : Object();
+  if (!entries) return -1;
+  const Object entry = new_entry(
+      needs.entry, {func, args, kwargs, out.get(), context.get(), line.get(), value.get(), Py_None});
   if (!entry) return -1;
-  for (Py_ssize_t index = 0; index < count; ++index) {
-    Py_INCREF(facts[index]);
-    PyTuple_SET_ITEM(entry.get(), index, facts[index]);
-  }
   return PyList_Append(entries.get(), entry.get()) < 0 ? -1 : 1;
 }
 
@@ -215,30 +121,15 @@ Kind kind_of(const Needs& needs, PyObject* func) {
   return kind.get() == Py_False ? Kind::kUsual : kind.get() == Py_True ? Kind::kNotedByPython : Kind::kRunByPython;
 }
 
-// Has the program raised what is no failure of ours, such as an interrupt (Ctrl-C)? That passes on.
-bool is_interrupted() { return PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception); }
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
-bool add_time(PyObject* own_time, double seconds) {
-  static const Name name("seconds");
-  const Object before = name.of(own_time);
-  const Object sum(before ? PyFloat_FromDouble(PyFloat_AsDouble(before.get()) + seconds) : nullptr);
-  return sum && name.set(own_time, sum.get());
-}
-
 // Notes an operation that raised, for a body that catches the exception, and leaves the exception set.
 void note_raised(const Operation& operation, PyObject* func, const Object& codes, const Object& named) {
   static const Name name("note_raised");
   if (!PyErr_ExceptionMatches(PyExc_Exception)) return;
-  PyObject *kind, *error, *trace;
-  PyErr_Fetch(&kind, &error, &trace);
-  PyErr_NormalizeException(&kind, &error, &trace);
-  const Object both(PyTuple_Pack(2, codes.get(), named.get()));
-  const Object done(both ? PyObject_CallMethodObjArgs(operation.tape, name.text(), operation.call_tape, func,
-                                                      both.get(), error, nullptr)
+  const Object error = caught(), both(PyTuple_Pack(2, codes.get(), named.get()));
+  const Object done(both ? PyObject_CallMethodObjArgs(operation.coding.tape, name.text(), operation.call_tape, func,
+                                                      both.get(), error.get(), nullptr)
                          : nullptr);
-  PyErr_Restore(kind, error, trace);  // in the place of what our own call may have raised
+  put_back(error);  // in the place of what our own call may have raised
 }
 
 PyObject* run(PyObject* func, PyObject* args, PyObject* kwargs) { return PyObject_Call(func, args, kwargs); }
@@ -268,7 +159,7 @@ PyObject* run_op(PyObject* self, PyObject* const* arguments, Py_ssize_t given) {
                         !at::impl::PythonTorchFunctionTLS::stack_len();  // inside ours, ours is not on it
   const Kind kind_of_func = is_ready ? kind_of(needs, func) : Kind::kRunByPython;
   if (kind_of_func == Kind::kRunByPython) return elsewhere();
-  const double began = now();
+  const double began = seconds_now();
   const Object thread(PyLong_FromUnsignedLong(PyThread_get_thread_ident()));
   PyObject* open = thread ? PyDict_GetItemWithError(needs.stacks, thread.get()) : nullptr;
   if (!open || !PyList_Check(open) || !PyList_GET_SIZE(open)) {
@@ -277,25 +168,25 @@ PyObject* run_op(PyObject* self, PyObject* const* arguments, Py_ssize_t given) {
   const Object calls = Object::borrowed(open);
   const Object call_tape = Object::borrowed(PyList_GET_ITEM(open, PyList_GET_SIZE(open) - 1));
   const Object own_time = own_time_name.of(open);
-  Operation operation{needs, values, tape, call_tape.get(), Object(PyObject_CallNoArgs(needs.refs))};
-  if (!own_time || !operation.refs) {
+  Operation operation{needs, call_tape.get(), {tape, needs.atoms, needs.no_kwargs, values, new_object(needs.refs)}};
+  if (!own_time || !operation.coding.refs) {
     return elsewhere();
   }
   Object codes, named;
   bool is_usual = false;
   try {
-    codes = codes_of(operation, args);
-    if (codes) named = codes_of_named(operation, kwargs);
+    codes = codes_of(operation.coding, args);
+    if (codes) named = codes_of_named(operation.coding, kwargs);
     is_usual = named && are_as_noted(operation);
   } catch (const std::exception&) {
     return elsewhere();
   }
-  if (is_usual && !operation.is_plain) {
-    const Object plain = plain_name.of(operation.refs.get()), left = items_left.of(operation.refs.get());
+  if (is_usual && !operation.coding.is_plain) {
+    const Object plain = plain_name.of(operation.coding.refs.get()), left = items_left.of(operation.coding.refs.get());
     is_usual = plain && left && PyLong_AsLong(left.get()) >= 0;
-    operation.is_plain = is_usual && plain.get() == Py_True;
+    operation.coding.is_plain = is_usual && plain.get() == Py_True;
   }
-  if (!is_usual || PyErr_Occurred() || !add_time(own_time.get(), now() - began)) {
+  if (!is_usual || PyErr_Occurred() || !add_seconds(own_time.get(), seconds_now() - began)) {
     return elsewhere();
   }
 
@@ -304,7 +195,7 @@ PyObject* run_op(PyObject* self, PyObject* const* arguments, Py_ssize_t given) {
     note_raised(operation, func, codes, named);
     return nullptr;
   }
-  const double returned = now();
+  const double returned = seconds_now();
   const Object frame = frame_around(innermost_frame());
   int noted = 0;
   if (frame && kind_of_func == Kind::kUsual) {
@@ -317,21 +208,18 @@ PyObject* run_op(PyObject* self, PyObject* const* arguments, Py_ssize_t given) {
   if (noted == 0) {
     const Object both(PyTuple_Pack(2, codes.get(), named.get()));
     const Object done(both ? PyObject_CallMethodObjArgs(tape, note_name.text(), call_tape.get(), func, both.get(),
-                                                        operation.refs.get(), result.get(),
+                                                        operation.coding.refs.get(), result.get(),
                                                         frame ? frame.get() : Py_None, nullptr)
                            : nullptr);
     if (!done) noted = -1;
   }
   if (is_interrupted()) return nullptr;
   if (noted < 0) {
-    PyObject *kind, *error, *trace;
-    PyErr_Fetch(&kind, &error, &trace);
-    PyErr_NormalizeException(&kind, &error, &trace);
-    const Object kept_kind(kind), kept_error(error), kept_trace(trace);
-    const Object done(PyObject_CallMethodObjArgs(tape, failed_name.text(), call_tape.get(), error, nullptr));
+    const Object error = caught();
+    const Object done(PyObject_CallMethodObjArgs(tape, failed_name.text(), call_tape.get(), error.get(), nullptr));
     if (!done) return nullptr;
   }
-  if (!add_time(own_time.get(), now() - returned)) PyErr_Clear();
+  if (!add_seconds(own_time.get(), seconds_now() - returned)) PyErr_Clear();
   return result.release();
 }
 

@@ -60,6 +60,17 @@ Object user_line(const LineSearch& search, PyObject* known, Object frame, PyObje
   return Object::borrowed(Py_None);
 }
 
+Object users_line(const LineSearch& search, PyObject* known, PyObject* line, PyObject* inside, PyObject* called) {
+  static const Name code_name("code");
+  if (line != Py_None) {
+    const Object code = code_name.of(line), home = code ? home_of(search, code) : Object();
+    if (!home) return {};
+    if (is(home, search.users)) return Object::borrowed(line);
+    if (called != Py_None && code.get() == inside) return Object::borrowed(called);
+  }
+  return user_line(search, known, innermost_frame(), inside, called);
+}
+
 Object caller_line(const LineSearch& search, PyObject* known, Object frame) {
   for (int count = 0; frame && count < kCallingFrames; ++count) {
     const Object code = code_of_frame(frame), home = home_of(search, code);

@@ -21,6 +21,10 @@ Object frame_around(const Object& frame);
 // noted so far. No reference: an error.
 Object user_line(const LineSearch& search, PyObject* known, Object frame, PyObject* inside, PyObject* called);
 
+// As source_line.users_line: the line that asked for a call that `line` makes, `inside` being its caller's code and
+// `called` the line that asked for that.
+Object users_line(const LineSearch& search, PyObject* known, PyObject* line, PyObject* inside, PyObject* called);
+
 // As source_line.caller_line: the nearest line that is neither fxdebug's nor nn.Module's.
 Object caller_line(const LineSearch& search, PyObject* known, Object frame);
 

@@ -410,6 +410,12 @@ Object values_of_all(PyObject* values, PyObject* tuple) {
   return unless_not_mine(values_of(values, given, 2));
 }
 
+int note_layouts(PyObject* values, PyObject* refs, PyObject* layouts, PyObject* by_id) {
+  PyObject* const given[] = {refs, layouts, by_id};
+  const Object done(note_inputs(values, given, 3));
+  return done ? done.get() == Py_None : -1;
+}
+
 bool is_unobserved() {
   using c10::DispatchKey;
   return !c10::impl::TorchDispatchModeTLS::any_modes_set() &&

@@ -1,0 +1,110 @@
+#include "codes.h"
+
+namespace fxdebug {
+
+namespace {
+
+constexpr int kDeepest = 4;        // containers in containers; Python walks what nests deeper
+constexpr Py_ssize_t kMost = 100;  // items of a container; Python counts those of large ones
+
+Object code_of(Coding& coding, PyObject* argument, int depth);
+
+Object coded_by_python(Coding& coding, PyObject* argument) {
+  static const Name name("_code");
+  coding.is_plain = false;
+  return Object(PyObject_CallMethodObjArgs(coding.tape, name.text(), argument, coding.refs.get(), nullptr));
+}
+
+// The code of a list or a tuple: one of the same kind, or the tuple itself if nothing in it has another code.
+Object code_of_sequence(Coding& coding, PyObject* sequence, bool is_tuple, int depth) {
+  const Py_ssize_t count = PySequence_Fast_GET_SIZE(sequence);
+  Object made(is_tuple ? PyTuple_New(count) : PyList_New(count));
+  if (!made) return made;
+  bool is_same = is_tuple;
+  for (Py_ssize_t index = 0; index < count; ++index) {
+    if (index >= PySequence_Fast_GET_SIZE(sequence)) return {};
+    PyObject* item = PySequence_Fast_GET_ITEM(sequence, index);
+    Object code = code_of(coding, item, depth + 1);
+    if (!code) return code;
+    is_same = is_same && code.get() == item;
+    if (is_tuple) {
+      PyTuple_SET_ITEM(made.get(), index, code.release());
+    } else {
+      PyList_SET_ITEM(made.get(), index, code.release());
+    }
+  }
+  return is_same ? Object::borrowed(sequence) : std::move(made);
+}
+
+Object code_of(Coding& coding, PyObject* argument, int depth) {
+  static const Name start("start"), stop("stop"), step("step"), tensor_id("tensor_id");
+  if (plain_tensor(argument)) {
+    const Object ref = ref_of(coding.values, argument);
+    if (!ref) return PyErr_Occurred() ? Object() : coded_by_python(coding, argument);
+    if (PyList_Append(coding.refs.get(), ref.get()) < 0) return {};
+    return tensor_id.of(ref.get());
+  }
+  auto* kind = reinterpret_cast<PyObject*>(Py_TYPE(argument));
+  const int is_atom = PySet_Contains(coding.atoms, kind);
+  if (is_atom) return is_atom < 0 ? Object() : Object::borrowed(argument);
+  const bool is_tuple = PyTuple_CheckExact(argument);
+  if ((is_tuple || PyList_CheckExact(argument)) && depth < kDeepest && PySequence_Fast_GET_SIZE(argument) <= kMost) {
+    return code_of_sequence(coding, argument, is_tuple, depth);
+  }
+  if (PySlice_Check(argument) && depth < kDeepest) {
+    Object bounds[] = {start.of(argument), stop.of(argument), step.of(argument)};
+    for (Object& bound : bounds) {
+      if (bound) bound = code_of(coding, bound.get(), depth + 1);
+      if (!bound) return {};
+    }
+    return Object(PySlice_New(bounds[0].get(), bounds[1].get(), bounds[2].get()));
+  }
+  return coded_by_python(coding, argument);
+}
+
+}  // namespace
+
+Object codes_of(Coding& coding, PyObject* args) {
+  const Py_ssize_t count = PyTuple_GET_SIZE(args);
+  Object codes(PyTuple_New(count));
+  for (Py_ssize_t index = 0; codes && index < count; ++index) {
+    Object code = code_of(coding, PyTuple_GET_ITEM(args, index), 0);
+    if (!code) return code;
+    PyTuple_SET_ITEM(codes.get(), index, code.release());
+  }
+  return codes;
+}
+
+Object codes_of_named(Coding& coding, PyObject* kwargs) {
+  if (!kwargs || !PyDict_GET_SIZE(kwargs)) return Object::borrowed(coding.no_kwargs);
+  Object codes(PyDict_New());
+  PyObject *name, *argument;
+  for (Py_ssize_t at = 0; codes && PyDict_Next(kwargs, &at, &name, &argument);) {
+    const Object kept = Object::borrowed(argument), kept_name = Object::borrowed(name);
+    const Object code = code_of(coding, argument, 0);
+    if (!code || PyDict_SetItem(codes.get(), name, code.get()) < 0) return {};
+  }
+  return codes;
+}
+
+bool has_flag(PyObject* ref, const at::Tensor& tensor) {
+  static const Name requires_grad("requires_grad");
+  return requires_grad.of(ref).get() == (tensor.requires_grad() ? Py_True : Py_False);
+}
+
+Object new_entry(PyObject* kind, const Entry& entry) {
+  const Object nothing_written(PyTuple_New(0)), values(PyTuple_Pack(1, entry.value));
+  PyObject* facts[] = {entry.what, entry.args, entry.kwargs,          entry.out,    entry.context, entry.line,
+                       Py_None,    nothing_written.get(), values.get(), entry.tape, Py_None};
+  constexpr Py_ssize_t count = sizeof(facts) / sizeof(PyObject*);
+  auto* type = reinterpret_cast<PyTypeObject*>(kind);  // a named tuple: its items are those of a tuple
+  Object made(nothing_written && values ? type->tp_alloc(type, count) : nullptr);
+  if (!made) return made;
+  for (Py_ssize_t index = 0; index < count; ++index) {
+    Py_INCREF(facts[index]);
+    PyTuple_SET_ITEM(made.get(), index, facts[index]);
+  }
+  return made;
+}
+
+}  // namespace fxdebug
