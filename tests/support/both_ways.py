@@ -45,7 +45,9 @@ class Outcome:
     seen: list[Any]
 
 
-def outcome(make: Callable[[], Case], build: ModuleType | None, *, graph: bool = True, gradients: bool = True) -> Outcome:
+def outcome(
+    make: Callable[[], Case], build: ModuleType | None, *, graph: bool = True, gradients: bool = True
+) -> Outcome:
     """Make a case and run it, recorded in Python (``build`` is ``None``) or in the native core."""
     torch.manual_seed(0)
     case = make()
@@ -69,7 +71,9 @@ def chain(error: BaseException | None) -> list[Any]:
     while error is not None and len(found) < 20:
         link = without_our_frames(error.__traceback__)
         lines = [(frame.name, frame.lineno) for frame in traceback.extract_tb(link)]
-        found.append((type(error).__name__, first_line(error), getattr(error, "__notes__", ()), lines, error.__cause__ is None))
+        found.append(
+            (type(error).__name__, first_line(error), getattr(error, "__notes__", ()), lines, error.__cause__ is None)
+        )
         error = error.__cause__ or error.__context__
     return found
 

@@ -85,7 +85,9 @@ def keyword_arguments() -> Case:
 def mixed_and_odd_arguments() -> Case:
     child = Does(lambda self, *args, **kwargs: (args, kwargs))
     x = ones()
-    return does(lambda self, *args: self.child(*args, flag=True, rest=[x, None]), x, 3, "text", {"a": x}, None, child=child)
+    return does(
+        lambda self, *args: self.child(*args, flag=True, rest=[x, None]), x, 3, "text", {"a": x}, None, child=child
+    )
 
 
 @case
@@ -264,7 +266,7 @@ def a_module_under_two_names() -> Case:
 @case
 def names_of_names() -> Case:
     shared = nn.Sequential(linear(), nn.ReLU())
-    return does(lambda self, x: [each(x) for each in (self.b, self.a, self.b[0], self.a[1])][0], a=shared, b=shared)
+    return does(lambda self, x: [each(x) for each in (self.b, self.a, self.b[0], self.a[1])], a=shared, b=shared)
 
 
 @case
@@ -410,10 +412,8 @@ def one_exception_raised_twice() -> Case:
 
     def body(self: Any, x: Tensor) -> Any:
         for _ in range(3):
-            try:
+            with contextlib.suppress(ValueError):
                 self.child(x)
-            except ValueError:
-                pass
         return self.child(x)
 
     return does(body, child=raises(error))
@@ -421,16 +421,18 @@ def one_exception_raised_twice() -> Case:
 
 @case
 def exceptions_of_operations() -> Case:
-    return does(lambda self, x: self.child(x @ torch.ones(3, 3)) if x.numel() > 99 else self.child(x), torch.ones(1, 3), child=linear())
+    return does(
+        lambda self, x: self.child(x @ torch.ones(3, 3)) if x.numel() > 99 else self.child(x),
+        torch.ones(1, 3),
+        child=linear(),
+    )
 
 
 @case
 def endless_recursion_that_is_caught() -> Case:
     def body(self: Any, x: Tensor) -> Tensor:
-        try:
+        with contextlib.suppress(RecursionError):
             self.child(x)
-        except RecursionError:
-            pass
         return self.fine(x)
 
     case = does(body, child=Does(lambda self, x: None), fine=linear())
@@ -484,10 +486,8 @@ def generators_interleaved() -> Case:
         a, b = self.steps(x), self.steps(x + 1)
         parts = [next(a), next(b), self.fine(x), next(a), next(b)]
         a.close()
-        try:
+        with contextlib.suppress(ValueError):
             b.throw(ValueError("thrown in"))
-        except ValueError:
-            pass
         return self.fine(parts[0] + parts[-1])
 
     return does(body, steps=Does(counting, child=linear()), fine=linear())
