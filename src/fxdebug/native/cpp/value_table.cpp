@@ -40,7 +40,7 @@ const Name& name_number() {
   return name;
 }
 
-constexpr PyObject* Values::* kParts[] = {
+constexpr PyObject* Values::*kParts[] = {
     &Values::refs,         &Values::all,         &Values::first_values, &Values::names,      &Values::rewritten,
     &Values::storages,     &Values::stats,       &Values::lock,         &Values::tensor_ref, &Values::tensor_id,
     &Values::storage_ref,  &Values::layout,      &Values::state,        &Values::value,      &Values::statistics,
