@@ -17,7 +17,13 @@ from fxdebug.native.build import build, cannot_build, compiler_of_this_machine
 
 ROOT = Path(__file__).parents[1]
 OPTIONS = ("-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address")  # it brings warnings about others' headers
-TESTS = ("tests/native", "tests/capture/tensors/test_value_table.py", "tests/capture/tensors/test_parameters.py")
+TESTS = (
+    "tests/native",
+    "tests/capture/tensors/test_value_table.py",
+    "tests/capture/tensors/test_parameters.py",
+    "tests/capture/recorder/test_native_calls.py",
+    "tests/capture/hooks/test_native_module_call.py",
+)
 
 
 def main() -> int:

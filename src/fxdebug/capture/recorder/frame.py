@@ -157,8 +157,14 @@ def called_as(frames: list[Frame], frame: Frame) -> str | None:
 
 
 def has_submodules(module: nn.Module) -> bool:
-    """Is there a child, registered under any name, that is not ``None``? The debugger of transformers asks the same."""
-    for child in module._modules.values():  # a plain loop: it runs at every call
-        if child is not None:
-            return True
+    """Is there a child, registered under any name, that is not ``None``? The debugger of transformers asks the same.
+
+    A forward may have put anything in the place of the children: what cannot be looked at counts as none.
+    """
+    try:
+        for child in module._modules.values():  # a plain loop: it runs at every call
+            if child is not None:
+                return True
+    except Exception:
+        pass
     return False

@@ -127,8 +127,8 @@ class Recorder:
         stack = self._stacks[self._owner]
         parts = self, stack, self.frames, self._counts, sites, self.values.native, self.tape, self._finish_order
         tape_parts = () if self.tape is None else core_parts(self.tape)
-        functions = called_as, has_submodules, perf_counter
-        self.in_core = core.Calls(*parts, tape_parts, Frame, Inputs, Outputs, *functions, self._lines, *search_parts())
+        kinds, functions = (Frame, Inputs, Outputs), (called_as, has_submodules, perf_counter)
+        self.in_core = core.Calls(*parts, self._lock, tape_parts, *kinds, *functions, self._lines, *search_parts())
 
     def add_listeners(self, listeners: tuple[Listener, ...]) -> None:
         """Add listeners."""

@@ -115,6 +115,8 @@ PyMethodDef is_unchanged_way = {"is_unchanged",
 
 }  // namespace
 
-bool add_attributes(PyObject* module) { return add_way(module, &attributes_now_way) && add_way(module, &is_unchanged_way); }
+bool add_attributes(PyObject* module) {
+  return add_way(module, &attributes_now_way) && add_way(module, &is_unchanged_way);
+}
 
 }  // namespace fxdebug

@@ -108,8 +108,9 @@ Object context_now(PyObject* contexts, PyObject* in_python) {
 Object new_entry(PyObject* kind, const Entry& entry) {
   const Object nothing_written(PyTuple_New(0)), values(PyTuple_Pack(1, entry.value));
   if (values) is_in_no_cycle(values.get());
-  PyObject* facts[] = {entry.what, entry.args, entry.kwargs,          entry.out,    entry.context, entry.line,
-                       Py_None,    nothing_written.get(), values.get(), entry.tape, Py_None};
+  PyObject* facts[] = {entry.what,    entry.args, entry.kwargs, entry.out,
+                       entry.context, entry.line, Py_None,      nothing_written.get(),
+                       values.get(),  entry.tape, Py_None};
   constexpr Py_ssize_t count = sizeof(facts) / sizeof(PyObject*);
   auto* type = reinterpret_cast<PyTypeObject*>(kind);  // a named tuple: its items are those of a tuple
   Object made(nothing_written && values ? type->tp_alloc(type, count) : nullptr);

@@ -1,4 +1,6 @@
 // The way into a call: torch's call of a module, and the wrapper in front of its forward (capture/hooks).
+#include <c10/util/SmallVector.h>
+
 #include "core.h"
 #include "python_object.h"
 #include "recorded_call.h"
@@ -46,8 +48,8 @@ PyObject* pass_on(PyObject* self, PyObject* const* arguments, Py_ssize_t count) 
   if (count != 4) return needs.leave_to_python();
   PyObject *module = arguments[0], *forward = arguments[1];
   PyObject* found = wrapper_of(needs, module);
-  if (!found || PyDict_GET_SIZE(needs.visible_in_thread) || may_be_traced(needs)) return needs.leave_to_python();
   const Object wrapper = Object::borrowed(found);
+  if (!found || PyDict_GET_SIZE(needs.visible_in_thread) || may_be_traced(needs)) return needs.leave_to_python();
   const Object method = method_name.of(found), of_class = of_class_name.of(found), bypassed = bypassed_name.of(found),
                users = users_name.of(found);
   const bool is_usual = method && PyMethod_Check(method.get()) && PyMethod_GET_FUNCTION(method.get()) == forward &&
@@ -114,14 +116,11 @@ PyObject* on_call(PyObject* self, PyObject* const* arguments, Py_ssize_t count) 
     PyErr_Clear();
     return PyObject_Vectorcall(needs.in_python, arguments, count, nullptr);
   }
-  const Py_ssize_t given = PyTuple_GET_SIZE(arguments[1]);
-  const Object with_self(PyTuple_New(given + 1));
-  if (!with_self) return nullptr;
-  for (Py_ssize_t index = 0; index <= given; ++index) {
-    PyObject* item = index ? PyTuple_GET_ITEM(arguments[1], index - 1) : arguments[0];
-    PyTuple_SET_ITEM(with_self.get(), index, Object::borrowed(item).release());
+  c10::SmallVector<PyObject*, 8> with_self{arguments[0]};  // borrowed: the program may count references
+  for (Py_ssize_t index = 0; index < PyTuple_GET_SIZE(arguments[1]); ++index) {
+    with_self.push_back(PyTuple_GET_ITEM(arguments[1], index));
   }
-  return PyObject_Call(needs.original, with_self.get(), arguments[2]);
+  return PyObject_VectorcallDict(needs.original, with_self.data(), with_self.size(), arguments[2]);
 }
 
 template <PyObject* (*function)(PyObject*, PyObject* const*, Py_ssize_t)>

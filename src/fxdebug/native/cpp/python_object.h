@@ -75,4 +75,28 @@ class Name {
   PyObject* text_;
 };
 
+// Holds a lock of Python's to the end of the scope; an error that is set stays so. Not held: acquiring it raised.
+class Locked {
+ public:
+  explicit Locked(PyObject* lock) : lock_(lock) {
+    static const Name acquire("acquire");
+    is_held_ = static_cast<bool>(acquire.call(lock_));
+  }
+  ~Locked() {
+    static const Name release("release");
+    if (!is_held_) return;
+    PyObject *kind, *error, *trace;
+    PyErr_Fetch(&kind, &error, &trace);
+    if (!release.call(lock_)) PyErr_Clear();
+    PyErr_Restore(kind, error, trace);
+  }
+  Locked(const Locked&) = delete;
+  Locked& operator=(const Locked&) = delete;
+  bool is_held() const { return is_held_; }
+
+ private:
+  PyObject* lock_;
+  bool is_held_;
+};
+
 }  // namespace fxdebug

@@ -1,6 +1,6 @@
 // Records: instances of frozen dataclasses with slots, made of their fields by position, by the thousand.
-#include "python_object.h"
 #include "core.h"
+#include "python_object.h"
 
 namespace fxdebug {
 
@@ -24,8 +24,7 @@ PyObject* record(PyObject* self, PyObject* const* arguments, Py_ssize_t given) {
   }
   Object made = new_object(needs.kind);
   for (Py_ssize_t index = 0; made && index < count; ++index) {
-    PyObject* content =
-        index < given ? arguments[index] : PyTuple_GET_ITEM(needs.defaults, index - (count - defaults));
+    PyObject* content = index < given ? arguments[index] : PyTuple_GET_ITEM(needs.defaults, index - (count - defaults));
     if (!set_field(made.get(), PyTuple_GET_ITEM(needs.fields, index), content)) return nullptr;
   }
   if (made) is_in_no_cycle(made.get());

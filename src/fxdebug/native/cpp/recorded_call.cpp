@@ -17,6 +17,7 @@ namespace {
 // What a call needs of its run, in the order in which Python passes it (capture/recorder/recorder.py).
 struct Needs {
   PyObject *recorder, *stack, *frames, *counts, *sites, *values, *tape, *finish_order;  // of the recorder
+  PyObject* lock;                                // of the recorder: other threads number calls, too
   PyObject* tape_parts;                          // what a call needs of the tape
   PyObject *frame, *inputs, *outputs;            // classes
   PyObject *called_as, *has_submodules, *clock;  // functions
@@ -37,7 +38,7 @@ struct Call {
   const Needs& needs;
   PyObject* module;
   Object frame, own_time;
-  TapedCall taped;  // where operations are recorded, too
+  TapedCall taped;        // where operations are recorded, too
   bool is_begun = false;  // is it among the tape's open calls? Else Python's run_taped is to run it
 
   explicit Call(PyObject* tuple, PyObject* of_module)
@@ -96,7 +97,8 @@ bool open_frame(Call& call, PyObject* site, PyObject* parent) {
   const Object above = parent == Py_None ? Object() : depth_name.of(parent);
   const Object depth(PyLong_FromLong(above ? PyLong_AsLong(above.get()) + 1 : 0));
   if (!frame || !path || !depth || PyErr_Occurred()) return false;
-  // no Python runs from here to the end of the block: another thread might number a call of its own
+  const Locked locked(needs.lock);  // another thread may be between the number of its frame and its place in the list
+  if (!locked.is_held()) return false;
   PyObject* before = PyDict_GetItemWithError(needs.counts, path.get());
   const Object number = before ? Object::borrowed(before) : Object(PyLong_FromLong(0));
   const Object next(number ? PyLong_FromLong(PyLong_AsLong(number.get()) + 1) : nullptr);
@@ -184,6 +186,7 @@ int has_children(const Call& call) {
     }
     return 0;
   }
+  if (is_interrupted()) return -1;
   PyErr_Clear();
   const Object found(PyObject_CallOneArg(call.needs.has_submodules, call.module));
   return found ? PyObject_IsTrue(found.get()) : -1;
@@ -282,8 +285,8 @@ bool leave(const Call& call, PyObject* output) {
                         name_current().set(call.needs.stack, call.frame.get()) && note_outputs(call, output);
   if (!is_noted && !note_failure(call, "note_outputs_failed")) return false;
   const std::optional<double> done = now(call.needs);
-  const bool is_closed = done && before && name_current().set(call.needs.stack, before.get()) &&
-                         add_own_seconds(call, *done - *arrived);
+  const bool is_closed =
+      done && before && name_current().set(call.needs.stack, before.get()) && add_own_seconds(call, *done - *arrived);
   return is_closed || note_failure(call, "note_outputs_failed");
 }
 
@@ -351,7 +354,8 @@ PyType_Spec spec = {"fxdebug_core.Calls", sizeof(Calls), 0, Py_TPFLAGS_DEFAULT |
 bool is_calls(PyObject* object) { return Py_TYPE(object) == calls_type; }
 
 Object run_recorded(PyObject* object, PyObject* module, PyObject* run, PyObject* args, PyObject* kwargs) {
-  static const Name own_time_name("own_time"), order_name("finish_order"), relayed_name("relayed");
+  static const Name own_time_name("own_time"), order_name("finish_order"), relayed_name("relayed"),
+      leave_name("leave_call");
   auto* calls = reinterpret_cast<Calls*>(object);
   if (!calls->needs || PyThread_get_thread_ident() != calls->owner) return {};
   Call call(calls->needs, module);
@@ -378,6 +382,11 @@ Object run_recorded(PyObject* object, PyObject* module, PyObject* run, PyObject*
   if (is_stepped(output.get())) {
     return Object(PyObject_CallMethodObjArgs(needs.recorder, relayed_name.text(), needs.stack, call.frame.get(), module,
                                              output.get(), nullptr));
+  }
+  if (!calls->needs) {  // stopped meanwhile: listeners may have come, whom only Python tells
+    const Object left(PyObject_CallMethodObjArgs(needs.recorder, leave_name.text(), needs.stack, call.frame.get(),
+                                                 output.get(), nullptr));
+    return left ? std::move(output) : Object();
   }
   return leave(call, output.get()) ? std::move(output) : Object();
 }

@@ -15,8 +15,8 @@ namespace {
 
 // What an operation needs of its run, in the order in which Python passes it (capture/tape/tape_mode.py).
 struct Needs {
-  PyObject *stacks, *metadata, *values, *kinds, *is_unusual, *refs, *entry, *atoms, *contexts, *context_now,
-      *no_kwargs, *elsewhere, *lines;
+  PyObject *stacks, *metadata, *values, *kinds, *is_unusual, *refs, *entry, *atoms, *contexts, *context_now, *no_kwargs,
+      *elsewhere, *lines;
   LineSearch search;
 
   static const Needs& in(PyObject* tuple) {
@@ -99,13 +99,14 @@ int note(Operation& operation, PyObject* func, PyObject* args, PyObject* kwargs,
   const Object ref = known ? Object::borrowed(known) : ref_of(operation.coding.values, result);
   const Object out = ref ? tensor_id.of(ref.get()) : Object();
   if (!out) return PyErr_Occurred() ? -1 : 0;
-  if (known && !is_as_at_first(operation.coding.values, known, out.get(), result, *tensor)) return PyErr_Occurred() ? -1 : 0;
+  if (known && !is_as_at_first(operation.coding.values, known, out.get(), result, *tensor))
+    return PyErr_Occurred() ? -1 : 0;
   const Object context = context_now(needs.contexts, needs.context_now);
   const Object value = context ? value_name.of(ref.get()) : Object();
   const Object entries = value ? entries_name.of(operation.call_tape) : Object();
   if (!entries) return -1;
-  const Object entry = new_entry(
-      needs.entry, {func, args, kwargs, out.get(), context.get(), line.get(), value.get(), Py_None});
+  const Object entry =
+      new_entry(needs.entry, {func, args, kwargs, out.get(), context.get(), line.get(), value.get(), Py_None});
   if (!entry) return -1;
   return PyList_Append(entries.get(), entry.get()) < 0 ? -1 : 1;
 }

@@ -103,8 +103,8 @@ int note_result(const Needs& needs, const TapedCall& call, PyObject* module, PyO
   if (!id || !value || !entries || !args || !kwargs || !context) return -1;
   const Object entry = new_entry(needs.entry, {module, args.get(), kwargs.get(), id.get(), context.get(), line.get(),
                                                value.get(), call.tape.get()});
-  const bool is_noted = entry && out_name.set(call.tape.get(), id.get()) &&
-                        PyList_Append(entries.get(), entry.get()) == 0;
+  const bool is_noted =
+      entry && out_name.set(call.tape.get(), id.get()) && PyList_Append(entries.get(), entry.get()) == 0;
   return is_noted ? 1 : -1;
 }
 
@@ -174,8 +174,8 @@ bool begin_taped(PyObject* parts, TapedCall& call, PyObject* module, PyObject* a
   const Object inside = name_code().of(call.parent.get()), above = name_line().of(call.parent.get());
   if (!inside || !above) return false;
   const Object asked = users_line(needs.search, needs.lines, line, inside.get(), above.get());
-  call.attributes = kind.get() == Py_True ? Object(PyObject_CallOneArg(needs.attributes_now, module))
-                                          : Object::borrowed(Py_None);
+  call.attributes =
+      kind.get() == Py_True ? Object(PyObject_CallOneArg(needs.attributes_now, module)) : Object::borrowed(Py_None);
   return asked && call.attributes && name_line().set(call.tape.get(), asked.get()) &&
          modes_name.set(call.tape.get(), one) && PyList_Append(call.stack.get(), call.tape.get()) == 0;
 }
@@ -198,8 +198,8 @@ bool end_taped(PyObject* parts, const TapedCall& call, PyObject* module, PyObjec
   if (is_compiled < 0 || PyErr_Occurred()) return false;
   const int is_noted = note_result(needs, call, module, output);
   if (is_noted) return is_noted > 0;
-  return static_cast<bool>(Object(PyObject_CallMethodObjArgs(needs.tape, leave_name.text(), call.tape.get(),
-                                                             call.parent.get(), output, nullptr)));
+  return static_cast<bool>(Object(
+      PyObject_CallMethodObjArgs(needs.tape, leave_name.text(), call.tape.get(), call.parent.get(), output, nullptr)));
 }
 
 bool fail_taped(PyObject* parts, const TapedCall& call, PyObject* error) {

@@ -1,4 +1,5 @@
-// One call on the tape, in the usual case: its arguments, its place among the open calls, its entry in its caller's tape.
+// One call on the tape, in the usual case: its arguments, its place among the open calls, its entry in its caller's
+// tape.
 #pragma once
 
 #include "python_object.h"
@@ -9,8 +10,8 @@ namespace fxdebug {
 struct TapedCall {
   Object tape;
   bool is_usual = false;  // did the core enter it?
-  Object stack, parent;  // the open calls of this thread, and the tape of the innermost one
-  Object attributes;     // of the module, before the call
+  Object stack, parent;   // the open calls of this thread, and the tape of the innermost one
+  Object attributes;      // of the module, before the call
 };
 
 // As Tape.enter_call, with what run_taped.core_parts returns. No tape and no error: the case is Python's.

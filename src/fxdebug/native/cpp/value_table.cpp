@@ -40,11 +40,11 @@ const Name& name_number() {
   return name;
 }
 
-constexpr PyObject* Values::* kParts[] = {
-    &Values::refs,         &Values::all,         &Values::first_values, &Values::names,      &Values::rewritten,
-    &Values::storages,     &Values::stats,       &Values::before,       &Values::lock,       &Values::tensor_ref,
-    &Values::tensor_id,    &Values::storage_ref, &Values::layout,       &Values::state,      &Values::value,
-    &Values::statistics,   &Values::storage_refs, &Values::unversioned, &Values::taken,
+constexpr PyObject* Values::*kParts[] = {
+    &Values::refs,       &Values::all,          &Values::first_values, &Values::names, &Values::rewritten,
+    &Values::storages,   &Values::stats,        &Values::before,       &Values::lock,  &Values::tensor_ref,
+    &Values::tensor_id,  &Values::storage_ref,  &Values::layout,       &Values::state, &Values::value,
+    &Values::statistics, &Values::storage_refs, &Values::unversioned,  &Values::taken,
 };
 constexpr Py_ssize_t kGiven = 16;  // of these parts are arguments of the constructor
 
@@ -60,30 +60,6 @@ class Untracked {
   using TLS = at::impl::PythonTorchFunctionTLS;
   const at::impl::TorchFunctionDisabledState before_ = TLS::get_disabled_state();
   const c10::AutoGradMode no_gradients_{false};
-};
-
-// Holds the lock of the table; look_up may run other threads.
-class Locked {
- public:
-  explicit Locked(PyObject* lock) : lock_(lock) {
-    static const Name acquire("acquire");
-    is_held_ = static_cast<bool>(acquire.call(lock_));
-  }
-  ~Locked() {
-    static const Name release("release");
-    if (!is_held_) return;
-    PyObject *kind, *error, *trace;
-    PyErr_Fetch(&kind, &error, &trace);
-    if (!release.call(lock_)) PyErr_Clear();
-    PyErr_Restore(kind, error, trace);
-  }
-  Locked(const Locked&) = delete;
-  Locked& operator=(const Locked&) = delete;
-  bool is_held() const { return is_held_; }
-
- private:
-  PyObject* lock_;
-  bool is_held_;
 };
 
 Object key_of(PyObject* object) { return Object(PyLong_FromVoidPtr(object)); }
@@ -379,8 +355,8 @@ PyObject* new_values(PyTypeObject* kind, PyObject* arguments, PyObject*) {
   const bool is_right = values->storage_refs && values->unversioned && values->taken && PyDict_Check(values->refs) &&
                         PyList_Check(values->all) && PyList_Check(values->first_values) &&
                         PyDict_Check(values->names) && PySet_Check(values->rewritten) &&
-                        PyTuple_Check(values->before) && PyDict_Check(values->storage_refs) && PySet_Check(values->unversioned) &&
-                        PyDict_Check(values->taken);
+                        PyTuple_Check(values->before) && PyDict_Check(values->storage_refs) &&
+                        PySet_Check(values->unversioned) && PyDict_Check(values->taken);
   if (!is_right) {
     if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "a part of a ValueTable is of another kind");
     return nullptr;

@@ -31,7 +31,8 @@ Object ref_of(Values* values, PyObject* object);
 Object present_value(PyObject* values, PyObject* object);
 Object values_of_all(PyObject* values, PyObject* tuple);
 
-// Adds the present layout and value of each entry's tensor to two dicts, by its id. 0: not the core's case; -1: an error.
+// Adds the present layout and value of each entry's tensor to two dicts, by its id. 0: not the core's case; -1: an
+// error.
 int note_layouts(PyObject* values, PyObject* refs, PyObject* layouts, PyObject* by_id);
 
 // May a tensor be measured right here? Not where the program's dispatch modes or transforms, or torch's tracers, would
