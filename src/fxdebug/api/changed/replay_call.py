@@ -58,6 +58,8 @@ def replay(
         try:
             return trace.tensor(trace.values[value.number]).clone()
         except LoadError:
+            if value.saved is not None:  # kept, and it cannot be read: the error says why
+                raise
             raise UsageError(f"the inputs of {subject.id} were not kept: run with values='tensors'") from None
 
     edits = Edits(())
