@@ -15,8 +15,10 @@ from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from fxdebug.data.trace import TraceData
 from fxdebug.errors import FxDebugError, SaveError, UsageError, first_line, nearest
 from fxdebug.plugins import installed
+from fxdebug.store.private import is_private, report_without_private, without_private
 
 Kind: TypeAlias = Literal["trace", "comparison", "report", "training", "attention", "map", "matrix"]
 
@@ -160,6 +162,13 @@ def _of_plugin(plugin: installed.Plugin) -> Callable[..., Path]:
     return write
 
 
+def _kept_private(trace: TraceData, options: dict[str, Any]) -> tuple[TraceData, dict[str, Any]]:
+    """Return a private trace and the options of its export without texts that were attached to it since."""
+    if "reports" in options:
+        options = {**options, "reports": tuple(map(report_without_private, options["reports"]))}
+    return without_private(trace), options
+
+
 def option_names(function: Callable[..., Path]) -> list[str]:
     """Return the names of an exporter's options: its parameters after the path, or the fields of their dataclass."""
     _, _, *parameters = inspect.signature(function).parameters.values()
@@ -185,6 +194,8 @@ def export(kind: Kind, thing: object, path: Path, *, to: str | None = None, **op
     if unknown:
         raise UsageError(f"{form} has no option {unknown[0]!r}; it has {', '.join(known) or 'none'}")
     defaults = _defaults(list(inspect.signature(write).parameters.values())[2:])
+    if kind == "trace" and isinstance(thing, TraceData) and is_private(thing):
+        thing, options = _kept_private(thing, options)
     arguments = options if defaults is None else {"options": replace(defaults, **options)}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
