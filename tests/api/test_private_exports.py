@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +76,7 @@ def _written(trace: fxdebug.Trace, form: str, folder: Path, report: ReportData[A
     taken = trace.with_measures(fxdebug.flops(trace))
     options: dict[str, Any] = {}
     if "reports" in registry.option_names(registry.exporter("trace", form)):
-        options["reports"] = [report]
+        options["reports"] = [replace(report, measures={})]
     taken.export(folder / (f"run{form}" if form.startswith(".") else "run"), to=form, **options)
     return b"".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()).decode("latin1")
 
