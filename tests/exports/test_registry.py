@@ -206,3 +206,9 @@ def test_the_text_is_what_is_printed(trace, tmp_path):
     assert trace.export(tmp_path / "run.txt", width=80).read_text(encoding="utf-8") == f"{trace}\n"
     whole = trace.export(tmp_path / "all.txt", fold=False, depth=1).read_text(encoding="utf-8")
     assert "embed Embedding" in whole and "0 Linear" not in whole
+
+
+def test_a_page_of_a_run_with_the_flops_of_a_report_has_the_multiply_adds_too(trace, tmp_path):
+    counted = trace.with_measures(fxdebug.flops(trace))
+    assert counted.export(tmp_path / "run.html").stat().st_size > 100
+    assert "macs" not in counted.taken and counted.numbers("macs")
