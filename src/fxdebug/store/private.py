@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from dataclasses import is_dataclass, replace
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -145,7 +145,9 @@ def report_without_private(report: ReportData[Any]) -> ReportData[Any]:
 
 def _row(row: Any, report: ReportData[Any]) -> Any:
     cells = {name: _cell(name, cell) for name, cell in report.cells(row).items() if isinstance(cell, str)}
-    return replace(row, **cells) if is_dataclass(row) else SimpleNamespace(**{**vars(row), **cells})
+    if isinstance(row, SimpleNamespace):  # of a report that was read from a file
+        return SimpleNamespace(**{**vars(row), **cells})
+    return replace(row, **cells)
 
 
 def _finding(finding: Finding) -> Finding:
