@@ -41,7 +41,7 @@ def hooked(path: str, change: Any) -> torch.Tensor:
 def test_each_edit_of_a_call_does_what_a_hook_does(edit: Any, change: Any) -> None:
     result = fxdebug.edit(model(), {"h.0.attn": edit}, X)
     assert torch.equal(result.b.output["logits"], hooked("h.0.attn", change))
-    assert result.first is not None and result.first.path == "h.0.attn" and "edited: h.0.attn#0" in result.notes
+    assert result.first is not None and result.first.path == "h.0.attn" and "edited: h.0.attn" in result.notes
 
 
 def test_the_result_of_an_operation_and_an_argument_are_edited() -> None:
@@ -188,3 +188,46 @@ def test_the_model_goes_by_the_id_that_the_console_shows_and_an_argument_by_its_
     assert fxdebug.replay(trace, "0", {"input": 0}).b.output.abs().sum() == 0
     with pytest.raises(fxdebug.NotFound, match=r"has no 'q'\. It has input, relu\."):
         fxdebug.replay(trace, "0", {"q": 0})
+
+
+class Shared(nn.Module):
+    """A layer that is called twice, in a block below the model."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.block = nn.Module()
+        self.block.fc, self.block.act = nn.Linear(2, 2), nn.ReLU()
+        self.block.forward = lambda x: self.block.act(self.block.fc(self.block.act(x)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.block(x)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("block.fc", "block.fc"),
+        ("block.act#1", "block.act#1"),
+        ("block.act", "block.act#0, block.act#1"),
+        ("Shared", "Shared"),
+        ("block.fc/linear", "block.fc/linear"),
+        ("block.act#0/relu", "block.act#0/relu"),
+    ],
+)
+def test_a_note_counts_the_calls_only_of_modules_that_were_called_several_times(name: str, told: str) -> None:
+    result = fxdebug.edit(Shared(), {name: lambda out: out + 1}, torch.ones(1, 2))
+    assert [note.what for note in result.b.notes] == [f"edited: {told}"] and result.notes[0] == f"edited: {told}"
+
+
+@pytest.mark.parametrize("name", ["h.1", "h.1.mlp", "h.0.attn", ""])
+def test_a_replay_names_calls_and_weights_as_the_tree_of_the_model_does(name: str) -> None:
+    trace = fxdebug.fx_debug(model(), X, values="tensors")
+    result = fxdebug.replay(trace, name)
+    inside = [call.path for call in trace[name].walk()][1:]
+    for side in (result.a, result.b):
+        assert [call.path for call in side.calls] == ["", *inside]
+        names = {parameter.name: parameter for parameter in trace.parameters}
+        assert {parameter.name for parameter in side.parameters} <= names.keys()
+    assert result.equal and result.notes[0] == f"replayed: {name or 'Tiny'}, from its verified graph"
+    with pytest.raises(fxdebug.NotFound, match=f"the graph of {name or 'Tiny'} has no 'q'"):
+        fxdebug.replay(trace, name, {"q": 0})

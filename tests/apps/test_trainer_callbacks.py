@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
+from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 import fxdebug
 from fxdebug.store.training_file import read_training
@@ -87,6 +89,62 @@ def test_a_training_of_transformers_that_raises_leaves_the_forward_as_it_was(tmp
     last = [trace for traces in callback.traces.values() for trace in traces][FAILS_AT]
     assert (last.error is not None) == (fails == "forward")
     assert "forward" not in vars(model)
+
+
+@needs_transformers
+@pytest.mark.parametrize("fails", ["", "forward", "backward"])
+@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize("every", [1, 2])
+def test_a_watched_training_of_transformers_that_raises_leaves_everything_as_it_was(tmp_path, fails, accumulate, every):
+    from fxdebug.apps.trainer_callback import WatchCallback
+
+    before = _patched()
+    callback = WatchCallback(every=every, save=tmp_path / "run")
+    model = train_by_transformers(callback, tmp_path, accumulate, fails)
+    assert _patched() == before and "forward" not in vars(model) | vars(model.layer)
+    assert len(callback.watch.steps) == (FAILS_AT // accumulate if fails else STEPS // accumulate)
+    healthy = train_by_transformers(callback, tmp_path, accumulate)  # the same callback watches another training
+    assert len(callback.watch.steps) == STEPS // accumulate and _patched() == before
+    assert "forward" not in vars(healthy)
+
+
+@needs_transformers
+def test_between_two_steps_of_transformers_nothing_is_patched(tmp_path):
+    from transformers import TrainerCallback
+
+    from fxdebug.apps.trainer_callback import WatchCallback
+
+    before, seen = _patched(), []
+
+    class Callback(WatchCallback):
+        def on_step_end(self, args, state, control, **given):
+            super().on_step_end(args, state, control, **given)
+            seen.append((_patched() == before, "forward" in vars(given["model"])))
+            if state.global_step == 2:
+                raise RuntimeError("the evaluation failed")
+
+    assert issubclass(Callback, TrainerCallback)
+    with pytest.raises(RuntimeError, match="the evaluation failed"):
+        train_by_transformers(Callback(every=5, save=None), tmp_path)
+    assert seen == [(True, False)] * 2 and _patched() == before
+
+
+def _patched() -> tuple[object, int, int]:
+    """Return what a watched training patches outside the model."""
+    return torch.autograd.backward, len(_global_optimizer_pre_hooks), len(_global_optimizer_post_hooks)
+
+
+@needs_lightning
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("fails", ["forward", "backward"])
+def test_a_watched_training_of_lightning_that_raises_leaves_everything_as_it_was(tmp_path, fails):
+    from fxdebug.apps.lightning_callback import WatchCallback
+
+    before = _patched()
+    callback = WatchCallback(every=1, save=tmp_path / "run")
+    model = train_by_lightning(callback, tmp_path, fails)
+    assert _patched() == before and "training_step" not in vars(model) | vars(model.layer)
+    assert [incident.trouble for incident in read_training(tmp_path / "run").incidents] == ["exception"]
 
 
 @needs_lightning

@@ -1,9 +1,10 @@
-"""Every form a trace can be exported to keeps the same promises, whatever the form."""
+"""Every form a trace can be exported to keeps the same promises, whatever the form, and whoever added it."""
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -15,9 +16,11 @@ import fxdebug
 from fxdebug import Trace, fx_debug
 from fxdebug.errors import SaveError, UsageError
 from fxdebug.exports.registry import EXPORTERS, exporter, form_of, names, option_names, suffixes
+from support import plugin_exporters
 from support.trees import Does, linear, ones
 
-FORMS = sorted(suffixes("trace"))
+FORMS = sorted(suffixes("trace"))  # ours
+PROGRAMS = names("trace")
 # Where the bytes say when they were made.
 _WHEN = re.compile(rb"/CreationDate \([^)]*\)|/ID \[[^]]*\]|trailer.*|(?<=\n)<[0-9a-f]{32}>.*", re.DOTALL)
 _STREAM = re.compile(rb"stream\r?\n(.*?)\r?\nendstream", re.DOTALL)
@@ -43,7 +46,13 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Trace:
     return fx_debug(Net(), torch.tensor([[1, 2, 4]]), save=tmp_path_factory.mktemp("run"))
 
 
-@pytest.fixture(params=FORMS)
+@pytest.fixture(scope="module", autouse=True)
+def exporters_of_a_package() -> Iterator[None]:
+    with plugin_exporters.installed_exporters():
+        yield
+
+
+@pytest.fixture(params=[*FORMS, *plugin_exporters.SUFFIXES])
 def form(request: pytest.FixtureRequest) -> str:
     return request.param
 
@@ -133,7 +142,7 @@ def test_an_unknown_form_names_those_there_are(trace, tmp_path, name):
 
 def test_the_documentation_of_export_names_every_form():
     said = Trace.export.__doc__
-    assert [form for form in [*FORMS, *names("trace")] if form not in said] == []
+    assert [form for form in [*FORMS, *PROGRAMS] if form not in said] == []
 
 
 def test_a_form_is_chosen_by_its_name_whatever_the_suffix(trace, tmp_path):
@@ -151,6 +160,24 @@ def test_the_longest_suffix_that_there_is_decides(monkeypatch):
     monkeypatch.setitem(EXPORTERS, ("trace", ".long.json"), "fxdebug.exports.graphml:write_json")
     assert form_of("trace", Path("a.LONG.json")) == ".long.json"
     assert form_of("trace", Path("a.short.json")) == ".json"
+
+
+@pytest.mark.parametrize("to", ["row_viewer", "Row-Viewer", "rows", ".ROWS", "two.rows"])
+def test_a_form_of_a_package_is_chosen_by_its_name_however_it_is_spelled(trace, tmp_path, to):
+    path = trace.export(tmp_path / "run", to=to, separator="|")
+    assert path == tmp_path / "run" and "|Embedding|" in path.read_text()
+
+
+def test_an_exporter_of_a_package_that_raises_is_named_with_what_it_raised(trace, tmp_path):
+    with pytest.raises(SaveError, match=r"the plug-in '\.bad' of an unknown package failed: KeyError: 'planted'"):
+        trace.export(tmp_path / "run.bad")
+
+
+def test_forms_of_a_package_are_offered_and_do_not_replace_ours(trace, tmp_path):
+    with pytest.raises(UsageError, match=r"nothing exports to 'rowz': use .*row_viewer.*Did you mean '.rows'"):
+        trace.export(tmp_path / "run", to="rowz")
+    assert [form for form in plugin_exporters.FORMS if form not in (*suffixes("trace"), *names("trace"))] == []
+    assert suffixes("comparison") == [form for kind, form in EXPORTERS if kind == "comparison" and form[0] == "."]
 
 
 # Single forms ------------------------------------------------------------------------------------
@@ -179,3 +206,9 @@ def test_the_text_is_what_is_printed(trace, tmp_path):
     assert trace.export(tmp_path / "run.txt", width=80).read_text(encoding="utf-8") == f"{trace}\n"
     whole = trace.export(tmp_path / "all.txt", fold=False, depth=1).read_text(encoding="utf-8")
     assert "embed Embedding" in whole and "0 Linear" not in whole
+
+
+def test_a_page_of_a_run_with_the_flops_of_a_report_has_the_multiply_adds_too(trace, tmp_path):
+    counted = trace.with_measures(fxdebug.flops(trace))
+    assert counted.export(tmp_path / "run.html").stat().st_size > 100
+    assert "macs" not in counted.taken and counted.numbers("macs")

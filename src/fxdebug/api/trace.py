@@ -372,7 +372,8 @@ class Trace(TraceData):
         """Write the run to a folder, with the standard tree and the tensors that were kept; return the folder.
 
         ``private=True`` leaves out folders and text of source files, texts of objects (``repr``), string arguments and
-        the texts of exceptions; a note in the trace says so. Tensors and names of modules are kept.
+        the texts of exceptions; a note in the trace says so. Tensors and names of modules are kept. Such a trace
+        stays private when it is loaded, saved again or exported, also with reports of the run itself.
 
         A trace of a distributed run goes to the subfolder of its rank, as with ``fx_debug(save=…)``, so that every
         rank can save to the same folder. Raises ``SaveError``.

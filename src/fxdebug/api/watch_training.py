@@ -91,6 +91,15 @@ class Watch:
         if self._file is not None:
             self._file.close()
 
+    def pause(self) -> None:
+        """Look at nothing until :meth:`resume`, as between two steps: nothing stays patched meanwhile."""
+        self._watcher.pause()
+
+    def resume(self) -> None:
+        """Watch the next step. A step that raises pauses again: its trainer tells no callback that it ended."""
+        self._watcher.pauses_on_raise = True
+        self._watcher.resume()
+
     @property
     def steps(self) -> Sequence[StepRecord]:
         """The steps so far: loss, norm of the gradients, seconds."""

@@ -16,7 +16,8 @@ from fxdebug.data.values import Keeping
 class WatchCallback(TrainerCallback):
     """Watch a training of transformers: ``Trainer(..., callbacks=[WatchCallback(every=50, save="runs/train")])``.
 
-    ``watch`` is the :class:`fxdebug.api.Watch` of the training that runs, or of the last one.
+    ``watch`` is the :class:`fxdebug.api.Watch` of the training that runs, or of the last one. Nothing stays patched
+    between two steps, and where the forward or the backward raises.
     """
 
     def __init__(self, every: int = 50, save: str | os.PathLike[str] | None = "runs/train") -> None:
@@ -30,6 +31,19 @@ class WatchCallback(TrainerCallback):
         self._end()
         self.watch = watch(given["model"], every=self._every, save=self._save)
         self.watch.__enter__()
+        self.watch.pause()
+
+    def on_step_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any
+    ) -> None:
+        """Watch this step: between two steps nothing is patched, as a training that raises tells no callback."""
+        if self.watch is not None:
+            self.watch.resume()
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any) -> None:
+        """Leave nothing patched until the next step."""
+        if self.watch is not None:
+            self.watch.pause()
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any) -> None:
         """Stop watching."""

@@ -15,8 +15,11 @@ from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from fxdebug.data.trace import TraceData
 from fxdebug.errors import FxDebugError, SaveError, UsageError, first_line, nearest
 from fxdebug.plugins import installed
+from fxdebug.query.measures import derived
+from fxdebug.store.private import is_private, report_without_private, without_private
 
 Kind: TypeAlias = Literal["trace", "comparison", "report", "training", "attention", "map", "matrix"]
 
@@ -112,16 +115,21 @@ def form_of(kind: Kind, path: Path, to: str | None = None) -> str:
     ('.svg', '.json')
     """
     if to is None:
-        found = [suffix for suffix in suffixes(kind) if path.name.lower().endswith(suffix)]
+        found = [suffix for suffix in suffixes(kind) if path.name.lower().endswith(suffix.lower())]
         if found:
             return max(found, key=len)
         raise UsageError(f"nothing exports to {path.suffix or 'a file without suffix'!r}: {_forms(kind)}")
-    wanted = to.lower().replace("_", "-")
-    form = next((form for form in (wanted, f".{wanted}") if form in _all_forms(kind)), None)
+    wanted = _spelled(to)
+    forms = {_spelled(form): form for form in reversed(_all_forms(kind))}  # of two that are spelled alike, the first
+    form = forms.get(wanted) or forms.get(f".{wanted}")
     if form is None:
         near = nearest(wanted, [*names(kind), *suffixes(kind)])
         raise UsageError(f"nothing exports to {to!r}: {_forms(kind)}.{near}")
     return form
+
+
+def _spelled(form: str) -> str:
+    return form.lower().replace("_", "-")
 
 
 def _forms(kind: Kind) -> str:
@@ -160,6 +168,15 @@ def _of_plugin(plugin: installed.Plugin) -> Callable[..., Path]:
     return write
 
 
+def _kept_private(trace: TraceData, options: dict[str, Any]) -> tuple[TraceData, dict[str, Any]]:
+    """Return a private trace and the options of its export without texts that were attached to it since."""
+    if "reports" in options:
+        options = {**options, "reports": tuple(map(report_without_private, options["reports"]))}
+    kept = without_private(trace)
+    derived(kept).update(derived(trace))  # the measures of this export were derived already
+    return kept, options
+
+
 def option_names(function: Callable[..., Path]) -> list[str]:
     """Return the names of an exporter's options: its parameters after the path, or the fields of their dataclass."""
     _, _, *parameters = inspect.signature(function).parameters.values()
@@ -185,6 +202,8 @@ def export(kind: Kind, thing: object, path: Path, *, to: str | None = None, **op
     if unknown:
         raise UsageError(f"{form} has no option {unknown[0]!r}; it has {', '.join(known) or 'none'}")
     defaults = _defaults(list(inspect.signature(write).parameters.values())[2:])
+    if kind == "trace" and isinstance(thing, TraceData) and is_private(thing):
+        thing, options = _kept_private(thing, options)
     arguments = options if defaults is None else {"options": replace(defaults, **options)}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -9,6 +9,7 @@ import zlib
 from pathlib import Path
 
 from fxdebug.errors import LoadError
+from fxdebug.files.system_errors import system_errors_told, system_reason
 
 MOST_BYTES = 1 << 31  # no file with more is read
 EXPANDED_BYTES = 16 << 20  # a gzipped file may always hold this much,
@@ -23,7 +24,7 @@ def require_inside(path: Path, folder: Path) -> None:
         if path.is_symlink() and not path.resolve(strict=True).is_relative_to(folder.resolve()):
             raise LoadError(f"{path} is a link out of its folder: copy the file, or load it by its own name")
     except (OSError, RuntimeError) as error:  # Python 3.11 and 3.12 raise RuntimeError for a link to itself
-        raise LoadError(f"{path} cannot be read: {_reason(error)}") from error
+        raise LoadError(f"{path} cannot be read: {system_reason(error) or error}") from error
 
 
 def require_regular(path: Path) -> None:
@@ -31,9 +32,16 @@ def require_regular(path: Path) -> None:
     try:
         mode = path.stat().st_mode
     except (OSError, ValueError) as error:
-        raise LoadError(f"{path} cannot be read: {_reason(error)}") from error
+        raise LoadError(f"{path} cannot be read: {system_reason(error) or error}") from error
     if not stat.S_ISREG(mode):
         raise LoadError(f"{path} is {_kind(mode)}, not a file")
+
+
+def require_readable(path: Path) -> None:
+    """Raise :class:`LoadError` if a regular file cannot be opened: safetensors would say that there is none."""
+    require_regular(path)
+    with system_errors_told(path):
+        io.FileIO(path, "rb", opener=_open).close()
 
 
 def is_regular_inside(path: Path, folder: Path) -> bool:
@@ -49,36 +57,29 @@ def is_regular_inside(path: Path, folder: Path) -> bool:
 def first_bytes(path: Path, count: int) -> bytes:
     """Return the first bytes of a regular file. Raises :class:`LoadError`."""
     require_regular(path)
-    try:
-        with io.FileIO(path, "rb", opener=_open) as file:
-            return file.read(count) or b""
-    except OSError as error:
-        raise LoadError(f"{path} cannot be read: {_reason(error)}") from error
+    with system_errors_told(path), io.FileIO(path, "rb", opener=_open) as file:
+        return file.read(count) or b""
 
 
 def read_bytes(path: Path) -> bytes:
     """Return the bytes of a regular file, unpacked if it is gzipped. Raises :class:`LoadError`."""
     require_regular(path)  # before it is opened: opening a device may do something
-    try:
-        with io.FileIO(path, "rb", opener=_open) as file:
-            mode = os.fstat(file.fileno())
-            if not stat.S_ISREG(mode.st_mode):
-                raise LoadError(f"{path} is {_kind(mode.st_mode)}, not a file")
-            if mode.st_size > MOST_BYTES:
-                raise LoadError(f"{path} has {mode.st_size} bytes: more than {MOST_BYTES} are not read")
-            return _read_all(file, path)
-    except OSError as error:
-        raise LoadError(f"{path} cannot be read: {_reason(error)}") from error
+    with system_errors_told(path), io.FileIO(path, "rb", opener=_open) as file:
+        mode = os.fstat(file.fileno())
+        if not stat.S_ISREG(mode.st_mode):
+            raise LoadError(f"{path} is {_kind(mode.st_mode)}, not a file")
+        if mode.st_size > MOST_BYTES:
+            raise LoadError(f"{path} has {mode.st_size} bytes: more than {MOST_BYTES} are not read")
+        return _read_all(file, path)
 
 
 def read_text(path: Path, what: str) -> str:
     """Return the text of a file, which should hold ``what``. Raises :class:`LoadError`."""
     try:
-        return read_bytes(path).decode("utf-8")
+        with system_errors_told(path):
+            return read_bytes(path).decode("utf-8")
     except UnicodeDecodeError as error:
         raise LoadError(f"{path} is not {what}: it is not text") from error
-    except MemoryError as error:
-        raise LoadError(f"{path} is too large for the memory of this machine") from error
 
 
 def _open(path: str, flags: int) -> int:
@@ -110,10 +111,6 @@ def _read_all(file: io.FileIO, path: Path) -> bytes:
     if unpack is not None and not unpack.eof:
         raise LoadError(f"{path} is cut short or damaged: its end is missing")
     return b"".join(found)
-
-
-def _reason(error: Exception) -> str:
-    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def _kind(mode: int) -> str:

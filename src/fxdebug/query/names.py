@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 from fxdebug.data.calls import Call, Parameter
 from fxdebug.data.trace import TraceData
@@ -14,6 +15,24 @@ WILDCARDS = frozenset("*?[")
 def names_of_call(call: Call) -> tuple[str, ...]:
     """Return every path under which the module of a call is registered."""
     return call.aliases or (call.path,)
+
+
+def shown_ids(trace: TraceData, ids: Iterable[str]) -> list[str]:
+    """Return ids of calls and operations as the tree names them: with a call number where a module has several calls.
+
+    >>> import torch, fxdebug
+    >>> trace = fxdebug.fx_debug(torch.nn.Sequential(torch.nn.Identity(), torch.nn.ReLU()), torch.ones(2))
+    >>> shown_ids(trace, ["1#0", "1#0/relu", "#0"])
+    ['1', '1/relu', 'Sequential']
+    """
+    calls = Counter(call.path for call in trace.calls)
+    shown = []
+    for id in ids:
+        path, _, rest = id.rpartition("#")
+        number, slash, op = rest.partition("/")
+        times = "" if calls[path] == 1 else f"#{number}"
+        shown.append(f"{path or trace.model}{times}{slash}{op}")
+    return shown
 
 
 def parameters_by_module(trace: TraceData) -> dict[str, list[Parameter]]:

@@ -13,7 +13,8 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from fxdebug.errors import LoadError
-from fxdebug.files.read_file import read_text, require_regular
+from fxdebug.files.read_file import read_text, require_readable, require_regular
+from fxdebug.files.system_errors import system_errors_told
 
 Weights = Mapping[str, Callable[[], Tensor]]
 """A function for each weight, by its name, that reads it: only one is in memory at a time."""
@@ -74,26 +75,31 @@ def _parts_of(index: Path) -> set[str]:
 
 
 def _of_safetensors(path: Path) -> Weights:
+    require_readable(path)
     try:
-        with safe_open(path, framework="pt") as file:  # type: ignore[no-untyped-call]
+        with system_errors_told(path), safe_open(path, framework="pt") as file:  # type: ignore[no-untyped-call]
             names = list(file.keys())
-    except (SafetensorError, OSError, ValueError) as error:
+    except SafetensorError as error:
         raise LoadError(f"{path} is no safetensors file: {error}") from None
     return {name: partial(_read, path, name) for name in names}
 
 
 def _read(path: Path, name: str) -> Tensor:
+    require_readable(path)
     try:
-        with safe_open(path, framework="pt") as file:  # type: ignore[no-untyped-call]
+        with system_errors_told(path), safe_open(path, framework="pt") as file:  # type: ignore[no-untyped-call]
             tensor: Tensor = file.get_tensor(name)
-    except (SafetensorError, OSError, ValueError, KeyError) as error:
+    except (SafetensorError, KeyError) as error:
         raise LoadError(f"{path}: {name!r} cannot be read: {error}") from None
     return tensor
 
 
 def _of_pickle(path: Path) -> Weights:
     try:
-        content: Any = torch.load(path, map_location="cpu", weights_only=True)
+        with system_errors_told(path, "or save the weights as .safetensors, which are read one at a time"):
+            content: Any = torch.load(path, map_location="cpu", weights_only=True)
+    except LoadError:
+        raise
     except Exception as error:  # torch raises whatever the damage leads to
         raise LoadError(f"{path} cannot be read as weights alone: {type(error).__name__}: {error}") from None
     for key in ("state_dict", "model"):

@@ -30,6 +30,7 @@ from fxdebug.files.schema import (
     texts,
     tuples,
 )
+from fxdebug.files.system_errors import system_errors_told
 from fxdebug.printable import printable
 from fxdebug.store.deep_json import dumps
 from fxdebug.store.versioned_json import read_versioned
@@ -78,6 +79,16 @@ def with_saved_measures(trace: AnyTrace, path: Path) -> AnyTrace:
     if not path.is_symlink() and not path.exists():
         return trace
     require_inside(path, path.parent)
+    with system_errors_told(path):
+        run, taken = _content_of(path)
+    if run != _run(trace):
+        note = Note(f"{path.name} has measures of another run, of {run['model']}: they were not read")
+        return replaced(trace, notes=(*trace.notes, note))
+    return replaced(trace, taken={one.measure.name: one for one in taken})
+
+
+def _content_of(path: Path) -> tuple[dict[str, Any], tuple[Taken, ...]]:
+    """Return the run that a file is about, and the measures in it."""
     content = read_versioned(path, "a file of measures", FORMAT, VERSION, _OLDER)
     try:
         run = record(content, "", {"model": texts, "started": texts, "calls": integers(0)})
@@ -87,10 +98,7 @@ def with_saved_measures(trace: AnyTrace, path: Path) -> AnyTrace:
             raise Damaged("measures has a name twice")
     except Damaged as error:
         raise LoadError(f"{path} is damaged: {error}") from None
-    if run != _run(trace):
-        note = Note(f"{path.name} has measures of another run, of {run['model']}: they were not read")
-        return replaced(trace, notes=(*trace.notes, note))
-    return replaced(trace, taken=dict(zip(names, taken)))
+    return run, taken
 
 
 def _taken(*cells: Any) -> Taken:

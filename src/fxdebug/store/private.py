@@ -1,15 +1,23 @@
-"""A trace without what may be private: paths, texts of objects, string arguments, texts of exceptions."""
+"""A trace without what may be private: paths, texts of objects, string arguments, texts of exceptions.
+
+A private trace stays private: what is attached to it later, such as measures and reports of the run itself, loses the
+same texts when the trace is saved or exported.
+"""
 
 from __future__ import annotations
 
 import ast
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 from fxdebug.data.calls import Call, Failure, Note
+from fxdebug.data.findings import Finding
 from fxdebug.data.graphs import CallGraph, Graph, Guard, Op, Ref, RunGraphs
-from fxdebug.data.trace import AnyTrace, replaced
+from fxdebug.data.measures import Taken
+from fxdebug.data.report import ReportData
+from fxdebug.data.trace import AnyTrace, TraceData, replaced
 from fxdebug.data.values import Group, Inputs, Outputs, Thing
 
 PRIVATE = (
@@ -17,10 +25,16 @@ PRIVATE = (
 )
 _HIDDEN = "…"
 _FOLDERS = re.compile(r"(?:[A-Za-z]:)?(?:[\\/]|\.{1,2}[\\/]|~[\\/])(?:[^\\/:'\"\n]*[\\/])*")
+_OUTER_FOLDER = re.compile(r"(?:^|[\s(=])(?:[A-Za-z]:[\\/]|[\\/]|\.{1,2}[\\/]|~)")
 _QUOTED = re.compile(r"""[bru]{0,2}(?:'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*")|`[^`\n]*`""")
 _EXCEPTION = re.compile(r"(\w*(?:Error|Exception|Warning|Interrupt|Exit|Iteration)): .*", re.DOTALL)
 _PLAIN_KEY = re.compile(r"[A-Za-z_]\w{0,63}")
 _OF_TORCH = re.compile(r"\w{0,64}|[\w ,.]{1,64}->[\w ,.]{0,64}")  # as in mode="bilinear", einsum("bij,bjk->bik")
+
+
+def is_private(trace: TraceData) -> bool:
+    """Was the trace saved as private?"""
+    return any(note.what == PRIVATE for note in trace.notes)
 
 
 def without_private(trace: AnyTrace) -> AnyTrace:
@@ -34,7 +48,12 @@ def without_private(trace: AnyTrace) -> AnyTrace:
         settings={name: _text(entry) if isinstance(entry, str) else entry for name, entry in trace.settings.items()},
         graph_source=None if graphs is None else _graphs(graphs),
         source_lines={},
+        taken={name: _taken(taken) for name, taken in trace.taken.items()},
     )
+
+
+def _taken(taken: Taken) -> Taken:
+    return replace(taken, measure=replace(taken.measure, about=_text(taken.measure.about)), by=_text(taken.by))
 
 
 def _call(call: Call) -> Call:
@@ -105,6 +124,47 @@ def _key(key: Any, place: int) -> Any:
     if isinstance(key, str):
         return key if _PLAIN_KEY.fullmatch(key) else f"key_{place}"
     return _item(key)
+
+
+# Reports -----------------------------------------------------------------------------------------
+
+
+def report_without_private(report: ReportData[Any]) -> ReportData[Any]:
+    """Return a report without private texts, to go with a private trace; numbers and names of modules are kept."""
+    return replace(
+        report,
+        rows=tuple([_row(row, report) for row in report.rows]),
+        totals={name: (_cell(name, cell), unit) for name, (cell, unit) in report.totals.items()},
+        findings=tuple([_finding(finding) for finding in report.findings]),
+        notes=tuple([replace(note, what=_text(note.what)) for note in report.notes]),
+        settings={name: _cell(name, cell) for name, cell in report.settings.items()},
+        parts=tuple(map(report_without_private, report.parts)),
+        marks=tuple([(step, _cell("mark", text)) for step, text in report.marks]),
+    )
+
+
+def _row(row: Any, report: ReportData[Any]) -> Any:
+    cells = {name: _cell(name, cell) for name, cell in report.cells(row).items() if isinstance(cell, str)}
+    if isinstance(row, SimpleNamespace):  # of a report that was read from a file
+        return SimpleNamespace(**{**vars(row), **cells})
+    return replace(row, **cells)
+
+
+def _finding(finding: Finding) -> Finding:
+    return replace(finding, what=_text(finding.what), advice=_text(finding.advice), source=_source(finding.source))
+
+
+def _cell(name: str, cell: Any) -> Any:
+    """Return a cell without private texts; ids of operations, which have a slash too, are kept.
+
+    >>> _cell("node", "h.0#0/softmax"), _cell("source", "/home/ann/model.py:3"), _cell("what", "of /home/ann/model.py")
+    ('h.0#0/softmax', 'model.py:3', 'of model.py')
+    """
+    if not isinstance(cell, str):
+        return cell
+    if name == "source":
+        return _source(cell)
+    return _text(cell) if _OUTER_FOLDER.search(cell) or _QUOTED.search(cell) or _EXCEPTION.search(cell) else cell
 
 
 # Graphs ------------------------------------------------------------------------------------------

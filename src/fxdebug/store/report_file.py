@@ -30,6 +30,7 @@ from fxdebug.files.schema import (
     texts,
     tuples,
 )
+from fxdebug.files.system_errors import system_errors_told
 from fxdebug.store.deep_json import loads
 
 SCHEMA = "fxdebug.report/1"
@@ -72,6 +73,11 @@ def read(path: Path) -> ReportData[SimpleNamespace]:
 
     Spans and series are not in the file. Raises ``LoadError`` for any other content, with the file and the place.
     """
+    with system_errors_told(path):
+        return _content_of(path)
+
+
+def _content_of(path: Path) -> ReportData[SimpleNamespace]:
     text = read_text(path, "the JSON of a report")
     try:
         content = loads(text)

@@ -15,7 +15,7 @@ from fxdebug.errors import LoadError, SaveError
 from fxdebug.files.read_file import require_inside, require_regular
 from fxdebug.files.write_file import write_text
 from fxdebug.store import measures_file
-from fxdebug.store.private import without_private
+from fxdebug.store.private import is_private, without_private
 from fxdebug.store.publish_run import add_to_published, next_shard, publish, publishing_to
 from fxdebug.store.rank_folders import rank_folder
 from fxdebug.store.staging_folder import StagingFolder
@@ -32,7 +32,7 @@ def save_trace(trace: TraceData, folder: str | os.PathLike[str], *, private: boo
     :class:`SaveError`.
     """
     model = trace.root
-    if private:
+    if private or is_private(trace):  # measures may have been attached since
         trace = without_private(trace)
     target = rank_folder(Path(folder), trace.settings.get("rank"))
     staging = StagingFolder(target)
@@ -63,6 +63,7 @@ def save_measures(trace: TraceData, folder: Path) -> Path:
     Raises :class:`SaveError`.
     """
     path = folder / measures_file.FILE
+    trace = without_private(trace) if is_private(trace) else trace
     with publishing_to(folder):
         try:
             write_text(path, measures_file.text_of(trace))

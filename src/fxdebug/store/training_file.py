@@ -17,6 +17,7 @@ from fxdebug.data.measured.training import Incident, StepHistograms, StepRecord,
 from fxdebug.errors import LoadError, SaveError
 from fxdebug.files.read_file import read_text
 from fxdebug.files.schema import Damaged, Reader, Where, damage, integers, optional, reader_of, record, texts
+from fxdebug.files.system_errors import system_errors_told
 
 FORMAT, VERSION = "fxdebug-training", 1
 FILE = "training.jsonl"
@@ -90,6 +91,11 @@ def read_training(folder: Path, rank: int | None = None) -> TrainingRecord:
     path = file_of(folder, rank)
     if rank is None and not path.exists():
         path = min(folder.glob("training.rank*.jsonl"), key=_rank_in, default=path)
+    with system_errors_told(path):
+        return _record_of(path)
+
+
+def _record_of(path: Path) -> TrainingRecord:
     lines = read_text(path, "the file of a watched training").split("\n")
     found: dict[str, list[Any]] = {kind: [] for kind in (*_KINDS.values(), "note")}
     try:

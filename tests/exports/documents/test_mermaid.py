@@ -57,3 +57,31 @@ def test_a_run_that_is_too_large_is_closed_further_and_says_so(tmp_path):
 
 def test_a_call_that_raised_is_red(tmp_path):
     assert re.search(r"^  class n\d+ raised$", run("crashed").export(tmp_path / "run.mmd").read_text(), re.MULTILINE)
+
+
+class _Cell(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(4):
+            x = self.cell(x)
+        return x
+
+
+@pytest.mark.parametrize(
+    "model, title",
+    [
+        (nn.Sequential(*[nn.Linear(2, 2) for _ in range(6)]), "0 … 5 ×6 Linear"),
+        (_Cell(), "cell ×4 Linear"),
+        (nn.Sequential(*[nn.Sequential(nn.Linear(2, 2), nn.ReLU()) for _ in range(3)]), "0 … 2 ×3 Sequential"),
+    ],
+    ids=["layers", "one layer in a loop", "blocks"],
+)
+def test_repeated_layers_are_counted_once_as_in_dot(tmp_path, model, title):
+    trace = fx_debug(model, torch.ones(1, 2))
+    text = trace.export(tmp_path / "run.mmd").read_text()
+    assert text.count("×") - text.count("1×2") == 1 and f'["{title}"]' in text
+    dot = re.sub(r"<[^<>]*>|label=<", "", trace.export(tmp_path / "run.dot").read_text())
+    assert title in re.sub(r" +", " ", dot)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 
 import fxdebug
+from fxdebug.exports.trackers import tracked
 from fxdebug.exports.trackers.tracked import accepted_names, own_name
 from support.exported import run
 from support.programs import installed
@@ -84,3 +87,55 @@ def test_accepted_names_lead_back_to_their_own(name):
 def test_names_that_are_too_long_stay_different():
     long = accepted_names(["x" * 300 + "a", "x" * 300 + "b"], r"[a-z_0-9]")
     assert len(set(long.values())) == 2 and max(map(len, long.values())) <= 250
+
+
+FILES = ["graph.json", "run.html", "run.md"]
+
+
+@pytest.mark.parametrize("program", ["mlflow", "wandb"])
+@pytest.mark.parametrize(
+    ("asked", "logged"),
+    [
+        ({}, FILES),
+        ({"artifacts": None}, FILES),
+        ({"artifacts": ""}, []),
+        ({"artifacts": []}, []),
+        ({"artifacts": "run.md"}, ["run.md"]),
+        ({"artifacts": "run.md, graph.json"}, ["graph.json", "run.md"]),
+        ({"artifacts": ("run.html",)}, ["run.html"]),
+    ],
+)
+def test_the_artifacts_that_are_asked_for_are_logged(program, asked, logged, tmp_path, monkeypatch):
+    files, run_logged = _logged(monkeypatch, program, tmp_path, asked)
+    assert sorted(files) == logged and all(size > 100 for size in files.values())
+    assert "fxdebug.note" not in run_logged.tags
+
+
+@pytest.mark.parametrize("program", ["mlflow", "wandb"])
+@pytest.mark.parametrize(("asked", "logged"), [({}, []), ({"artifacts": "run.md,run.html"}, ["run.html", "run.md"])])
+def test_the_artifacts_of_a_large_run_are_logged_when_asked_for(program, asked, logged, tmp_path, monkeypatch):
+    monkeypatch.setattr(tracked, "MOST_NODES", 3)
+    files, run_logged = _logged(monkeypatch, program, tmp_path, asked)
+    assert sorted(files) == logged
+    told = "no artifacts: of a run with more than 3 operations they are logged when asked for"
+    assert run_logged.tags.get("fxdebug.note") == (None if asked else told)
+
+
+@pytest.mark.parametrize("program", ["mlflow", "wandb"])
+@pytest.mark.parametrize("asked", ["run.pdf", "run.md,run.pdf", ["run.pdf"]])
+def test_an_artifact_that_there_is_not_names_those_there_are(program, asked, tmp_path, monkeypatch):
+    with pytest.raises(fxdebug.UsageError, match=r"^artifacts='run\.pdf': a run has run\.html, run\.md, graph\.json$"):
+        _logged(monkeypatch, program, tmp_path, {"artifacts": asked})
+
+
+def _logged(monkeypatch, program, folder, options):
+    """Export a run where a program is not installed: return the sizes of the files and the run that it is handed."""
+    handed = {}
+
+    def log(run_logged, files, path, given):
+        handed["files"] = {file.name: file.stat().st_size for file in files.iterdir()}
+        handed["run"] = run_logged
+
+    monkeypatch.setitem(sys.modules, f"fxdebug.exports.trackers.{program}_client", SimpleNamespace(log=log))
+    run("lstm").export(folder / "logged.db", to=program, **options)
+    return handed["files"], handed["run"]

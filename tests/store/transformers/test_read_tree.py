@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import subprocess
@@ -403,3 +404,16 @@ def test_a_run_is_equal_to_its_tree_as_far_as_print_goes_and_a_change_is_not(use
         assert (
             first is not None and first.path == f"bert.encoder.layer.{len(model.bert.encoder.layer) - 1}.output.dense"
         )
+
+
+def test_files_that_the_system_does_not_let_be_compared_are_told(tmp_path, monkeypatch):
+    folder = of_transformers(Twice(), tmp_path / "t", torch.randn(2, 4))
+    assert "could not be compared" not in noted(fxdebug.load(folder))
+
+    def no_handles(path: Path, *args: Any) -> None:
+        raise OSError(errno.EMFILE, "Too many open files", str(path))
+
+    monkeypatch.setattr(Path, "open", no_handles)
+    tree = fxdebug.load(folder)
+    assert "tensors could not be compared with earlier ones, and count as values of their own: " in noted(tree)
+    assert "Too many open files: close some, or raise the limit with ulimit -n" in noted(tree)

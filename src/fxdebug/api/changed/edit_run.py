@@ -19,6 +19,7 @@ from fxdebug.capture.torch_state.torch_tracing import not_compiled
 from fxdebug.data.calls import Note
 from fxdebug.data.trace import replaced
 from fxdebug.errors import NotFound, UsageError, nearest
+from fxdebug.query.names import shown_ids
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,8 @@ def edit(
     if unused:
         raise NotFound(f"the edit of {unused[0]!r} changed nothing: no such call or operation returned in this run")
     notes = [
-        Note(f"edited: {', '.join(places[:8])}{' …' if len(places) > 8 else ''}") for places in stepper.made.values()
+        Note(f"edited: {', '.join(shown_ids(b, places[:8]))}{' …' if len(places) > 8 else ''}")
+        for places in stepper.made.values()
     ]
     b = replaced(b, notes=(*b.notes, *notes), settings={**b.settings, "edited": True})
     comparison = compare(a, b, tolerance=tolerance, strict=strict)

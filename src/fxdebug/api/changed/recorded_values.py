@@ -11,6 +11,7 @@ from fxdebug.capture.rerun.graphs_of_run import LazyGraphs
 from fxdebug.data.calls import Call
 from fxdebug.data.values import Group, Item, Value, leaves
 from fxdebug.errors import NotFound, UsageError
+from fxdebug.query.names import shown_ids
 from fxdebug.query.node_lookup import call_at, node_at
 
 
@@ -31,7 +32,8 @@ def recorded_inputs(trace: Trace, call: Call) -> tuple[tuple[Any, ...], dict[str
 def _thing(trace: Trace, item: Item, call: Call) -> Any:
     if isinstance(item, Value):
         if item.saved is None or trace.data is None:
-            raise UsageError(f"the inputs of {call.id} were not kept: run with values='tensors', or give inputs")
+            (name,) = shown_ids(trace, [call.id])
+            raise UsageError(f"the inputs of {name} were not kept: run with values='tensors', or give inputs")
         return trace.tensor(item)
     if isinstance(item, Group) and item.kind == "sequence" and item.type in ("list", "tuple"):
         return {"list": list, "tuple": tuple}[item.type]([_thing(trace, inner, call) for inner in item.items])
@@ -39,7 +41,9 @@ def _thing(trace: Trace, item: Item, call: Call) -> Any:
         return dict(zip(item.keys or (), [_thing(trace, inner, call) for inner in item.items]))
     if item is None or isinstance(item, (bool, int, float, complex, str, bytes)):
         return item
-    raise UsageError(f"{call.id} was given a {item.type}, which a trace does not keep: give inputs")
+    raise UsageError(
+        f"{shown_ids(trace, [call.id])[0]} was given a {item.type}, which a trace does not keep: give inputs"
+    )
 
 
 def value_at(trace: Trace, place: str, slot: str = "out", keys: tuple[int | str, ...] = ()) -> Value:

@@ -22,6 +22,7 @@ from fxdebug.capture.torch_state.torch_tracing import not_compiled
 from fxdebug.data.calls import Call
 from fxdebug.data.values import Value
 from fxdebug.errors import LoadError, UsageError
+from fxdebug.query.names import shown_ids
 
 
 @not_compiled
@@ -53,23 +54,26 @@ def replay(
     graphs = trace.graph_source
     assert isinstance(graphs, LazyGraphs)
     graph = graphs.fx(subject)
+    (name,) = shown_ids(trace, [subject.id])
 
     def tensor(value: Value) -> Tensor:
         try:
             return trace.tensor(trace.values[value.number]).clone()
         except LoadError:
-            raise UsageError(f"the inputs of {subject.id} were not kept: run with values='tensors'") from None
+            if value.saved is not None:  # kept, and it cannot be read: the error says why
+                raise
+            raise UsageError(f"the inputs of {name} were not kept: run with values='tensors'") from None
 
     edits = Edits(())
     made: Changes = {name: edits.as_one(_function(change)) for name, change in (changes or {}).items()}
-    plain, changed = body_of_call(graph, {}), body_of_call(graph, made)
+    plain, changed = body_of_call(graph, name, subject.path, {}), body_of_call(graph, name, subject.path, made)
     with state_restored(plain.body) as restore, torch.set_grad_enabled(graph._source[0].template.context[0]):
         inputs = tuple(inputs_of_call(graphs, subject, tensor))
         a = run_and_store(plain, inputs, None, values="tensors")
         restore()
         given = tuple(inputs_of_call(graphs, subject, tensor))
         b = run_and_store(changed, given, None, values="tensors", stepper=edits)
-    notes = [f"replayed: {subject.id}, from its verified graph" + (f", with {', '.join(made)} changed" if made else "")]
+    notes = [f"replayed: {name}, from its verified graph" + (f", with {', '.join(made)} changed" if made else "")]
     if not _is_as_recorded(trace, subject, a):
         notes.append(
             "run again without changes, its graph returns something else than it did: it draws random numbers?"

@@ -24,12 +24,18 @@ Changes = Mapping[str, Callable[[Any], Any]]
 
 
 class BodyOfCall(nn.Module):
-    """A module whose forward is the verified graph of a call; ``body`` is the module that was called."""
+    """A module whose forward is the verified graph of a call; ``body`` is the module that was called.
 
-    def __init__(self, graph: GraphOfCall, changes: Changes) -> None:
+    Modules below it have the paths that they have in the model, so that calls are named as in its tree.
+    """
+
+    body: nn.Module
+
+    def __init__(self, graph: GraphOfCall, call: str, path: str, changes: Changes) -> None:
         super().__init__()
-        build, module, call = graph._source
-        self.body = module
+        build, module, _ = graph._source
+        object.__setattr__(self, "body", module)
+        self._modules[path] = module  # add_module would refuse the dots
         self._build: FxBuild = build
         self._objects = dict(graph._objects)
         self._call = call
@@ -75,10 +81,13 @@ class _ChangingExecutor(Executor):
         return result if change is None else change(result)
 
 
-def body_of_call(graph: GraphOfCall, changes: Changes) -> BodyOfCall:
-    """Return a module that runs the graph of a call with changes, under the name of the class of its module."""
+def body_of_call(graph: GraphOfCall, call: str, path: str, changes: Changes) -> BodyOfCall:
+    """Return a module that runs the graph of a call with changes, under the name of the class of its module.
+
+    ``call`` is how errors name the call, ``path`` that of its module in the model.
+    """
     kind: type[BodyOfCall] = type("BodyOfCall", (BodyOfCall,), {})
-    return kind(graph, changes)
+    return kind(graph, call, path, changes)
 
 
 def inputs_of_call(graphs: LazyGraphs, call: Call, tensor: Callable[[Value], torch.Tensor]) -> list[Any]:

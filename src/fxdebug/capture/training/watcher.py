@@ -58,6 +58,7 @@ class Watcher:
         *,
         histograms: bool = False,
     ) -> None:
+        self.pauses_on_raise = False
         self.model = model
         self.method = method
         self.inner: nn.Module = model.module if isinstance(model, DistributedDataParallel) else model
@@ -81,13 +82,29 @@ class Watcher:
 
     def begin(self) -> None:
         """Begin to watch."""
+        self.resume()
+        self._since = time.perf_counter()
+
+    def resume(self) -> None:
+        """Look at the forward, the backward and the optimizer; again after :meth:`pause`."""
+        if self._handles:
+            return
         _backward.begin(self)
         self._forward.put()
         self._handles = [
             register_optimizer_step_pre_hook(self._before_step),
             register_optimizer_step_post_hook(self._after_step),
         ]
-        self._since = time.perf_counter()
+
+    def pause(self) -> None:
+        """Look at nothing until :meth:`resume`: everything is as before. What is known of this step is forgotten."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+        self._forward.restore()
+        _backward.end(self)
+        self._held, self._losses, self._statistics, self._norm = [], [], None, None
+        self._is_reported = False
 
     @property
     def is_sharded(self) -> bool:
@@ -115,12 +132,12 @@ class Watcher:
 
     def end(self) -> None:
         """Stop watching; everything is as before. May be called again."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
-        self._forward.restore()
-        _backward.end(self)
-        self._held, self._losses, self._statistics = [], [], None
+        self.pause()
+
+    def raised(self) -> None:
+        """Look at nothing more where the forward or the backward raised, if nobody tells that a training ended."""
+        if self.pauses_on_raise:
+            self.pause()
 
     # The forward ---------------------------------------------------------------------------------
 
@@ -133,6 +150,9 @@ class Watcher:
         self._is_busy = True
         try:
             output = self._observed(run, args, kwargs)
+        except BaseException:
+            self.raised()
+            raise
         finally:
             self._is_busy = False
         if held is not None:
@@ -307,7 +327,12 @@ def _watched(original: Callable[..., Any]) -> Callable[..., Any]:
     def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
         for watcher in _backward.users:
             watcher.before_backward(tensors)
-        return original(tensors, *args, **kwargs)
+        try:
+            return original(tensors, *args, **kwargs)
+        except BaseException:
+            for watcher in _backward.users:
+                watcher.raised()
+            raise
 
     return backward
 

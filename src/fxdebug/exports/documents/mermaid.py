@@ -109,7 +109,6 @@ def _step(id: str, step: Step) -> str:
     title = shortened(step.title, _LABEL)
     if step.kind == "call" and step.node.call.type != step.title:
         title += f" {shortened(step.node.call.type, _LABEL)}"
-    title += times(step.repeats)
     return f"    {id}{left}{_quoted(title or step.kind)}{right}"
 
 

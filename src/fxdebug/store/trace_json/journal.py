@@ -17,6 +17,7 @@ from fxdebug.data.values import Inputs, Outputs, Value
 from fxdebug.errors import LoadError, SaveError
 from fxdebug.files.read_file import read_text, require_inside
 from fxdebug.files.schema import Damaged, columns_of, defaults_of, integers, rows, shown, texts
+from fxdebug.files.system_errors import system_errors_told
 from fxdebug.store.deep_json import dumps, loads
 from fxdebug.store.trace_json import records, trace_file
 
@@ -99,7 +100,8 @@ def recover_trace(folder: Path) -> TraceData:
     path = folder / FILE
     require_inside(path, folder)
     try:
-        return _recovered(path, _events(read_text(path, "a journal")))
+        with system_errors_told(path):
+            return _recovered(path, _events(read_text(path, "a journal")))
     except Damaged as error:
         raise LoadError(f"{path} is damaged: {error}") from None
 

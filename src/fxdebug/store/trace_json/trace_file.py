@@ -35,6 +35,7 @@ from fxdebug.files.schema import (
     texts,
     tuples,
 )
+from fxdebug.files.system_errors import system_errors_told
 from fxdebug.store.deep_json import dumps
 from fxdebug.store.tensors.saved_data import SavedData
 from fxdebug.store.trace_json import graphs, samples
@@ -171,7 +172,7 @@ def _write_list(file: TextIO, name: str, rows: Iterable[Any]) -> None:
 
 def read(path: Path) -> TraceData:
     """Return the trace in a file. Raises :class:`LoadError` if it is no trace, damaged, or of a newer version."""
-    with _gc_paused():
+    with system_errors_told(path), _gc_paused():
         return _read(path)
 
 

@@ -21,6 +21,7 @@ from fxdebug.data.values import Group, Inputs, Item, Outputs, Thing, as_item
 from fxdebug.errors import LoadError
 from fxdebug.files.read_file import first_bytes, read_text
 from fxdebug.files.schema import Damaged, Reader, every, lists, objects, optional, record, texts
+from fxdebug.files.system_errors import system_errors_told
 from fxdebug.store.deep_json import loads
 from fxdebug.store.transformers.read_values import TreeValues, is_tensor
 from fxdebug.store.transformers.tree_data import TreeData
@@ -75,9 +76,10 @@ def find_tree(folder: Path) -> Path | None:
 def read_tree_file(path: Path) -> TraceData:
     """Return the trace in a debug tree. Raises :class:`LoadError` if the file is no tree, or damaged."""
     repeated: list[str] = []
-    tree = _parse(path, repeated)
     try:
-        return _TreeReader(path, tree).trace(repeated)
+        with system_errors_told(path):
+            tree = _parse(path, repeated)
+            return _TreeReader(path, tree).trace(repeated)
     except Damaged as error:
         raise LoadError(f"{path} is damaged: {error}") from None
 

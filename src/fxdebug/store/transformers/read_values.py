@@ -13,6 +13,7 @@ from typing import Any, TypeGuard
 from fxdebug.data.values import Value
 from fxdebug.files.read_file import is_regular_inside
 from fxdebug.files.schema import Damaged, shown, texts
+from fxdebug.files.system_errors import system_reason
 from fxdebug.store.transformers.parse_statistics import parse_stats, printed_digits, printed_numbers
 from fxdebug.store.transformers.printed_statistics import PrintedStats
 
@@ -57,6 +58,7 @@ class TreeValues:
         self._uses_left = Counter(names)  # how often each file is still to come
         self._overwritten = {name for name, count in self._uses_left.items() if count > 1}
         self._missing: set[str] = set()
+        self._refused: Counter[str] = Counter()  # comparisons of two files that the system did not let us read, by why
         self._file_digests: dict[str, bytes | None] = {}
         self._uncounted = 0
         self._text_digests: dict[int, bytes] = {}
@@ -145,7 +147,8 @@ class TreeValues:
             if a.stat().st_size != b.stat().st_size:
                 return False
             return a.samefile(b) or self._digest_of_file(a) == self._digest_of_file(b)
-        except OSError:
+        except OSError as error:
+            self._refused[system_reason(error) or str(error)] += 1
             return False
 
     def _digest_of_file(self, path: Path) -> bytes | None:
@@ -166,6 +169,10 @@ class TreeValues:
         if self._missing:
             names = sorted(self._missing)
             notes.append(f"{len(names)} files of tensors are missing: {', '.join(names[:2])}{', …' * (len(names) > 2)}")
+        for reason, count in self._refused.items():
+            notes.append(
+                f"{count} tensors could not be compared with earlier ones, and count as values of their own: {reason}"
+            )
         if self._uncounted:
             notes.append(
                 f"{self._uncounted} tensors hold NaN or infinities that the file does not count: "

@@ -9,6 +9,7 @@ from typing import Any
 
 from fxdebug.data.values import Value
 from fxdebug.errors import LoadError
+from fxdebug.files.system_errors import system_errors_told
 from fxdebug.store.transformers.parse_statistics import SCALAR_TEXT, printed_digits
 from fxdebug.store.transformers.printed_statistics import PrintedStats, torch_statistics
 
@@ -44,8 +45,11 @@ class TreeData:
         from fxdebug.store.tensors.read import read_tensor
 
         try:
-            tensor = read_tensor(self._folder, value)
-            _, _, low, high = torch_statistics(measure(tensor))
+            with system_errors_told(self._folder / str(value.saved)):
+                tensor = read_tensor(self._folder, value)
+                _, _, low, high = torch_statistics(measure(tensor))
+        except LoadError:
+            raise
         except (RuntimeError, TypeError, KeyError, AttributeError, Unmeasurable) as error:
             what = f"{value.saved} cannot be read as value {value.number} ({value.label})"
             raise LoadError(f"{what}: {error}") from error
