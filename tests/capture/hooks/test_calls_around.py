@@ -55,6 +55,11 @@ def scaling(function: Callable[..., Any]) -> Callable[..., Any]:
     return scaled
 
 
+class InCallImpl(Inner):
+    def _call_impl(self, *args: Any, **kwargs: Any) -> Any:
+        return super()._call_impl(*(x * 3 for x in args), **kwargs)  # type: ignore[misc]
+
+
 class Decorated(Inner):
     @scaling
     def __call__(this, x: torch.Tensor) -> Any:
@@ -112,7 +117,8 @@ class Outer(nn.Module):
 
 
 COMPUTING: dict[str, Callable[[], nn.Module]] = {
-    kind.__name__: kind for kind in (Around, AroundAnything, Below, Twice, Decorated, ByHelper, CallsAnother)
+    kind.__name__: kind
+    for kind in (Around, AroundAnything, Below, Twice, InCallImpl, Decorated, ByHelper, CallsAnother)
 } | {"with a hook": with_hook}
 OTHERS: dict[str, Callable[[], nn.Module]] = {"NeverForward": NeverForward, "PassesOn": PassesOn, "usual": Inner}
 

@@ -1,4 +1,4 @@
-"""Find modules whose call computes something around ``forward``: in hooks, or in a ``__call__`` of their class.
+"""Find modules whose call computes something around ``forward``: in hooks, or in a method of their class that calls it.
 
 These operations are part of the body that calls the module, and of its graph.
 """
@@ -23,9 +23,10 @@ class CallsAround:
         self._codes = {id(_WITH_HOOKS): _WITH_HOOKS}  # by id: hashing code takes longer
         for kind in {type(module) for module in called}:
             for base in kind.__mro__[: kind.__mro__.index(nn.Module)]:
-                code = getattr(base.__dict__.get("__call__"), "__code__", None)
-                if code is not None:
-                    self._codes[id(code)] = code
+                for name in _CALLING:
+                    code = getattr(base.__dict__.get(name), "__code__", None)
+                    if code is not None:
+                        self._codes[id(code)] = code
 
     def note(self, frame: FrameType | None, body: CodeType, called: nn.Module | None = None) -> None:
         """Note the modules in whose calls an operation is made, or the call of another module, ``called``.
@@ -48,4 +49,5 @@ def _receiver(frame: FrameType) -> Any:
     return first if code.co_argcount else first[0] if isinstance(first, tuple) and first else None
 
 
+_CALLING = ("__call__", "_call_impl")  # methods through which torch calls ``forward``, and which a class may override
 _WITH_HOOKS = nn.Module._call_impl.__code__

@@ -17,6 +17,7 @@ from fxdebug.capture.rerun.graph_data import graph_of
 from fxdebug.capture.rerun.graph_module import GraphOfCall
 from fxdebug.capture.rerun.hidden_inputs import changed_by_caller, hidden_input
 from fxdebug.capture.rerun.node_values import NodeValues
+from fxdebug.capture.replay.rng import RngSnapshot
 from fxdebug.capture.tape.changed_arguments import result_in
 from fxdebug.capture.tape.tape_mode import Tape
 from fxdebug.capture.tensors.value_table import ValueTable
@@ -70,8 +71,12 @@ class LazyGraphs:
     def call_graphs(self, count: int) -> RunGraphs:
         """Return the graphs of all ``count`` calls of the trace; they are made once."""
         if self._run_graphs is None:
-            with collect_less_often.block():
-                self._run_graphs = self._made(count)
+            states = RngSnapshot()  # a constant in a graph may be of a class whose ``__repr__`` draws
+            try:
+                with collect_less_often.block():
+                    self._run_graphs = self._made(count)
+            finally:
+                states.restore()
         return self._run_graphs
 
     def _made(self, count: int) -> RunGraphs:
