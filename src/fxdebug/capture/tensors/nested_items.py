@@ -129,8 +129,8 @@ class ItemBuilder:
             keys, inside = held
             if keys is None:
                 return Group("sequence", type_name(kind), self._items(inside, above), _field_names(obj, kind))
-            names = self._keys(keys)  # first: the items count for how many may still be walked
-            return Group("mapping", type_name(kind), self._items(inside, above), names)
+            shown = self._keys(keys)  # first: the items count for how many may still be walked
+            return Group("mapping", type_name(kind), self._items(inside, above), shown)
         text = self._text(obj)
         number = self._number(obj)
         members = None if number < 0 else self._members(obj, kind)
