@@ -55,6 +55,11 @@ def scaling(function: Callable[..., Any]) -> Callable[..., Any]:
     return scaled
 
 
+class InCallImpl(Inner):
+    def _call_impl(self, *args: Any, **kwargs: Any) -> Any:
+        return super()._call_impl(*(x * 3 for x in args), **kwargs)  # type: ignore[misc]
+
+
 class Decorated(Inner):
     @scaling
     def __call__(this, x: torch.Tensor) -> Any:
@@ -89,6 +94,98 @@ class PassesOn(Inner):
         return super().__call__(*args, **kwargs)
 
 
+class Scaled(nn.Module):
+    def forward(self, x: torch.Tensor, other: torch.Tensor, by: int = 1) -> Any:
+        return x * by - other, x
+
+
+class AnotherConstant(Scaled):
+    def __call__(self, x: torch.Tensor, other: torch.Tensor, by: int = 1) -> Any:
+        return super().__call__(x, other, by=by + 2)
+
+
+class AnotherOrder(Scaled):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return super().__call__(*args[::-1], **kwargs)
+
+
+class PartOfResult(Scaled):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return super().__call__(*args, **kwargs)[::-1]
+
+
+class NoKeywords(Scaled):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return super().__call__(*args)
+
+
+class AnotherResult(Scaled):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        super().__call__(*args, **kwargs)
+        return args[1], args[0]
+
+
+class PassesAllOn(Scaled):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return super().__call__(*args, **kwargs)
+
+
+class ExchangesInputs:
+    __module__ = "torch.nn.utils.exchanging"
+
+    def __call__(self, module: nn.Module, inputs: Any) -> Any:
+        return inputs[::-1]
+
+
+class ExchangesOutputs(ExchangesInputs):
+    def __call__(self, module: nn.Module, inputs: Any, output: Any = None) -> Any:
+        return output[::-1]
+
+
+class SetsKeyword(ExchangesInputs):
+    def __call__(self, module: nn.Module, inputs: Any, named: Any = None) -> Any:
+        return inputs, {"by": named["by"] * 5}
+
+
+def with_exchanged_inputs() -> nn.Module:
+    made = Scaled()
+    made.register_forward_pre_hook(ExchangesInputs())
+    return made
+
+
+def with_exchanged_outputs() -> nn.Module:
+    made = Scaled()
+    made.register_forward_hook(ExchangesOutputs())
+    return made
+
+
+def with_another_keyword() -> nn.Module:
+    made = Scaled()
+    made.register_forward_pre_hook(SetsKeyword(), with_kwargs=True)
+    return made
+
+
+def with_a_watching_hook() -> nn.Module:
+    made = Scaled()
+    made.register_forward_pre_hook(type("Watches", (ExchangesInputs,), {"__call__": lambda *given: None})())
+    return made
+
+
+EXCHANGING: dict[str, Callable[[], nn.Module]] = {
+    made.__name__: made
+    for made in (
+        AnotherConstant,
+        AnotherOrder,
+        PartOfResult,
+        NoKeywords,
+        AnotherResult,
+        with_exchanged_inputs,
+        with_exchanged_outputs,
+        with_another_keyword,
+    )
+}
+
+
 class DoublesOutput:
     __module__ = "torch.nn.utils.doubling"  # hooks of torch run when a body is traced
 
@@ -112,7 +209,8 @@ class Outer(nn.Module):
 
 
 COMPUTING: dict[str, Callable[[], nn.Module]] = {
-    kind.__name__: kind for kind in (Around, AroundAnything, Below, Twice, Decorated, ByHelper, CallsAnother)
+    kind.__name__: kind
+    for kind in (Around, AroundAnything, Below, Twice, InCallImpl, Decorated, ByHelper, CallsAnother)
 } | {"with a hook": with_hook}
 OTHERS: dict[str, Callable[[], nn.Module]] = {"NeverForward": NeverForward, "PassesOn": PassesOn, "usual": Inner}
 
@@ -130,6 +228,22 @@ def test_what_a_call_computes_around_forward_is_computed_once(kind: str, nested:
     calls_forward = "_module.forward(" in call.fx.code
     assert calls_forward is (kind in COMPUTING), call.fx.code
     assert call.graph is not None and ("_module.forward(" in call.graph.code) is calls_forward
+
+
+class GivesBoth(Outer):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first, second = self.child(x, x.cos(), by=2)
+        return first - 3 * second
+
+
+@pytest.mark.parametrize("kind", [*EXCHANGING, "PassesAllOn", "with_a_watching_hook"])
+def test_what_is_exchanged_around_forward_is_exchanged_once(kind: str) -> None:
+    model = GivesBoth(globals()[kind]())
+    call = fx_debug(model, X).root
+    assert call.status == "verified", call.reason
+    for graph in (call.fx, copy.copy(call.fx), copy.deepcopy(call.fx)):
+        assert torch.equal(graph(X), model(X))
+    assert ("_module.forward(" in call.fx.code) is (kind in EXCHANGING), call.fx.code
 
 
 def with_spectral_norm() -> nn.Module:

@@ -187,3 +187,116 @@ def test_a_repr_that_calls_a_module_is_no_call_of_the_run() -> None:
     trace = fx_debug(model, (torch.ones(2), CallsAModule(model.linear)))
     assert [call.path for call in trace.calls] == [""]
     assert trace.root.status == "verified"
+
+
+class DrawsAsDict(dict[str, Any]):
+    def __iter__(self) -> Iterator[str]:
+        torch.rand(1)
+        return super().__iter__()
+
+    def values(self) -> Any:
+        random.random()
+        return super().values()
+
+
+class DrawsAsList(list[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        torch.rand(1)
+        return super().__iter__()
+
+    def __len__(self) -> int:
+        random.random()
+        return super().__len__()
+
+
+class DrawsAsTuple(tuple[Any, ...]):
+    __iter__ = DrawsAsList.__iter__  # type: ignore[assignment]
+
+
+class DrawsAsSet(set[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        torch.rand(1)
+        return super().__iter__()
+
+
+class AnswersAnyName:
+    __slots__ = ("missing",)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return torch.rand(1)
+
+
+class DrawsAsNumber(int):
+    def __repr__(self) -> str:
+        return str(random.random())
+
+
+class DrawsAsText(str):
+    def __repr__(self) -> str:
+        return str(torch.rand(1))
+
+
+LOOKED_INTO: dict[str, Callable[[], Any]] = {
+    "dict": lambda: DrawsAsDict(a=torch.ones(2)),
+    "list": lambda: DrawsAsList([torch.ones(2)]),
+    "tuple": lambda: DrawsAsTuple([torch.ones(2)]),
+    "set": lambda: DrawsAsSet({1, 2}),
+    "any name": AnswersAnyName,
+    "number": lambda: DrawsAsNumber(3),
+    "text": lambda: DrawsAsText("a"),
+}
+
+
+@pytest.mark.parametrize("values", ["stats", "tensors", "repr"])
+@pytest.mark.parametrize("kind", LOOKED_INTO)
+def test_looking_into_an_argument_calls_none_of_its_methods(kind: str, values: str, tmp_path: Path) -> None:
+    model, x, passed = nn.Sequential(AddsNoise()), torch.ones(2), LOOKED_INTO[kind]()
+    model.forward = lambda x, thing: model[0](x, thing, [thing])  # type: ignore[method-assign]
+    plain = outcome(lambda: model(x, passed))
+    traced = outcome(lambda: fx_debug(model, (x, passed), save=tmp_path / "run", values=values))
+    assert torch.equal(plain[0], traced[0]) and plain[1:] == traced[1:]
+
+
+class Told(ValueError):
+    told = 0
+
+    def __str__(self) -> str:
+        Told.told += 1
+        return f"told {Told.told}, {torch.rand(1).shape} {random.random() < 2}"
+
+
+class Raises(nn.Module):
+    def forward(self, x: torch.Tensor, error: Exception) -> torch.Tensor:
+        raise error
+
+
+class CatchesIt(AddsNoise):
+    def __init__(self) -> None:
+        super().__init__()
+        self.child = Raises()
+
+    def forward(self, x: torch.Tensor, *things: Any) -> torch.Tensor:
+        try:
+            x = self.child(x, *things)
+        except ValueError as error:
+            x = x * len(error.args)
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("error", [Told("no"), ValueError(Draws(DRAWS["torch"])), Told(torch.ones(2), Counts())])
+def test_the_text_of_an_exception_has_no_effect_on_the_run(error: Exception) -> None:
+    model, x = CatchesIt(), torch.ones(2)
+    Told.told = Counts.total = 0
+    plain = outcome(lambda: model(x, error))
+    traced = outcome(lambda: fx_debug(model, (x, error)))
+    assert torch.equal(plain[0], traced[0]) and plain[1:] == traced[1:]
+    assert (Told.told, Counts.total) == (0, 0)
+
+
+def test_an_exception_that_shows_a_tensor_is_no_operation_of_the_run() -> None:
+    trace = fx_debug(CatchesIt(), (torch.ones(2), ValueError("no", torch.ones(2))))
+    assert [node.op for node in trace.ops(path="")] == ["mul", "rand", "add", "add", "add"]
+    failed = trace.find("child")[0].error
+    assert failed is not None and failed.message == "('no', tensor([1., 1.]))"

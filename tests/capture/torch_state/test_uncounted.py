@@ -6,8 +6,10 @@ import contextlib
 import functools
 import logging
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from warnings import warn
@@ -58,6 +60,21 @@ class HoldsUnregistered(nn.Module):
         return self.children_of_mine[0](x)
 
 
+class CallsInAPool(Holds):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(self.child, x).result()
+
+
+class CallsInAThread(Holds):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        results: list[torch.Tensor] = []
+        thread = threading.Thread(target=lambda: results.append(self.child(x)))
+        thread.start()
+        thread.join()
+        return results[0]
+
+
 class Yields(nn.Module):
     def forward(self, x: torch.Tensor) -> Iterator[torch.Tensor]:
         for level in LEVELS[:3]:
@@ -89,6 +106,8 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "with hooks": lambda: hooked(Holds(hooked(Warns()))),
     "not registered": HoldsUnregistered,
     "a forward of its own": lambda: Holds(with_forward_of_its_own()),
+    "in a pool": lambda: CallsInAPool(Warns()),
+    "in a thread": lambda: CallsInAThread(Warns()),
     "a generator": lambda: Consumes(Yields()),
 }
 

@@ -35,9 +35,9 @@ def templates_of(tape: CallTape) -> Iterator[GraphTemplate]:
     """Yield the templates that may hold for a call, the likeliest first."""
     known = _of_forward(tape)
     if known is not None:
-        traits = traits_of(tape.module)
+        traits, hooks = traits_of(tape.module), hooks_of(tape)
         for template in known.of(tape):
-            if template.traits == traits and template.given_sizes == tape.sizes_given:
+            if template.traits == traits and template.hooks == hooks and template.given_sizes == tape.sizes_given:
                 yield template
 
 
@@ -214,6 +214,18 @@ def _trait(value: Any, depth: int = 0) -> Any:
         if kind is dict and len(value) < _MOST_ITEMS:
             return kind, tuple([(str(key), _trait(item, depth + 1)) for key, item in value.items()])
     return (kind, Identity(value)) if callable(value) and not isinstance(value, nn.Module) else kind
+
+
+def hooks_of(tape: CallTape) -> tuple[Any, ...]:
+    """Return the hooks around the calls in a body, by their code: they may do what leaves no mark on the tape."""
+    found: list[Any] = []
+    for index, entry in enumerate(tape.entries):
+        if entry.tape is not None:
+            held = entry.what.__dict__
+            hooks = (*held.get("_forward_pre_hooks", {}).values(), *held.get("_forward_hooks", {}).values())
+            if hooks:
+                found.append((index, tuple([getattr(hook, "__code__", type(hook)) for hook in hooks])))
+    return tuple(found)
 
 
 _OF_MODULES = frozenset((*vars(nn.Module()), "forward"))

@@ -1,7 +1,8 @@
 """Module calls as leaves while a body is traced.
 
 The tracer answers a child's call from the tape, so a child's ``forward`` does not run. Hooks around the call are part
-of how a model computes if they are torch's or transformers'; a user's own hooks must not see placeholders.
+of how a model computes if they are torch's or transformers'. A user's own hooks mostly watch, and shall not see
+placeholders: they run only where a body cannot be followed without them.
 """
 
 from __future__ import annotations
@@ -74,15 +75,25 @@ class LeafCalls:
     def around_call(
         self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Make the call with its hooks if all of them are trusted, and without them otherwise."""
-        if self._mine() is None or all(_is_trusted(hook) for hook in _hooks(module)):
+        """Make the call with its hooks if all are trusted or the tracer wants them, and without them otherwise."""
+        tracer = self._mine()
+        if tracer is None or not _hooks(module):
             return run(*args, **kwargs)
+        if tracer.with_hooks or not has_hooks_of_program(module):
+            result = run(*args, **kwargs)
+            tracer.returned(module, args, kwargs, result)
+            return result
         return module.forward(*args, **kwargs)
 
     def wants(self, module: nn.Module) -> bool:
         """Is it a module that the traced body called?"""
         tracer = self._mine()
         return tracer is not None and tracer.knows(module)
+
+
+def has_hooks_of_program(module: nn.Module) -> bool:
+    """Do hooks run around calls of this module that are neither torch's nor transformers'?"""
+    return not all(_is_trusted(hook) for hook in _hooks(module))
 
 
 def _hooks(module: nn.Module) -> list[Any]:

@@ -10,6 +10,7 @@ outcome is a :class:`~fxdebug.capture.graphs.template.GraphTemplate`, from which
 from __future__ import annotations
 
 import math
+import operator
 import sys
 import weakref
 from collections.abc import Callable
@@ -89,6 +90,7 @@ class ModuleTracer(fx.Tracer):
     are constants of the graph. ``met_sizes`` says whether the body asked for a size.
     ``in_surroundings``: it begins with what the caller had changed around the call.
     With ``objects_as_they_are``, it gets objects as they are now, not as its calls returned them.
+    ``with_hooks``: hooks of the program's own run around the calls that the body makes.
     """
 
     def __init__(
@@ -102,11 +104,14 @@ class ModuleTracer(fx.Tracer):
         earlier: EarlierAttributes | RunStart | None = None,
         objects_as_they_are: bool = False,
         in_surroundings: bool = False,
+        with_hooks: bool = False,
     ) -> None:
         super().__init__(autowrap_modules=())  # none: the default searches ``math`` for functions, which takes 0.1 ms
         self.ambient = AmbientState(self._is_changed_for)
         self.hashed_sizes = False
         self.met_sizes = False
+        self.with_hooks = with_hooks
+        self._last_child: dict[int, tuple[Any, tuple[Any, ...], dict[str, Any], Any]] = {}  # by id of a module
         self._sizes_as_keys = sizes_as_keys
         self._fixed_sizes = fixed_sizes
         self._earlier = earlier
@@ -187,6 +192,7 @@ class ModuleTracer(fx.Tracer):
 
     def forget(self) -> None:
         """Let go of all placeholders."""
+        self._last_child.clear()
         self._arguments.forget()
 
     def operation(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -248,7 +254,15 @@ class ModuleTracer(fx.Tracer):
         templates = self._argument_templates(entry, args, kwargs)
         result = self._arguments.result_of(entry)
         self._add(self._named(entry.what), templates, entry)
-        return self._arguments.changed_by_call(result, args, kwargs)
+        result = self._arguments.changed_by_call(result, args, kwargs)
+        self._last_child[id(module)] = entry.what, args, kwargs, result
+        return result
+
+    def returned(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        """Note a call with hooks: if they exchanged arguments or result, only its ``forward`` is in the graph."""
+        called, given, named, made = self._last_child.pop(id(module), (module, args, kwargs, result))
+        if made is not result or not _are_same(given, args) or not _are_same(named, kwargs):
+            self._around.computing.add(id(called))
 
     def _named(self, module: nn.Module) -> str | nn.Module:
         """Return the path of a module, or the module itself if it has none: then the template is for this call only."""
@@ -537,6 +551,13 @@ class Along:
         if raised is not None:
             what = operation_name(raised.what)
             raise CannotTrace(reasons.RAISED_OTHERWISE(what=what, error=raised.kind.__name__))
+
+
+def _are_same(one: Any, other: Any) -> bool:
+    """Do two lists, or two dicts, hold the very same objects in the same places?"""
+    if type(one) is dict:
+        return one.keys() == other.keys() and all(each is other[name] for name, each in one.items())
+    return len(one) == len(other) and all(map(operator.is_, one, other))
 
 
 def _is_same_function(recorded: Any, function: Any) -> bool:

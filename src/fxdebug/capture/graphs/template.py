@@ -113,6 +113,7 @@ class GraphTemplate:
     left_by_calls: set[int] = field(default_factory=set)  # objects that calls of it change, and it does not afterwards
     for_class: bool = True  # it may hold for other instances of the class: it names nothing by identity
     traits: tuple[Any, ...] = ()  # of the module it was traced for
+    hooks: tuple[Any, ...] = ()  # around the calls in its body, in the run that it was traced for
     not_reusable: Words | None = None  # why the graph, right for its own run, is not run on other inputs
     around: Words | None = None  # what was changed around its call or one in it, if a switch was: a reason to refuse
     fx_build: FxBuild | None = None  # the torch.fx graph, once it was asked for

@@ -17,6 +17,7 @@ from torch import nn
 from fxdebug.capture import reasons
 from fxdebug.capture.graphs.from_tape import template_of_tape
 from fxdebug.capture.graphs.known_templates import (
+    hooks_of,
     note_match,
     remember,
     remember_untraced,
@@ -24,7 +25,7 @@ from fxdebug.capture.graphs.known_templates import (
     traits_of,
     untraced_of,
 )
-from fxdebug.capture.graphs.leaf_calls import LeafCalls
+from fxdebug.capture.graphs.leaf_calls import LeafCalls, has_hooks_of_program
 from fxdebug.capture.graphs.match import Match, match_tape
 from fxdebug.capture.graphs.names import operation_name
 from fxdebug.capture.graphs.placeholder_tensor import replace_leaked
@@ -37,9 +38,10 @@ from fxdebug.capture.replay.sandbox import Sandbox, sandboxed
 from fxdebug.capture.replay.snapshot import Snapshot
 from fxdebug.capture.source.source_line import raised_at, with_line
 from fxdebug.capture.tape.argument_copies import is_lasting
-from fxdebug.capture.tape.call_tape import CallTape
+from fxdebug.capture.tape.call_tape import CallTape, TapeEntry
 from fxdebug.capture.tape.earlier_attributes import RunStart
 from fxdebug.capture.tape.encoding import OpaqueArg, leaves_in, opaque_objects_in, tensor_ids_in
+from fxdebug.capture.tape.raised import Raised
 from fxdebug.capture.tensors.tensor_ref import TensorId
 from fxdebug.capture.tensors.value_table import ValueTable
 from fxdebug.capture.torch_state import internals
@@ -148,7 +150,7 @@ class GraphVerifier:
         if traced is not None:
             match = match_tape(traced, tape, self._values)
             if match is not None:
-                traced.traits = traits_of(tape.module)
+                traced.traits, traced.hooks = traits_of(tape.module), hooks_of(tape)
                 traced.around = _around(tape)
                 remember(tape, traced)
                 return _verified(match)
@@ -202,6 +204,8 @@ class GraphVerifier:
             ways += [{"fixed_sizes": True}, *[{**way, "fixed_sizes": True} for way in ways]]
         if _has_contents(tape):
             ways.append({"objects_as_they_are": True})
+        if any(isinstance(entry.what, nn.Module) and has_hooks_of_program(entry.what) for entry in _and_raised(tape)):
+            ways = [{"with_hooks": True}, *ways, *[{**way, "with_hooks": True} for way in ways]]
         return ways
 
     def _followed(self, tape: CallTape, **way: Any) -> tuple[GraphTemplate | None, Words, bool]:
@@ -251,6 +255,11 @@ class GraphVerifier:
         except Exception as error:  # the body's Python may do anything with placeholders
             what = f"{type(error).__name__}: {first_line(error)}"
             return None, with_line(reasons.RAISES_WITHOUT_DATA(error=what), raised_at(error))
+
+
+def _and_raised(tape: CallTape) -> list[TapeEntry | Raised]:
+    """Return the operations and calls of a tape, also those that raised."""
+    return [*tape.entries, *tape.raised]
 
 
 def _taken_past(tape: CallTape) -> Words | None:

@@ -19,6 +19,7 @@ from torch import nn
 
 from fxdebug.capture import reasons
 from fxdebug.capture.hooks.observers import CallRecorder, CallT
+from fxdebug.capture.torch_state.uncounted import uncounted
 
 _Origins = dict[CallRecorder[Any], Any]  # recorder → the call that was open
 _Recorders = Callable[[], tuple[CallRecorder[Any], ...]]
@@ -92,6 +93,7 @@ class _Task:
         self.function = function
         self.origins = origins
 
+    @uncounted
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         before = getattr(_of_task, "origins", None)
         _of_task.origins = self.origins

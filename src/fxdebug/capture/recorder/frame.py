@@ -12,6 +12,7 @@ from fxdebug.capture.hooks.own_time import OwnTime
 from fxdebug.capture.source.source_line import Line, raised_at
 from fxdebug.capture.source.tracebacks import without_our_frames
 from fxdebug.capture.tensors.describe import type_name
+from fxdebug.capture.tensors.shown_text import text_of
 from fxdebug.data.calls import Call, Failure, Origin
 from fxdebug.data.values import Group, Inputs, Item, Outputs, Thing, fast_constructor
 from fxdebug.errors import first_line
@@ -112,7 +113,7 @@ def failure(error: BaseException, here: bool) -> Failure:
     ``here``: did it begin in this call? Then its traceback and source line are kept.
     """
     try:
-        message = str(error)
+        message = text_of(error, str)
     except Exception:
         message = first_line(error)
     text = source = None

@@ -354,7 +354,8 @@ class Recorder:
         """
         frame.exception_id = id(error)
         below = any(other.exception_id == frame.exception_id for other in self.frames[frame.index + 1 :])
-        frame.error = failure(error, here=not (below and came_through(error, _EXITS)))
+        with untracked():  # its text may show tensors
+            frame.error = failure(error, here=not (below and came_through(error, _EXITS)))
 
     def _pop(self, stack: CallStack, frame: Frame) -> None:
         while stack:  # calls above this one ended unnoticed (a generator was thrown away)

@@ -13,6 +13,7 @@ from fxdebug.capture.graphs.from_tape import template_of_tape
 from fxdebug.capture.graphs.to_fx import fx_build_of
 from fxdebug.capture.graphs.verify import GraphVerifier, VerifiedCall
 from fxdebug.capture.hooks.collect_less_often import collect_less_often
+from fxdebug.capture.replay.rng import RngSnapshot
 from fxdebug.capture.rerun.graph_data import graph_of
 from fxdebug.capture.rerun.graph_module import GraphOfCall
 from fxdebug.capture.rerun.hidden_inputs import changed_by_caller, hidden_input
@@ -70,8 +71,12 @@ class LazyGraphs:
     def call_graphs(self, count: int) -> RunGraphs:
         """Return the graphs of all ``count`` calls of the trace; they are made once."""
         if self._run_graphs is None:
-            with collect_less_often.block():
-                self._run_graphs = self._made(count)
+            states = RngSnapshot()  # a constant in a graph may be of a class whose ``__repr__`` draws
+            try:
+                with collect_less_often.block():
+                    self._run_graphs = self._made(count)
+            finally:
+                states.restore()
         return self._run_graphs
 
     def _made(self, count: int) -> RunGraphs:

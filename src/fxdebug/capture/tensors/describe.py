@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,9 +40,12 @@ class Description:
     detail: str | None = None
 
 
+_class_name: Callable[[type], str] = type.__dict__["__name__"].__get__
+
+
 def type_name(kind: type) -> str:
-    """Return a class's name without its module, as people write it."""
-    return kind.__name__
+    """Return a class's name without its module, as people write it; a property of its metaclass is not asked."""
+    return _class_name(kind)
 
 
 def is_ordinary(tensor: Tensor) -> bool:

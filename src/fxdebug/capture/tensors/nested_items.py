@@ -124,11 +124,13 @@ class ItemBuilder:
             return Thing(type_name(type(obj)), f"<{type_name(type(obj))} that cannot be described>")
 
     def _opened(self, obj: Any, kind: type, above: tuple[int, ...]) -> Item:
-        if issubclass(kind, (list, tuple)):
-            return Group("sequence", type_name(kind), self._items(obj, above), _field_names(obj, kind))
-        if issubclass(kind, dict):
-            keys = self._keys(obj)
-            return Group("mapping", type_name(kind), self._items(obj.values(), above), keys)
+        held = _held(obj, kind)
+        if held is not None:
+            keys, inside = held
+            if keys is None:
+                return Group("sequence", type_name(kind), self._items(inside, above), _field_names(obj, kind))
+            shown = self._keys(keys)  # first: the items count for how many may still be walked
+            return Group("mapping", type_name(kind), self._items(inside, above), shown)
         text = self._text(obj)
         number = self._number(obj)
         members = None if number < 0 else self._members(obj, kind)
@@ -152,7 +154,8 @@ class ItemBuilder:
     def _members(self, obj: Any, kind: type) -> tuple[tuple[Any, ...] | None, Any] | None:
         """Return (names, members) of an object, without names for a set; ``None`` if it is not to be opened."""
         if issubclass(kind, (set, frozenset)):
-            return None, sorted(itertools.islice(obj, self._options.left + 1), key=self._order)
+            inside = set.__iter__(obj) if issubclass(kind, set) else frozenset.__iter__(obj)
+            return None, sorted(itertools.islice(inside, self._options.left + 1), key=self._order)
         if issubclass(kind, _ITERABLE):
             return None, obj
         if kind is types.MappingProxyType:
@@ -200,10 +203,24 @@ class ItemBuilder:
             return f"<{type_name(type(obj))} object whose repr raised {type(error).__name__}: {first_line(error)}>"
 
 
+def _held(obj: Any, kind: type) -> tuple[Any, Any] | None:
+    """Return the keys (``None`` for a sequence) and the items that a list, tuple or dict holds; ``None`` for others.
+
+    A class of the program's may draw numbers or count where it is iterated over: its methods are not called.
+    """
+    if issubclass(kind, list):
+        return None, list.__iter__(obj)
+    if issubclass(kind, tuple):
+        return None, tuple.__iter__(obj)
+    if issubclass(kind, collections.OrderedDict):
+        return collections.OrderedDict.keys(obj), collections.OrderedDict.values(obj)
+    return (dict.keys(obj), dict.values(obj)) if issubclass(kind, dict) else None
+
+
 def _has_local_part(obj: Any) -> bool:
-    """Is it like a DTensor? Objects whose ``__getattr__`` raises, or answers to every name, are not."""
+    """Is it like a DTensor? Objects whose ``__getattr__`` answers to every name are not: it is not asked."""
     try:
-        return issubclass(type(getattr(obj, "_local_tensor", None)), torch.Tensor)
+        return issubclass(type(object.__getattribute__(obj, "_local_tensor")), torch.Tensor)
     except Exception:
         return False
 
@@ -225,9 +242,12 @@ def _has_tensor_inside(members: list[Any]) -> bool:
 
 def _inside(obj: Any, kind: type) -> list[Any]:
     try:
-        if issubclass(kind, (dict, types.MappingProxyType)):
+        held = _held(obj, kind)
+        if held is not None:
+            return list(itertools.islice(held[1], 64))
+        if issubclass(kind, types.MappingProxyType):
             return list(itertools.islice(obj.values(), 64))
-        if issubclass(kind, (list, tuple, set, frozenset, *_ITERABLE)):
+        if issubclass(kind, (set, frozenset, *_ITERABLE)):
             return list(itertools.islice(obj, 64))
         return [member for _, member in _attributes(obj, kind)]
     except Exception:
@@ -239,7 +259,7 @@ def _field_names(obj: Any, kind: type) -> tuple[str, ...] | None:
     names = getattr(kind, "_fields", None)
     if names is None and hasattr(kind, "n_sequence_fields"):
         names = getattr(kind, "__match_args__", None)
-    return tuple(names) if isinstance(names, tuple) and len(names) == len(obj) else None
+    return tuple(names) if isinstance(names, tuple) and len(names) == tuple.__len__(obj) else None
 
 
 def _attributes(obj: Any, kind: type) -> list[tuple[str, Any]]:
@@ -250,10 +270,6 @@ def _attributes(obj: Any, kind: type) -> list[tuple[str, Any]]:
         for name in (slots,) if isinstance(slots, str) else slots:
             if name in ("__dict__", "__weakref__"):
                 continue
-            member = getattr(obj, name, _MISSING)
-            if member is not _MISSING:
-                attributes.append((name, member))
+            with contextlib.suppress(AttributeError):  # it was never set; not ``getattr``, which asks ``__getattr__``
+                attributes.append((name, object.__getattribute__(obj, name)))
     return attributes
-
-
-_MISSING = object()

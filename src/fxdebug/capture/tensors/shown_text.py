@@ -1,4 +1,4 @@
-"""The text of an object, as ``repr`` gives it, without the effects that a ``__repr__`` may have.
+"""The text of an object, as ``repr`` or ``str`` gives it, without the effects that its methods may have.
 
 The program did not ask for that text: showing an object must not draw random numbers, count or print.
 """
@@ -27,13 +27,15 @@ _MOST = 100  # such objects on each level
 
 
 def text_of(thing: Any, shown: Callable[[Any], str]) -> str:
-    """Return ``shown(thing)``, which is ``repr(thing)`` or like it; nothing else happens.
+    """Return ``shown(thing)``, which is ``repr(thing)`` or like it, or ``str(thing)``; nothing else happens.
 
     The ``__repr__`` of an installed library may draw random numbers; their state is restored. That of the program may
     do anything: it is called in the sandbox in which bodies are run again. If it does what cannot be undone, the text
     says only what kind of object it is.
     """
     kind = _kind_of_repr(thing, 0)
+    if shown is str:
+        kind = max(kind, _kind_of(type(thing).__str__))
     if kind == _HARMLESS:
         return shown(thing)
     if kind == _OF_LIBRARIES:
@@ -42,7 +44,8 @@ def text_of(thing: Any, shown: Callable[[Any], str]) -> str:
             return shown(thing)
         finally:
             states.restore()
-    with sandboxed(nn.Module(), [thing]) as sandbox:
+    held = thing.args if isinstance(thing, BaseException) else ()  # Python keeps them where no attribute is
+    with sandboxed(nn.Module(), [thing, *held]) as sandbox:
         if sandbox.snapshot().cannot_restore is None:
             try:
                 return sandbox.run(shown, thing)
@@ -54,7 +57,7 @@ def text_of(thing: Any, shown: Callable[[Any], str]) -> str:
 def _kind_of_repr(thing: Any, depth: int) -> int:
     """Return whose ``__repr__`` run when an object is shown, and the objects in it."""
     function: Any = type(thing).__repr__
-    kind = _kind_of(function)
+    kind = max(_kind_of(function), _kind_of(getattr(type(thing), "__iter__", None)))  # that of a set walks over it
     if kind == _OF_PROGRAM or depth == _DEEPEST or issubclass(type(thing), _SHOWN_ALONE) or function is object.__repr__:
         return kind
     if issubclass(type(thing), nn.Module):
