@@ -656,9 +656,8 @@ def test_a_hook_that_replaces_an_activation_is_an_operation_of_the_caller() -> N
             return self.l(x) - 1
 
     seen = see(Hooked)
-    assert seen.root.status == "recorded"
+    assert seen.not_verified() == {}
     assert ops(seen.root) == ["add", "Linear", "mul", "sub"]
-    assert reason_of(seen.root) == ("run again, it calls the module Linear where add ran", "return self.l(x) - 1")
 
 
 def test_a_hook_on_a_tensor_makes_its_body_recorded() -> None:

@@ -10,13 +10,15 @@ import torch
 
 from fxdebug.capture import reasons
 from fxdebug.capture.reasons import CannotTrace, Reason
+from fxdebug.capture.torch_state.untracked import untracked
 
 
 class RngSnapshot:
     """States of the global generators: torch's (on the CPU and, once it is in use, on CUDA), Python's and numpy's."""
 
     def __init__(self) -> None:
-        self._torch = torch.get_rng_state()
+        with untracked():
+            self._torch = torch.get_rng_state()
         self._python = random.getstate()
         self._numpy = _numpy_state()
         cuda = torch.cuda.is_available() and torch.cuda.is_initialized()
@@ -24,8 +26,9 @@ class RngSnapshot:
 
     def restore(self) -> None:
         """Set every generator to the state that it had in the snapshot. May be called several times."""
-        if not torch.equal(torch.get_rng_state(), self._torch):
-            torch.set_rng_state(self._torch)
+        with untracked():  # the program's modes, of fake tensors for one, are no party to this
+            if not torch.equal(torch.get_rng_state(), self._torch):
+                torch.set_rng_state(self._torch)
         random.setstate(self._python)
         if self._numpy is not None:
             sys.modules["numpy"].random.set_state(self._numpy)

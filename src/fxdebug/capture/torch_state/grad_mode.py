@@ -21,7 +21,7 @@ def context_now() -> Context:
     autocast = tuple(
         (device, torch.get_autocast_dtype(device)) for device in _AUTOCAST if torch.is_autocast_enabled(device)
     )
-    return _gradients(), _inference(), autocast
+    return (_gradients(), _inference(), autocast) if autocast else CONTEXTS[_gradients()][_inference()]
 
 
 _any_autocast = internals.is_any_autocast_enabled
