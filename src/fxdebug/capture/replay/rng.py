@@ -10,6 +10,7 @@ import torch
 
 from fxdebug.capture import reasons
 from fxdebug.capture.reasons import CannotTrace, Reason
+from fxdebug.capture.torch_state.torch_tracing import not_compiled
 from fxdebug.capture.torch_state.untracked import untracked
 
 
@@ -17,13 +18,13 @@ class RngSnapshot:
     """States of the global generators: torch's (on the CPU and, once it is in use, on CUDA), Python's and numpy's."""
 
     def __init__(self) -> None:
-        with untracked():
-            self._torch = torch.get_rng_state()
+        self._torch = torch.get_rng_state()
         self._python = random.getstate()
         self._numpy = _numpy_state()
         cuda = torch.cuda.is_available() and torch.cuda.is_initialized()
         self._cuda = torch.cuda.get_rng_state_all() if cuda else None
 
+    @not_compiled
     def restore(self) -> None:
         """Set every generator to the state that it had in the snapshot. May be called several times."""
         with untracked():  # the program's modes, of fake tensors for one, are no party to this
@@ -71,6 +72,7 @@ class RngWatch:
         self._seed = _FIRST_SEED if self._seed < _FIRST_SEED else self._seed + 1
         torch.default_generator.manual_seed(self._seed)
 
+    @not_compiled
     def restore(self) -> None:
         """Set the generator to its state before the trace."""
         torch.default_generator.set_state(self._state)
