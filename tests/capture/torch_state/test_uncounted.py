@@ -257,6 +257,7 @@ IN_CPP: dict[str, Callable[[torch.Tensor], Any]] = {
 IN_PYTHON: dict[str, Callable[[torch.Tensor], Any]] = {
     "softmax": lambda x: F.softmax(x[0]),
     "softmax in a function": softmax_of,
+    "a module of softmax": lambda x: nn.Softmax()(x[0]),
     "log_softmax": lambda x: F.log_softmax(x[0]),
     "mse_loss": lambda x: F.mse_loss(x, x[:1]),
     "dropout2d": lambda x: F.dropout2d(x, 0.0),

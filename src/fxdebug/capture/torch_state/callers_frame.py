@@ -20,7 +20,7 @@ from typing import Any
 
 from torch import overrides
 
-from fxdebug.capture.torch_state.uncounted import uncounted
+from fxdebug.capture.torch_state.uncounted import is_uncounted, uncounted
 from fxdebug.capture.torch_state.whose_code import is_our_file, is_part_of
 
 _NAME = "<as called there>"
@@ -56,10 +56,16 @@ def _frames_around(frame: FrameType | None, levels: int) -> list[FunctionType]:
         code = frame.f_code
         if code is _HANDLER:
             frame = frame.f_back  # the outer call of the same function
-        elif not is_our_file(code.co_filename):
-            found.insert(0, _standing_for(frame))
-        frame = None if frame is None else frame.f_back
-    return found
+            assert frame is not None
+        elif _is_counted(code.co_filename):
+            found.append(_standing_for(frame))
+        frame = frame.f_back
+    return found[::-1]
+
+
+@functools.lru_cache(1_000)
+def _is_counted(file: str) -> bool:
+    return not is_our_file(file) and not is_uncounted(file)
 
 
 def _standing_for(frame: FrameType) -> FunctionType:
