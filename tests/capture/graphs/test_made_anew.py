@@ -101,3 +101,15 @@ def test_one_of_memory_of_its_own_is_recorded() -> None:
     fresh = Holds(lambda self, x: x @ nn.Parameter(torch.zeros(3, 3), requires_grad=False))
     assert [fx_debug(each, X).calls[0].status for each in (model, fresh)] == ["recorded", "recorded"]
     assert reason_of(fx_debug(model, X).calls[0])
+
+
+def test_a_buffer_that_the_run_replaced_is_not_taken_for_one_made_anew() -> None:
+    def counts(self: Any, x: torch.Tensor) -> torch.Tensor:
+        self.table = self.table + 1
+        return x * 2
+
+    call = fx_debug(Holds(counts), X).calls[0]
+    assert (call.status, reason_of(call)[0]) == (
+        "recorded",
+        "since it ran, table was replaced by another tensor, in add",
+    )

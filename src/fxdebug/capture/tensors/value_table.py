@@ -353,6 +353,9 @@ class ValueTable:
         first, kind = self.first_values[tensor_id], type(tensor)
         if kind not in PLAIN or self.lookup(tensor) is not None or first.stride is None or first.detail is not None:
             return False
+        seen: Any = self.refs.get(id(tensor))
+        if type(seen) is WeightRef and seen.tensor_id == tensor_id:
+            return False  # the run saw this very object, and then put another into its place
         with untracked():
             if tensor.layout is not torch.strided or not tensor.is_leaf or tensor.is_conj() or tensor.is_neg():
                 return False
