@@ -143,7 +143,7 @@ class Match:
         if kind is Attribute:
             if type(code) is OpaqueArg:
                 return self._attribute(template) is code.object
-            return type(code) is TensorId and self._tensor_id_of(template) == code
+            return type(code) is TensorId and (self._tensor_id_of(template) == code or self._is_anew(template, code))
         if kind is Inside:
             return type(code) is TensorId and self._tensor_id_inside(template) == code
         if kind is Size:
@@ -208,6 +208,11 @@ class Match:
             return None
         entry = self._values.lookup(tensor) if isinstance(tensor, torch.Tensor) else None
         return None if entry is None else entry.tensor_id
+
+    def _is_anew(self, attribute: Attribute, tensor_id: TensorId) -> bool:
+        """Is a tensor from outside one that each run makes anew in the same place, and no operation of the body?"""
+        tensor = attribute.tensor
+        return tensor is not None and tensor_id not in self.tensor_ids and self._values.lies_where(tensor, tensor_id)
 
     def _tensor_id_of(self, attribute: Attribute) -> TensorId | None:
         tensor = self._attribute(attribute)

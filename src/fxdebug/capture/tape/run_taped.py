@@ -8,10 +8,8 @@ The mode is on while the thread has a call open, except where it would change wh
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from time import perf_counter
-from types import FrameType
 from typing import Any
 
 from torch import nn
@@ -131,7 +129,7 @@ def _why_unobserved(tape: Tape, module: nn.Module, parent: CallTape | None, func
         is_fused = parent.unobserved == _fused(parent.module)
         return reasons.INSIDE_FUSED(module=_kind(parent.module)) if is_fused else parent.unobserved
     if parent is not None and not tape.is_on(functions):
-        return _why_unheard()
+        return _why_unheard(tape)
     return None if allows_mode_around(module) else _fused(module)
 
 
@@ -192,16 +190,12 @@ def _a(noun: str) -> str:
     return f"{'an' if noun[0] in 'AEIOUaeiou' else 'a'} {noun}"
 
 
-def _why_unheard() -> Words:
+def _why_unheard(tape: Tape) -> Words:
     """Return the reason why the tape misses the operations of a call that begins now, but noted its caller's."""
     if CompiledRegions.is_inside():
         return reasons.INSIDE_COMPILED()
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code is not Tape.__torch_function__.__code__:
-        frame = frame.f_back
-    if frame is None:
-        return reasons.MODE_TAKEN_OFF()
-    return reasons.INSIDE_OPERATION(function=written_form(frame.f_locals["func"]))
+    running = tape.running_op()
+    return reasons.MODE_TAKEN_OFF() if running is None else reasons.INSIDE_OPERATION(function=written_form(running))
 
 
 def _containers(arguments: list[Any]) -> list[tuple[Any, list[int]]]:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from fxdebug.capture.tensors.checksum import Checksum, checksum_of
-from fxdebug.capture.tensors.describe import description_of, shape_of
+from fxdebug.capture.tensors.describe import description_of, name_of, shape_of
 from fxdebug.capture.tensors.new_value import StorageNumbers, ValueMaker
 from fxdebug.capture.tensors.special_tensors import PLAIN
 from fxdebug.capture.tensors.stats_queue import PendingStats, StatsBeforeRun, StatsTaker
@@ -343,6 +343,28 @@ class ValueTable:
     def storage_number(self, tensor: Tensor) -> int | None:
         """Return the number of a tensor's storage, equal for views of one another; ``None`` if it has no single one."""
         return self._storages.number_of(tensor)
+
+    def lies_where(self, tensor: Tensor, tensor_id: TensorId) -> bool:
+        """Is it an object that the run did not see, in the very place in memory of one that it saw?
+
+        Python makes such objects without any operation, as in ``nn.Parameter(weight)``. The memory must still be that
+        of the run, and have the same layout. An object that autograd has made is another.
+        """
+        first, kind = self.first_values[tensor_id], type(tensor)
+        if kind not in PLAIN or self.lookup(tensor) is not None or first.stride is None or first.detail is not None:
+            return False
+        seen: Any = self.refs.get(id(tensor))
+        if type(seen) is WeightRef and seen.tensor_id == tensor_id:
+            return False  # the run saw this very object, and then put another into its place
+        with untracked():
+            if tensor.layout is not torch.strided or not tensor.is_leaf or tensor.is_conj() or tensor.is_neg():
+                return False
+            place = tuple(tensor.shape), tensor.stride(), tensor.storage_offset()
+            facts = name_of(tensor.dtype), name_of(tensor.device), kind.__name__, tensor.requires_grad
+            then = first.dtype, first.device, first.type, first.requires_grad
+            if place != (first.shape, first.stride, first.offset) or facts != then:
+                return False
+            return tensor.is_meta or self.storage_number(tensor) == first.storage is not None
 
     # The end of the run --------------------------------------------------------------------------
 
