@@ -49,8 +49,15 @@ def note_match(tape: CallTape, template: GraphTemplate) -> None:
 
 
 def remember(tape: CallTape, template: GraphTemplate) -> None:
-    """Keep a template that was proven for this call, unless it names a module or tensor by identity."""
-    if template.for_class and not any(isinstance(entry.what, nn.Module) for entry in template.entries):
+    """Keep a template that was proven for this call, unless it names a module or tensor by identity.
+
+    What a body sets around its calls is on no tape: a template with such is for one call.
+    """
+    if (
+        template.for_class
+        and not template.switched
+        and not any(isinstance(entry.what, nn.Module) for entry in template.entries)
+    ):
         known = _known.setdefault(type(tape.module), {}).setdefault(_key(tape), _Templates())
         known.add(tape, template)
         known.note(tape, template)

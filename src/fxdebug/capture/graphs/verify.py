@@ -151,7 +151,6 @@ class GraphVerifier:
             match = match_tape(traced, tape, self._values)
             if match is not None:
                 traced.traits, traced.hooks = traits_of(tape.module), hooks_of(tape)
-                traced.around = _around(tape)
                 remember(tape, traced)
                 return _verified(match)
             reason = reasons.GRAPH_DIFFERS()
@@ -181,9 +180,7 @@ class GraphVerifier:
         for way in self._other_ways(tape, met_sizes) if template is None else ():
             other, _, _ = self._followed(tape, **way)
             if other is not None and match_tape(other, tape, self._values) is not None:
-                if "in_surroundings" in way:
-                    other.not_reusable = reasons.CHANGED_BY_CALLER()
-                elif "earlier" in way:
+                if "earlier" in way:
                     other.not_reusable = other.not_reusable or reasons.CHANGES_WHAT_LASTS()
                 return other, NO_REASON
         return template, (_taken_past(tape) or reason) if template is None else reason
@@ -246,6 +243,8 @@ class GraphVerifier:
                 template = self._sandbox.run(tracer.template_of, tape.forward, restoring=snapshot is not None)
             if snapshot is not None:
                 template.not_reusable = _not_reusable(snapshot, tracer)
+                if template.not_reusable:
+                    template.switched.clear()
             return template, NO_REASON
         except CannotTrace as error:
             self._ended_by_body = True
@@ -356,11 +355,3 @@ def _verified(match: Match, reused: bool = False) -> VerifiedCall:
 def _guards(template: GraphTemplate) -> Words:
     """Return the first assumptions of a verified graph, as its reason."""
     return assumptions(list(map(str, template.guards)))
-
-
-def _around(tape: CallTape) -> Words | None:
-    """Return the reason that switches were set around a call, or around one in it; ``None`` if there were none."""
-    if tape.surroundings:
-        return reasons.CHANGED_BY_CALLER()
-    inner = [entry.tape for entry in tape.entries if entry.tape is not None]
-    return reasons.CHANGES_AROUND_CALL() if any(each.surroundings for each in inner) else None
