@@ -102,7 +102,8 @@ class Call(_TreeSlot):
 
     ``inputs`` are the arguments of ``forward`` and ``outputs`` its result. Where hooks changed these, ``given`` holds
     the arguments that the caller passed, before the pre-forward hooks, and ``returned`` the result that the caller
-    got, after the forward hooks; both are ``None`` where no hook changed anything.
+    got, after the forward hooks; both are ``None`` where no hook changed anything. Of the call of the model itself,
+    they also hold what a ``__call__`` of its class changed.
 
     ``origin`` is ``registered`` for a module that was in the model when the run began, ``late`` for one registered
     during the run, ``unregistered`` for one in no parent's ``_modules``, and ``unnamed`` for one registered under an
