@@ -22,7 +22,7 @@ from fxdebug.data.values import Stats, Value
 from fxdebug.errors import first_line
 from fxdebug.stats.accelerator import DeviceBatch, is_off_cpu
 from fxdebug.stats.host_batch import HostBatch
-from fxdebug.stats.measure import Unmeasurable, measure, measure_on_device
+from fxdebug.stats.measure import Unmeasurable, measure, measure_on_device, measure_piece, sums_are_wide
 
 KnownStats = tuple[Stats | None]
 """The statistics of a weight from before the run; ``(None,)`` if a large model's were not measured then."""
@@ -101,6 +101,8 @@ class StatsTaker:
         if stats is _MISSING:
             if self.may_wait and layout.is_small and not is_weight:
                 stats = self._waiting(layout, address)
+            elif layout.is_one_piece and not sums_are_wide():
+                stats = self._measured_piece(tensor, address)
             else:
                 stats = self.measure(tensor)
             self.taken[key] = stats
@@ -140,6 +142,13 @@ class StatsTaker:
         except Exception as error:  # the debugger never breaks the debugged
             self._note_failure(body, error)
         return None
+
+    def _measured_piece(self, tensor: Tensor, address: int) -> Stats | None:
+        try:
+            return measure_piece(tensor, address)
+        except Exception as error:  # the debugger never breaks the debugged
+            self._note_failure(tensor, error)
+            return None
 
     def _waiting(self, layout: TensorLayout, address: int) -> PendingStats:
         """Let a small tensor wait for others; if it is one too many, all that wait are measured."""

@@ -12,7 +12,7 @@ from fxdebug.capture.tensors.describe import is_ordinary, name_of
 from fxdebug.capture.tensors.special_tensors import PLAIN
 from fxdebug.native.ways import natively
 from fxdebug.stats.accelerator import is_off_cpu
-from fxdebug.stats.cpu_sums import is_freed
+from fxdebug.stats.cpu_sums import is_freed, is_one_piece
 from fxdebug.stats.host_batch import fits
 
 LAYOUTS_KEPT = 20_000  # at a time: lengths and strides come and go
@@ -47,7 +47,8 @@ class TensorLayout:
     """The facts that tensors share if they differ only in their memory, their version and their numbers."""
 
     __slots__ = (
-        "count", "device", "dims", "dtype", "is_off_cpu", "is_small", "offset", "shape", "stride", "torch_dtype",
+        "count", "device", "dims", "dtype", "is_off_cpu", "is_one_piece", "is_small", "offset", "shape", "stride",
+        "torch_dtype",
     )  # fmt: skip
 
     def __init__(self, tensor: Tensor) -> None:
@@ -62,6 +63,8 @@ class TensorLayout:
         self.dims: Dims | None = None  # stays so for a negated or conjugated view: memory holds other numbers
         if is_plain:
             self.dims = ((1, self.count),) if tensor.is_contiguous() else dims_of(self.stride, self.shape)
+        is_piece = is_plain and not self.is_off_cpu and tensor.is_contiguous()
+        self.is_one_piece = is_piece and is_one_piece(self.torch_dtype, self.count)
         self.is_small = (  # and in one piece: it can be measured with others
             self.dims == ((1, self.count),) and not self.is_off_cpu and fits(self.torch_dtype, self.count)
         )
