@@ -25,6 +25,7 @@ from fxdebug.capture.tensors.special_tensors import PLAIN
 from fxdebug.capture.tensors.stats_queue import PendingStats, StatsBeforeRun, StatsTaker
 from fxdebug.capture.tensors.tensor_ref import StorageRef, TensorId, TensorRef, WeightRef
 from fxdebug.capture.tensors.tensor_state import TensorLayout, TensorState, is_unmoved, state_of, version_of
+from fxdebug.capture.torch_state import internals
 from fxdebug.capture.torch_state.untracked import is_unobserved, untracked
 from fxdebug.data.values import Stats, Value
 from fxdebug.errors import first_line
@@ -110,18 +111,9 @@ class ValueTable:
             value: Value = self.native.value_of(tensor, weights)
             if value is not NotImplemented:
                 return value
-        ref = self.refs.get(id(tensor))
-        if (
-            ref is not None
-            and ref.version is not None
-            and self._keeper is None
-            and not (weights and ref.is_unmeasured)
-            and ref() is tensor
-            and ref.version == version_of(tensor)
-            and ref.value.storage not in self._storages.unversioned
-            and is_unmoved(ref.state, tensor)
-        ):
-            return ref.value  # in the table and as it was
+        ref = self._unchanged(tensor)
+        if ref is not None and self._keeper is None and not (weights and ref.is_unmeasured):
+            return ref.value
         with self._lock:
             return self._value_of(tensor, keep, weights)
 
@@ -133,9 +125,32 @@ class ValueTable:
         if self.native is not None:
             values: tuple[Value, ...] = self.native.values_of(tensors, True)
             return None if values is NotImplemented else values
-        if self._keeper is not None or not PLAIN.issuperset(map(type, tensors)) or not is_unobserved():
+        if self._keeper is not None or not PLAIN.issuperset(map(type, tensors)):
             return None
-        return tuple([self.value_of(tensor) for tensor in tensors])
+        if is_unobserved():
+            return tuple([self.value_of(tensor) for tensor in tensors])
+        with internals.DisableTorchFunction():  # all that a look at tensors takes that are in the table
+            refs = [self._unchanged(tensor) for tensor in tensors]
+        found = [ref.value for ref in refs if ref is not None and not ref.is_unmeasured]
+        return tuple(found) if len(found) == len(refs) else None
+
+    def _unchanged(self, tensor: Tensor) -> TensorRef | None:
+        """Return the entry of a plain tensor that is as it was; ``None`` where that is not so, or takes more to tell.
+
+        Call it where torch's function modes are off.
+        """
+        ref = self.refs.get(id(tensor))
+        if (
+            ref is not None
+            and ref.version is not None
+            and ref.state is not None
+            and ref() is tensor
+            and ref.version == version_of(tensor)
+            and ref.value.storage not in self._storages.unversioned
+            and is_unmoved(ref.state, tensor)
+        ):
+            return ref
+        return None
 
     def lookup(self, tensor: Tensor) -> TensorRef | None:
         """Return the entry of a tensor object; ``None`` if the table has none."""
@@ -177,7 +192,12 @@ class ValueTable:
         values: dict[TensorId, Value],
     ) -> None:
         """Note the tensors of these entries as they are now: shape, dtype and gradient flag, and the value, by id."""
-        if self.native is not None and self.native.note_inputs(refs, layouts, values) is None:
+        if not refs or (self.native is not None and self.native.note_inputs(refs, layouts, values) is None):
+            return
+        if self._keeper is None:
+            with internals.DisableTorchFunction():
+                refs = [ref for ref in refs if not self._is_noted(ref, layouts, values)]
+        if not refs:
             return
         with untracked():
             for ref in refs:
@@ -188,6 +208,21 @@ class ValueTable:
                 if not tensor.is_nested:
                     layouts[ref.tensor_id] = shape_of(tensor), tensor.dtype, ref.requires_grad
                     values[ref.tensor_id] = self.value_of(tensor, keep=False, weights=False)
+
+    def _is_noted(
+        self,
+        ref: TensorRef,
+        layouts: dict[TensorId, tuple[tuple[int, ...], torch.dtype, bool]],
+        values: dict[TensorId, Value],
+    ) -> bool:
+        """Note a tensor that is as it was, for :meth:`note_inputs`; ``False`` for any other."""
+        tensor = ref()
+        if tensor is None or ref.state is None or self._unchanged(tensor) is not ref:
+            return False
+        layout, tensor_id = ref.state.layout, ref.tensor_id
+        ref.requires_grad = tensor.requires_grad
+        layouts[tensor_id], values[tensor_id] = (layout.shape, layout.torch_dtype, ref.requires_grad), ref.value
+        return True
 
     # Behind the look-ups -------------------------------------------------------------------------
 
