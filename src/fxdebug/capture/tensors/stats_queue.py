@@ -28,11 +28,17 @@ KnownStats = tuple[Stats | None]
 """The statistics of a weight from before the run; ``(None,)`` if a large model's were not measured then."""
 
 
-class StatsBeforeRun(Protocol):
-    """The statistics that weights had before the run."""
+class WeightsBeforeRun(Protocol):
+    """The weights as they were before the run: their statistics, and their values in earlier runs."""
 
     def stats_before(self, tensor: Tensor, state: TensorState | None) -> KnownStats | None:
         """Return those of a weight; ``None`` if it is another tensor now, has moved or was written to."""
+
+    def earlier_value(self, tensor: Tensor) -> tuple[TensorState, Value, Stats | None] | None:
+        """Return the state of a weight, a value of it from an earlier run, and its statistics from before this run."""
+
+    def remember_value(self, tensor: Tensor, state: TensorState, value: Value) -> None:
+        """Remember a value of a weight for later runs."""
 
     def core_parts(self) -> tuple[Any, ...]:
         """Return what the native core needs to look them up, too."""
@@ -71,7 +77,9 @@ class StatsTaker:
     ``may_wait``: nobody reads statistics before the run is over, so small tensors are measured together.
     """
 
-    def __init__(self, note: Callable[[str], None], before_run: StatsBeforeRun | None, may_wait: bool = False) -> None:
+    def __init__(
+        self, note: Callable[[str], None], before_run: WeightsBeforeRun | None, may_wait: bool = False
+    ) -> None:
         self.note = note
         self.may_wait = may_wait
         self.before_run = before_run

@@ -22,7 +22,7 @@ from fxdebug.capture.tensors.checksum import Checksum, checksum_of
 from fxdebug.capture.tensors.describe import description_of, shape_of
 from fxdebug.capture.tensors.new_value import StorageNumbers, ValueMaker
 from fxdebug.capture.tensors.special_tensors import PLAIN
-from fxdebug.capture.tensors.stats_queue import PendingStats, StatsBeforeRun, StatsTaker
+from fxdebug.capture.tensors.stats_queue import PendingStats, StatsTaker, WeightsBeforeRun
 from fxdebug.capture.tensors.tensor_ref import StorageRef, TensorId, TensorRef, WeightRef
 from fxdebug.capture.tensors.tensor_state import TensorLayout, TensorState, is_unmoved, state_of, version_of
 from fxdebug.capture.torch_state import internals
@@ -66,7 +66,7 @@ class ValueTable:
         keeper: Keeper | None,
         note: AddNote,
         measuring: bool = True,
-        before_run: StatsBeforeRun | None = None,
+        before_run: WeightsBeforeRun | None = None,
         storages: StorageNumbers | None = None,
         may_wait: bool = False,
     ) -> None:
@@ -80,6 +80,7 @@ class ValueTable:
         self._note = note
         may_wait = may_wait and ways.core() is None  # the core measures a small tensor in less time than a copy takes
         self._stats = StatsTaker(note, before_run, may_wait) if measuring else None
+        self._before_run = before_run
         self._storages = StorageNumbers() if storages is None else storages
         self._maker = ValueMaker(names, self._storages, self._stats)
         self._kept: set[int] = set()  # numbers of values whose data the keeper has
@@ -178,12 +179,28 @@ class ValueTable:
 
     def add(self, tensor: Tensor) -> TensorRef:
         """Add a tensor object that the table does not have. Call it inside ``untracked`` or where no mode is active."""
-        state = state_of(tensor)
+        is_weight = self._before_run is not None and id(tensor) in self._names
+        earlier = self._earlier_value(tensor) if is_weight else None
+        state = state_of(tensor) if earlier is None else earlier[0]
         with self._lock:
             ref = self.lookup(tensor)  # another thread may have added it meanwhile
             if ref is not None:
                 return ref
-            return self._add(tensor, state, self._new(tensor, state, self._keep_all, False), False)
+            if earlier is not None:
+                value = self._maker.renumbered(earlier[1], len(self.all), earlier[2])
+                self.all.append(value)
+            else:
+                value = self._new(tensor, state, self._keep_all, False)
+                if is_weight and state is not None and self._before_run is not None:
+                    self._before_run.remember_value(tensor, state, value)
+            return self._add(tensor, state, value, False)
+
+    def _earlier_value(self, tensor: Tensor) -> tuple[TensorState, Value, Stats | None] | None:
+        """Return what is known of a weight from an earlier run, if nothing but its number may be another now."""
+        if self._keeper is not None or self._before_run is None or id(tensor) in self._rewritten:
+            return None
+        earlier = self._before_run.earlier_value(tensor)
+        return None if earlier is None or earlier[1].storage in self._storages.unversioned else earlier
 
     def note_inputs(
         self,
