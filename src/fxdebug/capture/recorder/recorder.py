@@ -47,7 +47,7 @@ from fxdebug.capture.tape.run_taped import core_parts, references_by_tape, run_t
 from fxdebug.capture.tape.tape_mode import Tape
 from fxdebug.capture.tensors.nested_items import ItemBuilder
 from fxdebug.capture.tensors.new_value import StorageNumbers
-from fxdebug.capture.tensors.stats_queue import StatsBeforeRun
+from fxdebug.capture.tensors.stats_queue import WeightsBeforeRun
 from fxdebug.capture.tensors.value_table import Keeper, ValueTable
 from fxdebug.capture.torch_state.grad_mode import context_now, no_gradients
 from fxdebug.capture.torch_state.uncounted import uncounted
@@ -80,7 +80,7 @@ class Recorder:
         no_grad: bool = False,
         measuring: bool = True,
         graph: bool = False,
-        before_run: StatsBeforeRun | None = None,
+        before_run: WeightsBeforeRun | None = None,
         storages: StorageNumbers | None = None,
         probe: Probe | None = None,
         stepper: Stepper | None = None,

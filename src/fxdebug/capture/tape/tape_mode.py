@@ -118,6 +118,8 @@ class Tape(TorchFunctionMode):
         self.stacks: dict[int, OpenTapes] = {}  # by thread
         self.lines = lines
         self._writes = InPlaceWrites(values, lines)
+        self.compares_attributes: dict[type[nn.Module], bool | None] = {}  # by class; see ``run_taped``
+        self._unusual: dict[Any, bool] = {}  # by function: does noting it take more than arguments and results?
         self._met_opaque = False  # was an opaque object coded since this was last set to False?
         self._run_op = self._in_core()
 
@@ -203,17 +205,13 @@ class Tape(TorchFunctionMode):
         line = user_line(frame, self.lines, tape.code, tape.line)
         if line is not None and line.code.co_filename.startswith("<frozen importlib"):
             return  # the import of a library: no operation of the body
-        name = getattr(func, "__name__", "")
-        if shares_memory(func, name):
-            self._writes.note_escape(refs)
-        elif name in NORMS:
-            self.values.mark_rewritten(refs, running_statistics(func, *codes))
-        if name in UNTRACKED_WRITES:
-            tape.untraceable = tape.untraceable or with_line(reasons.CHANGED_UNSEEN(function=written_form(func)), line)
-        elif name in FORWARD_AD:
-            tape.untraceable = tape.untraceable or with_line(reasons.FORWARD_AD(), line)
+        is_unusual = self._unusual.get(func)
+        if is_unusual is None:
+            is_unusual = self._unusual[func] = _is_unusual(func) is not False
+        if is_unusual:
+            self._note_effects(tape, func, codes, refs, line)
         context = context_now()
-        kernels = internals.attention_kernels() if name in ATTENTION else None
+        kernels = internals.attention_kernels() if is_unusual and getattr(func, "__name__", "") in ATTENTION else None
         changed = None
         if refs.plain and type(result) is Tensor and not context[0] and no_modes_active():
             writes = self._writes.written(refs)
@@ -235,13 +233,27 @@ class Tape(TorchFunctionMode):
                 out = self._code(result, results)
                 tape.untraceable = tape.untraceable or results.untraceable
                 values = tuple([entry.value for entry in results])
-        if name in SHARE_FOREIGN_MEMORY:
+        if is_unusual and getattr(func, "__name__", "") in SHARE_FOREIGN_MEMORY:
             known = self.values.lookup(result)
             self._writes.note_escape([] if known is None else [known])
         # a tuple made the fast way: this runs for every operation
         tape.entries.append(_new(TapeEntry, (func, *codes, out, context, line, changed, writes, values, None, kernels)))
-        if self.values.keeps_attention and name in ATTENTIONS:
+        if self.values.keeps_attention and getattr(func, "__name__", "") in ATTENTIONS:
             self._keep_data((*refs, *self.values.refs_of(result)))
+
+    def _note_effects(
+        self, tape: CallTape, func: Any, codes: tuple[Any, Any], refs: TensorRefs, line: Line | None
+    ) -> None:
+        """Note what one of the unusual operations does that its arguments and results do not show."""
+        name = getattr(func, "__name__", "")
+        if shares_memory(func, name):
+            self._writes.note_escape(refs)
+        elif name in NORMS:
+            self.values.mark_rewritten(refs, running_statistics(func, *codes))
+        if name in UNTRACKED_WRITES:
+            tape.untraceable = tape.untraceable or with_line(reasons.CHANGED_UNSEEN(function=written_form(func)), line)
+        elif name in FORWARD_AD:
+            tape.untraceable = tape.untraceable or with_line(reasons.FORWARD_AD(), line)
 
     def note_failed(self, tape: CallTape, error: Exception) -> None:
         """Note that an operation ran and could not be noted."""

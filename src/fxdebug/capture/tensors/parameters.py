@@ -20,12 +20,12 @@ from fxdebug.capture.tensors.describe import description_of
 from fxdebug.capture.tensors.new_value import StorageNumbers
 from fxdebug.capture.tensors.special_tensors import PLAIN
 from fxdebug.capture.tensors.stats_queue import KnownStats
-from fxdebug.capture.tensors.tensor_state import TensorLayout, TensorState, state_of, version_of
+from fxdebug.capture.tensors.tensor_state import TensorLayout, TensorState, is_unmoved, state_of, version_of
 from fxdebug.capture.tensors.value_table import ValueTable
 from fxdebug.capture.torch_state.internals import WeakTensor
 from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.data.calls import Parameter, ParameterKind
-from fxdebug.data.values import Stats
+from fxdebug.data.values import Stats, Value
 from fxdebug.data.weight_sums import packed, summed_dimensions
 from fxdebug.native.ways import natively
 from fxdebug.stats.cpu_sums import is_freed
@@ -66,6 +66,7 @@ class _WeightTable:
         self.stats: list[Stats | None] = []
         self.sums: list[str | None] = []
         self.records: tuple[Any, tuple[Parameter, ...]] | None = None  # (facts, records that hold while those do)
+        self.values: list[tuple[TensorState, Value] | None] = []  # a state of each weight, and a value of it then
 
     def update(self, tensors: list[Tensor], states: list[WeightState]) -> None:
         """Store where the weights are now; drop their statistics unless all are the same, in the same places."""
@@ -78,6 +79,7 @@ class _WeightTable:
         for tensor in tensors:
             if type(tensor) in PLAIN and not is_uninitialised(tensor):
                 self.storages.number_of(tensor)
+        self.values = [None] * len(tensors)
         self.readers = [reader_of(tensor) for tensor in tensors]
         sizes = [0 if is_uninitialised(tensor) else tensor.numel() for tensor in tensors]
         buffers = [size for size, (kind, _) in zip(sizes, self.kinds) if kind == "buffer"]
@@ -198,6 +200,26 @@ class Parameters:
         before, version = self._states[position], version_of(tensor) if state is None else state.version
         same = version == before[-1][0] and _is_unmoved(tensor, state, before)
         return (self._before[position],) if same else None
+
+    def earlier_value(self, tensor: Tensor) -> tuple[TensorState, Value, Stats | None] | None:
+        """Return the state of a weight, a value of it from an earlier run, and its statistics from before this run.
+
+        ``None`` if no run has had its value in that state. Only the numbers in the two values may differ.
+        """
+        position = self._table.position.get(id(tensor))
+        known = None if position is None else self._table.values[position]
+        if position is None or known is None or self._tensors[position] is not tensor:
+            return None
+        state, value = known
+        if version_of(tensor) != state.version or tensor.requires_grad != value.requires_grad:
+            return None
+        return (state, value, self._before[position]) if is_unmoved(state, tensor) else None
+
+    def remember_value(self, tensor: Tensor, state: TensorState, value: Value) -> None:
+        """Remember a value of a weight for :meth:`earlier_value` in later runs."""
+        position = self._table.position.get(id(tensor))
+        if position is not None and self._tensors[position] is tensor and state.version is not None:
+            self._table.values[position] = state, value
 
     def core_parts(self) -> tuple[Any, ...]:
         """Return what the native core needs to do as :meth:`stats_before` does."""
