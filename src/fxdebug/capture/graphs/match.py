@@ -17,14 +17,27 @@ from fxdebug.capture.graphs.template import Attribute, GraphTemplate, Inside, Op
 from fxdebug.capture.tape.call_tape import CallTape, TapeEntry
 from fxdebug.capture.tape.encoding import ATOMS, OpaqueArg, Struct, have_same_keys, is_same
 from fxdebug.capture.tape.made_modules import is_same_kind_of
-from fxdebug.capture.tensors.tensor_ref import TensorId
+from fxdebug.capture.tensors.tensor_ref import TensorId, TensorRef, WeightRef
 from fxdebug.capture.tensors.value_table import ValueTable
+from fxdebug.native.ways import natively
 
 
 def match_tape(template: GraphTemplate, tape: CallTape, values: ValueTable) -> Match | None:
     """Return the bindings under which the template equals the tape, or ``None`` if there are none."""
     attempt = Match(template, tape, values)
+    tensor_ids = _matched_plainly(template, tape, values.refs)
+    if tensor_ids is not None:
+        attempt.tensor_ids = tensor_ids
+        return attempt
     return attempt if attempt.holds() else None
+
+
+@natively("matched_plainly", Slot, Attribute, TensorId, WeightRef, ATOMS)
+def _matched_plainly(
+    template: GraphTemplate, tape: CallTape, refs: dict[int, TensorRef]
+) -> list[TensorId | None] | None:
+    """Return the tensors by slot if a template of slots, names and constants alone matches; else ask :class:`Match`."""
+    return None
 
 
 class Match:
@@ -33,6 +46,8 @@ class Match:
 
     ``failed_at`` is the entry of the template at which it failed, if it failed at one.
     """
+
+    __slots__ = ("_answers", "_shapes", "_values", "failed_at", "objects", "sizes", "tape", "template", "tensor_ids")
 
     def __init__(self, template: GraphTemplate, tape: CallTape, values: ValueTable) -> None:
         self.template = template
@@ -43,9 +58,7 @@ class Match:
         self.failed_at: int | None = None
         self._answers: dict[int, Any] = {}
         self._values = values
-        self._shapes: dict[TensorId, tuple[int, ...]] = {
-            tensor_id: layout[0] for tensor_id, layout in tape.input_layouts.items()
-        }
+        self._shapes: dict[TensorId, tuple[int, ...]] = {}  # where they are not those of the first values
 
     def holds(self) -> bool:
         """Does the template match the tape? If so, ``tensor_ids`` and ``objects`` are complete afterwards."""
@@ -56,9 +69,11 @@ class Match:
 
     def _holds(self) -> bool:
         template, tape = self.template, self.tape
+        for tensor_id, layout in tape.input_layouts.items():
+            self._shapes[tensor_id] = layout[0]
         if tape.unobserved or tape.untraceable or tape.context != template.context:
             return False
-        if not all(raised.leaves_nothing for raised in tape.raised):
+        if tape.raised and not all(raised.leaves_nothing for raised in tape.raised):
             return False
         if not self._bind(template.args, tape.args) or not self._bind(template.kwargs, tape.kwargs):
             return False
