@@ -18,7 +18,8 @@
 # make programs       exports of every model opened by the programs they are for; a quarter of an hour, 1 GB, needs npm
 # make compat         tests with the oldest and the newest Python and torch; downloads 1.8 GB
 #
-# BENCH=--write puts the results of the benchmarks into docs/, LIBS=--write those of the libraries.
+# BENCH=--write puts the results of the benchmarks into docs/, LIBS=--write those of the libraries. FXDEBUG_NATIVE=0 before
+# any of them runs it without the native core.
 
 PYTHON ?= python3
 export PYTHONDONTWRITEBYTECODE := # compiled files are kept: tests start some hundred processes

@@ -21,6 +21,7 @@ from bench_bars import Verdict
 from bench_models import MODELS, Inputs
 from fxdebug import fx_debug
 from fxdebug.native import core, ways
+from running import way_of_recording
 
 ROUNDS, WARM_UP = 11, 2
 
@@ -115,15 +116,9 @@ def _seconds(run: Callable[[], object]) -> float:
     return seconds
 
 
-def build_in_use() -> str:
-    """Say which build of the core was measured."""
-    loaded = core.loaded()
-    return "no build of the native core is in use: " + loaded.why if loaded.module is None else loaded.why
-
-
 def table(found: Collection[Measured]) -> Table:
     """Return both ways side by side, each with its bar and whether it is met."""
-    title = f"Recording in place, × plain ({build_in_use()})"
+    title = f"Recording in place, × plain ({way_of_recording()})"
     shown = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for column in ("model", "recording"):
         shown.add_column(column)
@@ -145,7 +140,7 @@ def _limit(each: Measured) -> str:
 
 def page(found: Collection[Measured]) -> str:
     """Return the table as Markdown."""
-    lines = ["### Recording in place", "", f"× plain, processor time; {build_in_use()}.", ""]
+    lines = ["### Recording in place", "", f"× plain, processor time; {way_of_recording()}.", ""]
     lines += ["| model | recording | native | at most | without | at most |", "|---|---|---:|---:|---:|---:|"]
     by_key = {(each.model, each.recording, each.is_native): each for each in found}
     for model, recording in dict.fromkeys((each.model, each.recording) for each in found):

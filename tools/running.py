@@ -1,4 +1,4 @@
-"""What the tools share: many entries in a few processes, and text between the marks of a page."""
+"""What the tools share: many entries in a few processes, the way of recording, and text between the marks of a page."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-__all__ = ["each", "put_between"]
+__all__ = ["each", "put_between", "way_of_recording"]
 
 PER_PROCESS = 25  # entries: then a fresh process takes over, so that memory stays bounded
 
@@ -29,6 +29,18 @@ def each(
     spawn = multiprocessing.get_context("spawn")
     with spawn.Pool(min(jobs, len(names)), prepare, arguments, maxtasksperchild=PER_PROCESS) as pool:
         yield from pool.imap(one, names)
+
+
+def way_of_recording() -> str:
+    """Say whether runs are recorded with the native core; ``FXDEBUG_NATIVE=0`` has Python do it alone."""
+    import torch
+
+    from fxdebug.native import core
+
+    found = core.loaded()
+    if found.module is None:
+        return f"recorded without the native core: {found.why}"
+    return f"recorded with the native core, built for torch {torch.__version__}"
 
 
 def put_between(path: Path, mark: str, text: str) -> None:

@@ -4,8 +4,9 @@
 without any. For each: the reference, the drop-in (``use_repr`` True and False, pruning on and off) and
 ``fx_debug``, and what they wrote compared letter for letter; then the graphs, with the default cache,
 with caches off and with gradients, every verified one executed by an independent judge, and on inputs
-of other sizes. Ends with tables, the bars, and the lines for the README, which ``--write`` puts there;
-exits with 1 if a bar is missed or anything differs that nobody explained.
+of other sizes. ``FXDEBUG_NATIVE=0`` has Python record alone, as where no native core is built. Ends
+with tables, the bars, and the lines for the README, which ``--write`` puts there; exits with 1 if a bar
+is missed or anything differs that nobody explained.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from rich.console import Console  # noqa: E402
 
 import zoo_graphs  # noqa: E402
 import zoo_parity  # noqa: E402
-from running import each, put_between  # noqa: E402
+from running import each, put_between, way_of_recording  # noqa: E402
 from support.parity import Report, compared  # noqa: E402
 from support.trust import DEFAULT, GRAD, NO_CACHE, Trust, trap_entries, trust  # noqa: E402
 from zoo import zoo  # noqa: E402
@@ -70,6 +71,7 @@ def main(arguments: list[str]) -> int:
     options = _options(arguments)
     _prepare([options.only] if options.only else list(PARTS))
     names = [name for name in _builds if not options.names or any(part in name for part in options.names)]
+    print(way_of_recording())
     began = time.perf_counter()
     results: list[Found] = []
     for done, found in enumerate(each(_one, names, options.jobs, _prepare, (_parts,)), 1):
