@@ -58,7 +58,7 @@ class Match:
         self.failed_at: int | None = None
         self._answers: dict[int, Any] = {}
         self._values = values
-        self._shapes: dict[TensorId, tuple[int, ...]] = {}  # where they are not those of the first values
+        self._shapes: dict[int, tuple[int, ...]] = {}  # after operations in place
 
     def holds(self) -> bool:
         """Does the template match the tape? If so, ``tensor_ids`` and ``objects`` are complete afterwards."""
@@ -69,13 +69,13 @@ class Match:
 
     def _holds(self) -> bool:
         template, tape = self.template, self.tape
-        for tensor_id, layout in tape.input_layouts.items():
-            self._shapes[tensor_id] = layout[0]
         if tape.unobserved or tape.untraceable or tape.context != template.context:
             return False
         if tape.raised and not all(raised.leaves_nothing for raised in tape.raised):
             return False
-        if not self._bind(template.args, tape.args) or not self._bind(template.kwargs, tape.kwargs):
+        if not self._bind(template.args, tape.args):
+            return False
+        if (template.kwargs or tape.kwargs) and not self._bind(template.kwargs, tape.kwargs):
             return False
         for index, expected in enumerate(template.entries):
             if index >= len(tape.entries) or not self._same(index, expected, tape.entries[index]):
@@ -101,8 +101,9 @@ class Match:
         if (expected.kwargs or entry.kwargs) and not self._equal(expected.kwargs, entry.kwargs):
             return False
         if entry.changed is not None:
-            self._shapes[TensorId(entry.changed[0])] = entry.changed[1]
-        elif type(entry.out) is TensorId and entry.out in self._shapes:  # it has the shape again that it had first
+            self._shapes[entry.changed[0]] = entry.changed[1]
+        elif type(entry.out) is TensorId and (entry.out in self._shapes or entry.out in self.tape.input_layouts):
+            # it has the shape again that it had first
             self._shapes[entry.out] = self._values.first_values[entry.out].shape
         if type(expected.out) is int:
             self._answers[index] = entry.out
@@ -129,7 +130,10 @@ class Match:
         tensor_id = self.tensor_ids[slot]
         assert tensor_id is not None
         known = self._shapes.get(tensor_id)
-        return self._values.first_values[tensor_id].shape if known is None else known
+        if known is not None:
+            return known
+        given = self.tape.input_layouts.get(tensor_id)
+        return self._values.first_values[tensor_id].shape if given is None else given[0]
 
     def value_of(self, size: Size) -> int:
         """Return the value of a size expression under these bindings."""
