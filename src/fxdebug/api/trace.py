@@ -82,7 +82,7 @@ class Trace(TraceData):
     def of(cls, data: TraceData) -> Trace:
         """Return the same run with these methods; its calls are the same objects."""
         trace = object.__new__(cls)  # the calls have their tree already
-        vars(trace).update(vars(data), cache={})
+        trace._take(data)
         return trace
 
     # Finding ---------------------------------------------------------------------------------------

@@ -31,21 +31,14 @@ MOST_MODULES = 10_000  # whose template is remembered: in a long process modules
 _known: weakref.WeakKeyDictionary[type, dict[Any, _Templates]] = weakref.WeakKeyDictionary()
 
 
-def templates_of(tape: CallTape) -> Iterator[GraphTemplate]:
-    """Yield the templates that may hold for a call, the likeliest first."""
+def templates_of(tape: CallTape) -> Iterator[tuple[GraphTemplate, Callable[[CallTape, GraphTemplate], None]]]:
+    """Yield the templates that may hold for a call, the likeliest first, each with what is to be told if it does."""
     known = _of_forward(tape)
     if known is not None:
         traits, hooks, sizes = known.traits_of(tape.module), hooks_of(tape), tape.sizes_given
         for template in known.of(tape):
             if template.traits == traits and template.hooks == hooks and template.given_sizes == sizes:
-                yield template
-
-
-def note_match(tape: CallTape, template: GraphTemplate) -> None:
-    """Remember that a template of :func:`templates_of` matched: it is tried first for this module."""
-    known = _of_forward(tape)
-    if known is not None:
-        known.note(tape, template)
+                yield template, known.note
 
 
 def remember(tape: CallTape, template: GraphTemplate) -> None:
@@ -126,7 +119,7 @@ class _Templates:
                     yield template
 
     def note(self, tape: CallTape, template: GraphTemplate) -> None:
-        """Note that a template matched a call."""
+        """Note that a template matched a call: it is tried first for this module."""
         if self._last.get(id(tape.module)) is template:
             return
         if len(self._last) >= MOST_MODULES:

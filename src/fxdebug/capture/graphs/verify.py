@@ -19,7 +19,6 @@ from fxdebug.capture import reasons
 from fxdebug.capture.graphs.from_tape import template_of_tape
 from fxdebug.capture.graphs.known_templates import (
     hooks_of,
-    note_match,
     remember,
     remember_untraced,
     templates_of,
@@ -141,7 +140,7 @@ class GraphVerifier:
         if tape.unobserved is not None:
             return VerifiedCall(tape, OPAQUE, tape.unobserved)
         if tape.untraceable is None and not tape.raised:  # what a call did that raised is on no template
-            for template in templates_of(tape):
+            for template, note_match in templates_of(tape):
                 match = match_tape(template, tape, self._values)
                 if match is not None:
                     note_match(tape, template)
