@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import nn
 
+from fxdebug.capture.graphs.symbolic_size import Size
 from fxdebug.capture.reasons import Words
 from fxdebug.capture.tape.call_tape import TapeEntry
-from fxdebug.capture.tape.encoding import Struct
+from fxdebug.capture.tape.encoding import Struct, leaves_in
 from fxdebug.capture.torch_state.grad_mode import Context
 from fxdebug.data.graphs import Guard
 
@@ -128,6 +129,21 @@ class GraphTemplate:
     hooks: tuple[Any, ...] = ()  # around the calls in its body, in the run that it was traced for
     not_reusable: Words | None = None  # why the graph, right for its own run, is not run on other inputs
     fx_build: FxBuild | None = None  # the torch.fx graph, once it was asked for
+    assumed: Words | None = None  # the first guards in words, once they were asked for
+    sizes_passed: tuple[tuple[int, frozenset[int]], ...] | None = None  # see :func:`sizes_passed`
+
+
+def sizes_passed(template: GraphTemplate) -> tuple[tuple[int, frozenset[int]], ...]:
+    """Return the entries that pass sizes to a call of a child, and which of its arguments' leaves are sizes."""
+    if template.sizes_passed is None:
+        found = [(index, _sizes_in(entry)) for index, entry in enumerate(template.entries) if is_call(entry)]
+        template.sizes_passed = tuple([(index, sizes) for index, sizes in found if sizes])
+    return template.sizes_passed
+
+
+def _sizes_in(entry: TapeEntry) -> frozenset[int]:
+    leaves = enumerate(leaves_in((entry.args, entry.kwargs)))
+    return frozenset([number for number, leaf in leaves if type(leaf) is Size])
 
 
 def is_call(entry: TapeEntry) -> bool:
