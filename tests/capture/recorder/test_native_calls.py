@@ -706,6 +706,30 @@ def test_a_usual_call_stays_in_the_core(build: ModuleType, monkeypatch: pytest.M
     assert [call.path for call in trace.calls] == ["", "0", "1", "1.0"]
 
 
+@pytest.mark.parametrize("graph", [False, True])
+def test_calls_deep_in_one_another_are_pythons_which_take_less_of_the_stack(
+    graph: bool, build: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    run_call = Recorder.run_call
+
+    def counted(*args: Any) -> Any:
+        seen.append(len(args))
+        return run_call(*args)
+
+    def body(self: Any, x: Tensor, times: int) -> Tensor:
+        return self(x, times - 1) if times else x + 1  # type: ignore[no-any-return]
+
+    assert_same_both_ways(lambda: Case(Does(body), (ones(), 120)), build, graph=graph)
+    monkeypatch.setattr(Recorder, "run_call", counted)
+    with ways.using(build):
+        fxdebug.fx_debug(Does(body), (ones(), 40), graph=graph)
+        assert len(seen) == 0
+        trace = fxdebug.fx_debug(Does(body), (ones(), 240), graph=graph)
+    assert len(trace.calls) == 241
+    assert 100 < len(seen) < 241
+
+
 def test_calls_of_two_threads_have_numbers_of_their_own(both_ways: None, monkeypatch: pytest.MonkeyPatch) -> None:
     is_numbered = threading.Event()
     original = Frame.__init__

@@ -52,12 +52,12 @@ lock = threading.RLock()
 wrappers: dict[int, ForwardWrapper] = {}  # id(module) → wrapper; the wrapper keeps its module alive
 
 Functions = dict[Any, Callable[..., Any]]  # a class's forward, the core in use → the function that stands in for it
-_ELSEWHERE = object()  # the native core's answer where a call is to be recorded here
+ELSEWHERE = object()  # the native core's answer where a call is to be recorded here
 
 
 def core_parts() -> tuple[Any, ...]:
     """Return what the native core needs to find the recording of a call."""
-    return wrappers, visible_in_thread, torch.compiler, _ELSEWHERE
+    return wrappers, visible_in_thread, torch.compiler, ELSEWHERE
 
 
 @uncounted
@@ -74,7 +74,7 @@ def _function_for(original: Callable[..., Any], is_of_class: bool = False) -> Ca
     def forward(self: nn.Module, /, *args: Any, **kwargs: Any) -> Any:
         if pass_on is not None and not torch.compiler.is_dynamo_compiling():  # dynamo knows the answer
             output = pass_on(self, forward, args, kwargs)
-            if output is not _ELSEWHERE:
+            if output is not ELSEWHERE:
                 return output
         wrapper = wrappers.get(id(self))
         if wrapper is None or wrapper.method.__func__ is not forward:  # a deep copy made during a run

@@ -21,6 +21,7 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 
 from fxdebug.capture.hooks.forward_wrapper import (
+    ELSEWHERE,
     ForwardWrapper,
     Functions,
     core_parts,
@@ -43,7 +44,14 @@ def _call_impl(self: nn.Module, *args: Any, **kwargs: Any) -> Any:  # this code 
         from fxdebug.capture.hooks.module_call import _original_call_impl
 
         return _original_call_impl(self, *args, **kwargs)
-    on_call: Any = "_on_call"  # the function itself takes its place below: an import at each call takes microseconds
+    # Each text stands for the object of that name (``_code_with``): an import at each call takes microseconds.
+    in_core: Any = "_in_core"
+    if in_core is not None:
+        elsewhere: Any = "ELSEWHERE"
+        output = in_core(self, args, kwargs)
+        if output is not elsewhere:
+            return output
+    on_call: Any = "_on_call"
     return on_call(self, args, kwargs)
 
 
@@ -106,8 +114,11 @@ _torch_code = _class_call_impl.__code__
 _original_call_impl = types.FunctionType(_torch_code, torch_module.__dict__, "_call_impl")
 
 
-def _code_with(on_call: Callable[..., Any]) -> types.CodeType:
-    constants = tuple([on_call if constant == "_on_call" else constant for constant in _call_impl.__code__.co_consts])
+def _code_with(in_core: Callable[..., Any] | None) -> types.CodeType:
+    stands_for = {"_in_core": in_core, "ELSEWHERE": ELSEWHERE, "_on_call": _on_call}
+    constants = tuple(
+        [stands_for.get(each, each) if type(each) is str else each for each in _call_impl.__code__.co_consts]
+    )
     return uncounted_code(_call_impl.__code__.replace(co_filename=_torch_code.co_filename, co_consts=constants))
 
 
@@ -115,9 +126,8 @@ def _code_with(on_call: Callable[..., Any]) -> types.CodeType:
 def _code_for(core: types.ModuleType | None) -> types.CodeType:
     """Return our code: the native core looks at a call first, where it is in use."""
     if core is None:
-        return _code_with(_on_call)
-    parts = _calls, torch_module.__dict__, _original_call_impl, _on_call
-    return _code_with(core.on_call(*core_parts(), *parts))
+        return _code_with(None)
+    return _code_with(core.on_call(*core_parts(), _calls, torch_module.__dict__, _original_call_impl))
 
 
 def is_our_code(code: types.CodeType) -> bool:
@@ -125,7 +135,7 @@ def is_our_code(code: types.CodeType) -> bool:
     return code.co_filename == _OUR_FILE
 
 
-_OUR_FILE = _code_with(_on_call).co_filename
+_OUR_FILE = _code_with(None).co_filename
 internals.keep_dynamo_off(_on_call.__code__)  # dynamo inspects each frame in a compiled region: not this one
 
 

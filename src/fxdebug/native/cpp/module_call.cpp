@@ -39,13 +39,30 @@ bool may_be_traced(const Needs& needs) {
   return flag && flag.get() != Py_False;
 }
 
+// How many calls of one kind are open in this thread, each inside the one before.
+class Level {
+ public:
+  explicit Level(int& open) : open_(open) { ++open_; }
+  ~Level() { --open_; }
+  Level(const Level&) = delete;
+  Level& operator=(const Level&) = delete;
+  // A call here takes a third more of the thread's stack than one in Python: a model that calls itself thousands of
+  // times must come as far as it does there.
+  bool is_deep() const { return open_ > 50; }
+
+ private:
+  int& open_;
+};
+
 // pass_on(module, forward, args, kwargs): the call of a wrapper, `forward` being its function. `elsewhere`, before
 // anything has run, for a case that is not the usual one.
 PyObject* pass_on(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
   static const Name method_name("method"), of_class_name("of_class"), forward_name("forward"),
       bypassed_name("bypassed"), users_name("users"), original_name("original"), in_core_name("in_core");
+  static thread_local int open = 0;
+  const Level level(open);
   const Needs& needs = Needs::in(self);
-  if (count != 4) return needs.leave_to_python();
+  if (count != 4 || level.is_deep()) return needs.leave_to_python();
   PyObject *module = arguments[0], *forward = arguments[1];
   PyObject* found = wrapper_of(needs, module);
   const Object wrapper = Object::borrowed(found);
@@ -73,7 +90,6 @@ struct CallNeeds {
   PyObject* calls;     // the SharedPatch whose users are all observers
   PyObject* globals;   // of torch's file: hooks for all modules
   PyObject* original;  // torch's _call_impl
-  PyObject* in_python;
 };
 
 // Is there a hook on this module, or on all? Also true where that cannot be told.
@@ -108,14 +124,13 @@ bool is_covered(const CallNeeds& needs, PyObject* module) {
   return lasting == PyObject_Size(all.get()) && !has_hooks(needs, module);
 }
 
-// on_call(module, args, kwargs): one `module(...)` while a recording is on.
+// on_call(module, args, kwargs): one `module(...)` while a recording is on; `elsewhere`, before anything has run, where
+// Python is to do it.
 PyObject* on_call(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
+  static thread_local int open = 0;
+  const Level level(open);
   const auto& needs = *reinterpret_cast<const CallNeeds*>(&PyTuple_GET_ITEM(self, 0));
-  if (count != 3 || !is_covered(needs, arguments[0])) {
-    if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception)) return nullptr;
-    PyErr_Clear();
-    return PyObject_Vectorcall(needs.in_python, arguments, count, nullptr);
-  }
+  if (count != 3 || level.is_deep() || !is_covered(needs, arguments[0])) return needs.shared.leave_to_python();
   c10::SmallVector<PyObject*, 8> with_self{arguments[0]};  // borrowed: the program may count references
   for (Py_ssize_t index = 0; index < PyTuple_GET_SIZE(arguments[1]); ++index) {
     with_self.push_back(PyTuple_GET_ITEM(arguments[1], index));
