@@ -25,6 +25,7 @@ def _refuse(text: str) -> float:
 _decoder = json.JSONDecoder(parse_constant=_refuse)
 _space = re.compile(r"[ \t\n\r]*").match
 _CLOSES = {"[": "]", "{": "}"}
+_MOST_LEVELS = 1_000_000  # no model nests deeper; a file of nothing but brackets would fill the memory with lists
 
 
 def _one_line() -> Callable[[Any], str]:
@@ -153,6 +154,8 @@ def _loads_deep(text: str, pairs: PairsHook) -> Any:
         if begins in _CLOSES:
             at = _skip_space(text, at + 1)
             if text[at : at + 1] != _CLOSES[begins]:
+                if len(opened) == _MOST_LEVELS:
+                    raise json.JSONDecodeError(f"Nested more than {_MOST_LEVELS:,} levels deep", text, at)
                 opened.append((_CLOSES[begins], [], []))
                 at = _read_key(text, at, opened[-1])
                 continue
