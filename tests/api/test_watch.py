@@ -234,6 +234,56 @@ def test_the_optimizer_of_another_model_makes_no_step(tmp_path: Path) -> None:
     assert len(watched.steps) == 2
 
 
+class Delegating(torch.optim.SGD):
+    """Does something around the step of its parent, which torch counts as a step, too, once the parent was used."""
+
+    def step(self, closure: Any = None) -> Any:
+        return super().step(closure)
+
+
+class Lookahead(torch.optim.Optimizer):
+    """Wraps another optimizer."""
+
+    def __init__(self, inner: torch.optim.Optimizer) -> None:
+        super().__init__([p for group in inner.param_groups for p in group["params"]], {})
+        self.inner = inner
+
+    def step(self, closure: Any = None) -> Any:
+        return self.inner.step(closure)
+
+
+@pytest.mark.parametrize("which", ["all", "outer", "inner"])
+@pytest.mark.parametrize("is_wrapped", [False, True], ids=["subclass", "wrapper"])
+def test_a_step_inside_a_step_is_counted_once(is_wrapped: bool, which: str) -> None:
+    net = model()
+    torch.optim.SGD(nn.Linear(1, 1).parameters())
+    inner = Delegating(net.parameters(), lr=1e-3)
+    outer = Lookahead(inner) if is_wrapped else inner
+    with fxdebug.watch(net, {"all": None, "outer": outer, "inner": inner}[which], save=None) as watch:
+        for batch in batches(3):
+            outer.zero_grad()
+            net(batch).mean().backward()
+            outer.step()
+    norms = [step.norm for step in watch.steps]
+    assert [step.number for step in watch.steps] == [0, 1, 2] and None not in norms
+
+
+def test_a_step_that_raised_is_not_taken_for_one_around_the_next() -> None:
+    net = model()
+    optimizer = Delegating(net.parameters(), lr=1e-3)
+
+    def fail() -> float:
+        raise ValueError("no loss")
+
+    with fxdebug.watch(net, save=None) as watch:
+        for number, batch in enumerate(batches(4)):
+            optimizer.zero_grad()
+            net(batch).mean().backward()
+            with contextlib.suppress(ValueError):
+                optimizer.step(fail if number == 1 else None)
+    assert [step.number for step in watch.steps] == [0, 1, 2]
+
+
 def test_autocast_and_a_scaler_work_and_a_skipped_step_is_none(tmp_path: Path) -> None:
     net = model()
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)

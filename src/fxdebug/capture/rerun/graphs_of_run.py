@@ -21,6 +21,7 @@ from fxdebug.capture.rerun.node_values import NodeValues
 from fxdebug.capture.tape.changed_arguments import result_in
 from fxdebug.capture.tape.tape_mode import Tape
 from fxdebug.capture.tensors.value_table import ValueTable
+from fxdebug.capture.torch_state.untracked import closes_untracked
 from fxdebug.data.calls import Call
 from fxdebug.data.graphs import OPAQUE, RECORDED, VERIFIED, CallGraph, Graph, Guard, RunGraphs
 from fxdebug.data.values import Value
@@ -68,6 +69,7 @@ class LazyGraphs:
         """The model that ran."""
         return self._model
 
+    @closes_untracked
     def call_graphs(self, count: int) -> RunGraphs:
         """Return the graphs of all ``count`` calls of the trace; they are made once."""
         if self._run_graphs is None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from threading import get_ident
+from types import FrameType
 from typing import Any, Protocol
 
 import torch
@@ -22,6 +24,7 @@ from fxdebug.capture.recorder.module_names import Sites
 from fxdebug.capture.runs.attach import Attached
 from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.capture.training.held_forward import HeldForward
+from fxdebug.capture.training.nested_steps import optimizers_around
 from fxdebug.capture.training.root_forward import root_forward
 from fxdebug.capture.training.step_statistics import StepStatistics, step_histograms
 from fxdebug.data.measured.training import StepHistograms, StepRecord, Trouble, WatchedStep
@@ -204,7 +207,7 @@ class Watcher:
     # The optimizer -------------------------------------------------------------------------------
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if self._is_others(optimizer):
+        if self._is_others(optimizer) or self._is_in_another(sys._getframe(1)):
             return
         self._guarded(lambda: self._look_at_gradients(optimizer))
 
@@ -223,7 +226,7 @@ class Watcher:
             self._statistics.before_step(self.inner)
 
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if self._is_others(optimizer):
+        if self._is_others(optimizer) or self._is_in_another(sys._getframe(1)):
             return
         if self._guarded(lambda: _is_skipped(optimizer)):
             self._held, self._losses, self._statistics, self._norm = [], [], None, None
@@ -252,6 +255,10 @@ class Watcher:
         if self._optimizer is not None:
             return optimizer is not self._optimizer and getattr(optimizer, "optimizer", None) is not self._optimizer
         return not any(id(parameter) in self._own for group in optimizer.param_groups for parameter in group["params"])
+
+    def _is_in_another(self, step: FrameType) -> bool:
+        """Is the step, by the frame that calls its hooks, a part of another one that counts?"""
+        return any(not self._is_others(optimizer) for optimizer in optimizers_around(step))
 
     # Trouble -------------------------------------------------------------------------------------
 
