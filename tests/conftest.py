@@ -121,6 +121,24 @@ def modules_of_a_test_end_with_it(tmp_path_factory: pytest.TempPathFactory) -> I
             _of_libraries.add(name)
 
 
+_leavings: set[str] = set()  # files that a test has left already: it is told once
+
+
+@pytest.fixture(autouse=True)
+def no_file_is_left_in_the_working_folder(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test writes to a folder of its own, never to the one in which the tests were started."""
+    folder = request.config.invocation_params.dir
+
+    def listing() -> set[str]:
+        return {name for name in os.listdir(folder) if not name.startswith((".", "__pycache__"))}
+
+    before = listing()
+    yield
+    left = listing() - before - _leavings
+    _leavings.update(left)
+    assert not left, f"files left in {folder}"
+
+
 @pytest.fixture(autouse=True)
 def nothing_is_left_behind():
     """After every test torch and the process are as before it: modes, print options, patches, grad mode."""

@@ -2,14 +2,15 @@
 
     python tools/fuzz.py --cases 10000 --jobs 2
 
-A case fails if anything but an error of fxdebug is raised, a command takes more than 5 s, the process more than 1 GB,
-a file outside the run, Python and the results is opened, or an escape for the terminal is printed. ``--seed`` begins
-with another case; a failing case is run alone with ``--seed N --cases 1``.
+A case fails if anything but an error of fxdebug is raised, a command takes more than 5 s of processor time or waits
+for ever, the process takes more than 1 GB, a file outside the run, Python and the results is opened, or an escape for
+the terminal is printed. ``--seed`` begins with another case; a failing case is run alone with ``--seed N --cases 1``.
 """
 
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import os
 import resource
 import shutil
@@ -27,7 +28,8 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
 
-SECONDS = 5
+SECONDS = 5  # of processor time: how long a command takes by the clock depends on what else the machine does
+PATIENCE = 100  # by the clock, for a command that waits: it takes no processor time
 MEGABYTES = 1_000
 
 
@@ -38,8 +40,11 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
+    import torch
+
     from support import mutations
 
+    torch.set_num_threads(1)  # a process that is forked has none of the threads, and would wait for them
     warnings.simplefilter("ignore")
     work = Path(tempfile.mkdtemp(prefix="fxdebug-fuzz-"))
     try:
@@ -68,7 +73,7 @@ class _Run:
         began, results = time.monotonic(), Counter[str]()
         failures: list[str] = []
         largest, longest = 0.0, 0.0
-        running: dict[int, tuple[int, float, int]] = {}
+        running: dict[int, tuple[int, int]] = {}
         waiting = iter(numbers)
         while True:
             while len(running) < jobs and (number := next(waiting, None)) is not None:
@@ -78,15 +83,15 @@ class _Run:
                     os.close(reader)
                     self._child(number, writer)
                 os.close(writer)
-                running[process] = number, time.monotonic(), reader
+                running[process] = number, reader
             if not running:
                 break
             process, status, usage = os.wait4(-1, 0)
-            number, started, reader = running.pop(process)
+            number, reader = running.pop(process)
             with os.fdopen(reader, "rb") as file:
                 told = file.read().decode(errors="replace")
             outcome, _, detail = told.partition("\n")
-            seconds, megabytes = time.monotonic() - started, usage.ru_maxrss / 1000
+            seconds, megabytes = usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1000
             largest, longest = max(largest, megabytes), max(longest, seconds)
             if status or not outcome:
                 outcome = f"ended by signal {status & 127}" if status & 127 else f"ended with status {status >> 8}"
@@ -110,7 +115,8 @@ class _Run:
         outcome = ""
         try:
             resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
-            resource.setrlimit(resource.RLIMIT_CPU, (60, 60))  # it also ends what no alarm can interrupt
+            resource.setrlimit(resource.RLIMIT_CPU, (60, 60))  # it also ends what no timer can interrupt
+            faulthandler.dump_traceback_later(6 * PATIENCE, exit=True)  # and this what waits where none can
             outcome = self.case(number)
         except BaseException:
             outcome = f"an exception\n{traceback.format_exc()[-3000:]}"
@@ -162,8 +168,7 @@ class _Run:
             allowed_seeds = str(self.work / "seeds")
             chosen = all_commands if not watched else rng.sample(all_commands, 3)
             outcome = "a result"
-            signal.signal(signal.SIGALRM, _too_long)
-            signal.alarm(SECONDS)
+            _limit()
             try:
                 printed = mutations.ask_in_python(target)
                 wrong = mutations.complaints(printed)
@@ -171,21 +176,33 @@ class _Run:
                 outcome, wrong = "LoadError", mutations.complaints(str(error))
                 chosen = chosen[:1]
             for command in chosen:
-                signal.alarm(SECONDS)
+                _limit()
                 _, printed = mutations.run_command(command)
                 wrong += [f"{' '.join(command[:1])} {text}" for text in mutations.complaints(printed)]
-            signal.alarm(0)
+            _limit(0)
             outside = [path for path in opened if not path.startswith(allowed_seeds)]
             if outside:
                 wrong.append(f"opens {outside[:3]}")
             return outcome if not wrong else f"{wrong[0]}\n{wrong}"
         finally:
-            signal.alarm(0)
+            _limit(0)
             shutil.rmtree(out, ignore_errors=True)
 
 
+def _limit(times: int = 1) -> None:
+    """Let what follows take its seconds, counted from now; none with 0."""
+    signal.signal(signal.SIGPROF, _too_long)
+    signal.signal(signal.SIGALRM, _waits)
+    signal.setitimer(signal.ITIMER_PROF, times * SECONDS)
+    signal.alarm(times * PATIENCE)
+
+
 def _too_long(*_: object) -> None:
-    raise TimeoutError(f"more than {SECONDS} s")
+    raise TimeoutError(f"more than {SECONDS} s of processor time")
+
+
+def _waits(*_: object) -> None:
+    raise TimeoutError(f"still waiting after {PATIENCE} s")
 
 
 if __name__ == "__main__":

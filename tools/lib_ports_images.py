@@ -136,9 +136,8 @@ def _() -> Port:
     tokens = torch.tensor([[0, 5, 7, 9, 11, 2, 8, 3, 4, 49], [0, 9, 4, 49, 1, 1, 1, 1, 1, 1]])
     images = _images(16)
     inputs = {"input_ids": tokens, "pixel_values": images}
-    return Port(
-        reference, carried(suspect, state), inputs, (images, tokens), lambda out: out.text_embeds, lambda out: out[1]
-    )
+    both: Any = lambda out: torch.cat([out.image_embeds, out.text_embeds])  # noqa: E731
+    return Port(reference, carried(suspect, state), inputs, (images, tokens), both, lambda out: torch.cat(out[:2]))
 
 
 _SWIN = {

@@ -6,6 +6,10 @@ which letters are shown.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
+from typing import Any
+
 
 def printable(text: str) -> str:
     r"""Return text with control characters, marks of direction and halves of surrogate pairs as escapes.
@@ -23,3 +27,25 @@ def printable_lines(text: str) -> str:
     'one\n\\ttwo\\x07'
     """
     return text if text.isprintable() else "\n".join(map(printable, text.split("\n")))
+
+
+def printable_cells(cells: Iterable[Any]) -> list[Any]:
+    r"""Return the cells of a line of CSV, texts among them made safe.
+
+    >>> printable_cells([1, None, "a\x1b"])
+    [1, None, 'a\\x1b']
+    """
+    return [printable(cell) if isinstance(cell, str) else cell for cell in cells]
+
+
+def printable_json(text: str) -> str:
+    r"""Return JSON that means the same, with what is not printable as escapes of JSON; line breaks are kept.
+
+    >>> printable_json('{"b\u202ec":\n1}')
+    '{"b\\u202ec":\n1}'
+    """
+    return text if text.isprintable() else "\n".join(map(_printable_line, text.split("\n")))
+
+
+def _printable_line(line: str) -> str:
+    return line if line.isprintable() else "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in line)

@@ -12,7 +12,7 @@ from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimize
 
 import fxdebug
 from fxdebug.store.training_file import read_training
-from support.trainers import FAILS_AT, STEPS, train_by_lightning, train_by_transformers
+from support.trainers import FAILS, FAILS_AT, STEPS, train_by_lightning, train_by_transformers
 
 needs_transformers = pytest.mark.skipif(
     importlib.util.find_spec("accelerate") is None, reason="transformers' Trainer needs accelerate"
@@ -78,21 +78,29 @@ def test_chosen_steps_of_the_trainer_of_lightning_are_traced(tmp_path: Path) -> 
 
 
 @needs_transformers
-@pytest.mark.parametrize("fails", ["forward", "backward"])
+@pytest.mark.parametrize("fails", FAILS)
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_a_training_of_transformers_that_raises_leaves_the_forward_as_it_was(tmp_path, fails, accumulate):
     from fxdebug.apps.trainer_callback import TraceCallback
 
     callback = TraceCallback(steps=range(STEPS), save=None)
     model = train_by_transformers(callback, tmp_path, accumulate, fails)
-    assert str(model.raised) == f"the {fails} failed" and model.layer.forwards == FAILS_AT + 1
-    last = [trace for traces in callback.traces.values() for trace in traces][FAILS_AT]
-    assert (last.error is not None) == (fails == "forward")
+    assert str(model.raised) == f"the {fails} failed" and model.layer.forwards == _forwards(fails, accumulate)
+    traces = [trace for traces in callback.traces.values() for trace in traces]
+    assert len(traces) == model.layer.forwards
+    assert (traces[-1].error is not None) == (fails == "forward")
     assert "forward" not in vars(model)
 
 
+def _forwards(fails: str, accumulate: int = 1) -> int:
+    """Return how many forwards have run where this part of a training fails."""
+    if fails in ("optimizer", "scheduler"):
+        return -(-(FAILS_AT + 1) // accumulate) * accumulate
+    return FAILS_AT + (fails != "batch")
+
+
 @needs_transformers
-@pytest.mark.parametrize("fails", ["", "forward", "backward"])
+@pytest.mark.parametrize("fails", ["", *FAILS])
 @pytest.mark.parametrize("accumulate", [1, 2])
 @pytest.mark.parametrize("every", [1, 2])
 def test_a_watched_training_of_transformers_that_raises_leaves_everything_as_it_was(tmp_path, fails, accumulate, every):
@@ -102,7 +110,10 @@ def test_a_watched_training_of_transformers_that_raises_leaves_everything_as_it_
     callback = WatchCallback(every=every, save=tmp_path / "run")
     model = train_by_transformers(callback, tmp_path, accumulate, fails)
     assert _patched() == before and "forward" not in vars(model) | vars(model.layer)
-    assert len(callback.watch.steps) == (FAILS_AT // accumulate if fails else STEPS // accumulate)
+    steps = (_forwards(fails, accumulate) - (fails != "batch")) // accumulate
+    assert len(callback.watch.steps) == (steps + (fails == "scheduler") if fails else STEPS // accumulate)
+    told = [incident.what for incident in callback.watch.incidents if incident.trouble == "exception"]
+    assert told == ([f"the training raised RuntimeError: the {fails} failed"] if fails else [])
     healthy = train_by_transformers(callback, tmp_path, accumulate)  # the same callback watches another training
     assert len(callback.watch.steps) == STEPS // accumulate and _patched() == before
     assert "forward" not in vars(healthy)
@@ -136,7 +147,7 @@ def _patched() -> tuple[object, int, int]:
 
 @needs_lightning
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("fails", ["forward", "backward"])
+@pytest.mark.parametrize("fails", FAILS)
 def test_a_watched_training_of_lightning_that_raises_leaves_everything_as_it_was(tmp_path, fails):
     from fxdebug.apps.lightning_callback import WatchCallback
 
@@ -149,12 +160,12 @@ def test_a_watched_training_of_lightning_that_raises_leaves_everything_as_it_was
 
 @needs_lightning
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("fails", ["forward", "backward"])
+@pytest.mark.parametrize("fails", FAILS)
 def test_a_training_of_lightning_that_raises_leaves_its_step_as_it_was(tmp_path, fails):
     from fxdebug.apps.lightning_callback import TraceCallback
 
     callback = TraceCallback(steps=range(STEPS), save=None)
     model = train_by_lightning(callback, tmp_path, fails)
     assert str(model.raised) == f"the {fails} failed" and list(callback.traces) == [0, 1, 2]
-    assert (callback.traces[FAILS_AT][0].error is not None) == (fails == "forward")
+    assert (callback.traces[FAILS_AT][0].error is not None) == (fails in ("forward", "batch", "loss"))
     assert "training_step" not in vars(model)

@@ -194,3 +194,62 @@ def test_patterns_of_users_and_files_take_no_exponential_time(tmp_path: Path) ->
     (tmp_path / "M_debug_tree_SUMMARY.json").write_text(json.dumps(long))
     with pytest.raises(LoadError, match="is not the shape of a tensor"):
         fxdebug.load(tmp_path)
+
+
+def hostile() -> torch.nn.Module:
+    """A model whose names are escapes for the terminal and marks of direction."""
+    kind = type(f"Odd{mutations.MARKS}", (torch.nn.Linear,), {})
+    layers = torch.nn.ModuleDict({f"in{mutations.MARKS}": kind(4, 4), "out\ud800": torch.nn.LayerNorm(4)})
+    model = torch.nn.Sequential(*layers.values())
+    model._modules = dict(layers.items())
+    return model
+
+
+@pytest.mark.parametrize("form", ["", "--json", "--csv"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "show {run}", "show {run} --columns source,flops,params", "find {run}", "find {run} --where flops>=0",
+        "find {run} --ops", "check {run}", "graph {run}", "compare {run} {run}", "measures {run}", "flops {run}",
+        "summary {run}", "memory {run}", "profile {run}", "activations {run}", "attention {run}", "rules", "plugins",
+    ],
+)  # fmt: skip
+def test_no_command_prints_what_a_terminal_obeys(command: str, form: str, tmp_path: Path) -> None:
+    trace = fxdebug.fx_debug(hostile(), torch.ones(2, 4), values="tensors", save=tmp_path / "run")
+    assert trace.calls[1].path == f"in{mutations.MARKS}"
+    arguments = [part.format(run=tmp_path / "run") for part in command.split()] + [form] * bool(form)
+    if arguments[0] == "graph" and not form:
+        arguments += ["-o", str(tmp_path / "graph.txt")]
+    status, printed = mutations.run_command(arguments)
+    assert status in (0, 1, 2) and printed
+    assert [line for line in printed.split("\n") if not line.isprintable()] == []
+    if form == "--json" and printed.startswith("{"):
+        assert json.loads(printed)["schema"]
+
+
+def test_a_file_of_nothing_but_brackets_is_damaged(tmp_path: Path) -> None:
+    run(Small(), save=tmp_path)
+    for opens in ("[", '{"a":'):
+        (tmp_path / "trace.json").write_text(opens * 1_100_000)
+        with pytest.raises(LoadError, match=r"trace.json is not a trace: Nested more than 1,000,000 levels"):
+            fxdebug.load(tmp_path)
+
+
+class Passing(torch.nn.Module):
+    """Uses the first of two arguments."""
+
+    def forward(self, x: torch.Tensor, tree: Any) -> torch.Tensor:
+        return x + 1
+
+
+@pytest.mark.parametrize("innermost", [1, torch.ones(2)], ids=["number", "tensor"])
+def test_a_run_with_an_argument_that_is_nested_deep_is_shown_by_every_command(innermost: Any, tmp_path: Path) -> None:
+    tree = innermost
+    for _ in range(1_500):
+        tree = [tree, {"key": (tree,)}][-1]
+    fxdebug.fx_debug(Passing(), (torch.ones(2), tree), save=tmp_path / "run")
+    other = str(tmp_path / "run")
+    assert mutations.ask_in_python(tmp_path / "run")
+    for command in mutations.commands(other, other, tmp_path):
+        status, printed = mutations.run_command(command)
+        assert status in (0, 1) and "Traceback" not in printed, (command, printed)

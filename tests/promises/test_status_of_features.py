@@ -899,8 +899,10 @@ def test_a_switch_that_a_caller_sets_around_a_call_is_set_in_the_trace_of_that_c
     seen = see(Outer)
     assert seen.not_verified() == {}
     assert ops(seen.call("inner")) == ["Linear", "mul"]
-    with pytest.raises(fxdebug.UsageError, match=r"its caller changes attributes"):
-        seen.call("inner").fx(torch.randn(3, 8))
+    other, inner = torch.randn(5, 8), seen.call("inner").fx
+    doubled = F.linear(other, inner.l.weight, inner.l.bias) * 2
+    assert torch.equal(inner(other), doubled)
+    assert torch.equal(seen.root.fx(other), doubled)
 
 
 # What a tensor is asked for ------------------------------------------------------------------------------------------

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from fxdebug import fx_debug
 from fxdebug.data.values import Stats, pooled
+from fxdebug.native import ways
 from fxdebug.stats import cpu_sums
-from fxdebug.stats.cpu_sums import BLOCK
-from fxdebug.stats.measure import Unmeasurable, measure
+from fxdebug.stats.cpu_sums import BLOCK, FEW, is_one_piece
+from fxdebug.stats.measure import Unmeasurable, measure, measure_piece
 from support.measured import (
     COMPLEX,
     FLOATS,
@@ -387,3 +388,18 @@ def test_a_wrapper_of_torchs_that_lies_nowhere_is_not_read():
 
     trace = fx_debug(Model(), torch.ones(3))
     assert trace.calls[1].outputs.item.stats is None and trace.calls[1].outputs.item.shape == (3,)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("shape", [(FEW + 1,), (3, 4099), (2, 3, 64, 65), (BLOCK,), (8, BLOCK // 8)])
+def test_a_tensor_in_one_piece_has_the_statistics_of_its_flat_elements_to_the_last_bit(shape, dtype):
+    usual = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=dtype)
+    is_first = torch.arange(usual.numel()).view(shape) == 0
+    kinds = [
+        usual, usual * 1e-3 + 5, usual * 1e30, usual * 1e-30, torch.relu(usual), -torch.zeros(shape, dtype=dtype),
+        usual.where(~is_first, torch.nan), usual.where(~is_first, -torch.inf), torch.full(shape, 0.1, dtype=dtype),
+    ]  # fmt: skip
+    with torch.no_grad(), ways.using(None), np.errstate(all="raise"):
+        for tensor in kinds:
+            assert is_one_piece(dtype, tensor.numel())
+            assert repr(measure_piece(tensor, tensor.data_ptr())) == repr(measure(tensor))

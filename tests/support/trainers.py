@@ -21,6 +21,9 @@ def batches() -> list[Tensor]:
     return found
 
 
+FAILS = ["forward", "backward", "batch", "loss", "optimizer", "scheduler"]  # what raises in the third batch or step
+
+
 class FailingLinear(nn.Linear):
     """A layer whose third forward raises, or the backward of that forward, as ``fails`` says; else a layer."""
 
@@ -31,18 +34,44 @@ class FailingLinear(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         self.forwards += 1
         y = super().forward(x)
-        if self.fails and self.forwards > FAILS_AT:
-            if self.fails == "forward":
-                raise RuntimeError("the forward failed")
-            y.register_hook(self._fail)
+        self.fail("forward", FAILS_AT + 1)
+        y.register_hook(lambda grad: self.fail("backward", FAILS_AT + 1))
         return y
 
-    def _fail(self, grad: Tensor) -> None:
-        raise RuntimeError("the backward failed")
+    def fail(self, part: str, forwards: int = FAILS_AT) -> None:
+        """Raise if this is the part that fails, and so many forwards have run."""
+        if self.fails == part and self.forwards >= forwards:
+            raise RuntimeError(f"the {part} failed")
+
+
+class FailingSGD(torch.optim.SGD):
+    """An optimizer that raises instead of the third step, if the layer says so."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__(model.parameters(), lr=1e-3)
+        self.layer: FailingLinear = model.layer
+
+    def step(self, closure: Any = None) -> Any:
+        loss = None if closure is None else closure()
+        self.layer.fail("optimizer", FAILS_AT + 1)
+        super().step()
+        return loss
+
+
+class FailingSchedule(torch.optim.lr_scheduler.LambdaLR):
+    """A schedule that raises after the third step, if the layer says so."""
+
+    def __init__(self, optimizer: FailingSGD) -> None:
+        self.layer = optimizer.layer
+        super().__init__(optimizer, lambda step: 1.0)
+
+    def step(self, *given: Any) -> None:
+        self.layer.fail("scheduler", FAILS_AT + 1)
+        super().step(*given)
 
 
 def train_by_transformers(callback: Any, folder: Path, accumulate: int = 1, fails: str = "") -> nn.Module:
-    """Train a model; ``fails``: its third forward or ``backward`` raises, and the exception is ``raised`` of it."""
+    """Train a model; ``fails`` is the part that raises at the third forward, whose exception is ``raised`` of it."""
     from transformers import Trainer, TrainingArguments
 
     class Model(nn.Module):
@@ -64,11 +93,27 @@ def train_by_transformers(callback: Any, folder: Path, accumulate: int = 1, fail
         def _get_train_sampler(self, *_: Any) -> Any:
             return torch.utils.data.SequentialSampler(data)
 
+        def compute_loss(self, model: Any, inputs: Any, *given: Any, **options: Any) -> Any:
+            layer.fail("batch")
+            loss = super().compute_loss(model, inputs, *given, **options)
+            layer.fail("loss", FAILS_AT + 1)
+            return loss
+
     model = Model()
+    layer = model.layer
+    optimizer = FailingSGD(model)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        trainer = InOrder(model, arguments, train_dataset=data, callbacks=[callback])
-        return _trained(model, trainer.train)
+        trainer = InOrder(
+            model,
+            arguments,
+            train_dataset=data,
+            callbacks=[callback],
+            optimizers=(optimizer, FailingSchedule(optimizer)),
+        )
+        trained = _trained(model, trainer.train)
+        assert "_run_epoch" not in vars(trainer)
+        return trained
 
 
 def train_by_lightning(callback: Any, folder: Path, fails: str = "") -> nn.Module:
@@ -81,12 +126,15 @@ def train_by_lightning(callback: Any, folder: Path, fails: str = "") -> nn.Modul
             self.layer = FailingLinear(fails)
 
         def training_step(self, batch: Tensor, _: int) -> Tensor:
+            self.layer.fail("batch")
             loss: Tensor = self.layer(batch).pow(2).mean()
+            self.layer.fail("loss", FAILS_AT + 1)
             self.log("loss", loss)
             return loss
 
-        def configure_optimizers(self) -> torch.optim.Optimizer:
-            return torch.optim.SGD(self.parameters(), lr=1e-3)
+        def configure_optimizers(self) -> Any:
+            optimizer = FailingSGD(self)
+            return [optimizer], [{"scheduler": FailingSchedule(optimizer), "interval": "step"}]
 
     trainer = pl.Trainer(
         max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,

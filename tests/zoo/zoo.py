@@ -906,6 +906,58 @@ class InplaceOnInput(nn.Module):
         return y
 
 
+@simple("state/parameter-of-a-buffer")
+class ParameterOfABuffer(nn.Module):
+    """No operation makes a Parameter of a tensor: each run has another object, in the same memory."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("table", torch.randn(D, D))
+
+    def forward(self, x):
+        return F.linear(x, nn.Parameter(self.table)) + x @ nn.Parameter(self.table, requires_grad=False)
+
+
+@simple("state/parameter-written-through-its-buffer")
+class ParameterWrittenThroughItsBuffer(nn.Module):
+    """The buffer is written to once the Parameter is there."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("table", torch.zeros(D, D))
+
+    def forward(self, x):
+        weight = nn.Parameter(self.table, requires_grad=False)
+        self.table.add_(1)
+        return x @ weight
+
+
+@simple("state/weights-of-a-store")
+class WeightsOfAStore(nn.Module):
+    """A weight is brought in for one call of a child, and goes to the device ``meta`` afterwards."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(D, D, device="meta")
+        self.store = {"weight": torch.randn(D, D), "bias": torch.randn(D)}
+
+    def forward(self, x):
+        for name, tensor in self.store.items():
+            setattr(self.layer, name, nn.Parameter(tensor, requires_grad=False))
+        y = self.layer(x)
+        for name in self.store:
+            setattr(self.layer, name, nn.Parameter(getattr(self.layer, name).to("meta")))
+        return y
+
+
+@simple("state/parameter-of-a-result")
+class ParameterOfAResult(nn.Module):
+    """The Parameter is made of what the body computes."""
+
+    def forward(self, x):
+        return x @ nn.Parameter(x.t() @ x, requires_grad=False)
+
+
 @simple("state/inplace-after-output")
 class InplaceAfterOutput(nn.Module):
     """The parent overwrites a submodule's output after the call."""

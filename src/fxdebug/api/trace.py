@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypedDict, Unpack
 
@@ -82,7 +81,9 @@ class Trace(TraceData):
     @classmethod
     def of(cls, data: TraceData) -> Trace:
         """Return the same run with these methods; its calls are the same objects."""
-        return cls(**{field.name: getattr(data, field.name) for field in fields(data) if field.init})
+        trace = object.__new__(cls)  # the calls have their tree already
+        trace._take(data)
+        return trace
 
     # Finding ---------------------------------------------------------------------------------------
 

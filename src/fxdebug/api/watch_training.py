@@ -85,11 +85,14 @@ class Watch:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._watcher.end()
-        if isinstance(error, Exception):
-            what = f"the training raised {type(error).__name__}: {first_line(error)}"
-            self._add(Incident(self._watcher.number, "exception", None, None, what, rank=self._rank))
-        if self._file is not None:
-            self._file.close()
+        try:
+            if isinstance(error, Exception):
+                what = f"the training raised {type(error).__name__}: {first_line(error)}"
+                self._add(Incident(self._watcher.number, "exception", None, None, what, rank=self._rank))
+            if self._file is not None:
+                self._file.close()
+        except Exception as ours:  # it must not hide the exception of the training
+            self.on_failure(ours)
 
     def pause(self) -> None:
         """Look at nothing until :meth:`resume`, as between two steps: nothing stays patched meanwhile."""

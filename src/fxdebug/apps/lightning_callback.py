@@ -76,4 +76,4 @@ class TraceCallback(Callback):
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Stop tracing."""
-        self._steps.end()
+        self._steps.raised(exception)

@@ -10,6 +10,7 @@ from torch import nn
 
 from fxdebug.api import Trace, trace_forwards
 from fxdebug.data.values import Keeping
+from fxdebug.errors import FxDebugError
 
 
 class StepTraces:
@@ -65,3 +66,8 @@ class StepTraces:
         traces = [] if step is None else self.traces[step]
         for path in self._export if traces else ():
             traces[0].export(path.replace("{step}", str(step)))
+
+    def raised(self, error: BaseException) -> None:
+        """End a step in which the training raised; files that cannot be written must not hide its exception."""
+        with contextlib.suppress(FxDebugError):
+            self.end()

@@ -10,6 +10,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from fxdebug.api import Trace, Watch, watch
 from fxdebug.apps.step_traces import StepTraces
+from fxdebug.apps.trainer_epoch import tell_if_epoch_raises
 from fxdebug.data.values import Keeping
 
 
@@ -17,7 +18,7 @@ class WatchCallback(TrainerCallback):
     """Watch a training of transformers: ``Trainer(..., callbacks=[WatchCallback(every=50, save="runs/train")])``.
 
     ``watch`` is the :class:`fxdebug.api.Watch` of the training that runs, or of the last one. Nothing stays patched
-    between two steps, and where the forward or the backward raises.
+    between two steps, and where anything in an epoch raises.
     """
 
     def __init__(self, every: int = 50, save: str | os.PathLike[str] | None = "runs/train") -> None:
@@ -33,10 +34,16 @@ class WatchCallback(TrainerCallback):
         self.watch.__enter__()
         self.watch.pause()
 
+    def on_epoch_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any
+    ) -> None:
+        """Note the exception that ends the training in this epoch, and stop watching then."""
+        tell_if_epoch_raises(self._end)
+
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any
     ) -> None:
-        """Watch this step: between two steps nothing is patched, as a training that raises tells no callback."""
+        """Watch this step: nothing is patched between two steps."""
         if self.watch is not None:
             self.watch.resume()
 
@@ -49,9 +56,9 @@ class WatchCallback(TrainerCallback):
         """Stop watching."""
         self._end()
 
-    def _end(self) -> None:
+    def _end(self, error: BaseException | None = None) -> None:
         if self.watch is not None:
-            self.watch.__exit__(None, None, None)
+            self.watch.__exit__(None if error is None else type(error), error, None)
 
 
 class TraceCallback(TrainerCallback):
@@ -76,6 +83,12 @@ class TraceCallback(TrainerCallback):
     def traces(self) -> dict[int, list[Trace]]:
         """The traces of each step, one for each batch."""
         return self._steps.traces
+
+    def on_epoch_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any
+    ) -> None:
+        """Stop tracing where the training raises in this epoch."""
+        tell_if_epoch_raises(self._steps.raised)
 
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any

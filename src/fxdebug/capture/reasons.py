@@ -253,11 +253,6 @@ SETTING_AROUND_CALL = Reason(
 ENVIRONMENT_AROUND_CALL = Reason(
     "environment-around-call", "its Python changes the environment around a call, and a graph does not", "call.fx"
 )
-CHANGED_BY_CALLER = Reason(
-    "changed-by-caller",
-    "its caller changes attributes or other objects around it, and a graph does not",
-    "call.fx",
-)
 VARIABLE_AROUND_CALL = Reason(
     "variable-around-call",
     "its Python sets a context variable around a call ({name}), and a graph does not",

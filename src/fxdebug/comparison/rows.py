@@ -38,14 +38,20 @@ class Rows:
     def inputs(self) -> Iterator[Row]:
         """Yield the inputs of the runs that differ."""
         root = self._b.trace.root
+        given_to_a = list(self._a.trace.root.inputs)
         for slot, value in root.inputs.named():
-            partner = self._pairs.value_in_a(value)
+            # what a hook made of an input counts as a view of it, and is another value
+            facing = (other for other in given_to_a if self._pairs.are_paired(other, value))
+            partner = next(facing, None) or self._pairs.value_in_a(value)
             if partner is None or not comparable(partner, value):
                 continue
             measures = self._judge.meter(partner, value)
             if measures.what == "unknown" or measures.error <= self._judge.meter.tolerance(partner, value):
                 continue
-            because = f"the runs were given different inputs: {slot}"
+            what = "the runs were given different inputs"
+            if self._were_given_the_same():
+                what = "a hook or a method of the class changes the inputs, in another way than in a"
+            because = f"{what}: {slot}"
             if partner.shape != value.shape:
                 because += f", {shape_text(partner.shape)} in a and {shape_text(value.shape)} in b"
             yield Row(
@@ -63,6 +69,14 @@ class Rows:
                 because=because,
                 position=-1,
             )
+
+    def _were_given_the_same(self) -> bool:
+        """Did the callers pass the same, where something changed it before the forward?"""
+        a, b = self._a.trace.root, self._b.trace.root
+        if a.given is None and b.given is None:
+            return False
+        one, other = list(a.given or a.inputs), list(b.given or b.inputs)
+        return len(one) == len(other) and all(self._judge.meter(x, y).error == 0.0 for x, y in zip(one, other))
 
     def raised(self) -> Iterator[Row]:
         """Yield the call that raised, where only one of the runs did."""

@@ -102,7 +102,8 @@ class Call(_TreeSlot):
 
     ``inputs`` are the arguments of ``forward`` and ``outputs`` its result. Where hooks changed these, ``given`` holds
     the arguments that the caller passed, before the pre-forward hooks, and ``returned`` the result that the caller
-    got, after the forward hooks; both are ``None`` where no hook changed anything.
+    got, after the forward hooks; both are ``None`` where no hook changed anything. Of the call of the model itself,
+    they also hold what a ``__call__`` of its class changed.
 
     ``origin`` is ``registered`` for a module that was in the model when the run began, ``late`` for one registered
     during the run, ``unregistered`` for one in no parent's ``_modules``, and ``unnamed`` for one registered under an
@@ -280,11 +281,14 @@ class CallTree:
         self.facts: dict[str, Any] = {}  # what the trace has beside its calls, to build it again
         self._calls = [weakref.ref(call) for call in calls]
         self._fields = [vars(call) for call in calls]
-        self._children: list[list[int]] = [[] for _ in calls]
+        self._children: dict[int, list[int]] = {}  # of the calls that have some
         self._notes_of: dict[int, list[Note]] = {}
         for call in calls:
-            if call.parent_index is not None:
-                self._children[call.parent_index].append(call.index)  # IndexError for a damaged file
+            parent = call.parent_index
+            if parent is not None:
+                if parent >= len(calls):
+                    raise IndexError(f"there is no call {parent}")  # a damaged file
+                self._children.setdefault(parent, []).append(call.index)
             object.__setattr__(call, "_tree", self)
         for note in notes:
             if note.call is not None:
@@ -305,7 +309,7 @@ class CallTree:
 
     def children(self, index: int) -> tuple[Call, ...]:
         """Return the calls made directly inside a call, in execution order."""
-        return tuple([self.call(child) for child in self._children[index]])
+        return tuple([self.call(child) for child in self._children.get(index, ())])
 
     def notes_of(self, index: int) -> tuple[Note, ...]:
         """Return the notes about a call."""

@@ -126,18 +126,35 @@ def text_of(operand: Operand) -> str:
     >>> text_of(Group("sequence", "tuple", (Ref("size"), -1, Group("sequence", "slice", (None, 8, None)))))
     '(size, -1, :8)'
     """
-    if isinstance(operand, Ref):
-        return operand.node
-    if isinstance(operand, Thing):
-        return operand.text
-    if isinstance(operand, Group):
-        if operand.kind == "mapping":
-            keys = operand.keys or ()
-            return "{" + ", ".join(f"{key!r}: {text_of(item)}" for key, item in zip(keys, operand.items)) + "}"
-        if operand.type == "slice":
-            start, stop, step = ("" if item is None else text_of(item) for item in operand.items)
-            return f"{start}:{stop}" + (f":{step}" if step else "")
-        inside = ", ".join(map(text_of, operand.items))
-        left, right = ("[", "]") if operand.type == "list" else ("(", ")")
-        return f"{'' if operand.type in ('list', 'tuple') else operand.type}{left}{inside}{right}"
-    return repr(operand)
+    pieces: list[str] = []
+    pending: list[Operand] = [operand]  # a reference stands for any text; there is no recursion, as groups nest deep
+    while pending:
+        item = pending.pop()
+        if isinstance(item, Ref):
+            pieces.append(item.node)
+        elif isinstance(item, Thing):
+            pieces.append(item.text)
+        elif isinstance(item, Group):
+            pending.extend(reversed(_written_out(item)))
+        else:
+            pieces.append(repr(item))
+    return "".join(pieces)
+
+
+def _written_out(group: Group) -> list[Operand]:
+    """Return the items of a group in order, with the texts around them."""
+    items: list[Operand] = list(group.items)
+    heads = [", "] * len(items)
+    left, right = ("[", "]") if group.type == "list" else ("(", ")")
+    if group.kind == "mapping":
+        heads = [f", {key!r}: " for key in group.keys or ()]
+        left, right = "{", "}"
+    elif group.type == "slice":
+        items = [Ref("") if item is None else item for item in (items[:2] if items[2:] == [None] else items)]
+        heads = [":"] * len(items)
+        left = right = ""
+    elif group.type not in ("list", "tuple"):
+        left = f"{group.type}("
+    if heads:
+        heads[0] = heads[0].lstrip(",: ")
+    return [Ref(left), *[part for head, item in zip(heads, items) for part in (Ref(head), item)], Ref(right)]

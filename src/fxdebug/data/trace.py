@@ -73,6 +73,10 @@ class TraceData:
         tree = CallTree(self.calls, self.notes, self.graph_source)  # each call refers to it
         tree.facts = {field.name: getattr(self, field.name) for field in fields(self) if field.name in _FACTS}
 
+    def _take(self, other: TraceData) -> None:
+        """Become the same run as another trace, whose calls have their tree already."""
+        vars(self).update(vars(other), cache={})
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, TraceData):
             return NotImplemented

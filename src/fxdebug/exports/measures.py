@@ -12,6 +12,7 @@ from fxdebug.data.measures import SUBJECTS, Measure
 from fxdebug.data.trace import TraceData
 from fxdebug.exports.records import SCHEMAS, csv_text
 from fxdebug.exports.text import names_by_origin
+from fxdebug.printable import printable_json
 
 _HEADS = ("name", "unit", "of", "adds", "about", "from")
 
@@ -47,7 +48,8 @@ def measures_json(trace: TraceData | None) -> str:
     """Return every measure, or those of a run, as JSON."""
     rows = [dict(zip(_HEADS, _row(measure, by))) for measure, by in _measures(trace)]
     model = None if trace is None else trace.model
-    return json.dumps({"schema": SCHEMAS["measures"], "model": model, "measures": rows}, indent=2, ensure_ascii=False)
+    data = {"schema": SCHEMAS["measures"], "model": model, "measures": rows}
+    return printable_json(json.dumps(data, indent=2, ensure_ascii=False))
 
 
 def measures_csv(trace: TraceData | None) -> str:

@@ -8,7 +8,7 @@ import shutil
 from fxdebug.cells import wrapped
 from fxdebug.exports.records import SCHEMAS, csv_text
 from fxdebug.plugins.installed import GROUPS, Plugin, plugins
-from fxdebug.printable import printable
+from fxdebug.printable import printable, printable_json
 
 _HEADS = ("group", "name", "package", "function", "about", "failure")
 
@@ -36,7 +36,8 @@ def plugins_text(*, width: int | None = None) -> str:
 def plugins_json() -> str:
     """Return every plug-in as JSON."""
     rows = [dict(zip(_HEADS, _row(plugin))) for plugin in plugins()]
-    return json.dumps({"schema": SCHEMAS["plugins"], "plugins": rows}, indent=2, ensure_ascii=False)
+    data = {"schema": SCHEMAS["plugins"], "plugins": rows}
+    return printable_json(json.dumps(data, indent=2, ensure_ascii=False))
 
 
 def plugins_csv() -> str:

@@ -20,6 +20,7 @@ from fxdebug.data.report import ReportData
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import UNKNOWN, Inputs, Outputs, Stats, Value
 from fxdebug.exports.columns import column_values
+from fxdebug.printable import printable_cells
 from fxdebug.query.attach_measures import all_numbers
 from fxdebug.query.find import facts_of
 from fxdebug.query.measures import Number, Tensor, id_of, measures_of
@@ -299,6 +300,6 @@ def csv_text(head: Sequence[str], lines: Iterable[Sequence[Any]]) -> str:
     """Return lines of cells as CSV, under a line of their names."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(head)
-    writer.writerows(lines)
+    writer.writerow(printable_cells(head))
+    writer.writerows(map(printable_cells, lines))
     return text.getvalue().rstrip("\n")

@@ -12,7 +12,7 @@ from fxdebug.analyses.rules.table import ANALYSES, ASKED_FOR, THRESHOLDS, Rule, 
 from fxdebug.cells import wrapped
 from fxdebug.data.measures import quantity
 from fxdebug.exports.records import SCHEMAS, csv_text
-from fxdebug.printable import printable
+from fxdebug.printable import printable, printable_json
 
 _HEADS = ("rule", "analysis", "severity", "on", "about", "thresholds")
 
@@ -52,7 +52,7 @@ def rules_json(settings: RuleSettings) -> str:
     """Return every rule and its thresholds as JSON."""
     rules = [dict(zip(_HEADS, _row(rule, settings))) for rule in every_rule().values()]
     found = {"schema": SCHEMAS["rules"], "config": settings.file, "rules": rules}
-    return json.dumps(found, indent=2, ensure_ascii=False, allow_nan=False)
+    return printable_json(json.dumps(found, indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def rules_csv(settings: RuleSettings) -> str:

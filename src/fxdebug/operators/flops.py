@@ -60,7 +60,7 @@ def flops_of(
         formula = _sparse_product if name == "matmul" or short in ("mm", "sparse_mm", "smm") else _unknown
     try:
         return formula(result, args, kwargs or {})
-    except (TypeError, ValueError, IndexError, KeyError, AttributeError):
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError):
         return None  # operands in a form that the formula does not know, such as nested tensors
 
 
@@ -105,7 +105,10 @@ def _tensor(args: Sequence[Item], kwargs: Mapping[str, Item], position: int, *na
 
 
 def _first(result: Item) -> Value:
-    return result if isinstance(result, Value) else next(value for _, value in leaves(result))
+    first = result if isinstance(result, Value) else next((value for _, value in leaves(result)), None)
+    if first is None:
+        raise TypeError("the result is no tensor")
+    return first
 
 
 def _matmul(result: Item, args: Sequence[Item], kwargs: Mapping[str, Item]) -> Flops:

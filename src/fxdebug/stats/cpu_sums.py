@@ -93,6 +93,25 @@ def _kind(dtype: torch.dtype) -> np.dtype:
     return np.dtype(str(dtype)[6:])
 
 
+# One piece ---------------------------------------------------------------------------------------
+
+
+def is_one_piece(dtype: torch.dtype, count: int) -> bool:
+    """May elements that lie together in the CPU's memory be given to :func:`sums_of_piece`?"""
+    return FEW < count <= BLOCK and dtype in REAL
+
+
+def sums_of_piece(tensor: Tensor, address: int) -> Sums:
+    """Return the sums of a contiguous tensor at an address, as :func:`sums_of` does.
+
+    The model has pushed our code and numpy's out of the caches: this is the least code that takes the sums.
+    """
+    least, greatest = torch.aminmax(tensor)
+    low, high = float(least), float(greatest)
+    array = np.frombuffer(memory_at(address), _kind(tensor.dtype), tensor.numel())
+    return float(tensor.sum()), squares_of(array), low, high, scratch.zeros(array) if low <= 0.0 <= high else 0
+
+
 # Blocks ------------------------------------------------------------------------------------------
 
 
@@ -180,15 +199,18 @@ def total_of(block: Tensor, array: np.ndarray) -> float:
 
 
 def squares_of(array: np.ndarray) -> float:
-    """Return the sum of squares, by dot products so short that each of their 64 running sums stays exact enough."""
+    """Return the sum of squares, by dot products so short that each of their 64 running sums stays exact enough.
+
+    Where squares overflow, ``array.dot`` warns as numpy's settings say; ``vdot`` computes the same and is silent.
+    """
     count = len(array)
     most = _DOT if array.itemsize == 4 else _WIDE_DOT
     if count <= most:
-        return float(array.dot(array))
+        return float(np.vdot(array, array))
     squares = 0.0
     for start in range(0, count, most):
         part = array[start : start + most]
-        squares += float(part.dot(part))
+        squares += float(np.vdot(part, part))
     return squares
 
 

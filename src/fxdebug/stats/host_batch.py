@@ -6,14 +6,13 @@ copied instead. Those of equal length become the rows of a matrix, and the numbe
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
 
 import numpy as np
 import torch
 
 from fxdebug.data.values import Stats
-from fxdebug.stats.cpu_sums import FEW, REAL, sums_of_rows
+from fxdebug.stats.cpu_sums import FEW, REAL, memory_at, sums_of_rows
 from fxdebug.stats.measure import stats_of_sums
 
 ROOM = 1 << 22  # the most bytes that wait
@@ -38,7 +37,7 @@ class HostBatch:
 
         They are copied, so later writes of the program do not matter.
         """
-        copied = ctypes.string_at(address, count * dtype.itemsize)
+        copied: bytes = memory_at(address)[: count * dtype.itemsize]
         self._waiting.setdefault((dtype, count), []).append((copied, on_stats))
         self._used += len(copied)
         if self._used > ROOM:

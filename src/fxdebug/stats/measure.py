@@ -29,6 +29,7 @@ from fxdebug.stats.cpu_sums import (
     is_freed,
     squares_of,
     sums_of,
+    sums_of_piece,
 )
 
 _INTEGER = frozenset(
@@ -87,6 +88,11 @@ def measure(tensor: Tensor) -> Stats:
     raise Unmeasurable(f"{dtype} has no arithmetic")
 
 
+def measure_piece(tensor: Tensor, address: int) -> Stats:
+    """Measure a plain contiguous tensor at an address, for which ``is_one_piece`` holds; as :func:`measure` does."""
+    return stats_of_sums(tensor, 1, sums_of_piece(tensor, address))
+
+
 def measure_on_device(tensor: Tensor, batch: accelerator.DeviceBatch, on_stats: accelerator.OnStats) -> bool:
     """Add a dense tensor to its device's batch; ``on_stats`` is called when the batch is fetched.
 
@@ -120,7 +126,7 @@ def _dense(tensor: Tensor) -> Stats:
 
 
 def stats_of_sums(flat: Tensor, repeats: int, sums: Sums) -> Stats:
-    """Return the statistics of flat elements from their sums; read the elements again where sums do not suffice."""
+    """Return the statistics of contiguous elements from their sums; read them again where sums do not suffice."""
     plain = _finite(flat, sums)
     return _with_nonfinite(flat, repeats) if plain is None else _stats(flat.numel(), repeats, *plain)
 
@@ -172,15 +178,15 @@ def _finite(flat: Tensor, sums: Sums) -> _Plain | None:
     if not (-math.inf < low and high < math.inf):  # false for NaN as well
         return None
     if not (-math.inf < total < math.inf and squares < math.inf) or (0.0 < max(-low, high) < 1e-18):
-        return _wide(flat, low, high, zeros)
+        return _wide(flat.view(-1), low, high, zeros)
     deviation = squares - total * total / count
     if deviation < 0.2 * squares:  # cancellation would eat the digits float32 has
         if not 1e-11 < max(-low, high) < 1e18:  # the square of a spread 1e-7 as large may be no float32
-            return _wide(flat, low, high, zeros)
+            return _wide(flat.view(-1), low, high, zeros)
         shift = total / count
         if flat.dtype is not torch.float64:
             shift = float(np.float32(shift))  # the shift that ``centred`` subtracts from float32
-        drift, squares = centred(flat, shift)
+        drift, squares = centred(flat.view(-1), shift)
         deviation = max(squares - drift * drift / count, 0.0)
         total = shift * count + drift
     return total / count, math.sqrt(deviation), 1.0, low, high, zeros

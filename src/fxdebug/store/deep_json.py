@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from typing import Any
 
 PairsHook = Callable[[list[tuple[str, Any]]], Any]
 
-_encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
+_encoder = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 _quoted = json.encoder.encode_basestring_ascii
 _REFUSED = "NaN and infinities are no JSON"
 
@@ -24,6 +25,19 @@ def _refuse(text: str) -> float:
 _decoder = json.JSONDecoder(parse_constant=_refuse)
 _space = re.compile(r"[ \t\n\r]*").match
 _CLOSES = {"[": "]", "{": "}"}
+_MOST_LEVELS = 1_000_000  # no model nests deeper; a file of nothing but brackets would fill the memory with lists
+
+
+def _one_line() -> Callable[[Any], str]:
+    """Return the encoder of ``json`` in C, made once: ``JSONEncoder.encode`` makes one for every text."""
+    make: Any = getattr(json.encoder, "c_make_encoder", None)
+    if make is None:
+        return _encoder.encode
+    in_pieces = make(None, _encoder.default, _quoted, None, ":", ",", False, False, False)
+    return lambda content: "".join(in_pieces(content, 0))
+
+
+_encode = _one_line()
 
 
 # Writing -----------------------------------------------------------------------------------------
@@ -37,6 +51,8 @@ def dumps(content: Any) -> str:
         return _encode(content)
     except RecursionError:
         pieces: list[str] = []
+        with contextlib.suppress(RecursionError):
+            return _encoder.encode(content)  # says so where something is inside itself
         write_indented(content, pieces.append, newline="", step="", colon=":", encode=_encode)
         return "".join(pieces)
 
@@ -138,6 +154,8 @@ def _loads_deep(text: str, pairs: PairsHook) -> Any:
         if begins in _CLOSES:
             at = _skip_space(text, at + 1)
             if text[at : at + 1] != _CLOSES[begins]:
+                if len(opened) == _MOST_LEVELS:
+                    raise json.JSONDecodeError(f"Nested more than {_MOST_LEVELS:,} levels deep", text, at)
                 opened.append((_CLOSES[begins], [], []))
                 at = _read_key(text, at, opened[-1])
                 continue

@@ -7,6 +7,7 @@ import functools
 import sys
 import types
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -414,12 +415,12 @@ def test_the_trace_is_pythons(name: str, graph: bool, build: ModuleType) -> None
     assert_same_both_ways(CASES[name], build, graph=graph)
 
 
-def test_recordings_that_end_in_any_order_record_the_same_both_ways(build: ModuleType) -> None:
+def test_recordings_that_end_in_any_order_record_the_same_both_ways(build: ModuleType, tmp_path: Path) -> None:
     def make() -> Case:
         seen: list[Any] = []
 
         def body(self: Any, x: Tensor) -> Tensor:
-            with fxdebug.model_addition_debugger_context(self.child, None) as inner:
+            with fxdebug.model_addition_debugger_context(self.child, tmp_path) as inner:
                 x = self.child(x)
             seen.append(inner is None)
             return self.child(x)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 
 import pytest
@@ -167,3 +168,41 @@ def test_beside_a_weight_of_another_kind_the_others_are_measured_once(monkeypatc
     first, second = [fx_debug(model, torch.ones(1, 4), graph=False) for _ in range(2)]
     assert first.parameters == second.parameters
     assert measured == [(4, 4), (4,), (3,), (2, 2), (2, 2)]  # of sparse ones nothing tells that they did not change
+
+
+def _write_in_place(model: nn.Module) -> None:
+    with torch.no_grad():
+        model.weight.mul_(2)
+
+
+def _write_past_its_version(model: nn.Module) -> None:
+    model.weight.data[0, 0] = 7.0
+
+
+def _turn(model: nn.Module) -> None:
+    model.weight.data = model.weight.data.t()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda model: None,
+        _write_in_place,
+        _write_past_its_version,
+        _turn,
+        lambda model: model.weight.requires_grad_(False),
+        lambda model: model.double(),
+        lambda model: setattr(model, "weight", nn.Parameter(torch.zeros(3, 3))),
+        lambda model: model.weight.numpy(force=True).__setitem__((0, 0), 5.0),
+    ],
+)
+def test_the_values_of_weights_that_operations_read_are_those_of_this_run_whatever_earlier_runs_saw(change) -> None:
+    """Square, so that a turned weight has the same shape; compared with a model that no run has seen."""
+    model = nn.Linear(3, 3)
+    for _ in range(2):
+        fx_debug(model, torch.ones(2, 3))
+    change(model)
+    x = torch.ones(2, 3, dtype=model.weight.dtype)
+    again, first = (fx_debug(each, x) for each in (model, copy.deepcopy(model)))
+    assert again.values == first.values
+    assert [value.stats for value in again.values] == [value.stats for value in first.values]

@@ -14,13 +14,18 @@ from pathlib import Path
 from typing import Any
 from warnings import warn
 
+import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 import fxdebug
 from fxdebug import fx_debug
 from fxdebug.capture.graphs.known_templates import forget_templates
+from fxdebug.capture.torch_state.callers_frame import is_in_between
+from fxdebug.native.core import loaded
+from fxdebug.native.ways import using
 
 X = torch.ones(2, 2)
 LEVELS = range(1, 8)
@@ -216,3 +221,111 @@ def test_a_warning_that_was_shown_once_for_its_place_is_not_shown_again(level: i
     assert len(caught) == 1
     for place in places:
         vars(place).pop("__warningregistry__", None)
+
+
+# Warnings of torch's own -------------------------------------------------------------------------------------------
+
+READ_ONLY = np.ones(3, dtype=np.float32)
+READ_ONLY.flags.writeable = False
+
+
+class Computes(nn.Module):
+    """Calls one function of torch, on a line of this file."""
+
+    def __init__(self, function: Callable[[torch.Tensor], Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.function(x)
+
+
+def softmax_of(x: torch.Tensor) -> torch.Tensor:
+    return F.softmax(x[0])
+
+
+IN_CPP: dict[str, Callable[[torch.Tensor], Any]] = {
+    "an attribute": lambda x: x[None].T,
+    "a read-only array": lambda x: torch.as_tensor(READ_ONLY) + x.sum(),
+    "an index of bytes": lambda x: x[torch.ones(2, 2, dtype=torch.uint8)],
+    "in an expression": lambda x: 3 - (x + 0j).to(torch.float32),
+    "a result that is resized": lambda x: torch.add(x, x, out=torch.ones(1)),
+    "a deprecated function": lambda x: torch.cholesky(x.t() @ x + torch.eye(2)),
+    "a copy of a tensor": lambda x: torch.tensor(x),
+    "inside torch's Python": lambda x: torch.meshgrid(x[0], x[1]),
+}
+IN_PYTHON: dict[str, Callable[[torch.Tensor], Any]] = {
+    "softmax": lambda x: F.softmax(x[0]),
+    "softmax in a function": softmax_of,
+    "a module of softmax": lambda x: nn.Softmax()(x[0]),
+    "log_softmax": lambda x: F.log_softmax(x[0]),
+    "mse_loss": lambda x: F.mse_loss(x, x[:1]),
+    "dropout2d": lambda x: F.dropout2d(x, 0.0),
+    "kl_div": lambda x: F.kl_div(x, x),
+    "grid_sample": lambda x: F.grid_sample(x[None, None], torch.zeros(1, 2, 2, 2)),
+    "affine_grid": lambda x: F.affine_grid(torch.ones(1, 2, 3), [1, 1, 2, 2]),
+    "upsample": lambda x: F.upsample(x[None, None], scale_factor=2),
+}
+
+
+@pytest.fixture
+def warns_always() -> Iterator[None]:
+    """Have torch repeat the warnings that it gives once in a process."""
+    before = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)
+    yield
+    torch.set_warn_always(before)
+
+
+@pytest.fixture(params=["with the native core", "in Python"])
+def ways_of_running(request: pytest.FixtureRequest) -> Iterator[None]:
+    module = loaded().module if request.param == "with the native core" else None
+    if module is None and request.param != "in Python":
+        pytest.skip("the native core is not built here")
+    with using(module):
+        yield
+
+
+OPTIONS: dict[str, dict[str, Any]] = {"graph": {}, "stopping": {"stop_on_nonfinite": True}}
+
+
+@pytest.mark.usefixtures("warns_always", "ways_of_running")
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("member", [*IN_CPP, *IN_PYTHON])
+def test_warnings_of_torch_name_the_same_places(member: str, options: str) -> None:
+    model = Holds(Computes((IN_CPP | IN_PYTHON)[member]))
+    plain = Places().of(lambda: model(X))
+    traced = Places().of(lambda: fx_debug(model, X, **OPTIONS[options]))
+    assert traced == plain
+    assert plain
+
+
+@pytest.mark.usefixtures("warns_always", "ways_of_running")
+@pytest.mark.parametrize("member", ["an attribute", "in an expression", "softmax", "mse_loss"])
+@pytest.mark.parametrize("of", [__name__, r"fxdebug\\.", r"torch\\.overrides"])
+def test_a_filter_on_a_module_sees_torchs_warnings_as_without_a_recording(of: str, member: str) -> None:
+    model = Computes((IN_CPP | IN_PYTHON)[member])
+    outcomes = []
+    for run in (lambda: model(X), lambda: fx_debug(model, X)):
+        context = filtered(of)
+        try:
+            run()
+            outcomes.append(None)
+        except UserWarning as warning:
+            outcomes.append(str(warning))
+        finally:
+            context.__exit__(None, None, None)
+    assert outcomes[0] == outcomes[1]
+    assert (outcomes[0] is None) == (of != __name__)
+
+
+@pytest.mark.usefixtures("ways_of_running")
+def test_an_exception_of_an_operation_has_no_frame_that_stands_for_another() -> None:
+    model = Computes(lambda x: F.softmax(x, dim=7))
+    found = []
+    for run in (lambda: model(X), lambda: fx_debug(model, X)):
+        with pytest.raises(IndexError) as raised:
+            run()
+        found.append([entry.name for entry in raised.traceback][-3:])
+    assert not any(is_in_between(entry.frame.code.raw) for entry in raised.traceback)
+    assert found[0][-1] == found[1][-1] == "softmax"

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from fxdebug.capture.replay.variables import Change, ClassAttribute, Item, in_force
 from fxdebug.capture.torch_state import internals
 from fxdebug.capture.torch_state.grad_mode import Context
 
@@ -97,6 +98,12 @@ class _Kernels:
 def enter_attention_kernels(kernels: internals.AttentionKernels) -> None:
     """Begin a block in which torch may choose from these kernels for attention."""
     _enter(_Kernels(kernels))
+
+
+def enter_attribute(owner: Any, name: str, content: Any) -> None:
+    """Begin a block in which a class or a module has another number, text or flag in an attribute."""
+    variable = ClassAttribute(owner, name) if isinstance(owner, type) else Item(vars(owner), name)
+    _enter(in_force([Change(variable, content)]))
 
 
 def leave_block() -> None:

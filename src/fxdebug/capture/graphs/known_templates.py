@@ -31,27 +31,27 @@ MOST_MODULES = 10_000  # whose template is remembered: in a long process modules
 _known: weakref.WeakKeyDictionary[type, dict[Any, _Templates]] = weakref.WeakKeyDictionary()
 
 
-def templates_of(tape: CallTape) -> Iterator[GraphTemplate]:
-    """Yield the templates that may hold for a call, the likeliest first."""
+def templates_of(tape: CallTape) -> Iterator[tuple[GraphTemplate, Callable[[CallTape, GraphTemplate], None]]]:
+    """Yield the templates that may hold for a call, the likeliest first, each with what is to be told if it does."""
     known = _of_forward(tape)
     if known is not None:
-        traits, hooks = traits_of(tape.module), hooks_of(tape)
+        traits, hooks, sizes = known.traits_of(tape.module), hooks_of(tape), tape.sizes_given
         for template in known.of(tape):
-            if template.traits == traits and template.hooks == hooks and template.given_sizes == tape.sizes_given:
-                yield template
-
-
-def note_match(tape: CallTape, template: GraphTemplate) -> None:
-    """Remember that a template of :func:`templates_of` matched: it is tried first for this module."""
-    known = _of_forward(tape)
-    if known is not None:
-        known.note(tape, template)
+            if template.traits == traits and template.hooks == hooks and template.given_sizes == sizes:
+                yield template, known.note
 
 
 def remember(tape: CallTape, template: GraphTemplate) -> None:
-    """Keep a template that was proven for this call, unless it names a module or tensor by identity."""
-    if template.for_class and not any(isinstance(entry.what, nn.Module) for entry in template.entries):
-        known = _known.setdefault(type(tape.module), {}).setdefault(_key(tape), _Templates())
+    """Keep a template that was proven for this call, unless it names a module or tensor by identity.
+
+    What a body sets around its calls is on no tape: a template with such is for one call.
+    """
+    if (
+        template.for_class
+        and not template.switched
+        and not any(isinstance(entry.what, nn.Module) for entry in template.entries)
+    ):
+        known = _templates_for(tape)
         known.add(tape, template)
         known.note(tape, template)
 
@@ -60,7 +60,7 @@ def remember_untraced(tape: CallTape, recorded: GraphTemplate, reason: Words) ->
     """Keep the template of a tape whose body could not be traced, and the reason, for further calls of its module."""
     if not any(isinstance(entry.what, nn.Module) for entry in recorded.entries) and _names_all(recorded):
         recorded.traits = traits_of(tape.module)
-        known = _known.setdefault(type(tape.module), {}).setdefault(_key(tape), _Templates())
+        known = _templates_for(tape)
         known.note_untraced(tape.module, recorded, reason)
 
 
@@ -91,18 +91,29 @@ def _of_forward(tape: CallTape) -> _Templates | None:
     return None if of_class is None else of_class.get(_key(tape))
 
 
+def _templates_for(tape: CallTape) -> _Templates:
+    """Return the templates of a tape's forward, to add one."""
+    kind = type(tape.module)
+    return _known.setdefault(kind, {}).setdefault(_key(tape), _Templates(is_of_torch=_is_of_torch(kind)))
+
+
 class _Templates:
     """Templates of one forward, by outline, and the last one that matched a module, by the ``id`` of the module.
 
     The id is a hint only, as Python reuses ids.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_of_torch: bool) -> None:
+        self._is_of_torch = is_of_torch
         self._by_outline: dict[Any, list[GraphTemplate]] = {}
         self._oldest: deque[tuple[Any, GraphTemplate]] = deque()
         self._entries = 0
         self._last: dict[int, GraphTemplate] = {}
         self._untraced: dict[int, tuple[Identity, GraphTemplate, Words]] = {}
+
+    def traits_of(self, module: nn.Module) -> tuple[Any, ...]:
+        """Return the traits of a module of the class that these templates are for."""
+        return () if self._is_of_torch and not module._modules else traits_of(module)
 
     def of(self, tape: CallTape) -> Iterator[GraphTemplate]:
         """Yield the last one for the module, then those of the same outline: with the same numbers, then with sizes."""
@@ -115,7 +126,9 @@ class _Templates:
                     yield template
 
     def note(self, tape: CallTape, template: GraphTemplate) -> None:
-        """Note that a template matched a call."""
+        """Note that a template matched a call: it is tried first for this module."""
+        if self._last.get(id(tape.module)) is template:
+            return
         if len(self._last) >= MOST_MODULES:
             self._last.clear()
         self._last[id(tape.module)] = template
@@ -197,9 +210,13 @@ def traits_of(module: nn.Module) -> tuple[Any, ...]:
     The value of an integer does not count, as it may be the number of a layer. Torch's own layers have no traits: all
     their decisions show on the tape.
     """
-    if not module._modules and is_part_of(type(module).__module__, "torch.nn.modules"):
+    if not module._modules and _is_of_torch(type(module)):
         return ()
     return tuple([(name, _trait(value)) for name, value in module.__dict__.items() if name not in _OF_MODULES])
+
+
+def _is_of_torch(kind: type) -> bool:
+    return is_part_of(kind.__module__, "torch.nn.modules")
 
 
 def _trait(value: Any, depth: int = 0) -> Any:
@@ -222,8 +239,8 @@ def hooks_of(tape: CallTape) -> tuple[Any, ...]:
     for index, entry in enumerate(tape.entries):
         if entry.tape is not None:
             held = entry.what.__dict__
-            hooks = (*held.get("_forward_pre_hooks", {}).values(), *held.get("_forward_hooks", {}).values())
-            if hooks:
+            if held.get("_forward_pre_hooks") or held.get("_forward_hooks"):
+                hooks = (*held.get("_forward_pre_hooks", {}).values(), *held.get("_forward_hooks", {}).values())
                 found.append((index, tuple([getattr(hook, "__code__", type(hook)) for hook in hooks])))
     return tuple(found)
 

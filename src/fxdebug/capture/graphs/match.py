@@ -17,14 +17,27 @@ from fxdebug.capture.graphs.template import Attribute, GraphTemplate, Inside, Op
 from fxdebug.capture.tape.call_tape import CallTape, TapeEntry
 from fxdebug.capture.tape.encoding import ATOMS, OpaqueArg, Struct, have_same_keys, is_same
 from fxdebug.capture.tape.made_modules import is_same_kind_of
-from fxdebug.capture.tensors.tensor_ref import TensorId
+from fxdebug.capture.tensors.tensor_ref import TensorId, TensorRef, WeightRef
 from fxdebug.capture.tensors.value_table import ValueTable
+from fxdebug.native.ways import natively
 
 
 def match_tape(template: GraphTemplate, tape: CallTape, values: ValueTable) -> Match | None:
     """Return the bindings under which the template equals the tape, or ``None`` if there are none."""
     attempt = Match(template, tape, values)
+    tensor_ids = _matched_plainly(template, tape, values.refs)
+    if tensor_ids is not None:
+        attempt.tensor_ids = tensor_ids
+        return attempt
     return attempt if attempt.holds() else None
+
+
+@natively("matched_plainly", Slot, Attribute, TensorId, WeightRef, ATOMS)
+def _matched_plainly(
+    template: GraphTemplate, tape: CallTape, refs: dict[int, TensorRef]
+) -> list[TensorId | None] | None:
+    """Return the tensors by slot if a template of slots, names and constants alone matches; else ask :class:`Match`."""
+    return None
 
 
 class Match:
@@ -33,6 +46,8 @@ class Match:
 
     ``failed_at`` is the entry of the template at which it failed, if it failed at one.
     """
+
+    __slots__ = ("_answers", "_shapes", "_values", "failed_at", "objects", "sizes", "tape", "template", "tensor_ids")
 
     def __init__(self, template: GraphTemplate, tape: CallTape, values: ValueTable) -> None:
         self.template = template
@@ -43,9 +58,7 @@ class Match:
         self.failed_at: int | None = None
         self._answers: dict[int, Any] = {}
         self._values = values
-        self._shapes: dict[TensorId, tuple[int, ...]] = {
-            tensor_id: layout[0] for tensor_id, layout in tape.input_layouts.items()
-        }
+        self._shapes: dict[int, tuple[int, ...]] = {}  # after operations in place
 
     def holds(self) -> bool:
         """Does the template match the tape? If so, ``tensor_ids`` and ``objects`` are complete afterwards."""
@@ -58,9 +71,11 @@ class Match:
         template, tape = self.template, self.tape
         if tape.unobserved or tape.untraceable or tape.context != template.context:
             return False
-        if not all(raised.leaves_nothing for raised in tape.raised):
+        if tape.raised and not all(raised.leaves_nothing for raised in tape.raised):
             return False
-        if not self._bind(template.args, tape.args) or not self._bind(template.kwargs, tape.kwargs):
+        if not self._bind(template.args, tape.args):
+            return False
+        if (template.kwargs or tape.kwargs) and not self._bind(template.kwargs, tape.kwargs):
             return False
         for index, expected in enumerate(template.entries):
             if index >= len(tape.entries) or not self._same(index, expected, tape.entries[index]):
@@ -86,8 +101,9 @@ class Match:
         if (expected.kwargs or entry.kwargs) and not self._equal(expected.kwargs, entry.kwargs):
             return False
         if entry.changed is not None:
-            self._shapes[TensorId(entry.changed[0])] = entry.changed[1]
-        elif type(entry.out) is TensorId and entry.out in self._shapes:  # it has the shape again that it had first
+            self._shapes[entry.changed[0]] = entry.changed[1]
+        elif type(entry.out) is TensorId and (entry.out in self._shapes or entry.out in self.tape.input_layouts):
+            # it has the shape again that it had first
             self._shapes[entry.out] = self._values.first_values[entry.out].shape
         if type(expected.out) is int:
             self._answers[index] = entry.out
@@ -114,7 +130,10 @@ class Match:
         tensor_id = self.tensor_ids[slot]
         assert tensor_id is not None
         known = self._shapes.get(tensor_id)
-        return self._values.first_values[tensor_id].shape if known is None else known
+        if known is not None:
+            return known
+        given = self.tape.input_layouts.get(tensor_id)
+        return self._values.first_values[tensor_id].shape if given is None else given[0]
 
     def value_of(self, size: Size) -> int:
         """Return the value of a size expression under these bindings."""
@@ -143,7 +162,7 @@ class Match:
         if kind is Attribute:
             if type(code) is OpaqueArg:
                 return self._attribute(template) is code.object
-            return type(code) is TensorId and self._tensor_id_of(template) == code
+            return type(code) is TensorId and (self._tensor_id_of(template) == code or self._is_anew(template, code))
         if kind is Inside:
             return type(code) is TensorId and self._tensor_id_inside(template) == code
         if kind is Size:
@@ -208,6 +227,11 @@ class Match:
             return None
         entry = self._values.lookup(tensor) if isinstance(tensor, torch.Tensor) else None
         return None if entry is None else entry.tensor_id
+
+    def _is_anew(self, attribute: Attribute, tensor_id: TensorId) -> bool:
+        """Is a tensor from outside one that each run makes anew in the same place, and no operation of the body?"""
+        tensor = attribute.tensor
+        return tensor is not None and tensor_id not in self.tensor_ids and self._values.lies_where(tensor, tensor_id)
 
     def _tensor_id_of(self, attribute: Attribute) -> TensorId | None:
         tensor = self._attribute(attribute)

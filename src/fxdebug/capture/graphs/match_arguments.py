@@ -37,6 +37,7 @@ from fxdebug.capture.tape.encoding import (
 )
 from fxdebug.capture.tensors.tensor_ref import TensorId
 from fxdebug.capture.tensors.value_table import ValueTable
+from fxdebug.capture.torch_state import internals
 from fxdebug.data.values import UNKNOWN, Value
 
 Layout = tuple[tuple[int, ...], torch.dtype, bool]  # shape, dtype, requires_grad
@@ -140,10 +141,29 @@ class ArgumentMatcher:
         for tensor_id in tensor_ids_in(entry.out):
             if tensor_id not in self.layouts:
                 self.layouts[tensor_id] = _layout_of(self._values.first_values[tensor_id])
+        if type(entry.out) is TensorId and self._loses_data(entry):
+            self._real[entry.out] = self._without_data(entry.out)
         result, objects = self.decoded(entry.out), objects_in(entry.out)
         if type(result) is ResultAndChanges:
             result.objects = [] if self._objects_as_they_are else self._changes_of(objects)
         return result
+
+    def _loses_data(self, entry: TapeEntry) -> bool:
+        """Did an operation move a tensor to the device ``meta``? What has no data needs no placeholder."""
+        is_new = entry.out not in self._placeholder_of and entry.out not in self._real
+        if not is_new or isinstance(entry.what, torch.nn.Module) or self._device_of(entry.out) != "meta":
+            return False
+        return any(self._device_of(each) != "meta" for each in tensor_ids_in((entry.args, entry.kwargs)))
+
+    def _device_of(self, tensor_id: TensorId) -> str:
+        return self._values.first_values[tensor_id].device
+
+    def _without_data(self, tensor_id: TensorId) -> Tensor:
+        first, (shape, dtype, gradient) = self._values.first_values[tensor_id], self.layouts[tensor_id]
+        if first.stride is None or UNKNOWN in shape:
+            raise CannotTrace(reasons.NO_SYMBOL_FOR_SIZE())
+        with internals.DisableTorchFunction():
+            return torch.empty_strided(shape, first.stride, dtype=dtype, device="meta", requires_grad=gradient)
 
     def _changes_of(self, objects: list[OpaqueArg]) -> list[tuple[Any, dict[str, Any]]]:
         """Return the objects that a call changes, as the body has them, with the attributes that it gives them."""
@@ -397,6 +417,9 @@ class ArgumentMatcher:
 
     def _real_tensor(self, tensor: Tensor, code: Any) -> Attribute | Inside:
         entry = self._values.lookup(tensor)
+        if type(code) is TensorId and self._is_made_anew(tensor, code):
+            self._real[code] = tensor
+            return self._inside(tensor) or self._attribute(tensor)
         if entry is None or type(code) is not TensorId or entry.tensor_id != code:
             if type(code) is TensorId and (self._values.first_values[code].detail or "").startswith("inside"):
                 raise CannotTrace(reasons.INSIDE_TRANSFORM())
@@ -404,6 +427,12 @@ class ArgumentMatcher:
             raise CannotTrace(reasons.NEW_TENSOR() if name is None else reasons.REPLACED_TENSOR(name=name))
         self._real[entry.tensor_id] = tensor
         return self._inside(tensor) or self._attribute(tensor)
+
+    def _is_made_anew(self, tensor: Tensor, tensor_id: TensorId) -> bool:
+        """Is it an object that each run makes for a tensor from outside: no operation of the body made either?"""
+        if tensor_id in self._placeholder_of or self._real.get(tensor_id, tensor) is not tensor:
+            return False
+        return self._values.lies_where(tensor, tensor_id)
 
     def _inside(self, tensor: Tensor) -> Inside | None:
         """Return where a tensor that the module does not hold lies inside an object that the body got."""

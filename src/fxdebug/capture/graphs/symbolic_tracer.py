@@ -25,12 +25,13 @@ from fxdebug.capture.graphs.match_arguments import ArgumentMatcher
 from fxdebug.capture.graphs.names import argument_names, operation_name, relative_paths, size_names
 from fxdebug.capture.graphs.placeholder_tensor import NoWritesMode, PlaceholderTensor, TracingMode
 from fxdebug.capture.graphs.symbolic_size import Shape, Size, plain
-from fxdebug.capture.graphs.template import GraphTemplate, HandedOver, Slot, TemplateGuard
+from fxdebug.capture.graphs.template import GraphTemplate, HandedOver, Slot, Switched, TemplateGuard
 from fxdebug.capture.hooks.calls_around import CallsAround
 from fxdebug.capture.reasons import CannotTrace
 from fxdebug.capture.replay.ambient_state import AmbientState
 from fxdebug.capture.replay.rng import RngWatch
 from fxdebug.capture.replay.sandbox import Sandbox
+from fxdebug.capture.replay.variables import PLAIN, Change, ClassAttribute, Item, in_force
 from fxdebug.capture.source.source_line import Line, runs_user_code, user_line
 from fxdebug.capture.tape.call_tape import CallTape, TapeEntry
 from fxdebug.capture.tape.earlier_attributes import EarlierAttributes, RunStart
@@ -146,12 +147,11 @@ class ModuleTracer(fx.Tracer):
             template.size_names = size_names(forward, tape, template.input_names)
         if self._earlier is not None:
             self._earlier.put_back(tape.module)
-        for change in tape.surroundings if self._in_surroundings else ():
-            change()
         before = symbolic_size.set_listener(self)
         try:
             self._rng.check()  # sets a seed first: a body may set the very one that the generator has now
-            with in_context(tape.context), TracingMode(self.operation), NoWritesMode():
+            surroundings = tape.surroundings if self._in_surroundings else ()
+            with in_force(surroundings), in_context(tape.context), TracingMode(self.operation), NoWritesMode():
                 self.ambient.begin()
                 output = forward(*args, **kwargs)
             self._rng.check(reasons.SETS_RANDOM_STATE_LAST)
@@ -249,8 +249,10 @@ class ModuleTracer(fx.Tracer):
         self._around.note(sys._getframe(1), _BODY, entry.what)
         self.ambient.check_call(entry.what)
         if entry.tape is not None and not entry.tape.surroundings:
-            is_changed = self.ambient.change_around_call or self._sandbox.has_switched()
-            entry.tape.surroundings = tuple(self._sandbox.plain_changes()) if is_changed else self._tape.surroundings
+            is_switched = len(self._template.entries) in self._template.switched or self._sandbox.has_switched()
+            is_changed = self.ambient.change_around_call or is_switched
+            own = self._sandbox.plain_changes() if is_changed else ()
+            entry.tape.surroundings = (*self._tape.surroundings, *own)
         templates = self._argument_templates(entry, args, kwargs)
         result = self._arguments.result_of(entry)
         self._add(self._named(entry.what), templates, entry)
@@ -276,8 +278,11 @@ class ModuleTracer(fx.Tracer):
     # Tensors that are handed over in attributes --------------------------------------------------
 
     def _is_changed_for(self, module: nn.Module) -> bool:
-        """Would a call of this module find other attributes or objects than before, but for tensors handed to it?"""
-        if not self._sandbox.is_changed_for(module):
+        """Would a call of this module find other attributes or objects than before, but for those that a graph sets?
+
+        A graph sets tensors that are handed over in attributes, and numbers, texts and flags around a call.
+        """
+        if not self._sandbox.is_changed_for(module) and not self._sandbox.has_switched():
             return False
         given = [
             (inner, name, attribute)
@@ -286,7 +291,7 @@ class ModuleTracer(fx.Tracer):
             if type(attribute) is PlaceholderTensor
         ]
         if not given:
-            return True
+            return not self._sets_all(self._sandbox.changes_for(module), module)
         self._handed_over += [(inner, name) for inner, name, _ in given]
         self._template.handed_over[len(self._template.entries)] = tuple(
             [HandedOver(self._named(inner), name, Slot(placeholder.slot)) for inner, name, placeholder in given]
@@ -294,7 +299,24 @@ class ModuleTracer(fx.Tracer):
         names: dict[int, set[str]] = {}
         for inner, name, _ in given:
             names.setdefault(id(inner.__dict__), set()).add(name)
-        return self._sandbox.is_changed_for(module, names)
+        return not self._sets_all(self._sandbox.changes_for(module, names), module)
+
+    def _sets_all(self, changes: list[Change], module: nn.Module) -> bool:
+        """Have the graph set all of this around the call of a module; return whether it can."""
+        owners: dict[int, nn.Module] = {id(inner.__dict__): inner for inner in module.modules()}
+        switched = []
+        for variable, content in changes:
+            owner: type | nn.Module | None = None
+            if isinstance(variable, ClassAttribute):
+                owner = variable.owner
+            elif isinstance(variable, Item):
+                owner = owners.get(id(variable.items))
+            if owner is None or not isinstance(variable, (ClassAttribute, Item)) or type(content) not in PLAIN:
+                return False
+            switched.append(Switched(owner if isinstance(owner, type) else self._named(owner), variable.name, content))
+        if switched:
+            self._template.switched[len(self._template.entries)] = tuple(switched)
+        return True
 
     def _put_back_handed_over(self) -> None:
         """Put back the attributes in which tensors were handed over: the graph sets them, too."""

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import nn
 
+from fxdebug.capture.graphs.symbolic_size import Size
 from fxdebug.capture.reasons import Words
 from fxdebug.capture.tape.call_tape import TapeEntry
-from fxdebug.capture.tape.encoding import Struct
+from fxdebug.capture.tape.encoding import Struct, leaves_in
 from fxdebug.capture.torch_state.grad_mode import Context
 from fxdebug.data.graphs import Guard
 
@@ -77,6 +78,17 @@ class HandedOver(NamedTuple):
     slot: Slot
 
 
+class Switched(NamedTuple):
+    """A number, text or flag that a body sets for the length of a call: in a class, as for a switch, or in a module.
+
+    ``owner`` is the class or the module: its path, or the module itself where it has no path.
+    """
+
+    owner: str | nn.Module | type
+    name: str
+    content: Any
+
+
 @dataclass(frozen=True, slots=True)
 class TemplateGuard(Guard):
     """An assumption of a template, with the operation that gave the answer if a tensor's value was asked for."""
@@ -91,9 +103,9 @@ class GraphTemplate:
     The first ``inputs`` slots are tensors among the arguments, ``input_names`` their names. ``given_sizes`` are the
     integers among the arguments that the caller computed from sizes, by their position among the leaves; sizes stand
     for them. An entry that is a call of a child has the child's path as its ``what``, or the module itself where it has
-    no path. ``handed_over`` are the tensors in attributes that such an entry takes, by its index. ``forwards_only`` are
-    such entries whose hooks or ``__call__`` compute something: that is in this graph, and only the module's ``forward``
-    is left to call.
+    no path. ``handed_over`` are the tensors in attributes that such an entry takes, by its index, and ``switched`` what
+    the body sets around it. ``forwards_only`` are such entries whose hooks or ``__call__`` compute something: that is
+    in this graph, and only the module's ``forward`` is left to call.
     """
 
     args: tuple[Any, ...]
@@ -101,6 +113,7 @@ class GraphTemplate:
     entries: list[TapeEntry] = field(default_factory=list)
     out: Any = None
     handed_over: dict[int, tuple[HandedOver, ...]] = field(default_factory=dict)
+    switched: dict[int, tuple[Switched, ...]] = field(default_factory=dict)
     forwards_only: set[int] = field(default_factory=set)
     guards: list[TemplateGuard] = field(default_factory=list)
     slots: int = 0  # the number of slots
@@ -115,8 +128,22 @@ class GraphTemplate:
     traits: tuple[Any, ...] = ()  # of the module it was traced for
     hooks: tuple[Any, ...] = ()  # around the calls in its body, in the run that it was traced for
     not_reusable: Words | None = None  # why the graph, right for its own run, is not run on other inputs
-    around: Words | None = None  # what was changed around its call or one in it, if a switch was: a reason to refuse
     fx_build: FxBuild | None = None  # the torch.fx graph, once it was asked for
+    assumed: Words | None = None  # the first guards in words, once they were asked for
+    sizes_passed: tuple[tuple[int, frozenset[int]], ...] | None = None  # see :func:`sizes_passed`
+
+
+def sizes_passed(template: GraphTemplate) -> tuple[tuple[int, frozenset[int]], ...]:
+    """Return the entries that pass sizes to a call of a child, and which of its arguments' leaves are sizes."""
+    if template.sizes_passed is None:
+        found = [(index, _sizes_in(entry)) for index, entry in enumerate(template.entries) if is_call(entry)]
+        template.sizes_passed = tuple([(index, sizes) for index, sizes in found if sizes])
+    return template.sizes_passed
+
+
+def _sizes_in(entry: TapeEntry) -> frozenset[int]:
+    leaves = enumerate(leaves_in((entry.args, entry.kwargs)))
+    return frozenset([number for number, leaf in leaves if type(leaf) is Size])
 
 
 def is_call(entry: TapeEntry) -> bool:

@@ -24,7 +24,7 @@ from fxdebug.capture.graphs.fx_targets import (
     sizes_as_tuples,
     struct_maker,
 )
-from fxdebug.capture.graphs.grad_blocks import Blocks, enter_attention_kernels, leave_block
+from fxdebug.capture.graphs.grad_blocks import Blocks, enter_attention_kernels, enter_attribute, leave_block
 from fxdebug.capture.graphs.symbolic_size import GIVEN, Size
 from fxdebug.capture.graphs.template import Attribute, GraphTemplate, Inside, OpaqueSlot, Slot, is_call
 from fxdebug.capture.tape.call_tape import TapeEntry
@@ -266,7 +266,14 @@ class FxBuild:
         if is_call(entry):
             for owner, name, slot in self.template.handed_over.get(len(self._results), ()):
                 self.graph.call_function(setattr, (self._module(owner), name, self._operand(slot)))
-            return self.graph.create_node("call_module", self._module_target(entry.what), args, kwargs)
+            switched = self.template.switched.get(len(self._results), ())
+            for owner, name, content in switched:
+                target = self._class(owner) if isinstance(owner, type) else self._module(owner)
+                self.graph.call_function(enter_attribute, (target, name, content))
+            node = self.graph.create_node("call_module", self._module_target(entry.what), args, kwargs)
+            for _ in switched:
+                self.graph.call_function(leave_block)
+            return node
         if function in OPERATORS:
             return self.graph.create_node("call_function", OPERATORS[function], args, kwargs, name=name.strip("_"))
         if name == "__get__":
@@ -292,6 +299,10 @@ class FxBuild:
     def _module(self, module: str | nn.Module) -> fx.Node:
         target = self._module_target(module)
         return self._constant(target, module) if target in self.constants else self._attribute(Attribute(target, None))
+
+    def _class(self, kind: type) -> fx.Node:
+        known = next((target for target, constant in self.constants.items() if constant is kind), None)
+        return self._constant(known or f"_class_{kind.__name__}_{len(self.constants)}", kind)
 
     def _switch(self, context: Context) -> None:
         """Add the calls that lead to this grad, inference and autocast state."""

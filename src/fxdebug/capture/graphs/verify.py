@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from torch import nn
@@ -18,7 +19,6 @@ from fxdebug.capture import reasons
 from fxdebug.capture.graphs.from_tape import template_of_tape
 from fxdebug.capture.graphs.known_templates import (
     hooks_of,
-    note_match,
     remember,
     remember_untraced,
     templates_of,
@@ -29,9 +29,8 @@ from fxdebug.capture.graphs.leaf_calls import LeafCalls, has_hooks_of_program
 from fxdebug.capture.graphs.match import Match, match_tape
 from fxdebug.capture.graphs.names import operation_name
 from fxdebug.capture.graphs.placeholder_tensor import replace_leaked
-from fxdebug.capture.graphs.symbolic_size import Size
 from fxdebug.capture.graphs.symbolic_tracer import ModuleTracer
-from fxdebug.capture.graphs.template import GraphTemplate
+from fxdebug.capture.graphs.template import GraphTemplate, sizes_passed
 from fxdebug.capture.reasons import NO_REASON, CannotTrace, Words, assumptions
 from fxdebug.capture.replay.functions import home_of, patches_in
 from fxdebug.capture.replay.sandbox import Sandbox, sandboxed
@@ -50,8 +49,11 @@ from fxdebug.capture.torch_state.whose_code import is_part_of
 from fxdebug.data.graphs import OPAQUE, RECORDED, VERIFIED, Status
 from fxdebug.errors import first_line
 
+_NOTHING: Mapping[int, Any] = MappingProxyType({})
+_NO_TENSORS: Set[TensorId] = frozenset()
 
-@dataclass(eq=False)
+
+@dataclass(eq=False, slots=True)
 class VerifiedCall:
     """The graph of one call: its template, the tensors in the template's slots, and how far it is trusted.
 
@@ -66,8 +68,8 @@ class VerifiedCall:
     template: GraphTemplate | None = None
     tensor_ids: list[TensorId | None] | None = None
     reused: bool = False
-    objects: Mapping[int, Any] = field(default_factory=dict)
-    handed_over: Set[TensorId] = frozenset()
+    objects: Mapping[int, Any] = field(default_factory=lambda: _NOTHING)
+    handed_over: Set[TensorId] = _NO_TENSORS
 
 
 class GraphVerifier:
@@ -88,7 +90,8 @@ class GraphVerifier:
         self._leaf_calls: LeafCalls | None = None
         self._ended_by_body = False  # does what the body does, and nothing around it, end its trace?
         self._run_starts: list[RunStart] = []
-        self._callers: dict[int, CallTape] = {}  # by index of a call: its caller, if that was not traced
+        self._reused: list[CallTape] = []  # whose bodies were not traced
+        self._callers: dict[int, CallTape] = {}  # the same by index of the calls in them
 
     @closes_untracked
     def verify(self, tapes: list[CallTape]) -> list[VerifiedCall]:
@@ -97,6 +100,7 @@ class GraphVerifier:
             each
             for tape in tapes
             for code in ((tape.args, tape.kwargs, tape.out) if tape.has_opaque_args else (tape.out,))
+            if type(code) is not TensorId
             for each in opaque_objects_in(code)
         ]
         modes_off = (
@@ -136,11 +140,11 @@ class GraphVerifier:
         if tape.unobserved is not None:
             return VerifiedCall(tape, OPAQUE, tape.unobserved)
         if tape.untraceable is None and not tape.raised:  # what a call did that raised is on no template
-            for template in templates_of(tape):
+            for template, note_match in templates_of(tape):
                 match = match_tape(template, tape, self._values)
                 if match is not None:
                     note_match(tape, template)
-                    self._callers.update({entry.tape.index: tape for entry in tape.entries if entry.tape is not None})
+                    self._reused.append(tape)
                     return _verified(match, reused=True)
             again = self._untraced_again(tape)
             if again is not None:
@@ -151,7 +155,6 @@ class GraphVerifier:
             match = match_tape(traced, tape, self._values)
             if match is not None:
                 traced.traits, traced.hooks = traits_of(tape.module), hooks_of(tape)
-                traced.around = _around(tape)
                 remember(tape, traced)
                 return _verified(match)
             reason = reasons.GRAPH_DIFFERS()
@@ -181,9 +184,7 @@ class GraphVerifier:
         for way in self._other_ways(tape, met_sizes) if template is None else ():
             other, _, _ = self._followed(tape, **way)
             if other is not None and match_tape(other, tape, self._values) is not None:
-                if "in_surroundings" in way:
-                    other.not_reusable = reasons.CHANGED_BY_CALLER()
-                elif "earlier" in way:
+                if "earlier" in way:
                     other.not_reusable = other.not_reusable or reasons.CHANGES_WHAT_LASTS()
                 return other, NO_REASON
         return template, (_taken_past(tape) or reason) if template is None else reason
@@ -191,7 +192,7 @@ class GraphVerifier:
     def _other_ways(self, tape: CallTape, met_sizes: bool) -> list[dict[str, Any]]:
         """Return other ways to run a body, for one that shows something else as it is now; the likeliest first."""
         as_it_was: dict[str, Any] = {}
-        caller = self._callers.pop(tape.index, None)
+        caller = self._untraced_caller(tape)
         if caller is not None:  # its trace finds what it changed around its calls
             self._followed(caller)
         if tape.surroundings:
@@ -207,6 +208,13 @@ class GraphVerifier:
         if any(isinstance(entry.what, nn.Module) and has_hooks_of_program(entry.what) for entry in _and_raised(tape)):
             ways = [{"with_hooks": True}, *ways, *[{**way, "with_hooks": True} for way in ways]]
         return ways
+
+    def _untraced_caller(self, tape: CallTape) -> CallTape | None:
+        """Return the tape of a call's caller, if that was not traced; once for each call."""
+        for reused in self._reused:
+            self._callers.update({entry.tape.index: reused for entry in reused.entries if entry.tape is not None})
+        self._reused.clear()
+        return self._callers.pop(tape.index, None)
 
     def _followed(self, tape: CallTape, **way: Any) -> tuple[GraphTemplate | None, Words, bool]:
         """Trace a body in one way. Return its template or the reason why there is none, and whether it met sizes.
@@ -246,6 +254,8 @@ class GraphVerifier:
                 template = self._sandbox.run(tracer.template_of, tape.forward, restoring=snapshot is not None)
             if snapshot is not None:
                 template.not_reusable = _not_reusable(snapshot, tracer)
+                if template.not_reusable:
+                    template.switched.clear()
             return template, NO_REASON
         except CannotTrace as error:
             self._ended_by_body = True
@@ -303,10 +313,10 @@ def _note_sizes_given(verified: VerifiedCall) -> None:
     """Tell each call in a verified body which of the integers it was given were computed from sizes."""
     if verified.status != VERIFIED or verified.template is None:
         return
-    for entry, passed in zip(verified.tape.entries, verified.template.entries):
-        if entry.tape is not None:
-            leaves = leaves_in((passed.args, [passed.kwargs[name] for name in entry.kwargs]))
-            entry.tape.sizes_given = frozenset([number for number, leaf in enumerate(leaves) if type(leaf) is Size])
+    for index, sizes in sizes_passed(verified.template):
+        inner = verified.tape.entries[index].tape
+        if inner is not None:
+            inner.sizes_given = sizes
 
 
 _COMPUTING = frozenset(
@@ -339,8 +349,9 @@ def _is_torch(forward: Callable[..., Any]) -> bool:
 
 
 def _verified(match: Match, reused: bool = False) -> VerifiedCall:
-    objects = {number: each for number, each in match.objects.items() if is_lasting(each)}
-    template = match.template
+    template, objects = match.template, _NOTHING
+    if match.objects:
+        objects = {number: each for number, each in match.objects.items() if is_lasting(each)}
     return VerifiedCall(
         match.tape,
         VERIFIED,
@@ -349,18 +360,12 @@ def _verified(match: Match, reused: bool = False) -> VerifiedCall:
         match.tensor_ids,
         reused,
         objects,
-        match.handed_over() if template.handed_over else frozenset(),
+        match.handed_over() if template.handed_over else _NO_TENSORS,
     )
 
 
 def _guards(template: GraphTemplate) -> Words:
     """Return the first assumptions of a verified graph, as its reason."""
-    return assumptions(list(map(str, template.guards)))
-
-
-def _around(tape: CallTape) -> Words | None:
-    """Return the reason that switches were set around a call, or around one in it; ``None`` if there were none."""
-    if tape.surroundings:
-        return reasons.CHANGED_BY_CALLER()
-    inner = [entry.tape for entry in tape.entries if entry.tape is not None]
-    return reasons.CHANGES_AROUND_CALL() if any(each.surroundings for each in inner) else None
+    if template.assumed is None:
+        template.assumed = assumptions(list(map(str, template.guards)))
+    return template.assumed

@@ -27,7 +27,7 @@ class CallsAround:
 
     def __init__(self, called: Iterable[nn.Module]) -> None:
         called = list(called)
-        self.computing = {id(module) for module in called if not _passes_on(type(module))}
+        self.computing = {id(module) for module in called if not passes_on(type(module))}
         self._codes = {id(_WITH_HOOKS): _WITH_HOOKS}  # by id: hashing code takes longer
         for kind in {type(module) for module in called}:
             for base in _below_module(kind):
@@ -50,7 +50,12 @@ class CallsAround:
             frame = frame.f_back
 
 
-def _passes_on(kind: type[nn.Module]) -> bool:
+def computes_around_forward(module: nn.Module) -> bool:
+    """May a call of a module return something else than its ``forward`` and hooks do, by a method of its own?"""
+    return not passes_on(type(module)) or not vars(module).keys().isdisjoint(_CALLING)
+
+
+def passes_on(kind: type[nn.Module]) -> bool:
     """Do the methods of a class through which ``forward`` is called pass all on, to it and to the caller?"""
     answer = _known.get(kind)
     if answer is None:

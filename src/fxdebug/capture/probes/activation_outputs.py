@@ -14,7 +14,9 @@ from torch.overrides import TorchFunctionMode
 from fxdebug.capture.probes.call_times import CallTimes
 from fxdebug.capture.tape.observed_tape import tensors_in
 from fxdebug.capture.tape.op_traits import METADATA, function_name
+from fxdebug.capture.torch_state.callers_frame import as_called_there
 from fxdebug.capture.torch_state.mode_stack import allows_mode_around, without_mode
+from fxdebug.capture.torch_state.uncounted import uncounted
 from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.errors import first_line
 from fxdebug.operators.names import ACTIVATIONS, canonical
@@ -38,6 +40,7 @@ class ActivationOutputs(TorchFunctionMode):
         self._made: tuple[weakref.ref[Tensor], Origin] | None = None  # the last result, and its units
         self._leaf = False  # is the open call an activation module? Its operation is not told apart from it
 
+    @uncounted
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
@@ -46,10 +49,10 @@ class ActivationOutputs(TorchFunctionMode):
         called = function_name(func)
         name = canonical(called)
         if name not in ACTIVATIONS:
-            return func(*args, **(kwargs or {}))
+            return as_called_there(func, args, kwargs)
         given = next(tensors_in(args), None)
         kept = _kept(given) if called.endswith("_") or (kwargs or {}).get("inplace") else given
-        result = func(*args, **(kwargs or {}))
+        result = as_called_there(func, args, kwargs)
         if isinstance(result, Tensor):
             self._hand(name, name, result, given, [], kept)
         return result

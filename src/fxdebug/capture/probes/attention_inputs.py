@@ -21,7 +21,9 @@ from fxdebug.capture.probes.call_times import CallTimes
 from fxdebug.capture.source.source_line import Line, user_line
 from fxdebug.capture.tape.observed_tape import tensors_in
 from fxdebug.capture.tape.op_traits import METADATA, function_name
+from fxdebug.capture.torch_state.callers_frame import as_called_there
 from fxdebug.capture.torch_state.mode_stack import allows_mode_around, without_mode
+from fxdebug.capture.torch_state.uncounted import uncounted
 from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.errors import first_line
 from fxdebug.operators.attention import FUSED, MULTI_HEAD, PRODUCTS, SOFTMAX, OutputFlow, SoftmaxFlow, bound
@@ -66,12 +68,13 @@ class AttentionInputs(TorchFunctionMode):
         self._lines: dict[tuple[int, int], Line] = {}
         self._again: list[tuple[float, float]] | None = None
 
+    @uncounted
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         if func in METADATA or get_ident() != self._owner:
             return func(*args, **(kwargs or {}))
-        result = func(*args, **(kwargs or {}))
+        result = as_called_there(func, args, kwargs)
         try:
             self._look(canonical(function_name(func)), args, kwargs or {}, result)
         except Exception as error:  # the debugger never breaks the debugged

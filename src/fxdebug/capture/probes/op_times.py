@@ -19,7 +19,9 @@ from torch.overrides import TorchFunctionMode
 from fxdebug.capture.probes.autograd_nodes import new_nodes
 from fxdebug.capture.probes.call_times import CallTimes, Clock
 from fxdebug.capture.tape.op_traits import METADATA, function_name
+from fxdebug.capture.torch_state.callers_frame import as_called_there
 from fxdebug.capture.torch_state.mode_stack import allows_mode_around, without_mode
+from fxdebug.capture.torch_state.uncounted import uncounted
 
 
 @dataclass(slots=True)
@@ -48,13 +50,14 @@ class OpTimes(TorchFunctionMode):
         self._owner = get_ident()
         self._hooked: set[Any] = set()
 
+    @uncounted
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         if func in METADATA or get_ident() != self._owner:
             return func(*args, **(kwargs or {}))
         call, begin = self._calls.innermost(), self._now()
-        result = func(*args, **(kwargs or {}))
+        result = as_called_there(func, args, kwargs)
         op = TimedOp(function_name(func), call, begin, self._now())
         self.ops.append(op)
         if self._backward:

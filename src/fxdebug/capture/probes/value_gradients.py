@@ -26,7 +26,9 @@ from fxdebug.capture.source.source_line import Line, user_line
 from fxdebug.capture.tape.op_traits import METADATA
 from fxdebug.capture.tensors.named_tensors import named_tensors
 from fxdebug.capture.tensors.special_tensors import local_part
+from fxdebug.capture.torch_state.callers_frame import as_called_there
 from fxdebug.capture.torch_state.mode_stack import allows_mode_around, without_mode
+from fxdebug.capture.torch_state.uncounted import uncounted
 from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.data.measured.gradients import BadBackward, ResultGradient, TensorGradient, norm_of
 from fxdebug.stats.measure import measure
@@ -80,10 +82,11 @@ class ValueGradients(ForwardsOnly, TorchFunctionMode):
             return run(*args, **kwargs)
         return without_mode(self, run, args, kwargs)[0]
 
+    @uncounted
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        result = func(*args, **(kwargs or {}))
+        result = as_called_there(func, args, kwargs)
         if func in METADATA or get_ident() != self._owner or not torch.is_grad_enabled():
             return result
         op: _Op | None = None

@@ -47,7 +47,7 @@ from fxdebug.capture.tape.run_taped import core_parts, references_by_tape, run_t
 from fxdebug.capture.tape.tape_mode import Tape
 from fxdebug.capture.tensors.nested_items import ItemBuilder
 from fxdebug.capture.tensors.new_value import StorageNumbers
-from fxdebug.capture.tensors.stats_queue import StatsBeforeRun
+from fxdebug.capture.tensors.stats_queue import WeightsBeforeRun
 from fxdebug.capture.tensors.value_table import Keeper, ValueTable
 from fxdebug.capture.torch_state.grad_mode import context_now, no_gradients
 from fxdebug.capture.torch_state.uncounted import uncounted
@@ -80,7 +80,7 @@ class Recorder:
         no_grad: bool = False,
         measuring: bool = True,
         graph: bool = False,
-        before_run: StatsBeforeRun | None = None,
+        before_run: WeightsBeforeRun | None = None,
         storages: StorageNumbers | None = None,
         probe: Probe | None = None,
         stepper: Stepper | None = None,
@@ -121,14 +121,15 @@ class Recorder:
         It records in :attr:`in_core` what :meth:`run_call` records here; what is not usual stays with that method.
         """
         core = ways.core()
-        is_usual = self._probe is None and self._stepper is None and not self._listeners and not self._no_grad
+        is_usual = self._probe is None and self._stepper is None and not self._no_grad
         if core is None or self.values.native is None or not is_usual:
             return
         stack = self._stacks[self._owner]
         parts = self, stack, self.frames, self._counts, sites, self.values.native, self.tape, self._finish_order
         tape_parts = () if self.tape is None else core_parts(self.tape)
         kinds, functions = (Frame, Inputs, Outputs), (called_as, has_submodules, perf_counter)
-        self.in_core = core.Calls(*parts, self._lock, tape_parts, *kinds, *functions, self._lines, *search_parts())
+        lines = self._lines, *search_parts()
+        self.in_core = core.Calls(*parts, self._lock, tape_parts, *kinds, *functions, bool(self._listeners), *lines)
 
     def add_listeners(self, listeners: tuple[Listener, ...]) -> None:
         """Add listeners."""
@@ -290,9 +291,7 @@ class Recorder:
             self.tape.enter_call(frame.index, module, run, args, kwargs, context_now())
         if self._listeners:
             try:
-                with self._lock:
-                    for listener in self._listeners:
-                        listener.enter_call(frame)
+                self.tell_entered(frame)
             except Exception as error:
                 self.note_inputs_failed(error)
         stack.current = previous
@@ -309,6 +308,18 @@ class Recorder:
     def note_outputs_failed(self, error: Exception) -> None:
         """Note a failure of ours where a call ends."""
         self.note(f"what it returned was not recorded: {type(error).__name__}: {first_line(error)}")
+
+    def tell_entered(self, frame: Frame) -> None:
+        """Tell the listeners that a call begins."""
+        with self._lock:
+            for listener in self._listeners:
+                listener.enter_call(frame)
+
+    def tell_left(self, frame: Frame) -> None:
+        """Tell the listeners that a call is over."""
+        with self._lock:
+            for listener in self._listeners:
+                listener.leave_call(frame)
 
     def outputs_of_call(self, frame: Frame, output: Any) -> Outputs:
         """Return the record of what a call returned."""
@@ -327,9 +338,7 @@ class Recorder:
                 self.mark_not_replayable(frame, reasons.GOES_ON())
             frame.outputs = self.outputs_of_call(frame, output)
             if self._listeners:
-                with self._lock:
-                    for listener in self._listeners:
-                        listener.leave_call(frame)
+                self.tell_left(frame)
         except Exception as error:
             self.note_outputs_failed(error)
         stack.current = previous
@@ -341,9 +350,7 @@ class Recorder:
         self._pop(stack, frame)
         try:
             self._note_exception(frame, error)
-            with self._lock:
-                for listener in self._listeners:
-                    listener.leave_call(frame)
+            self.tell_left(frame)
         except Exception as second:
             self.note(f"how it failed was not recorded: {type(second).__name__}: {first_line(second)}")
 

@@ -5,18 +5,17 @@ No ``==`` of the program runs, and no method that a class of the program overrid
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import operator
 import types
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any
 
-from fxdebug.capture.replay.functions import contents_of
-from fxdebug.capture.replay.introspect import MISSING, attributes_of, slot_of, slots_of
+from fxdebug.capture.replay.introspect import MISSING, attributes_of, slots_of
 from fxdebug.capture.replay.reachable import ReachableObjects
+from fxdebug.capture.replay.variables import Change, ClassAttribute, ClosureCell, Item, Slot, Variable
 
 
 def holders_of(reachable: ReachableObjects) -> list[Holder]:
@@ -24,9 +23,9 @@ def holders_of(reachable: ReachableObjects) -> list[Holder]:
     return [
         *[DictHolder(each) for each in reachable.dicts],
         *[_SequenceHolder(each) for each in reachable.sequences],
-        *[_VariableHolder(_ClosureCell(cell)) for cell in reachable.cells],
-        *[_VariableHolder(_GlobalVariable(namespace, name)) for namespace, name in reachable.globals],
-        *[_VariableHolder(_ClassAttribute(kind, name)) for kind, name in reachable.class_attributes],
+        *[_VariableHolder(ClosureCell(cell)) for cell in reachable.cells],
+        *[_VariableHolder(Item(namespace, name)) for namespace, name in reachable.globals],
+        *[_VariableHolder(ClassAttribute(kind, name)) for kind, name in reachable.class_attributes],
         *[_SlotsHolder(thing) for thing in reachable.slotted],
         *[_ClassHolder(kind) for kind in reachable.classes],
     ]
@@ -48,7 +47,7 @@ def holders_of_one(thing: Any) -> list[Holder]:
 
 def switches_of(reachable: ReachableObjects) -> list[Holder]:
     """Return a holder for each attribute of a library's class that class methods may set, as for a switch."""
-    return [_VariableHolder(_ClassAttribute(kind, name)) for kind, name in reachable.switches]
+    return [_VariableHolder(ClassAttribute(kind, name)) for kind, name in reachable.switches]
 
 
 class Holder:
@@ -81,12 +80,9 @@ class Holder:
         """Return calls that replace each object ``x`` held here by its blocker, ``blockers[id(x)]``."""
         return []
 
-    def plain_changes(self) -> list[Callable[[], None]]:
-        """Return calls that make the changes since the snapshot once more: of numbers, texts and flags under a name."""
-        return []
-
-
-_PLAIN = frozenset((bool, int, float, str, type(None)))
+    def changes(self) -> list[Change]:
+        """Return the changes since the snapshot, but for forward wrappers of ours."""
+        return [Change(None, MISSING)] if self.is_changed() else []
 
 
 # Dicts -------------------------------------------------------------------------------------------
@@ -142,16 +138,18 @@ class DictHolder(Holder):
             for name, thing in self._items():
                 kind.__setitem__(now, name, thing)
 
-    def plain_changes(self) -> list[Callable[[], None]]:
-        """Return calls that set the plain items once more that are new or another."""
-        before = dict(self._items()) if self.is_plain() else None
-        if before is None:
+    def changes(self) -> list[Change]:
+        """Return the items that are new, another or gone."""
+        if not self.is_changed() or self.is_changed_by_wrappers_only():
             return []
-        return [
-            functools.partial(dict.__setitem__, self.dict, name, thing)
-            for name, thing in self.dict.items()
-            if type(thing) in _PLAIN and before.get(name, MISSING) is not thing
+        if not self.is_plain():
+            return [Change(None, MISSING)]
+        found = [
+            Change(Item(self.dict, name), now)
+            for name, before, now in _differing(dict(self._items()), self.dict)
+            if not _is_wrapper(before) and not _is_wrapper(now)
         ]
+        return found or [Change(None, MISSING)]  # only their order differs
 
     def put_back(self, key: Any) -> None:
         """Write one item of the snapshot back."""
@@ -164,6 +162,14 @@ class DictHolder(Holder):
         """Return calls that replace values by their blockers."""
         put, now = self._kind.__setitem__, self.dict
         return [functools.partial(put, now, name, blockers[id(x)]) for name, x in self._items() if id(x) in blockers]
+
+
+def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Yield each name under which there is another thing than before, with both; ``MISSING`` for none."""
+    for name in [*now, *[name for name in before if name not in now]]:
+        pair = before.get(name, MISSING), now.get(name, MISSING)
+        if pair[0] is not pair[1]:
+            yield name, *pair
 
 
 def _is_wrapper(thing: Any) -> bool:
@@ -223,88 +229,10 @@ class _SequenceHolder(Holder):
 # Variables ---------------------------------------------------------------------------------------
 
 
-class _Variable(Protocol):
-    """A name bound to one object, or unset; its content is then ``MISSING``."""
-
-    def get(self) -> Any: ...
-
-    def set(self, thing: Any) -> None: ...
-
-    def delete(self) -> None: ...
-
-
-class _ClosureCell:
-    """A variable that functions close over."""
-
-    def __init__(self, cell: types.CellType) -> None:
-        self._cell = cell
-
-    def get(self) -> Any:
-        return next(iter(contents_of(self._cell)), MISSING)
-
-    def set(self, thing: Any) -> None:
-        self._cell.cell_contents = thing
-
-    def delete(self) -> None:
-        with contextlib.suppress(ValueError):
-            del self._cell.cell_contents
-
-
-class _GlobalVariable:
-    """A global variable of the program, or of a library where the program may patch it."""
-
-    def __init__(self, namespace: dict[str, Any], name: str) -> None:
-        self._namespace = namespace
-        self._name = name
-
-    def get(self) -> Any:
-        return self._namespace.get(self._name, MISSING)
-
-    def set(self, thing: Any) -> None:
-        self._namespace[self._name] = thing
-
-    def delete(self) -> None:
-        self._namespace.pop(self._name, None)
-
-
-class _Slot:
-    """An attribute that an object keeps in a slot."""
-
-    def __init__(self, owner: Any, name: str) -> None:
-        self._owner = owner
-        self._name = name
-
-    def get(self) -> Any:
-        return slot_of(self._owner, self._name)
-
-    def set(self, thing: Any) -> None:
-        object.__setattr__(self._owner, self._name, thing)
-
-    def delete(self) -> None:
-        object.__delattr__(self._owner, self._name)
-
-
-class _ClassAttribute:
-    """One attribute of a class of a library."""
-
-    def __init__(self, kind: type, name: str) -> None:
-        self._class = kind
-        self._name = name
-
-    def get(self) -> Any:
-        return self._class.__dict__.get(self._name, MISSING)
-
-    def set(self, thing: Any) -> None:
-        type.__setattr__(self._class, self._name, thing)
-
-    def delete(self) -> None:
-        type.__delattr__(self._class, self._name)
-
-
 class _VariableHolder(Holder):
     """One variable."""
 
-    def __init__(self, variable: _Variable) -> None:
+    def __init__(self, variable: Variable) -> None:
         self._variable = variable
         self.snapshot()
 
@@ -324,10 +252,9 @@ class _VariableHolder(Holder):
         blocker = blockers.get(id(self._content))
         return [] if blocker is None else [functools.partial(self._variable.set, blocker)]
 
-    def plain_changes(self) -> list[Callable[[], None]]:
+    def changes(self) -> list[Change]:
         now = self._variable.get()
-        is_new = type(now) in _PLAIN and now is not self._content
-        return [functools.partial(self._variable.set, now)] if is_new else []
+        return [] if now is self._content else [Change(self._variable, now)]
 
 
 class _SlotsHolder(Holder):
@@ -335,7 +262,7 @@ class _SlotsHolder(Holder):
 
     def __init__(self, thing: Any) -> None:
         kind: Any = type(thing)
-        self._slots = [_VariableHolder(_Slot(thing, name)) for name in slots_of(kind)]
+        self._slots = [_VariableHolder(Slot(thing, name)) for name in slots_of(kind)]
 
     def snapshot(self) -> None:
         for slot in self._slots:
@@ -350,6 +277,9 @@ class _SlotsHolder(Holder):
 
     def replacements(self, blockers: dict[int, Any]) -> list[Callable[[], None]]:
         return [replace for slot in self._slots for replace in slot.replacements(blockers)]
+
+    def changes(self) -> list[Change]:
+        return [change for slot in self._slots for change in slot.changes()]
 
 
 # Classes -----------------------------------------------------------------------------------------
@@ -384,9 +314,6 @@ class _ClassHolder(Holder):
             if id(thing) in blockers
         ]
 
-    def plain_changes(self) -> list[Callable[[], None]]:
-        return [
-            functools.partial(type.__setattr__, self._class, name, thing)
-            for name, thing in self._class.__dict__.items()
-            if type(thing) in _PLAIN and self._attributes.get(name, MISSING) is not thing
-        ]
+    def changes(self) -> list[Change]:
+        differing = _differing(self._attributes, self._class.__dict__)
+        return [Change(ClassAttribute(self._class, name), now) for name, _, now in differing]

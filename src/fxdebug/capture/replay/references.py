@@ -32,7 +32,7 @@ class ArgumentReferences:
 
     def __init__(self, arguments: Any) -> None:
         self.arguments = arguments
-        self._tensors = [leaf for leaf in internals.tree_leaves(arguments) if issubclass(type(leaf), Tensor)]
+        self._tensors = [leaf for leaf in _leaves(arguments) if issubclass(type(leaf), Tensor)]
         self._before = [references_to(tensor) for tensor in self._tensors]
         self.inside: dict[int, int] = {}  # references from the arguments when the run began, by ``id`` of the tensor
         with contextlib.suppress(Exception):  # a class of the program's may have an unusual ``__dict__``
@@ -43,6 +43,14 @@ class ArgumentReferences:
         """Count once more when the run is over, before its output is passed on."""
         now = [references_to(tensor) for tensor in self._tensors]
         self.added = {id(tensor): now[i] - self._before[i] for i, tensor in enumerate(self._tensors)}
+
+
+def _leaves(arguments: Any) -> list[Any]:
+    """Return what lies in the arguments. Of cycles, very deep lists and classes that raise, nothing: as if held."""
+    try:
+        return internals.tree_leaves(arguments)
+    except Exception:
+        return []
 
 
 class KnownReferences:

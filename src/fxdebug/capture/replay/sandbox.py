@@ -13,6 +13,7 @@ from fxdebug.capture.hooks.observers import hidden_from_recordings
 from fxdebug.capture.replay.pause_gc_and_threads import gc_paused
 from fxdebug.capture.replay.side_effects import side_effects_blocked
 from fxdebug.capture.replay.snapshot import Snapshot
+from fxdebug.capture.replay.variables import Change
 
 _R = TypeVar("_R")
 
@@ -104,8 +105,12 @@ class Sandbox:
         """
         return self._snapshot is not None and self._snapshot.is_changed_for(module, apart_from)
 
-    def plain_changes(self) -> list[Callable[[], None]]:
-        """Inside a run: return calls that make once more what it has changed so far, of numbers, texts and flags."""
+    def changes_for(self, module: nn.Module, apart_from: Mapping[int, Set[str]] | None = None) -> list[Change]:
+        """Inside a run: return what a call of this module would find another than before the run, with switches."""
+        return [] if self._snapshot is None else self._snapshot.changes_for(module, apart_from)
+
+    def plain_changes(self) -> list[Change]:
+        """Inside a run: return what it has changed so far, of numbers, texts and flags."""
         return [] if self._snapshot is None else self._snapshot.plain_changes()
 
     def has_switched(self) -> bool:

@@ -23,6 +23,7 @@ from fxdebug.capture.replay.reachable import ReachableObjects
 from fxdebug.capture.replay.rng import RngSnapshot, python_rng_position
 from fxdebug.capture.replay.side_effects import muted_if_standard
 from fxdebug.capture.replay.stateful_objects import blocker, restorer
+from fxdebug.capture.replay.variables import Change, Item
 
 
 class Snapshot:
@@ -124,20 +125,32 @@ class Snapshot:
         Compares the attributes of the module and its submodules, and all objects that belong to no module.
         ``apart_from`` are names of attributes that do not count, by the ``id`` of a module's ``__dict__``.
         """
-        apart_from = apart_from or {}
+        return any(True for _ in self._changed_for(module, apart_from or {}))
+
+    def changes_for(self, module: nn.Module, apart_from: Mapping[int, Set[str]] | None = None) -> list[Change]:
+        """Inside a block: return what a call of this module would find another than before, switches included.
+
+        ``apart_from`` are names as for :meth:`is_changed_for`.
+        """
+        names = apart_from or {}
+        found = [change for holder in self._changed_for(module, names) for change in holder.changes()]
+        found = [each for each in found if not (type(each.variable) is Item and _is_among(each.variable, names))]
+        return found + [change for switch in self._switches for change in switch.changes()]
+
+    def _changed_for(self, module: nn.Module, apart_from: Mapping[int, Set[str]]) -> Iterator[Holder]:
         own = [self._holder_of_dict.get(id(each)) for inner in module.modules() for each in dicts_of(inner)]
         shared = self._shared if self._all_shared.is_changed() else []
         holders = [holder for holder in (*own, *self._shared_others, *shared) if holder is not None]
-        return any(
-            holder.is_changed() and not holder.is_changed_by_wrappers_only()
-            for holder in holders
-            if holder not in self._blocked and not _is_as_before(holder, apart_from)
-        )
+        for holder in holders:
+            if holder in self._blocked or _is_as_before(holder, apart_from):
+                continue
+            if holder.is_changed() and not holder.is_changed_by_wrappers_only():
+                yield holder
 
-    def plain_changes(self) -> list[Callable[[], None]]:
-        """Inside a block: return calls that make its changes of numbers, texts and flags once more."""
+    def plain_changes(self) -> list[Change]:
+        """Inside a block: return its changes of numbers, texts and flags."""
         holders = [holder for holder in self._holders if holder not in self._blocked]
-        return [again for holder in (*holders, *self._switches) for again in holder.plain_changes()]
+        return [each for holder in (*holders, *self._switches) for each in holder.changes() if each.is_plain]
 
     def has_switched(self) -> bool:
         """Inside a block: did it set a switch of a library's?"""
@@ -174,6 +187,10 @@ class Snapshot:
         if self._is_only_thread:
             self._restore_objects()
         self._rng.restore()
+
+
+def _is_among(item: Item, names: Mapping[int, Set[str]]) -> bool:
+    return item.name in names.get(id(item.items), ())
 
 
 def _is_as_before(holder: Holder, apart_from: Mapping[int, Set[str]]) -> bool:

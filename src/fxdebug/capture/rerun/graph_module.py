@@ -25,6 +25,7 @@ from fxdebug.capture import reasons
 from fxdebug.capture.graphs.names import member
 from fxdebug.capture.graphs.to_fx import Absent, FxBuild, written_graph
 from fxdebug.capture.reasons import Words
+from fxdebug.capture.replay.variables import Change, in_force
 from fxdebug.capture.rerun.check_inputs import mismatch_for_inputs
 from fxdebug.capture.rerun.execute import Executor, GuardFailed, inputs_of
 from fxdebug.capture.tape.changed_arguments import change_arguments
@@ -37,8 +38,8 @@ class GraphOfCall(fx.GraphModule):
     """A verified graph, called with the arguments of the module's ``forward``.
 
     ``call`` is the id of that call, ``classes`` are the class names of its input tensors. ``not_reusable``, if given,
-    is the reason why the graph can be read but not run; ``around`` is what was changed around the call or a call in it,
-    as the reason if the body does something else without. ``objects`` are modules, functions and classes among its
+    is the reason why the graph can be read but not run; ``surroundings`` is what its callers changed around the call,
+    and in force while the graph runs. ``objects`` are modules, functions and classes among its
     arguments and operands, by their number in the template.
     """
 
@@ -50,7 +51,7 @@ class GraphOfCall(fx.GraphModule):
         classes: Sequence[str],
         not_reusable: Words | None,
         objects: Mapping[int, Any],
-        around: Words | None = None,
+        surroundings: Sequence[Change] = (),
     ) -> None:
         root, graph = _renamed(_root(build, module, objects), written_graph(build))
         super().__init__(root, graph, class_name=type(module).__name__)
@@ -58,7 +59,7 @@ class GraphOfCall(fx.GraphModule):
         object.__setattr__(self, "_objects", objects)
         object.__setattr__(self, "_classes", list(classes))
         object.__setattr__(self, "_not_reusable", not_reusable)
-        object.__setattr__(self, "_around", around)
+        object.__setattr__(self, "_surroundings", surroundings)
 
     @property
     def guards(self) -> list[str]:
@@ -68,6 +69,10 @@ class GraphOfCall(fx.GraphModule):
 
     def run_checked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the graph on other inputs. Raises ``UsageError`` with the reason where it does not hold."""
+        with in_force(self._surroundings):
+            return self._run_checked(args, kwargs)
+
+    def _run_checked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         build, module, call = self._source
         template = build.template
         try:
@@ -126,7 +131,7 @@ class GraphOfCall(fx.GraphModule):
                 raise GuardFailed(reasons.MADE_WITH(kind=name, given=type(tensor).__name__))
         problem = mismatch_for_inputs(build, module, args, kwargs, inputs, self._objects)
         if problem is not None:
-            raise GuardFailed(self._around or problem)
+            raise GuardFailed(problem)
 
 
 def _root(build: FxBuild, module: nn.Module, objects: Mapping[int, Any]) -> dict[str, Any]:

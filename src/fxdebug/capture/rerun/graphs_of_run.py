@@ -99,9 +99,7 @@ class LazyGraphs:
         not_reusable = hidden_input(tape, outermost, self._values, verified.handed_over) or changed_by_caller(tape)
         build = fx_build_of(verified.template)
         try:
-            return GraphOfCall(
-                build, tape.module, call.id, classes, not_reusable, verified.objects, verified.template.around
-            )
+            return GraphOfCall(build, tape.module, call.id, classes, not_reusable, verified.objects, tape.surroundings)
         except (AttributeError, KeyError, TypeError) as error:  # an attribute that it names was removed or moved since
             changed = f"{type(error).__name__}: {first_line(error)}"
             raise UsageError(reasons.FITS_NO_MORE(call=call.id, error=changed)) from None

@@ -62,8 +62,8 @@ class Recording:
     parameters: Parameters | None  # as they were before the run
     started: str
     started_at: float
-    inputs: Inputs = NO_INPUTS  # of a method other than forward
-    outputs: Outputs | None = None  # of such a method
+    inputs: Inputs | None = None  # of a method other than forward, or of a call that is more than the forward
+    outputs: Outputs | None = None  # of such a method or call
 
 
 def start_recording(sites: Sites, options: Options) -> Recording:
@@ -118,7 +118,9 @@ def trace_of(
     outermost = [call for call in calls if call.parent_index is None]
     if method != "forward" or len(outermost) != 1 or outermost[0].path:
         calls, notes = _under_one_root(sites.root(), calls, notes, method, duration, error)
-        calls[0] = replace(calls[0], inputs=recording.inputs, outputs=recording.outputs)
+        calls[0] = replace(calls[0], inputs=recording.inputs or NO_INPUTS, outputs=recording.outputs)
+    elif recording.inputs is not None:
+        calls[0] = _with_call_around(calls[0], recording.inputs, recording.outputs)
     recorder.release()
     graphs: LazyGraphs | None = None
     if recorder.tape is not None:
@@ -141,6 +143,14 @@ def trace_of(
         _output=output,
         source_lines=SourceText({call.source for call in calls}),
     )
+
+
+def _with_call_around(root: Call, inputs: Inputs, outputs: Outputs | None) -> Call:
+    """Return the forward of the model with what its caller passed and got, where its call changed these."""
+    known = root.inputs if root.given is None else root.given
+    returned = root.outputs if root.returned is None else root.returned
+    given = root.given if inputs == known else inputs
+    return replace(root, given=given, returned=root.returned if outputs == returned else outputs)
 
 
 def _changed_parameters(recording: Recording) -> tuple[Parameter, ...]:

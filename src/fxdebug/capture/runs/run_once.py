@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from fxdebug.capture.hooks import patched_functions, thread_origin
+from fxdebug.capture.hooks.calls_around import computes_around_forward
 from fxdebug.capture.recorder.frame import Site
 from fxdebug.capture.recorder.module_names import Sites
 from fxdebug.capture.replay.references import ArgumentReferences, references_to
@@ -101,11 +102,11 @@ class SingleRun:
         return not self._other_thread.is_calling and self._attached.wants(module, self._recorder)
 
     def set_inputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Note the inputs of a method other than forward, which is no module call."""
+        """Note the inputs of a method other than forward, or of a model whose call is more than its forward."""
         self._recording.inputs = self._recorder.inputs_of(args, dict(kwargs))
 
     def set_outputs(self, output: Any) -> None:
-        """Note the outputs of such a method."""
+        """Note what such a method or call returned."""
         self._recording.outputs = self._recorder.outputs_of(output)
 
     def notes_on_compiling(self) -> list[str]:
@@ -205,7 +206,8 @@ def run_once(
                 run.note(text)
             if is_traced_by_torch():
                 run.note("torch itself traces this run: its calls are not recorded")
-            if target is not model:
+            is_more = target is not model or computes_around_forward(model)
+            if is_more:
                 run.set_inputs(args, kwargs)
             try:
                 output = target(*args, **kwargs)
@@ -213,7 +215,7 @@ def run_once(
                 raised = error
             if raised is None and options.probe is not None:
                 raised = options.probe.error  # the model caught it
-            if target is not model and raised is None:
+            if is_more and raised is None:
                 run.set_outputs(output)
             # on a line of its own: as an argument of another call, ``output`` would be referred to once more
             references = references_to(output) if issubclass(type(output), torch.Tensor) else 0

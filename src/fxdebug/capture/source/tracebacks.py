@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import CodeType, TracebackType
 
 from fxdebug.capture.hooks.module_call import is_our_code
+from fxdebug.capture.torch_state.callers_frame import is_in_between
 from fxdebug.capture.torch_state.whose_code import is_our_file
 
 
@@ -13,7 +14,7 @@ def without_our_frames(link: TracebackType | None) -> TracebackType | None:
     others = []
     while link is not None:
         code = link.tb_frame.f_code
-        if not is_our_file(code.co_filename) and not is_our_code(code):
+        if not is_our_file(code.co_filename) and not is_our_code(code) and not is_in_between(code):
             others.append(link)
         link = link.tb_next
     chain: TracebackType | None = None

@@ -13,6 +13,7 @@ from torch import nn
 
 from fxdebug.capture import reasons
 from fxdebug.capture.reasons import Reason, Words
+from fxdebug.capture.replay.variables import Change
 from fxdebug.capture.source.source_line import Line
 from fxdebug.capture.tape.argument_copies import ArgumentCopies
 from fxdebug.capture.tape.earlier_attributes import EarlierAttributes, RunStart
@@ -91,8 +92,7 @@ class CallTape:
     has_opaque_args = False  # are there objects among the arguments that are compared by identity?
     argument_copies: ArgumentCopies | None = None  # of those objects, as they were
     earlier_attributes: EarlierAttributes | None = None  # of its module, where it replaced some
-    # calls that make its caller's changes around it once more, of numbers, texts and flags
-    surroundings: tuple[Callable[[], None], ...] = ()
+    surroundings: tuple[Change, ...] = ()  # what its callers changed around it, of numbers, texts and flags
     run_start: RunStart | None = None  # of an outermost body: attributes that the run changed
     unobserved: Words | None = None
     untraceable: Words | None = None

@@ -8,10 +8,8 @@ The mode is on while the thread has a call open, except where it would change wh
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from time import perf_counter
-from types import FrameType
 from typing import Any
 
 from torch import nn
@@ -58,7 +56,12 @@ def run_taped(
     forward = call_tape.forward
     call_tape.outermost = parent is None
     call_tape.function_modes = functions = internals.len_torch_function_stack()
-    call_tape.unobserved = _why_unobserved(tape, call_tape.module, parent, functions)
+    kind = type(call_tape.module)
+    compares = tape.compares_attributes.get(kind, _UNASKED)
+    if compares is _UNASKED:
+        compares = tape.compares_attributes[kind] = _compares_attributes(kind)
+    may_fuse = compares is None
+    call_tape.unobserved = _why_unobserved(tape, call_tape.module, parent, functions, may_fuse)
     call_tape.line = users_line(line, None if parent is None else (parent.code, parent.line), tape.lines)
     unusual = [argument for argument in (*args, *kwargs.values()) if type(argument) not in _SIMPLE]
     containers = _containers(unusual) if unusual else ()
@@ -66,7 +69,7 @@ def run_taped(
     if functions > stack[0].function_modes + 1 or internals.len_torch_dispatch_stack():  # 1: the tape
         _note_modes(call_tape, stack[0])
     is_outermost, is_observed = parent is None, call_tape.unobserved is None
-    attributes = attributes_now(call_tape.module)
+    attributes = None if compares is False else attributes_now(call_tape.module)
     run_start = RunStart(call_tape.module) if is_outermost and is_observed else None
     own_time.seconds += perf_counter() - began
     try:
@@ -125,14 +128,16 @@ def _note_compiled(call_tape: CallTape) -> None:
         call_tape.unobserved = reasons.COMPILED()
 
 
-def _why_unobserved(tape: Tape, module: nn.Module, parent: CallTape | None, functions: int) -> Words | None:
+def _why_unobserved(
+    tape: Tape, module: nn.Module, parent: CallTape | None, functions: int, may_fuse: bool
+) -> Words | None:
     """Return the reason why no operation of a call can be noted, if any; ``functions`` counts the function modes on."""
     if parent is not None and parent.unobserved is not None:
         is_fused = parent.unobserved == _fused(parent.module)
         return reasons.INSIDE_FUSED(module=_kind(parent.module)) if is_fused else parent.unobserved
     if parent is not None and not tape.is_on(functions):
-        return _why_unheard()
-    return None if allows_mode_around(module) else _fused(module)
+        return _why_unheard(tape)
+    return _fused(module) if may_fuse and not allows_mode_around(module) else None
 
 
 def _note_modes(call_tape: CallTape, outermost: CallTape) -> None:
@@ -179,6 +184,9 @@ def close_tape(tape: Tape, output: Any, references: int, model: nn.Module, passe
     tape.kept = frozenset(kept)
 
 
+_UNASKED: Any = object()
+
+
 def _kind(module: nn.Module) -> str:
     return type(module).__name__
 
@@ -192,16 +200,12 @@ def _a(noun: str) -> str:
     return f"{'an' if noun[0] in 'AEIOUaeiou' else 'a'} {noun}"
 
 
-def _why_unheard() -> Words:
+def _why_unheard(tape: Tape) -> Words:
     """Return the reason why the tape misses the operations of a call that begins now, but noted its caller's."""
     if CompiledRegions.is_inside():
         return reasons.INSIDE_COMPILED()
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code is not Tape.__torch_function__.__code__:
-        frame = frame.f_back
-    if frame is None:
-        return reasons.MODE_TAKEN_OFF()
-    return reasons.INSIDE_OPERATION(function=written_form(frame.f_locals["func"]))
+    running = tape.running_op()
+    return reasons.MODE_TAKEN_OFF() if running is None else reasons.INSIDE_OPERATION(function=written_form(running))
 
 
 def _containers(arguments: list[Any]) -> list[tuple[Any, list[int]]]:

@@ -12,12 +12,13 @@ stack, and put back afterwards.
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from threading import get_ident
 from time import perf_counter
-from types import FrameType
+from types import EllipsisType, FrameType, ModuleType
 from typing import Any
 
 import torch
@@ -50,6 +51,7 @@ from fxdebug.capture.tensors.special_tensors import PLAIN
 from fxdebug.capture.tensors.tensor_ref import TensorId, TensorRef
 from fxdebug.capture.tensors.value_table import ValueTable
 from fxdebug.capture.torch_state import internals
+from fxdebug.capture.torch_state.callers_frame import as_called_there, called_twice_and_warns
 from fxdebug.capture.torch_state.grad_mode import CONTEXTS, Context, context_now
 from fxdebug.capture.torch_state.mode_stack import insert_mode, remove_mode
 from fxdebug.capture.torch_state.torch_tracing import is_traced_by_torch, may_be_traced
@@ -69,12 +71,18 @@ _OWN_WAYS = NORMS | UNTRACKED_WRITES | FORWARD_AD | ATTENTION | SHARE_FOREIGN_ME
 _Region = tuple[CallTape, Any, tuple[Any, Any], TensorRefs]  # the arguments of ``Tape._note`` before the result
 
 
-def _is_unusual(function: Any) -> bool | None:
-    """Does noting an operation take more than its arguments and results? ``None`` where running it does, too."""
+def _is_unusual(function: Any) -> bool | EllipsisType | None:
+    """Does noting an operation take more than its arguments and results? ``None`` where running it does, too.
+
+    ``...``: it is to be run by :func:`as_called_there`.
+    """
     if function is _iterate:
         return None
     name = getattr(function, "__name__", "")
-    return name in _OWN_WAYS or shares_memory(function, name)
+    is_unusual = name in _OWN_WAYS or shares_memory(function, name)
+    if called_twice_and_warns(function):
+        return None if is_unusual else ...
+    return is_unusual
 
 
 class OpenTapes(list[CallTape]):
@@ -97,6 +105,10 @@ class Tape(TorchFunctionMode):
 
     stepper: OpStepper | None = None
 
+    def __new__(cls, *args: Any, **kwargs: Any) -> Tape:
+        core = ways.core() if cls is Tape else None
+        return super().__new__(cls if core is None else _without_frame(core))
+
     def __init__(self, values: ValueTable, lines: dict[tuple[int, int], Line]) -> None:
         super().__init__()
         self.values = values
@@ -106,6 +118,8 @@ class Tape(TorchFunctionMode):
         self.stacks: dict[int, OpenTapes] = {}  # by thread
         self.lines = lines
         self._writes = InPlaceWrites(values, lines)
+        self.compares_attributes: dict[type[nn.Module], bool | None] = {}  # by class; see ``run_taped``
+        self._unusual: dict[Any, bool] = {}  # by function: does noting it take more than arguments and results?
         self._met_opaque = False  # was an opaque object coded since this was last set to False?
         self._run_op = self._in_core()
 
@@ -114,9 +128,10 @@ class Tape(TorchFunctionMode):
         core = ways.core()
         if core is None or self.values.native is None:
             return None
+        self._running_op = core.running_op()
         run_op: Callable[..., Any] = core.run_op(
             self.stacks, METADATA, self.values.native, {}, _is_unusual, TensorRefs, TapeEntry, ATOMS, CONTEXTS,
-            context_now, NO_KWARGS, _ELSEWHERE, self.lines, *search_parts(),
+            context_now, NO_KWARGS, _ELSEWHERE, as_called_there, self.lines, *search_parts(),
         )  # fmt: skip
         return run_op
 
@@ -126,10 +141,6 @@ class Tape(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if self._run_op is not None and self.stepper is None:
-            result = self._run_op(self, func, args, kwargs)
-            if result is not _ELSEWHERE:
-                return result
         tapes = None if func in METADATA else self.stacks.get(get_ident())
         if not tapes:
             return func(*args, **kwargs) if kwargs else func(*args)
@@ -157,7 +168,7 @@ class Tape(TorchFunctionMode):
             if func is _iterate and args and args[0].dim():  # iterating calls unbind, unseen by modes
                 result = args[0].unbind(0)
             else:
-                result = func(*args, **kwargs) if kwargs else func(*args)
+                result = as_called_there(func, args, kwargs)
         except Exception as error:
             if codes is not None:
                 self.note_raised(tape, func, codes, error)
@@ -174,6 +185,15 @@ class Tape(TorchFunctionMode):
         own_time.seconds += perf_counter() - began
         return iter(result) if func is _iterate and type(result) is tuple else result
 
+    def running_op(self) -> Any:
+        """Return the operation that this thread runs and notes; ``None`` where it runs none."""
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and frame.f_code is not _IN_PYTHON:
+            frame = frame.f_back
+        if frame is not None:
+            return frame.f_locals["func"]
+        return None if self._run_op is None else self._running_op()
+
     def note_raised(self, tape: CallTape, func: Any, codes: tuple[Any, Any], error: Exception) -> None:
         """Note an operation that raised; the native core does so, too."""
         with contextlib.suppress(Exception):
@@ -185,17 +205,13 @@ class Tape(TorchFunctionMode):
         line = user_line(frame, self.lines, tape.code, tape.line)
         if line is not None and line.code.co_filename.startswith("<frozen importlib"):
             return  # the import of a library: no operation of the body
-        name = getattr(func, "__name__", "")
-        if shares_memory(func, name):
-            self._writes.note_escape(refs)
-        elif name in NORMS:
-            self.values.mark_rewritten(refs, running_statistics(func, *codes))
-        if name in UNTRACKED_WRITES:
-            tape.untraceable = tape.untraceable or with_line(reasons.CHANGED_UNSEEN(function=written_form(func)), line)
-        elif name in FORWARD_AD:
-            tape.untraceable = tape.untraceable or with_line(reasons.FORWARD_AD(), line)
+        is_unusual = self._unusual.get(func)
+        if is_unusual is None:
+            is_unusual = self._unusual[func] = _is_unusual(func) is not False
+        if is_unusual:
+            self._note_effects(tape, func, codes, refs, line)
         context = context_now()
-        kernels = internals.attention_kernels() if name in ATTENTION else None
+        kernels = internals.attention_kernels() if is_unusual and getattr(func, "__name__", "") in ATTENTION else None
         changed = None
         if refs.plain and type(result) is Tensor and not context[0] and no_modes_active():
             writes = self._writes.written(refs)
@@ -217,13 +233,27 @@ class Tape(TorchFunctionMode):
                 out = self._code(result, results)
                 tape.untraceable = tape.untraceable or results.untraceable
                 values = tuple([entry.value for entry in results])
-        if name in SHARE_FOREIGN_MEMORY:
+        if is_unusual and getattr(func, "__name__", "") in SHARE_FOREIGN_MEMORY:
             known = self.values.lookup(result)
             self._writes.note_escape([] if known is None else [known])
         # a tuple made the fast way: this runs for every operation
         tape.entries.append(_new(TapeEntry, (func, *codes, out, context, line, changed, writes, values, None, kernels)))
-        if self.values.keeps_attention and name in ATTENTIONS:
+        if self.values.keeps_attention and getattr(func, "__name__", "") in ATTENTIONS:
             self._keep_data((*refs, *self.values.refs_of(result)))
+
+    def _note_effects(
+        self, tape: CallTape, func: Any, codes: tuple[Any, Any], refs: TensorRefs, line: Line | None
+    ) -> None:
+        """Note what one of the unusual operations does that its arguments and results do not show."""
+        name = getattr(func, "__name__", "")
+        if shares_memory(func, name):
+            self._writes.note_escape(refs)
+        elif name in NORMS:
+            self.values.mark_rewritten(refs, running_statistics(func, *codes))
+        if name in UNTRACKED_WRITES:
+            tape.untraceable = tape.untraceable or with_line(reasons.CHANGED_UNSEEN(function=written_form(func)), line)
+        elif name in FORWARD_AD:
+            tape.untraceable = tape.untraceable or with_line(reasons.FORWARD_AD(), line)
 
     def note_failed(self, tape: CallTape, error: Exception) -> None:
         """Note that an operation ran and could not be noted."""
@@ -497,3 +527,13 @@ class Tape(TorchFunctionMode):
             tape.compiled_ops += 1
         except Exception:
             tape.untraceable = reasons.RUNS_COMPILED_UNNOTED()
+
+
+@functools.lru_cache(4)
+def _without_frame(core: ModuleType) -> type[Tape]:
+    """Return the class of a tape on which the native core runs operations: no frame of ours lies around these."""
+    method = core.as_method()(core.torch_function(Tape.__torch_function__, _ELSEWHERE))
+    return type(Tape.__name__, (Tape,), {"__torch_function__": method, "__module__": __name__})
+
+
+_IN_PYTHON = Tape.__torch_function__.__code__

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import zlib
-from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,10 +15,19 @@ from fxdebug.native.ways import natively
 from fxdebug.stats.cpu_sums import array_of, is_freed, memory_at
 
 Checksum = bytes | tuple[Any, ...]
-Reader = Callable[[], Checksum]
-"""Compute the checksum of one tensor's memory, from the address where it was when the reader was made."""
 
 _COLUMNS = 61  # a prime: rows of any usual length that change places change the columns
+
+
+class Reader(NamedTuple):
+    """Computes the checksum of one tensor's memory, from the address where it was when the reader was made."""
+
+    address: int
+    size: int  # in bytes
+
+    def __call__(self) -> Checksum:
+        """Return the checksum of the memory as it is now."""
+        return checksum_of_memory(self.address, self.size)
 
 
 def is_uninitialised(tensor: Tensor) -> bool:
@@ -40,7 +47,10 @@ def reader_of(tensor: Tensor) -> Reader | None:
     dense = tensor.is_contiguous() or torch.ops.aten.is_non_overlapping_and_dense(tensor)
     if not count or not dense or tensor.is_neg() or tensor.is_conj() or is_freed(tensor):
         return None
-    return functools.partial(checksum_of_memory, tensor.data_ptr(), count * tensor.element_size())
+    return Reader(tensor.data_ptr(), count * tensor.element_size())
+
+
+_NO_ROWS = bytes(8 * _COLUMNS)
 
 
 @natively("checksum")
@@ -51,9 +61,17 @@ def checksum_of_memory(address: int, size: int) -> bytes:
     bytes that fill no row.
     """
     memory = np.frombuffer(memory_at(address), np.uint8, size)
+    if size < 8 * _COLUMNS:
+        return _NO_ROWS + memory.tobytes()
     whole = size - size % (8 * _COLUMNS)
     rows = memory[:whole].view(np.uint64).reshape(-1, _COLUMNS)
     return np.add.reduce(rows, axis=0).tobytes() + memory[whole:].tobytes()
+
+
+@natively("checksums")
+def checksums_of_memory(readers: list[Reader | None]) -> list[Checksum | None]:
+    """Return the checksum of each memory; ``None`` where there is no reader."""
+    return [None if reader is None else checksum_of_memory(*reader) for reader in readers]
 
 
 def checksum_of(tensor: Tensor, reader: Reader | None) -> Checksum | None:

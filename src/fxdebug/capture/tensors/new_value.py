@@ -112,6 +112,23 @@ class ValueMaker:
             stats.attach(value)
         return value
 
+    def renumbered(self, value: Value, number: int, stats: Stats | None) -> Value:
+        """Return the value of a weight that is as it was in an earlier run; ``stats``: what was measured since."""
+        return quick_value(
+            number,
+            value.shape,
+            value.dtype,
+            value.device,
+            "strided",
+            value.stride,
+            value.offset,
+            value.type,
+            value.requires_grad,
+            value.storage,
+            value.name,
+            None if self._stats is None else stats,
+        )
+
     def special(self, number: int, tensor: Tensor, weights: bool) -> Value:
         """Make the value of any other tensor: a subclass, sparse, nested, quantised, fake, sharded, inside vmap."""
         description = description_of(tensor)

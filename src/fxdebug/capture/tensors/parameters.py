@@ -14,18 +14,25 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fxdebug.capture.hooks.model_layout import Layout, RegisteredTensor, join, layout_of, tensors_of
-from fxdebug.capture.tensors.checksum import Checksum, Reader, checksum_of, is_uninitialised, reader_of
+from fxdebug.capture.hooks.model_layout import Layout, RegisteredTensor, join, layout_of, registered_in, tensors_of
+from fxdebug.capture.tensors.checksum import (
+    Checksum,
+    Reader,
+    checksum_of,
+    checksums_of_memory,
+    is_uninitialised,
+    reader_of,
+)
 from fxdebug.capture.tensors.describe import description_of
 from fxdebug.capture.tensors.new_value import StorageNumbers
 from fxdebug.capture.tensors.special_tensors import PLAIN
 from fxdebug.capture.tensors.stats_queue import KnownStats
-from fxdebug.capture.tensors.tensor_state import TensorLayout, TensorState, state_of, version_of
+from fxdebug.capture.tensors.tensor_state import TensorLayout, TensorState, is_unmoved, state_of, version_of
 from fxdebug.capture.tensors.value_table import ValueTable
 from fxdebug.capture.torch_state.internals import WeakTensor
 from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.data.calls import Parameter, ParameterKind
-from fxdebug.data.values import Stats
+from fxdebug.data.values import Stats, Value
 from fxdebug.data.weight_sums import packed, summed_dimensions
 from fxdebug.native.ways import natively
 from fxdebug.stats.cpu_sums import is_freed
@@ -39,11 +46,21 @@ WeightState = tuple[Any, ...]
 weight without a shape."""
 
 
+_Signature = tuple[list[Any], list[int], list[int]]
+"""The names of a model's weights, their ids and those of their classes."""
+
+
 class _WeightTable:
     """The weights of a model layout, each once, with the statistics of the last run. It keeps no weight alive."""
 
-    def __init__(self, layout: Layout, signature: list[Any], registered: list[RegisteredTensor]) -> None:
+    def __init__(
+        self, layout: Layout, signature: _Signature, registered: list[RegisteredTensor], held: list[Any]
+    ) -> None:
         self.signature = signature
+        first = dict(zip(reversed(list(map(id, held))), range(len(held) - 1, -1, -1)))
+        self.places = [first[key] for key in dict.fromkeys([id(tensor) for _, _, _, tensor, _ in registered])]
+        self.holds_each_once = self.places == list(range(len(held)))
+        self.others = [place for place, held_at in enumerate(self.places) if type(held[held_at]) not in PLAIN]
         names: dict[int, list[str]] = {}
         kinds: dict[int, tuple[ParameterKind, bool]] = {}
         homes: dict[int, tuple[int, str]] = {}
@@ -62,34 +79,48 @@ class _WeightTable:
         self.storages = StorageNumbers()
         self.storage_numbers: list[int | None] = []  # of the weights that are plain
         self.readers: list[Reader | None] = []
+        self.is_checked: list[bool] = []
+        self.checked_elsewhere: list[int] = []  # those that are checked, and have no reader
         self.affords_all = self.affords_buffers = False
         self.checksums: list[Checksum | None] = []
         self.stats: list[Stats | None] = []
         self.sums: list[str | None] = []
         self.records: tuple[Any, tuple[Parameter, ...]] | None = None  # (facts, records that hold while those do)
+        self.values: list[tuple[TensorState, Value] | None] = []  # a state of each weight, and a value of it then
 
-    def update(self, tensors: list[Tensor], states: list[WeightState]) -> None:
-        """Store where the weights are now; drop their statistics unless all are the same, in the same places."""
-        same = states == self._states or [state[:-1] for state in states] == [state[:-1] for state in self._states]
-        self._states = states
+    def update(self, tensors: list[Tensor], states: list[WeightState]) -> list[WeightState]:
+        """Store where the weights are now; drop their statistics unless all are the same, in the same places.
+
+        Returns these states, as the same objects as in the last run if they are equal.
+        """
+        is_equal = states == self._states
+        same = is_equal or [state[:-1] for state in states] == [state[:-1] for state in self._states]
+        if not is_equal:
+            self._states = states
         if same and self.are_alive():
-            return
+            return self._states
         self._references = [_reference_to(tensor) for tensor in tensors]
         self.storages = StorageNumbers()  # weights come first: their numbers, and so their records, hold for all runs
         self.storage_numbers = [
             self.storages.number_of(tensor) if type(tensor) in PLAIN and not is_uninitialised(tensor) else None
             for tensor in tensors
         ]
+        self.values = [None] * len(tensors)
         self.readers = [reader_of(tensor) for tensor in tensors]
         sizes = [0 if is_uninitialised(tensor) else tensor.numel() for tensor in tensors]
         buffers = [size for size, (kind, _) in zip(sizes, self.kinds) if kind == "buffer"]
         self.affords_all, self.affords_buffers = sum(sizes) <= AFFORDABLE, sum(buffers) <= AFFORDABLE
+        self.is_checked = [self.affords_all or (self.affords_buffers and kind == "buffer") for kind, _ in self.kinds]
+        self.readers = [reader if checked else None for reader, checked in zip(self.readers, self.is_checked)]
+        weights = enumerate(zip(self.readers, self.is_checked))
+        self.checked_elsewhere = [place for place, (reader, checked) in weights if checked and reader is None]
         unknown: list[None] = [None] * len(tensors)
         self.remember([*unknown], [*unknown], [*unknown])
+        return states
 
     def are_alive(self) -> bool:
         """Are all storages still there that the weights had when they were numbered?"""
-        return all(reference is None or reference() is not None for reference in self._references)
+        return not [1 for reference in self._references if reference is not None and reference() is None]
 
     def remember(self, checksums: list[Checksum | None], stats: list[Stats | None], sums: list[str | None]) -> None:
         """Store the statistics and the sums over slices of data with these checksums."""
@@ -104,15 +135,14 @@ def _reference_to(tensor: Tensor) -> weakref.ref[Any] | None:
         return None  # it has no storage of its own: only its checksum shows whether it has changed
 
 
-def _table_of(layout: Layout, registered: list[RegisteredTensor]) -> tuple[_WeightTable, list[Tensor]]:
+def _table_of(layout: Layout, modules: list[nn.Module]) -> tuple[_WeightTable, list[Tensor]]:
     """Return the table of the registered weights (a new one if they differ from last time), and each weight once."""
-    signature: list[Any] = []  # the tensors, where they are, and under which names
-    for position, name, _, tensor, persistent in registered:
-        signature += position, name, id(tensor), persistent
+    held, names = registered_in(modules)
+    signature = names, list(map(id, held)), list(map(id, map(type, held)))
     table = layout.memo.get("tensors")
     if table is None or table.signature != signature:
-        table = layout.memo["tensors"] = _WeightTable(layout, signature, registered)
-    return table, list({id(tensor): tensor for _, _, _, tensor, _ in registered}.values())
+        table = layout.memo["tensors"] = _WeightTable(layout, signature, tensors_of(modules), held)
+    return table, held if table.holds_each_once else [held[place] for place in table.places]
 
 
 @natively("weight_states", TensorLayout)
@@ -161,12 +191,13 @@ class Parameters:
     def __init__(self, layout: Layout, modules: list[nn.Module], measuring: bool | None = None) -> None:
         self._measuring = measuring
         with untracked(), np.errstate(all="ignore"):  # weights may be infinite
-            self._table, self._tensors = table, tensors = _table_of(layout, tensors_of(modules))
-            self._states = _weight_states(tensors)
-            table.update(tensors, self._states)
-            self._readers = table.readers
-            of_buffers = table.affords_buffers
-            self._is_checked = [table.affords_all or (of_buffers and kind == "buffer") for kind, _ in table.kinds]
+            self._table, self._tensors = table, tensors = _table_of(layout, modules)
+            self._states = table.update(tensors, _weight_states(tensors))
+            self._readers, self._is_checked, self._checked_elsewhere = (
+                table.readers,
+                table.is_checked,
+                table.checked_elsewhere,
+            )
             self._checksums = self._read_checksums()
             self._is_measured = table.affords_all if measuring is None else measuring
             self._before: list[Stats | None] = [None] * len(tensors)
@@ -175,11 +206,10 @@ class Parameters:
                 self._before, self._sums = _statistics(tensors, self._checksums, table)
 
     def _read_checksums(self) -> list[Checksum | None]:
-        weights = zip(self._tensors, self._readers, self._is_checked)
-        return [
-            (checksum_of(tensor, None) if reader is None else reader()) if is_checked else None
-            for tensor, reader, is_checked in weights
-        ]
+        checksums = checksums_of_memory(self._readers)
+        for position in self._checked_elsewhere:
+            checksums[position] = checksum_of(self._tensors[position], None)
+        return checksums
 
     def names(self) -> dict[int, str]:
         """Return the first name of each weight by its ``id``; this object keeps the weights alive."""
@@ -201,6 +231,26 @@ class Parameters:
         same = version == before[-1][0] and _is_unmoved(tensor, state, before)
         return (self._before[position],) if same else None
 
+    def earlier_value(self, tensor: Tensor) -> tuple[TensorState, Value, Stats | None] | None:
+        """Return the state of a weight, a value of it from an earlier run, and its statistics from before this run.
+
+        ``None`` if no run has had its value in that state. Only the numbers in the two values may differ.
+        """
+        position = self._table.position.get(id(tensor))
+        known = None if position is None else self._table.values[position]
+        if position is None or known is None or self._tensors[position] is not tensor:
+            return None
+        state, value = known
+        if version_of(tensor) != state.version or tensor.requires_grad != value.requires_grad:
+            return None
+        return (state, value, self._before[position]) if is_unmoved(state, tensor) else None
+
+    def remember_value(self, tensor: Tensor, state: TensorState, value: Value) -> None:
+        """Remember a value of a weight for :meth:`earlier_value` in later runs."""
+        position = self._table.position.get(id(tensor))
+        if position is not None and self._tensors[position] is tensor and state.version is not None:
+            self._table.values[position] = state, value
+
     def core_parts(self) -> tuple[Any, ...]:
         """Return what the native core needs to do as :meth:`stats_before` does, and to name and number a weight."""
         table = self._table
@@ -215,7 +265,7 @@ class Parameters:
         """Return the records of all weights after the run; weights that the run made come last."""
         with untracked(), np.errstate(all="ignore"):
             layout, modules = layout_of(model)
-            table, tensors = _table_of(layout, tensors_of(modules))
+            table, tensors = _table_of(layout, modules)
             if table is not self._table:
                 return self._records_of_new_table(table, tensors, values)
             states = _weight_states(tensors)
@@ -237,7 +287,7 @@ class Parameters:
 
     def _unchanged_records(self, values: ValueTable) -> tuple[Parameter, ...]:
         """Return the records of a run that changed no weight: the last run's records, if they still hold."""
-        others = [tensor for tensor in self._tensors if type(tensor) not in PLAIN]  # the table has no numbers of theirs
+        others = [self._tensors[place] for place in self._table.others]  # the table has no numbers of theirs
         depends_on = self._states, self._before, [values.storage_number(tensor) for tensor in others]
         known = self._table.records
         if known is None or known[0] != depends_on or not self._table.are_alive():

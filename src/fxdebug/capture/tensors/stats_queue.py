@@ -22,17 +22,23 @@ from fxdebug.data.values import Stats, Value
 from fxdebug.errors import first_line
 from fxdebug.stats.accelerator import DeviceBatch, is_off_cpu
 from fxdebug.stats.host_batch import HostBatch
-from fxdebug.stats.measure import Unmeasurable, measure, measure_on_device
+from fxdebug.stats.measure import Unmeasurable, measure, measure_on_device, measure_piece, sums_are_wide
 
 KnownStats = tuple[Stats | None]
 """The statistics of a weight from before the run; ``(None,)`` if a large model's were not measured then."""
 
 
-class StatsBeforeRun(Protocol):
-    """The statistics that weights had before the run."""
+class WeightsBeforeRun(Protocol):
+    """The weights as they were before the run: their statistics, and their values in earlier runs."""
 
     def stats_before(self, tensor: Tensor, state: TensorState | None) -> KnownStats | None:
         """Return those of a weight; ``None`` if it is another tensor now, has moved or was written to."""
+
+    def earlier_value(self, tensor: Tensor) -> tuple[TensorState, Value, Stats | None] | None:
+        """Return the state of a weight, a value of it from an earlier run, and its statistics from before this run."""
+
+    def remember_value(self, tensor: Tensor, state: TensorState, value: Value) -> None:
+        """Remember a value of a weight for later runs."""
 
     def core_parts(self) -> tuple[Any, ...]:
         """Return what the native core needs to look them up, too."""
@@ -71,7 +77,9 @@ class StatsTaker:
     ``may_wait``: nobody reads statistics before the run is over, so small tensors are measured together.
     """
 
-    def __init__(self, note: Callable[[str], None], before_run: StatsBeforeRun | None, may_wait: bool = False) -> None:
+    def __init__(
+        self, note: Callable[[str], None], before_run: WeightsBeforeRun | None, may_wait: bool = False
+    ) -> None:
         self.note = note
         self.may_wait = may_wait
         self.before_run = before_run
@@ -101,6 +109,8 @@ class StatsTaker:
         if stats is _MISSING:
             if self.may_wait and layout.is_small and not is_weight:
                 stats = self._waiting(layout, address)
+            elif layout.is_one_piece and not sums_are_wide():
+                stats = self._measured_piece(tensor, address)
             else:
                 stats = self.measure(tensor)
             self.taken[key] = stats
@@ -140,6 +150,13 @@ class StatsTaker:
         except Exception as error:  # the debugger never breaks the debugged
             self._note_failure(body, error)
         return None
+
+    def _measured_piece(self, tensor: Tensor, address: int) -> Stats | None:
+        try:
+            return measure_piece(tensor, address)
+        except Exception as error:  # the debugger never breaks the debugged
+            self._note_failure(tensor, error)
+            return None
 
     def _waiting(self, layout: TensorLayout, address: int) -> PendingStats:
         """Let a small tensor wait for others; if it is one too many, all that wait are measured."""

@@ -12,9 +12,10 @@ from fxdebug.capture.tensors.describe import is_ordinary, name_of
 from fxdebug.capture.tensors.special_tensors import PLAIN
 from fxdebug.native.ways import natively
 from fxdebug.stats.accelerator import is_off_cpu
-from fxdebug.stats.cpu_sums import is_freed
+from fxdebug.stats.cpu_sums import is_freed, is_one_piece
 from fxdebug.stats.host_batch import fits
 
+_new = tuple.__new__  # of a named tuple: its own constructor is a function in Python
 LAYOUTS_KEPT = 20_000  # at a time: lengths and strides come and go
 
 Dims = tuple[tuple[int, int], ...]
@@ -47,7 +48,8 @@ class TensorLayout:
     """The facts that tensors share if they differ only in their memory, their version and their numbers."""
 
     __slots__ = (
-        "count", "device", "dims", "dtype", "is_off_cpu", "is_small", "offset", "shape", "stride", "torch_dtype",
+        "bytes_needed", "count", "device", "dims", "dtype", "is_off_cpu", "is_one_piece", "is_small", "offset", "shape",
+        "stride", "torch_dtype",
     )  # fmt: skip
 
     def __init__(self, tensor: Tensor) -> None:
@@ -57,11 +59,14 @@ class TensorLayout:
         self.dtype, self.device = name_of(tensor.dtype), name_of(tensor.device)
         self.offset: int = tensor.storage_offset()
         self.count = tensor.numel()
+        self.bytes_needed: int = self.offset * tensor.itemsize + tensor.nbytes  # of memory; an expanded tensor: fewer
         self.is_off_cpu = is_off_cpu(tensor)
         is_plain = not (tensor.is_neg() or tensor.is_conj())
         self.dims: Dims | None = None  # stays so for a negated or conjugated view: memory holds other numbers
         if is_plain:
             self.dims = ((1, self.count),) if tensor.is_contiguous() else dims_of(self.stride, self.shape)
+        is_piece = is_plain and not self.is_off_cpu and tensor.is_contiguous()
+        self.is_one_piece = is_piece and is_one_piece(self.torch_dtype, self.count)
         self.is_small = (  # and in one piece: it can be measured with others
             self.dims == ((1, self.count),) and not self.is_off_cpu and fits(self.torch_dtype, self.count)
         )
@@ -95,16 +100,17 @@ def state_of(tensor: Tensor) -> TensorState | None:
     """
     if type(tensor) not in PLAIN or not is_ordinary(tensor):
         return None
-    storage, offset = tensor.untyped_storage(), tensor.storage_offset()
-    if storage.nbytes() - offset * tensor.itemsize < tensor.nbytes and is_freed(tensor):  # expanded: less is enough
-        return None
-    key = tensor.shape, tensor.stride(), offset, tensor.dtype, tensor.device, tensor.is_neg(), tensor.is_conj()
+    storage, dtype = tensor.untyped_storage(), tensor.dtype
+    is_conj = dtype.is_complex and tensor.is_conj()
+    key = tensor.shape, tensor.stride(), tensor.storage_offset(), dtype, tensor.device, tensor.is_neg(), is_conj
     layout = _layouts.get(key)
     if layout is None:
         if len(_layouts) >= LAYOUTS_KEPT:
             _layouts.clear()
         layout = _layouts[key] = TensorLayout(tensor)
-    return TensorState(layout, storage._cdata, tensor.data_ptr(), version_of(tensor))
+    if storage.nbytes() < layout.bytes_needed and is_freed(tensor):
+        return None
+    return _new(TensorState, (layout, storage._cdata, tensor.data_ptr(), version_of(tensor)))
 
 
 def is_unmoved(before: TensorState | None, tensor: Tensor) -> bool:

@@ -19,12 +19,13 @@ import torch
 from torch import Tensor, nn
 
 from fxdebug.capture.tensors.checksum import Checksum, checksum_of
-from fxdebug.capture.tensors.describe import description_of, shape_of
+from fxdebug.capture.tensors.describe import description_of, name_of, shape_of
 from fxdebug.capture.tensors.new_value import StorageNumbers, ValueMaker
 from fxdebug.capture.tensors.special_tensors import PLAIN
-from fxdebug.capture.tensors.stats_queue import PendingStats, StatsBeforeRun, StatsTaker
+from fxdebug.capture.tensors.stats_queue import PendingStats, StatsTaker, WeightsBeforeRun
 from fxdebug.capture.tensors.tensor_ref import StorageRef, TensorId, TensorRef, WeightRef
 from fxdebug.capture.tensors.tensor_state import TensorLayout, TensorState, is_unmoved, state_of, version_of
+from fxdebug.capture.torch_state import internals
 from fxdebug.capture.torch_state.untracked import is_unobserved, untracked
 from fxdebug.data.values import Stats, Value
 from fxdebug.errors import first_line
@@ -65,7 +66,7 @@ class ValueTable:
         keeper: Keeper | None,
         note: AddNote,
         measuring: bool = True,
-        before_run: StatsBeforeRun | None = None,
+        before_run: WeightsBeforeRun | None = None,
         storages: StorageNumbers | None = None,
         may_wait: bool = False,
     ) -> None:
@@ -79,6 +80,7 @@ class ValueTable:
         self._note = note
         may_wait = may_wait and ways.core() is None  # the core measures a small tensor in less time than a copy takes
         self._stats = StatsTaker(note, before_run, may_wait) if measuring else None
+        self._before_run = before_run
         self._storages = StorageNumbers() if storages is None else storages
         self._maker = ValueMaker(names, self._storages, self._stats)
         self._kept: set[int] = set()  # numbers of values whose data the keeper has
@@ -110,18 +112,9 @@ class ValueTable:
             value: Value = self.native.value_of(tensor, weights)
             if value is not NotImplemented:
                 return value
-        ref = self.refs.get(id(tensor))
-        if (
-            ref is not None
-            and ref.version is not None
-            and self._keeper is None
-            and not (weights and ref.is_unmeasured)
-            and ref() is tensor
-            and ref.version == version_of(tensor)
-            and ref.value.storage not in self._storages.unversioned
-            and is_unmoved(ref.state, tensor)
-        ):
-            return ref.value  # in the table and as it was
+        ref = self._unchanged(tensor)
+        if ref is not None and self._keeper is None and not (weights and ref.is_unmeasured):
+            return ref.value
         with self._lock:
             return self._value_of(tensor, keep, weights)
 
@@ -133,9 +126,32 @@ class ValueTable:
         if self.native is not None:
             values: tuple[Value, ...] = self.native.values_of(tensors, True)
             return None if values is NotImplemented else values
-        if self._keeper is not None or not PLAIN.issuperset(map(type, tensors)) or not is_unobserved():
+        if self._keeper is not None or not PLAIN.issuperset(map(type, tensors)):
             return None
-        return tuple([self.value_of(tensor) for tensor in tensors])
+        if is_unobserved():
+            return tuple([self.value_of(tensor) for tensor in tensors])
+        with internals.DisableTorchFunction():  # all that a look at tensors takes that are in the table
+            refs = [self._unchanged(tensor) for tensor in tensors]
+        found = [ref.value for ref in refs if ref is not None and not ref.is_unmeasured]
+        return tuple(found) if len(found) == len(refs) else None
+
+    def _unchanged(self, tensor: Tensor) -> TensorRef | None:
+        """Return the entry of a plain tensor that is as it was; ``None`` where that is not so, or takes more to tell.
+
+        Call it where torch's function modes are off.
+        """
+        ref = self.refs.get(id(tensor))
+        if (
+            ref is not None
+            and ref.version is not None
+            and ref.state is not None
+            and ref() is tensor
+            and ref.version == version_of(tensor)
+            and ref.value.storage not in self._storages.unversioned
+            and is_unmoved(ref.state, tensor)
+        ):
+            return ref
+        return None
 
     def lookup(self, tensor: Tensor) -> TensorRef | None:
         """Return the entry of a tensor object; ``None`` if the table has none."""
@@ -163,12 +179,28 @@ class ValueTable:
 
     def add(self, tensor: Tensor) -> TensorRef:
         """Add a tensor object that the table does not have. Call it inside ``untracked`` or where no mode is active."""
-        state = state_of(tensor)
+        is_weight = self._before_run is not None and id(tensor) in self._names
+        earlier = self._earlier_value(tensor) if is_weight else None
+        state = state_of(tensor) if earlier is None else earlier[0]
         with self._lock:
             ref = self.lookup(tensor)  # another thread may have added it meanwhile
             if ref is not None:
                 return ref
-            return self._add(tensor, state, self._new(tensor, state, self._keep_all, False), False)
+            if earlier is not None:
+                value = self._maker.renumbered(earlier[1], len(self.all), earlier[2])
+                self.all.append(value)
+            else:
+                value = self._new(tensor, state, self._keep_all, False)
+                if is_weight and state is not None and self._before_run is not None:
+                    self._before_run.remember_value(tensor, state, value)
+            return self._add(tensor, state, value, False)
+
+    def _earlier_value(self, tensor: Tensor) -> tuple[TensorState, Value, Stats | None] | None:
+        """Return what is known of a weight from an earlier run, if nothing but its number may be another now."""
+        if self._keeper is not None or self._before_run is None or id(tensor) in self._rewritten:
+            return None
+        earlier = self._before_run.earlier_value(tensor)
+        return None if earlier is None or earlier[1].storage in self._storages.unversioned else earlier
 
     def note_inputs(
         self,
@@ -177,7 +209,12 @@ class ValueTable:
         values: dict[TensorId, Value],
     ) -> None:
         """Note the tensors of these entries as they are now: shape, dtype and gradient flag, and the value, by id."""
-        if self.native is not None and self.native.note_inputs(refs, layouts, values) is None:
+        if not refs or (self.native is not None and self.native.note_inputs(refs, layouts, values) is None):
+            return
+        if self._keeper is None:
+            with internals.DisableTorchFunction():
+                refs = [ref for ref in refs if not self._is_noted(ref, layouts, values)]
+        if not refs:
             return
         with untracked():
             for ref in refs:
@@ -188,6 +225,21 @@ class ValueTable:
                 if not tensor.is_nested:
                     layouts[ref.tensor_id] = shape_of(tensor), tensor.dtype, ref.requires_grad
                     values[ref.tensor_id] = self.value_of(tensor, keep=False, weights=False)
+
+    def _is_noted(
+        self,
+        ref: TensorRef,
+        layouts: dict[TensorId, tuple[tuple[int, ...], torch.dtype, bool]],
+        values: dict[TensorId, Value],
+    ) -> bool:
+        """Note a tensor that is as it was, for :meth:`note_inputs`; ``False`` for any other."""
+        tensor = ref()
+        if tensor is None or ref.state is None or self._unchanged(tensor) is not ref:
+            return False
+        layout, tensor_id = ref.state.layout, ref.tensor_id
+        ref.requires_grad = tensor.requires_grad
+        layouts[tensor_id], values[tensor_id] = (layout.shape, layout.torch_dtype, ref.requires_grad), ref.value
+        return True
 
     # Behind the look-ups -------------------------------------------------------------------------
 
@@ -343,6 +395,28 @@ class ValueTable:
     def storage_number(self, tensor: Tensor) -> int | None:
         """Return the number of a tensor's storage, equal for views of one another; ``None`` if it has no single one."""
         return self._storages.number_of(tensor)
+
+    def lies_where(self, tensor: Tensor, tensor_id: TensorId) -> bool:
+        """Is it an object that the run did not see, in the very place in memory of one that it saw?
+
+        Python makes such objects without any operation, as in ``nn.Parameter(weight)``. The memory must still be that
+        of the run, and have the same layout. An object that autograd has made is another.
+        """
+        first, kind = self.first_values[tensor_id], type(tensor)
+        if kind not in PLAIN or self.lookup(tensor) is not None or first.stride is None or first.detail is not None:
+            return False
+        seen: Any = self.refs.get(id(tensor))
+        if type(seen) is WeightRef and seen.tensor_id == tensor_id:
+            return False  # the run saw this very object, and then put another into its place
+        with untracked():
+            if tensor.layout is not torch.strided or not tensor.is_leaf or tensor.is_conj() or tensor.is_neg():
+                return False
+            place = tuple(tensor.shape), tensor.stride(), tensor.storage_offset()
+            facts = name_of(tensor.dtype), name_of(tensor.device), kind.__name__, tensor.requires_grad
+            then = first.dtype, first.device, first.type, first.requires_grad
+            if place != (first.shape, first.stride, first.offset) or facts != then:
+                return False
+            return tensor.is_meta or self.storage_number(tensor) == first.storage is not None
 
     # The end of the run --------------------------------------------------------------------------
 

@@ -24,7 +24,12 @@ def uncounted(function: _Function) -> _Function:
 
 def uncounted_code(code: CodeType) -> CodeType:
     """Return the code under a name of its file with which its frames do not count."""
-    if code.co_filename.endswith(_MARK):
+    if is_uncounted(code.co_filename):
         return code
     inner = [uncounted_code(each) if isinstance(each, CodeType) else each for each in code.co_consts]
     return code.replace(co_filename=code.co_filename + _MARK, co_consts=tuple(inner))
+
+
+def is_uncounted(file: str) -> bool:
+    """Is this the name of a file whose frames do not count, as they are ours?"""
+    return file.endswith(_MARK)

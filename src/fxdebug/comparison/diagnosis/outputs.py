@@ -11,7 +11,7 @@ from fxdebug.comparison.diagnosis.cause import Cause, make_cause
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult, comparable
 from fxdebug.comparison.diagnosis.region_causes import RegionDiagnosis
 from fxdebug.comparison.measures import STATISTICS, Measures
-from fxdebug.comparison.pairing.returned_values import facing_outputs, returned_by
+from fxdebug.comparison.pairing.returned_values import facing_outputs, is_made_after_forward, returned_by
 from fxdebug.comparison.result import Kind
 from fxdebug.comparison.steps import Step
 from fxdebug.comparison.tolerance import NARROW_ROUNDING_STEPS, eps_of, tolerance_of
@@ -69,6 +69,9 @@ class OutputDiagnosis:
         tolerance = self._judge.meter.tolerance(one, other)
         if measures.what == "unknown" or measures.error <= max(tolerance, self._judge.clean_for(one, other)):
             return None
+        afterwards = self._changed_after_forward(one, other)
+        if afterwards is not None:
+            return self._root_cause("values", afterwards, one, other, measures)
         if self._pairs.are_paired(one, other):
             before = self._judge.results.get(self._maker(other).index)
             if before is None or measures.basis == STATISTICS or measures.what:
@@ -86,6 +89,19 @@ class OutputDiagnosis:
             because = "no operation made it on either side, and it is another one"
             return self._root_cause("values", because, one, other, measures)
         return self._regions.explain(self._root_result(one, other, measures), one, other)
+
+    def _changed_after_forward(self, one: Value, other: Value) -> str | None:
+        """Say what changed a result of forward afterwards, if what the forwards returned is equal."""
+        runs = (self._pairs.a, one), (self._pairs.b, other)
+        changed = [is_made_after_forward(run, value) for run, value in runs]
+        a, b = self._pairs.a.trace.root.outputs, self._pairs.b.trace.root.outputs
+        if not any(changed) or not a or not b:
+            return None
+        sides = [(x, y) for _, _, x, y in facing_outputs(a, b, self._pairs).sides if comparable(x, y)]
+        if not sides or not all(self._judge.agree(x, y) for x, y in sides):
+            return None  # inherited from there
+        where = " and ".join(name for name, is_changed in zip("ab", changed) if is_changed)
+        return f"the forwards return the same; a hook or a method of the class changes it afterwards in {where}"
 
     def _maker(self, value: Value) -> Step:
         """Return the step of b that made a value, behind all views; the last one where none did."""

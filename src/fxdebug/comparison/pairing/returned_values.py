@@ -109,11 +109,20 @@ def facing_returned(pairs: Pairs) -> list[FacingValue]:
         return [FacingValue("", "", x, y) for y in b for x in a if pairs.are_paired(x, y) and pairs.is_firm(y)]
     if other is None:
         assert one is not None
-        inner = [(slot, value, pairs.value_in_b(value)) for slot, value in one.named() if pairs.is_firm_in_a(value)]
+        own = [(slot, value) for slot, value in one.named() if not is_made_after_forward(pairs.a, value)]
+        inner = [(slot, value, pairs.value_in_b(value)) for slot, value in own if pairs.is_firm_in_a(value)]
         return [FacingValue(slot, slot, value, partner) for slot, value, partner in inner if partner is not None]
     facing = facing_outputs(one or Outputs(), other, pairs)
-    more = [(slot, value, pairs.value_in_a(value)) for slot, value in facing.only_b if pairs.is_firm(value)]
+    own = [(slot, value) for slot, value in facing.only_b if not is_made_after_forward(pairs.b, value)]
+    more = [(slot, value, pairs.value_in_a(value)) for slot, value in own if pairs.is_firm(value)]
     return [*facing.sides, *(FacingValue("", slot, partner, b) for slot, b, partner in more if partner is not None)]
+
+
+def is_made_after_forward(run: StepList, value: Value) -> bool:
+    """Was a returned value made by a hook of the model or by its ``__call__``, when its forward was over?"""
+    root = run.trace.root
+    known = {own.number for own in (*(root.outputs or ()), *root.inputs, *(root.given or ()))}
+    return root.returned is not None and value.name is None and value.number not in {*known, *run.makers}
 
 
 def returning_call(run: StepList, value: Value) -> Call:

@@ -12,6 +12,7 @@ from typing import Any
 from fxdebug.data.findings import number_as_json
 from fxdebug.data.report import ReportData
 from fxdebug.files.write_file import write_text
+from fxdebug.printable import printable_cells, printable_json
 from fxdebug.store.report_file import SCHEMA
 
 
@@ -38,16 +39,16 @@ def as_json(report: ReportData[Any]) -> dict[str, Any]:
 
 def json_text(report: ReportData[Any]) -> str:
     """Return a report as JSON text."""
-    return json.dumps(as_json(report), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return printable_json(json.dumps(as_json(report), indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
 
 
 def csv_text(report: ReportData[Any]) -> str:
     """Return every row as CSV, with a heading per column: its field and its unit (``time_self [s]``)."""
     output = io.StringIO()
     writer = csv.writer(output, lineterminator="\n")
-    writer.writerow([f"{c.field} [{c.unit}]" if c.unit else c.field for c in report.columns])
+    writer.writerow(printable_cells(f"{c.field} [{c.unit}]" if c.unit else c.field for c in report.columns))
     for row in report.rows:
-        writer.writerow(["" if x is None else x for x in report.cells(row).values()])
+        writer.writerow(printable_cells("" if x is None else x for x in report.cells(row).values()))
     return output.getvalue()
 
 

@@ -11,6 +11,7 @@ from fxdebug.data.report import ReportData
 from fxdebug.data.trace import TraceData
 from fxdebug.exports.timelines.timeline import Lane, lanes_of_report, lanes_of_traces
 from fxdebug.files.write_file import write_text
+from fxdebug.printable import printable_json
 
 
 def write_chrome_trace(trace: TraceData, path: Path, *, ranks: Sequence[TraceData] = ()) -> Path:
@@ -24,7 +25,7 @@ def write_report(report: ReportData[Any], path: Path) -> Path:
 
 
 def _write(lanes: Sequence[Lane], path: Path) -> Path:
-    return write_text(path, json.dumps(chrome_trace(lanes), ensure_ascii=False, separators=(",", ":")))
+    return write_text(path, printable_json(json.dumps(chrome_trace(lanes), ensure_ascii=False, separators=(",", ":"))))
 
 
 def chrome_trace(lanes: Sequence[Lane]) -> dict[str, Any]:

@@ -6,6 +6,7 @@
 #include "chunks.h"
 #include "core.h"
 #include "cpu.h"
+#include "python_object.h"
 #include "tensor_facts.h"
 
 namespace fxdebug {
@@ -57,41 +58,63 @@ Columns all_columns(const char* data, int64_t rows) {
   return all;
 }
 
-// checksum(address, bytes): the sums of the columns, modulo 2**64, of memory as rows of kColumns words; then the bytes
-// that fill no row. The caller knows that the memory is there.
+// The sums of the columns, modulo 2**64, of memory as rows of kColumns words; then the bytes that fill no row. The
+// caller knows that the memory is there. nullptr: an error is set.
+PyObject* checksum_at(PyObject* address, PyObject* size) {
+  const auto* data = static_cast<const char*>(PyLong_AsVoidPtr(address));
+  const int64_t bytes = PyLong_AsLongLong(size);
+  if (PyErr_Occurred()) return nullptr;
+  const int64_t rows = bytes / (kColumns * 8), rest = bytes - rows * kColumns * 8;
+  Columns columns{};
+  if (rows && bytes <= kQuick) {
+    columns_of(data, rows, columns);
+  } else if (rows) {
+    PyThreadState* state = PyEval_SaveThread();
+    try {
+      columns = all_columns(data, rows);
+    } catch (...) {
+      PyEval_RestoreThread(state);
+      throw;
+    }
+    PyEval_RestoreThread(state);
+  }
+  PyObject* result = PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(sizeof columns) + rest);
+  if (!result) return nullptr;
+  std::memcpy(PyBytes_AS_STRING(result), columns.sums, sizeof columns);
+  std::memcpy(PyBytes_AS_STRING(result) + sizeof columns, data + bytes - rest, static_cast<size_t>(rest));
+  return result;
+}
+
+// checksum(address, bytes): that of one memory.
 PyObject* checksum(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (count != 2) return not_mine();
+  return guarded([&] { return checksum_at(given[0], given[1]); });
+}
+
+// checksums(readers): those of many, each an (address, bytes) or None.
+PyObject* checksums(PyObject*, PyObject* readers) {
   return guarded([&]() -> PyObject* {
-    const auto* data = static_cast<const char*>(PyLong_AsVoidPtr(given[0]));
-    const int64_t bytes = PyLong_AsLongLong(given[1]);
-    if (PyErr_Occurred()) return nullptr;
-    const int64_t rows = bytes / (kColumns * 8), rest = bytes - rows * kColumns * 8;
-    Columns columns{};
-    if (rows && bytes <= kQuick) {
-      columns_of(data, rows, columns);
-    } else if (rows) {
-      PyThreadState* state = PyEval_SaveThread();
-      try {
-        columns = all_columns(data, rows);
-      } catch (...) {
-        PyEval_RestoreThread(state);
-        throw;
-      }
-      PyEval_RestoreThread(state);
+    if (!PyList_CheckExact(readers)) return not_mine();
+    const Py_ssize_t count = PyList_GET_SIZE(readers);
+    Object found(PyList_New(count));
+    for (Py_ssize_t index = 0; found && index < count; ++index) {
+      const Object reader = Object::borrowed(index < PyList_GET_SIZE(readers) ? PyList_GET_ITEM(readers, index) : Py_None);
+      const bool is_read = PyTuple_Check(reader.get()) && PyTuple_GET_SIZE(reader.get()) == 2;
+      Object sum = is_read ? Object(checksum_at(PyTuple_GET_ITEM(reader.get(), 0), PyTuple_GET_ITEM(reader.get(), 1)))
+                           : Object::borrowed(Py_None);
+      if (!sum) return nullptr;
+      PyList_SET_ITEM(found.get(), index, sum.release());
     }
-    PyObject* result = PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(sizeof columns) + rest);
-    if (!result) return nullptr;
-    std::memcpy(PyBytes_AS_STRING(result), columns.sums, sizeof columns);
-    std::memcpy(PyBytes_AS_STRING(result) + sizeof columns, data + bytes - rest, static_cast<size_t>(rest));
-    return result;
+    return found.release();
   });
 }
 
 PyMethodDef checksum_way = {"checksum", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(checksum)), METH_FASTCALL,
                             "Return the checksum of memory."};
+PyMethodDef checksums_way = {"checksums", checksums, METH_O, "Return the checksums of many memories."};
 
 }  // namespace
 
-bool add_checksums(PyObject* module) { return add_way(module, &checksum_way); }
+bool add_checksums(PyObject* module) { return add_way(module, &checksum_way) && add_way(module, &checksums_way); }
 
 }  // namespace fxdebug

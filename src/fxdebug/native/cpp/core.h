@@ -48,5 +48,6 @@ bool add_calls(PyObject* module);
 bool add_module_call(PyObject* module);
 bool add_records(PyObject* module);
 bool add_attributes(PyObject* module);
+bool add_match(PyObject* module);
 
 }  // namespace fxdebug

@@ -51,7 +51,7 @@ PyMODINIT_FUNC PyInit_fxdebug_core() {
   if (module && fxdebug::add_tensor_facts(module) && fxdebug::add_statistics(module) &&
       fxdebug::add_checksums(module) && fxdebug::add_value_table(module) && fxdebug::add_tape_entry(module) &&
       fxdebug::add_weight_states(module) && fxdebug::add_calls(module) && fxdebug::add_module_call(module) &&
-      fxdebug::add_records(module) && fxdebug::add_attributes(module)) {
+      fxdebug::add_records(module) && fxdebug::add_attributes(module) && fxdebug::add_match(module)) {
     return module;
   }
   Py_XDECREF(module);

@@ -21,6 +21,7 @@ struct Needs {
   PyObject* tape_parts;                          // what a call needs of the tape
   PyObject *frame, *inputs, *outputs;            // classes
   PyObject *called_as, *has_submodules, *clock;  // functions
+  PyObject* has_listeners;                       // of the recorder: a bool
   PyObject* lines;
   LineSearch search;
 };
@@ -84,6 +85,13 @@ bool note_failure(const Call& call, const char* method) {
   if (done || is_interrupted()) return static_cast<bool>(done);
   PyErr_Clear();
   return true;
+}
+
+// Tells the listeners of the recorder, if there are some, that a call begins or is over.
+bool tell(const Call& call, const Name& method) {
+  if (call.needs.has_listeners != Py_True) return true;
+  return static_cast<bool>(
+      Object(PyObject_CallMethodOneArg(call.needs.recorder, method.text(), call.frame.get())));
 }
 
 // The frame of a call, numbered and in the list of all; its fields in the order of Frame.__init__.
@@ -222,7 +230,7 @@ bool enter_tape(Call& call, PyObject* run, PyObject* args, PyObject* kwargs) {
 
 // Opens the call: its frame, all that is known before it runs, and its place on the stack. False: an interrupt.
 bool enter(Call& call, PyObject* site, PyObject* parent, PyObject* run, PyObject* args, PyObject* kwargs) {
-  static const Name started_name("started_at");
+  static const Name started_name("started_at"), entered_name("tell_entered");
   const Needs& needs = call.needs;
   const std::optional<double> arrived = now(needs);
   if (!arrived || !open_frame(call, site, parent)) return false;
@@ -231,6 +239,7 @@ bool enter(Call& call, PyObject* site, PyObject* parent, PyObject* run, PyObject
   if (!note_surroundings(call, site) && !note_failure(call, "note_inputs_failed")) return false;
   if (!note_inputs(call, args, kwargs) && !note_failure(call, "note_inputs_failed")) return false;
   if (needs.tape != Py_None && !enter_tape(call, run, args, kwargs)) return false;
+  if (!tell(call, entered_name) && !note_failure(call, "note_inputs_failed")) return false;
   if (!name_current().set(needs.stack, before.get()) || PyList_Append(needs.stack, call.frame.get()) < 0) return false;
   const std::optional<double> ready = now(needs);
   return ready && add_own_seconds(call, *ready - *arrived) &&
@@ -278,11 +287,13 @@ void fail(const Call& call) {
 
 // Closes a call that returned, and notes its outputs. False: an interrupt is set.
 bool leave(const Call& call, PyObject* output) {
+  static const Name left_name("tell_left");
   const std::optional<double> arrived = now(call.needs);
   if (!arrived) return note_failure(call, "note_outputs_failed");
   const Object before = name_current().of(call.needs.stack);
   const bool is_noted = before && close_frame(call, *arrived) &&
-                        name_current().set(call.needs.stack, call.frame.get()) && note_outputs(call, output);
+                        name_current().set(call.needs.stack, call.frame.get()) && note_outputs(call, output) &&
+                        tell(call, left_name);
   if (!is_noted && !note_failure(call, "note_outputs_failed")) return false;
   const std::optional<double> done = now(call.needs);
   const bool is_closed =

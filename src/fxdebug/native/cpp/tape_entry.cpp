@@ -16,7 +16,7 @@ namespace {
 // What an operation needs of its run, in the order in which Python passes it (capture/tape/tape_mode.py).
 struct Needs {
   PyObject *stacks, *metadata, *values, *kinds, *is_unusual, *refs, *entry, *atoms, *contexts, *context_now, *no_kwargs,
-      *elsewhere, *lines;
+      *elsewhere, *as_called_there, *lines;
   LineSearch search;
 
   static const Needs& in(PyObject* tuple) {
@@ -111,7 +111,7 @@ int note(Operation& operation, PyObject* func, PyObject* args, PyObject* kwargs,
   return PyList_Append(entries.get(), entry.get()) < 0 ? -1 : 1;
 }
 
-enum class Kind { kUsual, kNotedByPython, kRunByPython };
+enum class Kind { kUsual, kWarns, kNotedByPython, kRunByPython };
 
 // How the tape treats a function; Python is asked once for each function of a run.
 Kind kind_of(const Needs& needs, PyObject* func) {
@@ -119,6 +119,7 @@ Kind kind_of(const Needs& needs, PyObject* func) {
   const Object kind =
       known || PyErr_Occurred() ? Object::borrowed(known) : Object(PyObject_CallOneArg(needs.is_unusual, func));
   if (!kind || (!known && PyDict_SetItem(needs.kinds, func, kind.get()) < 0)) return Kind::kRunByPython;
+  if (kind.get() == Py_Ellipsis) return Kind::kWarns;
   return kind.get() == Py_False ? Kind::kUsual : kind.get() == Py_True ? Kind::kNotedByPython : Kind::kRunByPython;
 }
 
@@ -134,6 +135,27 @@ void note_raised(const Operation& operation, PyObject* func, const Object& codes
 }
 
 PyObject* run(PyObject* func, PyObject* args, PyObject* kwargs) { return PyObject_Call(func, args, kwargs); }
+
+// The operation that this thread runs, while it does.
+class Running {
+ public:
+  explicit Running(PyObject* func) : before_(std::exchange(now, func)) {}
+  ~Running() { now = before_; }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+  static thread_local PyObject* now;  // borrowed
+
+ private:
+  PyObject* before_;
+};
+thread_local PyObject* Running::now = nullptr;
+
+// A function that warns of its caller is run as if that called it (capture/torch_state/callers_frame.py).
+PyObject* run_noted(const Needs& needs, Kind kind, PyObject* func, PyObject* args, PyObject* kwargs) {
+  const Running running(func);
+  if (kind != Kind::kWarns) return run(func, args, kwargs);
+  return PyObject_CallFunctionObjArgs(needs.as_called_there, func, args, kwargs ? kwargs : Py_None, nullptr);
+}
 
 // run_op(tape, func, args, kwargs): runs an operation and notes it; `elsewhere`, before it has run, for a case that is
 // not the usual one. (NotImplemented may be the operation's own result.)
@@ -191,15 +213,15 @@ PyObject* run_op(PyObject* self, PyObject* const* arguments, Py_ssize_t given) {
     return elsewhere();
   }
 
-  Object result(run(func, args, kwargs));
+  Object result(run_noted(needs, kind_of_func, func, args, kwargs));
   if (!result) {
     note_raised(operation, func, codes, named);
     return nullptr;
   }
   const double returned = seconds_now();
-  const Object frame = frame_around(innermost_frame());
+  const Object frame = innermost_frame();
   int noted = 0;
-  if (frame && kind_of_func == Kind::kUsual) {
+  if (frame && (kind_of_func == Kind::kUsual || kind_of_func == Kind::kWarns)) {
     try {
       noted = note(operation, func, codes.get(), named.get(), result.get(), frame.get());
     } catch (const std::exception&) {
@@ -224,11 +246,48 @@ PyObject* run_op(PyObject* self, PyObject* const* arguments, Py_ssize_t given) {
   return result.release();
 }
 
-PyMethodDef run_op_way = {"run_op", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(run_op)), METH_FASTCALL,
-                          "Run an operation and note it on the tape."};
+// torch_function(tape, func, types, args, kwargs): the method of a tape, which has no frame: a warning of torch's C++
+// names the innermost one, which called the operation.
+PyObject* torch_function(PyObject* self, PyObject* const* arguments, Py_ssize_t given) {
+  static const Name run_op_name("_run_op"), stepper_name("stepper");
+  PyObject *in_python = PyTuple_GET_ITEM(self, 0), *elsewhere = PyTuple_GET_ITEM(self, 1);
+  if (given == 4 || given == 5) {
+    const Object run = run_op_name.of(arguments[0]), stepper = run ? stepper_name.of(arguments[0]) : Object();
+    if (stepper && stepper.get() == Py_None && PyCFunction_Check(run.get())) {
+      PyObject* const passed[] = {arguments[0], arguments[1], arguments[3], given == 5 ? arguments[4] : Py_None};
+      Object result(run_op(PyCFunction_GET_SELF(run.get()), passed, 4));
+      if (result.get() != elsewhere) return result.release();
+    }
+    if (PyErr_Occurred()) PyErr_Clear();
+  }
+  return PyObject_Vectorcall(in_python, arguments, given, nullptr);
+}
+
+// as_method(function): the function as a method of the classes that have it as an attribute.
+PyObject* as_method(PyObject*, PyObject* const* arguments, Py_ssize_t given) {
+  return given == 1 ? PyInstanceMethod_New(arguments[0]) : nullptr;
+}
+
+// running_op(): the operation that this thread runs and notes in the core; None where it runs none.
+PyObject* running_op(PyObject*, PyObject* const*, Py_ssize_t) {
+  return Object::borrowed(Running::now ? Running::now : Py_None).release();
+}
+
+PyCFunction as_function(PyObject* (*function)(PyObject*, PyObject* const*, Py_ssize_t)) {
+  return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
+}
+
+PyMethodDef run_op_way = {"run_op", as_function(run_op), METH_FASTCALL, "Run an operation and note it on the tape."};
+PyMethodDef torch_function_way = {"torch_function", as_function(torch_function), METH_FASTCALL,
+                                  "Run and note an operation without a frame."};
+PyMethodDef as_method_way = {"as_method", as_function(as_method), METH_FASTCALL, "Make a method of a function."};
+PyMethodDef running_op_way = {"running_op", as_function(running_op), METH_FASTCALL, "Return the running operation."};
 
 }  // namespace
 
-bool add_tape_entry(PyObject* module) { return add_way(module, &run_op_way); }
+bool add_tape_entry(PyObject* module) {
+  return add_way(module, &run_op_way) && add_way(module, &torch_function_way) && add_way(module, &as_method_way) &&
+         add_way(module, &running_op_way);
+}
 
 }  // namespace fxdebug

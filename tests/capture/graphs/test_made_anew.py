@@ -1,0 +1,115 @@
+"""Tensors that Python makes of others without any operation: each run has another object, in the same memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from fxdebug import fx_debug
+from fxdebug.errors import UsageError
+from support.reasons import reason_of
+
+X = torch.arange(6.0).reshape(2, 3)
+
+
+class Holds(nn.Module):
+    """Has a buffer, a weight and a tensor in a dict; its forward is ``body``."""
+
+    def __init__(self, body: Callable[[Any, torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.body = body
+        self.register_buffer("table", torch.ones(3, 3))
+        self.weight = nn.Parameter(torch.eye(3))
+        self.store = {"weight": torch.full((3, 3), 2.0)}
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.body(self, x)
+
+
+def of_buffer(self: Any, x: torch.Tensor) -> torch.Tensor:
+    return x @ nn.Parameter(self.table)
+
+
+def of_weight(self: Any, x: torch.Tensor) -> torch.Tensor:
+    return x @ nn.Parameter(self.weight, requires_grad=False)
+
+
+def of_store(self: Any, x: torch.Tensor) -> torch.Tensor:
+    weight = nn.Parameter(self.store["weight"], requires_grad=False)
+    return x @ weight + weight.sum()
+
+
+def two_of_one(self: Any, x: torch.Tensor) -> torch.Tensor:
+    return x @ nn.Parameter(self.table, requires_grad=False) + x @ nn.Parameter(self.table, requires_grad=False)
+
+
+def on_meta(self: Any, x: torch.Tensor) -> torch.Tensor:
+    gone = nn.Parameter(self.weight.to("meta"))
+    assert gone.to("meta").shape == (3, 3)
+    return x @ self.weight
+
+
+BODIES = (of_buffer, of_weight, of_store, two_of_one, on_meta)
+
+
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize("body", BODIES)
+def test_they_are_verified_and_the_graph_runs_on_other_inputs(body: Any, grad: bool) -> None:
+    model = Holds(body).eval()
+    with torch.set_grad_enabled(grad):
+        call = fx_debug(model, X).calls[0]
+        assert call.status == "verified"
+        for x in (X, torch.randn(5, 3)):
+            assert torch.equal(call.fx(x), model(x))
+
+
+def replaced(model: Any) -> None:
+    model.table = torch.randn(3, 3)
+    model.weight = nn.Parameter(torch.randn(3, 3))
+    model.store["weight"] = torch.randn(3, 3)
+
+
+def moved(model: Any) -> None:
+    model.table.data, model.weight.data = torch.randn(3, 3), torch.randn(3, 3)
+    model.store["weight"].data = torch.randn(3, 3)
+
+
+@pytest.mark.parametrize("change", [replaced, moved])
+@pytest.mark.parametrize("body", [of_buffer, of_weight, of_store, two_of_one])
+def test_the_graph_is_refused_once_they_would_lie_elsewhere(body: Any, change: Callable[[Any], None]) -> None:
+    model = Holds(body).eval()
+    call = fx_debug(model, X).calls[0]
+    assert call.status == "verified"
+    change(model)
+    with pytest.raises(UsageError, match="it does something else"):
+        call.fx(X)
+
+
+def test_the_graph_has_the_new_numbers_in_the_same_memory() -> None:
+    model = Holds(of_buffer).eval()
+    call = fx_debug(model, X).calls[0]
+    model.load_state_dict({"table": torch.randn(3, 3), "weight": torch.eye(3)})
+    assert torch.equal(call.fx(X), model(X))
+
+
+def test_one_of_memory_of_its_own_is_recorded() -> None:
+    model = Holds(lambda self, x: x @ torch.from_numpy(self.table.numpy().copy()))
+    fresh = Holds(lambda self, x: x @ nn.Parameter(torch.zeros(3, 3), requires_grad=False))
+    assert [fx_debug(each, X).calls[0].status for each in (model, fresh)] == ["recorded", "recorded"]
+    assert reason_of(fx_debug(model, X).calls[0])
+
+
+def test_a_buffer_that_the_run_replaced_is_not_taken_for_one_made_anew() -> None:
+    def counts(self: Any, x: torch.Tensor) -> torch.Tensor:
+        self.table = self.table + 1
+        return x * 2
+
+    call = fx_debug(Holds(counts), X).calls[0]
+    assert (call.status, reason_of(call)[0]) == (
+        "recorded",
+        "since it ran, table was replaced by another tensor, in add",
+    )
