@@ -77,6 +77,7 @@ class _WeightTable:
         self._references: list[weakref.ref[Any] | None] = []
         self._states: list[WeightState] = []
         self.storages = StorageNumbers()
+        self.storage_numbers: list[int | None] = []  # of the weights that are plain
         self.readers: list[Reader | None] = []
         self.is_checked: list[bool] = []
         self.checked_elsewhere: list[int] = []  # those that are checked, and have no reader
@@ -100,9 +101,10 @@ class _WeightTable:
             return self._states
         self._references = [_reference_to(tensor) for tensor in tensors]
         self.storages = StorageNumbers()  # weights come first: their numbers, and so their records, hold for all runs
-        for tensor in tensors:
-            if type(tensor) in PLAIN and not is_uninitialised(tensor):
-                self.storages.number_of(tensor)
+        self.storage_numbers = [
+            self.storages.number_of(tensor) if type(tensor) in PLAIN and not is_uninitialised(tensor) else None
+            for tensor in tensors
+        ]
         self.values = [None] * len(tensors)
         self.readers = [reader_of(tensor) for tensor in tensors]
         sizes = [0 if is_uninitialised(tensor) else tensor.numel() for tensor in tensors]
@@ -250,8 +252,9 @@ class Parameters:
             self._table.values[position] = state, value
 
     def core_parts(self) -> tuple[Any, ...]:
-        """Return what the native core needs to do as :meth:`stats_before` does."""
-        return self._table.position, self._tensors, self._states, self._before
+        """Return what the native core needs to do as :meth:`stats_before` does, and to name and number a weight."""
+        table = self._table
+        return table.position, self._tensors, self._states, self._before, table.names, table.storage_numbers
 
     def registered(self, modules: list[nn.Module]) -> Iterator[tuple[Tensor, nn.Module, str]]:
         """Yield each weight from before the run, a module that had it, and its name there."""

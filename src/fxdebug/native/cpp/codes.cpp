@@ -41,12 +41,12 @@ Object code_of_sequence(Coding& coding, PyObject* sequence, bool is_tuple, int d
 }
 
 Object code_of(Coding& coding, PyObject* argument, int depth) {
-  static const Name start("start"), stop("stop"), step("step"), tensor_id("tensor_id");
+  static const Name start("start"), stop("stop"), step("step");
   if (plain_tensor(argument)) {
     const Object ref = ref_of(coding.values, argument);
     if (!ref) return PyErr_Occurred() ? Object() : coded_by_python(coding, argument);
     if (PyList_Append(coding.refs.get(), ref.get()) < 0) return {};
-    return tensor_id.of(ref.get());
+    return coding.values->slots.tensor_id.of(ref.get());
   }
   auto* kind = reinterpret_cast<PyObject*>(Py_TYPE(argument));
   const int is_atom = PySet_Contains(coding.atoms, kind);
@@ -90,11 +90,6 @@ Object codes_of_named(Coding& coding, PyObject* kwargs) {
     if (!code || PyDict_SetItem(codes.get(), name, code.get()) < 0) return {};
   }
   return codes;
-}
-
-bool has_flag(PyObject* ref, const at::Tensor& tensor) {
-  static const Name requires_grad("requires_grad");
-  return requires_grad.of(ref).get() == (tensor.requires_grad() ? Py_True : Py_False);
 }
 
 Object context_now(PyObject* contexts, PyObject* in_python) {

@@ -18,9 +18,6 @@ struct Coding {
 Object codes_of(Coding& coding, PyObject* args);
 Object codes_of_named(Coding& coding, PyObject* kwargs);
 
-// Is the gradient flag of a tensor the one that its entry has?
-bool has_flag(PyObject* ref, const at::Tensor& tensor);
-
 // As context_now in Python (capture/torch_state/grad_mode.py), which is asked under autocast; `contexts` has the
 // others. No reference: an error.
 Object context_now(PyObject* contexts, PyObject* in_python);

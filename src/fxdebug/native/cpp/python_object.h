@@ -2,6 +2,7 @@
 #pragma once
 
 #include <Python.h>
+#include <structmember.h>
 
 #include <utility>
 
@@ -73,6 +74,43 @@ class Name {
 
  private:
   PyObject* text_;
+};
+
+// A field of a class that has it among its __slots__: one of ours, by the thousand. Python's own descriptor says where
+// in the object it lies; a look-up by name would read the class and its bases, which the model has pushed out of the
+// caches.
+class Slot {
+ public:
+  Slot() = default;
+  Slot(PyObject* kind, const char* name) : kind_(reinterpret_cast<PyTypeObject*>(kind)), name_(name) {
+    const Object found(PyType_Check(kind) ? PyObject_GetAttr(kind, name_.text()) : nullptr);
+    PyErr_Clear();
+    if (!found || Py_TYPE(found.get()) != &PyMemberDescr_Type) return;
+    const PyMemberDef* member = reinterpret_cast<PyMemberDescrObject*>(found.get())->d_member;
+    if (member->type == T_OBJECT_EX && !(member->flags & READONLY)) offset_ = member->offset;
+  }
+
+  // A borrowed reference; nullptr, without an error, for what is empty or an object of another class.
+  PyObject* peek(PyObject* object) const { return offset_ && Py_TYPE(object) == kind_ ? *place(object) : nullptr; }
+  Object of(PyObject* object) const {
+    PyObject* content = peek(object);
+    return content ? Object::borrowed(content) : name_.of(object);
+  }
+  bool set(PyObject* object, PyObject* content) const {
+    if (!offset_ || Py_TYPE(object) != kind_) return name_.set(object, content);
+    Py_INCREF(content);
+    Object before(std::exchange(*place(object), content));
+    return true;
+  }
+
+ private:
+  PyTypeObject* kind_ = nullptr;
+  Name name_{""};
+  Py_ssize_t offset_ = 0;
+
+  PyObject** place(PyObject* object) const {
+    return reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object) + offset_);
+  }
 };
 
 // Holds a lock of Python's to the end of the scope; an error that is set stays so. Not held: acquiring it raised.

@@ -39,21 +39,21 @@ bool are_as_noted(const Operation& operation) {
     PyObject* ref = PyList_GET_ITEM(operation.coding.refs.get(), index);
     const Object object = referent(ref);
     const at::Tensor* tensor = object ? plain_tensor(object.get()) : nullptr;
-    if (!tensor || !has_version(ref, *tensor)) return false;
-    if (with_gradients && !has_flag(ref, *tensor)) return false;
+    if (!tensor || !has_version(operation.coding.values, ref, *tensor)) return false;
+    if (with_gradients && !has_flag(operation.coding.values, ref, *tensor)) return false;
   }
   return true;
 }
 
 // Notes the gradient flags of the arguments after the operation. False if it wrote to one of them, or on an error.
 bool note_unwritten(const Operation& operation) {
-  static const Name requires_grad("requires_grad");
+  const Slot& requires_grad = operation.coding.values->slots.requires_grad;
   for (Py_ssize_t index = 0; index < PyList_GET_SIZE(operation.coding.refs.get()); ++index) {
     PyObject* ref = PyList_GET_ITEM(operation.coding.refs.get(), index);
     const Object object = referent(ref);
     if (!object) continue;  // an iterator gave it, and it is gone
     const at::Tensor* tensor = plain_tensor(object.get());
-    if (!tensor || !has_version(ref, *tensor)) return false;
+    if (!tensor || !has_version(operation.coding.values, ref, *tensor)) return false;
     if (!requires_grad.set(ref, tensor->requires_grad() ? Py_True : Py_False)) return false;
   }
   return true;
@@ -72,8 +72,8 @@ bool is_of_import(PyObject* line) {
 
 // The entry of a result that the table has, if its layout and its gradient flag are those of its first value.
 bool is_as_at_first(Values* values, PyObject* ref, PyObject* id, PyObject* object, const at::Tensor& tensor) {
-  static const Name state_name("state"), value_name("value"), requires_grad("requires_grad");
-  const Object state = state_name.of(ref), value = value_name.of(ref);
+  static const Name requires_grad("requires_grad");
+  const Object state = values->slots.state.of(ref), value = values->slots.value.of(ref);
   if (!state || !value || !PyTuple_Check(state.get())) return false;
   const Py_ssize_t number = PyLong_AsSsize_t(id);
   if (number < 0 || number >= PyList_GET_SIZE(values->first_values)) return false;
@@ -84,8 +84,8 @@ bool is_as_at_first(Values* values, PyObject* ref, PyObject* id, PyObject* objec
 
 // Notes an operation that ran, in the usual case. 0: not the usual case; -1: an error.
 int note(Operation& operation, PyObject* func, PyObject* args, PyObject* kwargs, PyObject* result, PyObject* frame) {
-  static const Name code_name("code"), line_name("line"), entries_name("entries"), value_name("value"),
-      tensor_id("tensor_id");
+  static const Name code_name("code"), line_name("line"), entries_name("entries");
+  const Slots& slots = operation.coding.values->slots;
   const Needs& needs = operation.needs;
   const at::Tensor* tensor = plain_tensor(result);
   if (!tensor || !operation.coding.is_plain || !note_unwritten(operation)) return PyErr_Occurred() ? -1 : 0;
@@ -97,12 +97,12 @@ int note(Operation& operation, PyObject* func, PyObject* args, PyObject* kwargs,
   if (is_of_import(line.get())) return 0;
   PyObject* known = known_ref(operation.coding.values, result);
   const Object ref = known ? Object::borrowed(known) : ref_of(operation.coding.values, result);
-  const Object out = ref ? tensor_id.of(ref.get()) : Object();
+  const Object out = ref ? slots.tensor_id.of(ref.get()) : Object();
   if (!out) return PyErr_Occurred() ? -1 : 0;
   if (known && !is_as_at_first(operation.coding.values, known, out.get(), result, *tensor))
     return PyErr_Occurred() ? -1 : 0;
   const Object context = context_now(needs.contexts, needs.context_now);
-  const Object value = context ? value_name.of(ref.get()) : Object();
+  const Object value = context ? slots.value.of(ref.get()) : Object();
   const Object entries = value ? entries_name.of(operation.call_tape) : Object();
   if (!entries) return -1;
   const Object entry =

@@ -27,12 +27,12 @@ struct Needs {
 };
 
 // Has no tensor's gradient flag changed since the table noted it?
-bool have_flags(const Object& refs) {
+bool have_flags(Values* values, const Object& refs) {
   for (Py_ssize_t index = 0; index < PyList_GET_SIZE(refs.get()); ++index) {
     PyObject* ref = PyList_GET_ITEM(refs.get(), index);
     const Object object = referent(ref);
     const at::Tensor* tensor = object ? plain_tensor(object.get()) : nullptr;
-    if (!tensor || !has_flag(ref, *tensor)) return false;
+    if (!tensor || !has_flag(values, ref, *tensor)) return false;
   }
   return true;
 }
@@ -88,16 +88,17 @@ const Name& name_code() {
 
 // The output is a tensor that the table has. 0: it is another one; -1: an error.
 int note_result(const Needs& needs, const TapedCall& call, PyObject* module, PyObject* output) {
-  static const Name out_name("out"), id_name("tensor_id"), value_name("value"), entries_name("entries"),
-      args_name("args"), kwargs_name("kwargs");
+  static const Name out_name("out"), entries_name("entries"), args_name("args"), kwargs_name("kwargs");
+  Values* values = values_in(needs.values);
   const at::Tensor* tensor = plain_tensor(output);
-  PyObject* known = tensor ? known_ref(values_in(needs.values), output) : nullptr;
+  PyObject* known = tensor ? known_ref(values, output) : nullptr;
   if (!known) return PyErr_Occurred() ? -1 : 0;
   const Object ref = Object::borrowed(known);
-  if (c10::GradMode::is_enabled() && !has_flag(known, *tensor)) return PyErr_Occurred() ? -1 : 0;
+  if (c10::GradMode::is_enabled() && !has_flag(values, known, *tensor)) return PyErr_Occurred() ? -1 : 0;
   const Object line = name_line().of(call.tape.get());
   if (!line || line.get() == Py_None) return line ? 0 : -1;
-  const Object id = id_name.of(known), value = value_name.of(known), entries = entries_name.of(call.parent.get());
+  const Object id = values->slots.tensor_id.of(known), value = values->slots.value.of(known),
+               entries = entries_name.of(call.parent.get());
   const Object args = args_name.of(call.tape.get()), kwargs = kwargs_name.of(call.tape.get());
   const Object context = context_now(needs.contexts, needs.context_now);
   if (!id || !value || !entries || !args || !kwargs || !context) return -1;
@@ -137,7 +138,7 @@ TapedCall enter_taped(PyObject* parts, PyObject* index, PyObject* module, PyObje
     return {};
   }
   if (!named || !coding.is_plain || PyErr_Occurred()) return {};
-  if (c10::GradMode::is_enabled() && !have_flags(coding.refs)) return {};
+  if (c10::GradMode::is_enabled() && !have_flags(coding.values, coding.refs)) return {};
   Object layouts(PyDict_New()), values(PyDict_New()), entries(PyList_New(0));
   const Object context = context_now(needs.contexts, needs.context_now);
   if (!layouts || !values || !entries || !context) return {};

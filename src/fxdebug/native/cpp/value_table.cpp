@@ -11,32 +11,8 @@ namespace fxdebug {
 
 namespace {
 
-const Name& name_version() {
-  static const Name name("version");
-  return name;
-}
-const Name& name_value() {
-  static const Name name("value");
-  return name;
-}
 const Name& name_storage() {
   static const Name name("storage");
-  return name;
-}
-const Name& name_tensor_id() {
-  static const Name name("tensor_id");
-  return name;
-}
-const Name& name_is_unmeasured() {
-  static const Name name("is_unmeasured");
-  return name;
-}
-const Name& name_requires_grad() {
-  static const Name name("requires_grad");
-  return name;
-}
-const Name& name_number() {
-  static const Name name("number");
   return name;
 }
 
@@ -66,8 +42,7 @@ Object key_of(PyObject* object) { return Object(PyLong_FromVoidPtr(object)); }
 
 // Is the tensor where its entry saw it, in the same layout? An assignment to `.data` moves it and no version.
 bool is_unmoved(Values* values, PyObject* ref, PyObject* object, const at::Tensor& tensor) {
-  static const Name name("state");
-  const Object state = name.of(ref);
+  const Object state = values->slots.state.of(ref);
   if (!state || !PyTuple_Check(state.get()) || PyTuple_GET_SIZE(state.get()) != 4) return false;
   return PyLong_AsVoidPtr(PyTuple_GET_ITEM(state.get(), 2)) == tensor.const_data_ptr() &&
          PyTuple_GET_ITEM(state.get(), 0) == layout_of(tensor, object, values->layout);
@@ -79,13 +54,13 @@ Object storage_number(Values* values, const at::Tensor& tensor, bool is_named) {
   const Object address(PyLong_FromVoidPtr(tensor.storage().unsafeGetStorageImpl()));
   if (!address) return {};
   PyObject* ref = PyDict_GetItemWithError(values->storage_refs, address.get());
-  if (ref && referent(ref)) return name_number().of(ref);
+  if (ref && referent(ref)) return values->slots.number_of_storage.of(ref);
   if (PyErr_Occurred()) return {};
   const Object storage(storage_object(tensor));
   if (!storage) return {};
   const Object made(PyObject_CallOneArg(values->storage_ref, storage.get()));
   const Object number = made ? count_name.of(values->storages) : Object();
-  if (!number || !name_number().set(made.get(), number.get())) return {};
+  if (!number || !values->slots.number_of_storage.set(made.get(), number.get())) return {};
   const Object next(PyLong_FromSsize_t(PyLong_AsSsize_t(number.get()) + 1));
   if (!next || !count_name.set(values->storages, next.get()) ||
       PyDict_SetItem(values->storage_refs, address.get(), made.get()) < 0) {
@@ -104,40 +79,58 @@ PyObject* counting_ref(Values* values, const at::Tensor& tensor, PyObject* own) 
 
 // What is known of the weights from before the run (Parameters.core_parts in Python).
 struct Before {
-  PyObject *position, *tensors, *states, *stats;  // by id, the place of a weight in each of the lists
+  PyObject* position;  // by id, the place of a weight in each of the lists
+  PyObject *tensors, *states, *stats, *names, *storages;
 };
 
-bool are_equal(PyObject* a, PyObject* b) { return PyObject_RichCompareBool(a, b, Py_EQ) == 1; }
+// What the run takes over of a weight that is as it was before; nothing of any other tensor.
+struct Known {
+  PyObject *name = nullptr, *storage = nullptr, *stats = nullptr;  // borrowed of the lists
+};
+
+bool are_equal(PyObject* a, PyObject* b) { return a == b || PyObject_RichCompareBool(a, b, Py_EQ) == 1; }
 
 // Is a weight where it was, in the same layout and of the same version?
-bool is_as_before(PyObject* before, PyObject* state) {
-  static const Name shape("shape"), stride("stride"), dtype("torch_dtype");
+bool is_as_before(Values* values, PyObject* before, PyObject* state) {
   if (!PyTuple_Check(before) || PyTuple_GET_SIZE(before) != 6 || !PyTuple_Check(PyTuple_GET_ITEM(before, 5))) {
     return false;
   }
+  const Slots& slots = values->slots;
   PyObject* layout = PyTuple_GET_ITEM(state, 0);
-  const Object now[] = {Object::borrowed(PyTuple_GET_ITEM(state, 2)), shape.of(layout), stride.of(layout),
-                        dtype.of(layout)};
-  for (Py_ssize_t index = 0; index < 4; ++index) {
-    if (!now[index] || !are_equal(PyTuple_GET_ITEM(before, index), now[index].get())) return false;
+  PyObject* const now[] = {PyTuple_GET_ITEM(state, 2), slots.shape.peek(layout), slots.stride.peek(layout),
+                           slots.torch_dtype.peek(layout), PyTuple_GET_ITEM(state, 1)};
+  for (Py_ssize_t index = 0; index < 5; ++index) {
+    if (!now[index] || !are_equal(PyTuple_GET_ITEM(before, index), now[index])) return false;
   }
   return are_equal(PyTuple_GET_ITEM(PyTuple_GET_ITEM(before, 5), 0), PyTuple_GET_ITEM(state, 3));
 }
 
-// A weight's statistics from before the run; none and no error if it has changed since, or is to be measured now.
-Object stats_before_run(Values* values, PyObject* object, PyObject* state, bool weights) {
+// The place of a tensor among the weights from before the run; -1 if it is none of them.
+Py_ssize_t place_of_weight(Values* values, const Before& before, PyObject* object, PyObject* key) {
+  const Py_ssize_t count = PyList_GET_SIZE(before.tensors), next = values->next_weight;
+  Py_ssize_t place = next;
+  if (next >= count || PyList_GET_ITEM(before.tensors, next) != object) {
+    PyObject* found = PyDict_GetItemWithError(before.position, key);
+    place = found ? PyLong_AsSsize_t(found) : -1;
+    if (place < 0 || place >= count || PyList_GET_ITEM(before.tensors, place) != object) return -1;
+  }
+  values->next_weight = place + 1;
+  return place;
+}
+
+Known known_before_run(Values* values, PyObject* object, PyObject* key, PyObject* state) {
   if (!PyTuple_GET_SIZE(values->before)) return {};
   const auto& before = *reinterpret_cast<const Before*>(&PyTuple_GET_ITEM(values->before, 0));
-  const Object key = key_of(object);
-  PyObject* found = key ? PyDict_GetItemWithError(before.position, key.get()) : nullptr;
-  const Py_ssize_t position = found ? PyLong_AsSsize_t(found) : -1;
-  for (PyObject* list : {before.tensors, before.states, before.stats}) {
-    if (position < 0 || position >= PyList_GET_SIZE(list)) return {};
+  const Py_ssize_t place = place_of_weight(values, before, object, key);
+  for (PyObject* list : {before.states, before.stats, before.names, before.storages}) {
+    if (place < 0 || place >= PyList_GET_SIZE(list)) return {};
   }
-  if (PyList_GET_ITEM(before.tensors, position) != object) return {};
-  if (!is_as_before(PyList_GET_ITEM(before.states, position), state)) return {};
-  PyObject* stats = PyList_GET_ITEM(before.stats, position);
-  return weights && stats == Py_None ? Object() : Object::borrowed(stats);
+  PyObject *names = PyList_GET_ITEM(before.names, place), *storage = PyList_GET_ITEM(before.storages, place);
+  if (storage == Py_None || !PyTuple_CheckExact(names) || !PyTuple_GET_SIZE(names) ||
+      !is_as_before(values, PyList_GET_ITEM(before.states, place), state)) {
+    return {};
+  }
+  return {PyTuple_GET_ITEM(names, 0), storage, PyList_GET_ITEM(before.stats, place)};
 }
 
 // Measures a tensor: here, or in Python where the core leaves it to that. No reference: an error.
@@ -150,19 +143,18 @@ Object measured(Values* values, PyObject* object) {
 
 // The statistics of a tensor in the CPU's memory, taken now if they are not known, as StatsTaker.plain_stats in Python
 // (capture/tensors/stats_queue.py). No reference: an error.
-Object stats_of(Values* values, PyObject* object, PyObject* state, PyObject* layout, PyObject* owner, PyObject* storage,
-                bool is_named, bool weights) {
-  static const Name dims_name("dims"), dtype_name("torch_dtype");
+Object stats_of(Values* values, PyObject* object, const at::Tensor& tensor, PyObject* state, PyObject* id,
+                PyObject* storage) {
   if (values->stats == Py_None) return Object::borrowed(Py_None);
-  if (is_named) {
-    Object known = stats_before_run(values, object, state, weights);
-    if (known || PyErr_Occurred()) return known;
-  }
-  const Object dims = dims_name.of(layout), dtype = dtype_name.of(layout);
+  PyObject* layout = PyTuple_GET_ITEM(state, 0);
+  const Object dims = values->slots.dims.of(layout), dtype = values->slots.torch_dtype.of(layout);
   if (!dims || !dtype) return {};
   if (dims.get() == Py_None) return measured(values, object);
+  PyObject* counting = counting_ref(values, tensor, nullptr);
+  if (PyErr_Occurred()) return {};
+  const Object owner = counting ? values->slots.tensor_id.of(counting) : Object::borrowed(id);
   PyObject *address = PyTuple_GET_ITEM(state, 2), *version = PyTuple_GET_ITEM(state, 3);
-  const Object key(PyTuple_Pack(6, owner, storage, address, dims.get(), dtype.get(), version));
+  const Object key(owner ? PyTuple_Pack(6, owner.get(), storage, address, dims.get(), dtype.get(), version) : nullptr);
   if (!key) return {};
   is_in_no_cycle(key.get());
   PyObject* known = PyDict_GetItemWithError(values->taken, key.get());
@@ -188,8 +180,8 @@ Object state_of(Values* values, const at::Tensor& tensor, PyObject* layout, int6
 
 // Adds a tensor object, and its value, to the table. No reference and no error: not the core's case.
 Object add(Values* values, PyObject* object, const at::Tensor& tensor, bool weights) {
-  static const Name shape("shape"), dtype("dtype"), device("device"), stride("stride"), offset("offset");
-  static const Name stats_name("stats"), state_name("state"), type_name("__name__");
+  static const Name type_name("__name__");
+  const Slots& slots = values->slots;
   static PyObject* const strided = PyUnicode_InternFromString("strided");
   if (!tensor.is_cpu() || !is_ordinary(tensor) || !is_unobserved()) return {};
   const int64_t version = version_of(tensor);
@@ -206,27 +198,28 @@ Object add(Values* values, PyObject* object, const at::Tensor& tensor, bool weig
   if (!layout) return {};
   const Object kept = Object::borrowed(layout);
   const Object state = state_of(values, tensor, layout, version);
-  PyObject* name = PyDict_GetItemWithError(values->names, key.get());
-  if (!state || (!name && PyErr_Occurred())) return {};
-  const Object storage = storage_number(values, tensor, name != nullptr);
+  if (!state) return {};
+  const Known known = known_before_run(values, object, key.get(), state.get());
+  PyObject* name = known.name ? known.name : PyDict_GetItemWithError(values->names, key.get());
+  if (PyErr_Occurred()) return {};
+  const Object storage =
+      known.storage ? Object::borrowed(known.storage) : storage_number(values, tensor, name != nullptr);
   if (!storage) return {};
-  const int is_unversioned = PySet_Contains(values->unversioned, storage.get());
+  const int is_unversioned =
+      PySet_GET_SIZE(values->unversioned) ? PySet_Contains(values->unversioned, storage.get()) : 0;
   if (is_unversioned) return {};
   const Object next_id(PyLong_FromSsize_t(PyList_GET_SIZE(values->first_values)));
   const Object id(next_id ? PyObject_CallOneArg(values->tensor_id, next_id.get()) : nullptr);
   if (!id) return {};
-  PyObject* counting = counting_ref(values, tensor, nullptr);
-  if (PyErr_Occurred()) return {};
-  const Object owner = counting ? name_tensor_id().of(counting) : Object::borrowed(id.get());
-  if (!owner) return {};
-  const Object stats =
-      stats_of(values, object, state.get(), layout, owner.get(), storage.get(), name != nullptr, weights);
+  const bool is_measured = known.stats && !(weights && known.stats == Py_None);
+  const Object stats = is_measured ? Object::borrowed(known.stats)
+                                   : stats_of(values, object, tensor, state.get(), id.get(), storage.get());
   if (!stats) return {};
 
   const Object number(PyLong_FromSsize_t(PyList_GET_SIZE(values->all)));
-  const Object facts[] = {shape.of(layout),  dtype.of(layout),
-                          device.of(layout), stride.of(layout),
-                          offset.of(layout), type_name.of(reinterpret_cast<PyObject*>(Py_TYPE(object)))};
+  const Object facts[] = {slots.shape.of(layout),  slots.dtype.of(layout),
+                          slots.device.of(layout), slots.stride.of(layout),
+                          slots.offset.of(layout), type_name.of(reinterpret_cast<PyObject*>(Py_TYPE(object)))};
   for (const Object& fact : facts) {
     if (!fact) return {};
   }
@@ -240,11 +233,10 @@ Object add(Values* values, PyObject* object, const at::Tensor& tensor, bool weig
   is_in_no_cycle(ref.get());
   const bool is_unmeasured = name && !weights && stats.get() == Py_None && values->stats != Py_None;
   PyObject* made = ref.get();
-  const bool is_filled = state_name.set(made, state.get()) &&
-                         name_version().set(made, PyTuple_GET_ITEM(state.get(), 3)) &&
-                         name_value().set(made, value.get()) && name_tensor_id().set(made, id.get()) &&
-                         name_requires_grad().set(made, requires_grad) &&
-                         name_is_unmeasured().set(made, is_unmeasured ? Py_True : Py_False);
+  const bool is_filled =
+      slots.state.set(made, state.get()) && slots.version.set(made, PyTuple_GET_ITEM(state.get(), 3)) &&
+      slots.value.set(made, value.get()) && slots.tensor_id.set(made, id.get()) &&
+      slots.requires_grad.set(made, requires_grad) && slots.is_unmeasured.set(made, is_unmeasured ? Py_True : Py_False);
   if (!is_filled || PyList_Append(values->all, value.get()) < 0 ||
       PyList_Append(values->first_values, value.get()) < 0 || PyDict_SetItem(values->refs, key.get(), made) < 0) {
     return {};
@@ -266,13 +258,13 @@ PyObject* value_of(PyObject* self, PyObject* const* arguments, Py_ssize_t count)
       if (PyErr_Occurred()) return nullptr;
       added = add(values, object, *tensor, weights);
       if (!added) return PyErr_Occurred() ? nullptr : not_mine();
-      return name_value().of(added.get()).release();
+      return values->slots.value.of(added.get()).release();
     }
-    if (!has_version(ref, *tensor) || !is_ordinary(*tensor) || !is_unmoved(values, ref, object, *tensor)) {
+    if (!has_version(values, ref, *tensor) || !is_ordinary(*tensor) || !is_unmoved(values, ref, object, *tensor)) {
       return PyErr_Occurred() ? nullptr : not_mine();
     }
-    if (weights && name_is_unmeasured().of(ref).get() == Py_True) return not_mine();
-    Object value = name_value().of(ref);
+    if (weights && values->slots.is_unmeasured.of(ref).get() == Py_True) return not_mine();
+    Object value = values->slots.value.of(ref);
     if (!value) return nullptr;
     if (PySet_GET_SIZE(values->unversioned)) {
       const Object storage = name_storage().of(value.get());
@@ -299,8 +291,8 @@ PyObject* values_of(PyObject* self, PyObject* const* arguments, Py_ssize_t count
 
 // note_inputs(refs, layouts, values): adds the present layout and value of each entry's tensor to two dicts, by its id.
 PyObject* note_inputs(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
-  static const Name state_name("state"), shape_name("shape"), dtype_name("torch_dtype");
   return guarded([&]() -> PyObject* {
+    auto* values = reinterpret_cast<Values*>(self);
     if (count != 3 || !PyList_Check(arguments[0])) return not_mine();
     for (Py_ssize_t index = 0; index < PyList_GET_SIZE(arguments[0]); ++index) {
       const Object ref = Object::borrowed(PyList_GET_ITEM(arguments[0], index));
@@ -310,14 +302,14 @@ PyObject* note_inputs(PyObject* self, PyObject* const* arguments, Py_ssize_t cou
       PyObject* const given[] = {object.get(), Py_False};
       const Object value(value_of(self, given, 2));
       if (!value || value.get() == Py_NotImplemented) return value ? not_mine() : nullptr;
-      const Object id = name_tensor_id().of(ref.get()), state = state_name.of(ref.get());
+      const Object id = values->slots.tensor_id.of(ref.get()), state = values->slots.state.of(ref.get());
       if (!id || !state || !PyTuple_Check(state.get())) return PyErr_Occurred() ? nullptr : not_mine();
       PyObject *layout = PyTuple_GET_ITEM(state.get(), 0),
                *requires_grad = tensor->requires_grad() ? Py_True : Py_False;
-      const Object shape = shape_name.of(layout), dtype = dtype_name.of(layout);
+      const Object shape = values->slots.shape.of(layout), dtype = values->slots.torch_dtype.of(layout);
       const Object facts(shape && dtype ? PyTuple_Pack(3, shape.get(), dtype.get(), requires_grad) : nullptr);
       if (facts) is_in_no_cycle(facts.get());
-      if (!facts || !name_requires_grad().set(ref.get(), requires_grad) ||
+      if (!facts || !values->slots.requires_grad.set(ref.get(), requires_grad) ||
           PyDict_SetItem(arguments[1], id.get(), facts.get()) < 0 ||
           PyDict_SetItem(arguments[2], id.get(), value.get()) < 0) {
         return nullptr;
@@ -335,6 +327,17 @@ PyObject* ref_of_method(PyObject* self, PyObject* object) {
   });
 }
 
+Slots slots_of(const Values& values) {
+  PyObject *ref = values.tensor_ref, *layout = values.layout;
+  return {{ref, "version"},        {ref, "value"},
+          {ref, "tensor_id"},      {ref, "requires_grad"},
+          {ref, "is_unmeasured"},  {ref, "state"},
+          {layout, "shape"},       {layout, "stride"},
+          {layout, "offset"},      {layout, "dtype"},
+          {layout, "device"},      {layout, "dims"},
+          {layout, "torch_dtype"}, {values.storage_ref, "number"}};
+}
+
 PyObject* new_values(PyTypeObject* kind, PyObject* arguments, PyObject*) {
   static const Name refs("refs"), unversioned("unversioned"), taken("taken");
   if (PyTuple_GET_SIZE(arguments) != kGiven) {
@@ -349,6 +352,7 @@ PyObject* new_values(PyTypeObject* kind, PyObject* arguments, PyObject*) {
     Py_INCREF(given);
     values->*kParts[part] = given;
   }
+  new (&values->slots) Slots(slots_of(*values));
   values->storage_refs = refs.of(values->storages).release();
   values->unversioned = unversioned.of(values->storages).release();
   values->taken = (values->stats == Py_None ? Object(PyDict_New()) : taken.of(values->stats)).release();
@@ -456,10 +460,14 @@ bool is_unobserved() {
          !c10::impl::tls_is_dispatch_key_included(DispatchKey::Tracer);
 }
 
-bool has_version(PyObject* ref, const at::Tensor& tensor) {
+bool has_version(Values* values, PyObject* ref, const at::Tensor& tensor) {
   if (tensor.is_inference()) return false;
-  const Object version = name_version().of(ref);
+  const Object version = values->slots.version.of(ref);
   return version && PyLong_Check(version.get()) && PyLong_AsLongLong(version.get()) == version_of(tensor);
+}
+
+bool has_flag(Values* values, PyObject* ref, const at::Tensor& tensor) {
+  return values->slots.requires_grad.of(ref).get() == (tensor.requires_grad() ? Py_True : Py_False);
 }
 
 bool add_value_table(PyObject* module) {

@@ -6,6 +6,13 @@
 
 namespace fxdebug {
 
+// The fields of an entry, a TensorRef; of a TensorLayout; and of others.
+struct Slots {
+  Slot version, value, tensor_id, requires_grad, is_unmeasured, state;
+  Slot shape, stride, offset, dtype, device, dims, torch_dtype;
+  Slot number_of_storage;  // of a StorageRef
+};
+
 // Python's ValueTable keeps the values; this holds the parts of it that look-ups need.
 struct Values {
   PyObject_HEAD PyObject *refs, *all, *first_values, *names, *rewritten;  // of the ValueTable
@@ -16,6 +23,8 @@ struct Values {
   PyObject *tensor_ref, *tensor_id, *storage_ref;  // classes
   PyObject *layout, *state, *value;                // classes, and the constructor of a Value
   PyObject* statistics;                            // the core's own way to measure a tensor
+  Slots slots;
+  Py_ssize_t next_weight;  // among those from before the run: models read them in the order of their registration
 };
 
 // The Values of a Python object; nullptr for any other object.
@@ -40,6 +49,9 @@ int note_layouts(PyObject* values, PyObject* refs, PyObject* layouts, PyObject* 
 bool is_unobserved();
 
 // Has nothing been written to a tensor since its entry was made? Not so for a tensor that does not count writes.
-bool has_version(PyObject* ref, const at::Tensor& tensor);
+bool has_version(Values* values, PyObject* ref, const at::Tensor& tensor);
+
+// Is the gradient flag of a tensor the one that its entry has?
+bool has_flag(Values* values, PyObject* ref, const at::Tensor& tensor);
 
 }  // namespace fxdebug
