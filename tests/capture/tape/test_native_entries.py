@@ -15,6 +15,8 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 import fxdebug
+from fxdebug.capture.tape.call_tape import CallTape
+from fxdebug.capture.tape.tape_mode import Tape
 from fxdebug.capture.tensors.nested_items import without_addresses
 from fxdebug.native import core, ways
 
@@ -73,6 +75,21 @@ def shares_with_numpy(module: Any, x: Tensor) -> Tensor:
     return y + 1
 
 
+def norms_in_turn(module: Any, x: Tensor) -> Tensor:
+    mean, variance = module.norm.running_mean, module.norm.running_var
+    x = F.batch_norm(x, mean, variance)
+    x = F.batch_norm(x, mean, variance, training=True)
+    x = x + mean  # written to by the line before
+    x = F.batch_norm(x, running_mean=mean, running_var=variance, training=True, momentum=0.5)
+    x = F.instance_norm(x[..., None], mean, variance, use_input_stats=False)[..., 0] + variance
+    return torch.batch_norm(x, None, None, mean, variance, True, 0.1, 1e-5, False) + mean
+
+
+def norms_without_statistics(module: Any, x: Tensor) -> Tensor:
+    x = F.batch_norm(x, None, None, training=True)
+    return F.instance_norm(x[None])[0] + F.batch_norm(x, None, None, module.norm.weight, training=True)
+
+
 BODIES: dict[str, Callable[[Any, Tensor], Any]] = {
     "a child and a weight": lambda module, x: module.child(x) @ module.weight,
     "containers": lambda module, x: torch.cat([x, x[1:, ::2].repeat(1, 2), torch.stack((x, x))[0]]),
@@ -85,6 +102,9 @@ BODIES: dict[str, Callable[[Any, Tensor], Any]] = {
     "sizes": lambda module, x: x.view(x.size()).reshape(x.shape[0], -1).expand(3, *x.shape),
     "views of weights": lambda module, x: x + module.weight.t()[0] + module.weight.data[1],
     "running statistics": lambda module, x: module.norm(x),
+    "running statistics that are only read": lambda module, x: module.eval().norm(module.norm(x)),
+    "norms that write to their statistics, and norms that do not": norms_in_turn,
+    "norms without running statistics": norms_without_statistics,
     "attention": lambda module, x: F.scaled_dot_product_attention(x[None], x[None], x[None]),
     "what is refused": is_refused,
     "a mode of the program": under_a_mode,
@@ -135,3 +155,21 @@ def noted(name: str, build: ModuleType | None) -> Any:
 def test_the_core_notes_what_python_notes(name: str, gradients: bool, build: ModuleType) -> None:
     with torch.set_grad_enabled(gradients):
         assert noted(name, build) == noted(name, None)
+
+
+def test_a_norm_that_only_reads_its_running_statistics_stays_in_the_core(
+    build: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = []
+
+    def note(self: Tape, tape: CallTape, func: Any, *args: Any) -> None:
+        left.append(func.__name__)
+
+    monkeypatch.setattr(Tape, "_note", note)
+    norms = nn.Sequential(nn.BatchNorm1d(4).eval(), nn.InstanceNorm1d(4), nn.BatchNorm1d(4, track_running_stats=False))
+    with ways.using(build):
+        fxdebug.fx_debug(norms, torch.rand(3, 4, 5))
+    assert left == []
+    with ways.using(build):
+        fxdebug.fx_debug(norms.train(), torch.rand(3, 4, 5))
+    assert left == ["add_", "batch_norm"]  # of the number of batches, in place; of mean and variance

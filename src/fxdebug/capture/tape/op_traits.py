@@ -135,4 +135,5 @@ def running_statistics(function: Any, args: tuple[Any, ...], kwargs: dict[str, A
     if not (args[5] if len(args) > 5 else kwargs.get(flag, default)):
         return ()
     first = 1 if hasattr(function, "__code__") else 3
-    return (*args[first : first + 2], *[kwargs[name] for name in ("running_mean", "running_var") if name in kwargs])
+    written = (*args[first : first + 2], kwargs.get("running_mean"), kwargs.get("running_var"))
+    return tuple([argument for argument in written if argument is not None])

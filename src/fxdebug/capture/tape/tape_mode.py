@@ -71,10 +71,11 @@ _OWN_WAYS = NORMS | UNTRACKED_WRITES | FORWARD_AD | ATTENTION | SHARE_FOREIGN_ME
 _Region = tuple[CallTape, Any, tuple[Any, Any], TensorRefs]  # the arguments of ``Tape._note`` before the result
 
 
-def _is_unusual(function: Any) -> bool | EllipsisType | None:
+def _is_unusual(function: Any) -> bool | EllipsisType | Callable[..., tuple[Any, ...]] | None:
     """Does noting an operation take more than its arguments and results? ``None`` where running it does, too.
 
-    ``...``: it is to be run by :func:`as_called_there`.
+    ``...``: it is to be run by :func:`as_called_there`. A function: where this gives anything for the operation's
+    function, arguments and keyword arguments, as codes.
     """
     if function is _iterate:
         return None
@@ -82,7 +83,7 @@ def _is_unusual(function: Any) -> bool | EllipsisType | None:
     is_unusual = name in _OWN_WAYS or shares_memory(function, name)
     if called_twice_and_warns(function):
         return None if is_unusual else ...
-    return is_unusual
+    return running_statistics if name in NORMS else is_unusual
 
 
 class OpenTapes(list[CallTape]):

@@ -100,6 +100,16 @@ Object context_now(PyObject* contexts, PyObject* in_python) {
   return Object::borrowed(PyTuple_GET_ITEM(by_inference, c10::InferenceMode::is_enabled()));
 }
 
+namespace {
+
+// Is it a function or method that C defines? Such a one refers to nothing of the program's.
+bool is_of_c(PyObject* function) {
+  return PyCFunction_CheckExact(function) || Py_IS_TYPE(function, &PyMethodDescr_Type) ||
+         Py_IS_TYPE(function, &PyWrapperDescr_Type);
+}
+
+}  // namespace
+
 Object new_entry(PyObject* kind, const Entry& entry) {
   const Object nothing_written(PyTuple_New(0)), values(PyTuple_Pack(1, entry.value));
   if (values) is_in_no_cycle(values.get());
@@ -114,6 +124,7 @@ Object new_entry(PyObject* kind, const Entry& entry) {
     Py_INCREF(facts[index]);
     PyTuple_SET_ITEM(made.get(), index, facts[index]);
   }
+  if (entry.tape == Py_None && is_of_c(entry.what)) is_in_no_cycle(made.get());
   return made;
 }
 

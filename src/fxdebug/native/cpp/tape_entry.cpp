@@ -111,7 +111,7 @@ int note(Operation& operation, PyObject* func, PyObject* args, PyObject* kwargs,
   return PyList_Append(entries.get(), entry.get()) < 0 ? -1 : 1;
 }
 
-enum class Kind { kUsual, kWarns, kNotedByPython, kRunByPython };
+enum class Kind { kUsual, kByArguments, kWarns, kNotedByPython, kRunByPython };
 
 // How the tape treats a function; Python is asked once for each function of a run.
 Kind kind_of(const Needs& needs, PyObject* func) {
@@ -120,7 +120,18 @@ Kind kind_of(const Needs& needs, PyObject* func) {
       known || PyErr_Occurred() ? Object::borrowed(known) : Object(PyObject_CallOneArg(needs.is_unusual, func));
   if (!kind || (!known && PyDict_SetItem(needs.kinds, func, kind.get()) < 0)) return Kind::kRunByPython;
   if (kind.get() == Py_Ellipsis) return Kind::kWarns;
+  if (PyCallable_Check(kind.get())) return Kind::kByArguments;
   return kind.get() == Py_False ? Kind::kUsual : kind.get() == Py_True ? Kind::kNotedByPython : Kind::kRunByPython;
+}
+
+// May an operation be noted here, by its kind? For some kinds a function tells which arguments it writes to unseen.
+bool is_noted_here(const Needs& needs, Kind kind, PyObject* func, const Object& codes, const Object& named) {
+  if (kind != Kind::kByArguments) return kind == Kind::kUsual || kind == Kind::kWarns;
+  const Object written_by = Object::borrowed(PyDict_GetItemWithError(needs.kinds, func));
+  PyObject* arguments[] = {func, codes.get(), named.get()};
+  const Object written(written_by ? PyObject_Vectorcall(written_by.get(), arguments, 3, nullptr) : nullptr);
+  if (!written) PyErr_Clear();
+  return written && PyTuple_CheckExact(written.get()) && !PyTuple_GET_SIZE(written.get());
 }
 
 // Notes an operation that raised, for a body that catches the exception, and leaves the exception set.
@@ -221,7 +232,7 @@ PyObject* run_op(PyObject* self, PyObject* const* arguments, Py_ssize_t given) {
   const double returned = seconds_now();
   const Object frame = innermost_frame();
   int noted = 0;
-  if (frame && (kind_of_func == Kind::kUsual || kind_of_func == Kind::kWarns)) {
+  if (frame && is_noted_here(needs, kind_of_func, func, codes, named)) {
     try {
       noted = note(operation, func, codes.get(), named.get(), result.get(), frame.get());
     } catch (const std::exception&) {

@@ -143,6 +143,8 @@ TapedCall enter_taped(PyObject* parts, PyObject* index, PyObject* module, PyObje
   const Object context = context_now(needs.contexts, needs.context_now);
   if (!layouts || !values || !entries || !context) return {};
   if (note_layouts(needs.values, coding.refs.get(), layouts.get(), values.get()) <= 0) return {};
+  is_in_no_cycle(layouts.get());
+  is_in_no_cycle(values.get());
   Object code = code_attribute.of(forward);
   if (!code) {
     PyErr_Clear();
