@@ -494,6 +494,16 @@ def generators_interleaved() -> Case:
 
 
 @case
+def generators_after_compiled_code_that_raised() -> Case:
+    def wrong(x: Tensor) -> Tensor:
+        return x.view(5, 5)
+
+    with contextlib.suppress(Exception):
+        torch.compile(wrong, backend="eager")(torch.ones(3))
+    return does(lambda self, x: sum(self.steps(x)), steps=Does(counting, child=linear()))  # dynamo watches all calls now
+
+
+@case
 def generators_that_are_kept() -> Case:
     def body(self: Any, x: Tensor) -> Tensor:
         self.kept = counting(self, x)

@@ -164,14 +164,21 @@ class Recorder:
             self.fail_call(stack, frame, error)
             raise
         if type(output) in generators.KINDS:
-            return self.relayed(stack, frame, module, output)
+            held = [output]
+            del output
+            return self.relayed(stack, frame, module, held)
         self.leave_call(stack, frame, output)
         if self._probe is not None:
             probe_call(self._probe, frame, output, self.note)
         return output
 
-    def relayed(self, stack: CallStack, frame: Frame, module: nn.Module, output: Any) -> Any:
-        """Close a call that returned a generator or coroutine; return it, or another one that shows its steps."""
+    def relayed(self, stack: CallStack, frame: Frame, module: nn.Module, held: list[Any]) -> Any:
+        """Close a call that returned a generator or coroutine; return it, or another one that shows its steps.
+
+        ``held`` has it, and is the caller's only reference: how many an argument has depends on how a function is
+        called, as one more where dynamo watches all calls.
+        """
+        (output,) = held
         self.leave_call(stack, frame, output)
         if self._probe is not None:
             probe_call(self._probe, frame, output, self.note)

@@ -391,8 +391,11 @@ Object run_recorded(PyObject* object, PyObject* module, PyObject* run, PyObject*
     return {};
   }
   if (is_stepped(output.get())) {
+    const Object held(PyList_New(1));
+    if (!held) return {};
+    PyList_SET_ITEM(held.get(), 0, output.release());
     return Object(PyObject_CallMethodObjArgs(needs.recorder, relayed_name.text(), needs.stack, call.frame.get(), module,
-                                             output.get(), nullptr));
+                                             held.get(), nullptr));
   }
   if (!calls->needs) {  // stopped meanwhile: listeners may have come, whom only Python tells
     const Object left(PyObject_CallMethodObjArgs(needs.recorder, leave_name.text(), needs.stack, call.frame.get(),
