@@ -499,8 +499,8 @@ def generators_after_compiled_code_that_raised() -> Case:
         return x.view(5, 5)
 
     with contextlib.suppress(Exception):
-        torch.compile(wrong, backend="eager")(torch.ones(3))
-    return does(lambda self, x: sum(self.steps(x)), steps=Does(counting, child=linear()))  # dynamo watches all calls now
+        torch.compile(wrong, backend="eager")(torch.ones(3))  # from now on, dynamo watches all calls
+    return does(lambda self, x: sum(self.steps(x)), steps=Does(counting, child=linear()))
 
 
 @case
