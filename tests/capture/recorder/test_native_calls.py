@@ -13,6 +13,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from types import ModuleType
 from typing import Any
 
@@ -835,8 +836,10 @@ def test_a_hundred_runs_leave_no_references_behind(build: ModuleType) -> None:
     with ways.using(build):
         for _ in range(20):
             fxdebug.fx_debug(model, x)
-        before = counts()
-        for _ in range(100):
-            fxdebug.fx_debug(model, x)
-        grown = [after - earlier for earlier, after in zip(before, counts())]
-    assert all(abs(each) < 50 for each in grown), grown
+        batches = [counts()]
+        for _ in range(2):
+            for _ in range(100):
+                fxdebug.fx_debug(model, x)
+            batches.append(counts())
+    grown = [[after - before for before, after in pairwise(of_one)] for of_one in zip(*batches)]
+    assert all(min(map(abs, each)) < 50 for each in grown), grown  # once, those that earlier tests left behind may go
