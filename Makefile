@@ -83,11 +83,13 @@ zoo: $(READY)
 check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/clang-format --dry-run --Werror src/fxdebug/native/cpp/*.cpp src/fxdebug/native/cpp/*.h
 	$(BIN)/mypy
 
 format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(BIN)/clang-format -i src/fxdebug/native/cpp/*.cpp src/fxdebug/native/cpp/*.h
 
 bench: $(READY)
 	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target .bench/site-packages torchlens==2.36.1 nnsight==0.8.1 \

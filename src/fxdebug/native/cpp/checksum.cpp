@@ -98,7 +98,8 @@ PyObject* checksums(PyObject*, PyObject* readers) {
     const Py_ssize_t count = PyList_GET_SIZE(readers);
     Object found(PyList_New(count));
     for (Py_ssize_t index = 0; found && index < count; ++index) {
-      const Object reader = Object::borrowed(index < PyList_GET_SIZE(readers) ? PyList_GET_ITEM(readers, index) : Py_None);
+      const Object reader =
+          Object::borrowed(index < PyList_GET_SIZE(readers) ? PyList_GET_ITEM(readers, index) : Py_None);
       const bool is_read = PyTuple_Check(reader.get()) && PyTuple_GET_SIZE(reader.get()) == 2;
       Object sum = is_read ? Object(checksum_at(PyTuple_GET_ITEM(reader.get(), 0), PyTuple_GET_ITEM(reader.get(), 1)))
                            : Object::borrowed(Py_None);

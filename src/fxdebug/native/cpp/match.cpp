@@ -9,9 +9,7 @@ namespace {
 
 enum class Answer { kSame, kDiffers, kNotMine };  // not mine: Python decides
 
-Answer answer(int is_same) {
-  return is_same < 0 ? Answer::kNotMine : is_same ? Answer::kSame : Answer::kDiffers;
-}
+Answer answer(int is_same) { return is_same < 0 ? Answer::kNotMine : is_same ? Answer::kSame : Answer::kDiffers; }
 
 // Classes, and the types of constants (capture/tape/encoding.py).
 struct Needs {
@@ -25,8 +23,8 @@ enum Place { kWhat, kArgs, kKwargs, kOut, kContext, kKernels = 10, kPlaces };
 
 struct Attempt {
   const Needs& needs;
-  PyObject* refs;    // by id of a tensor
-  PyObject* module;  // of the call
+  PyObject* refs;     // by id of a tensor
+  PyObject* module;   // of the call
   Object tensor_ids;  // by slot
 };
 

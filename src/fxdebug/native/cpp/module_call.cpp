@@ -2,6 +2,7 @@
 #include <c10/util/SmallVector.h>
 
 #include "core.h"
+#include "own_time.h"
 #include "python_object.h"
 #include "recorded_call.h"
 #include "value_table.h"
@@ -60,6 +61,7 @@ PyObject* pass_on(PyObject* self, PyObject* const* arguments, Py_ssize_t count) 
   static const Name method_name("method"), of_class_name("of_class"), forward_name("forward"),
       bypassed_name("bypassed"), users_name("users"), original_name("original"), in_core_name("in_core");
   static thread_local int open = 0;
+  const double came = seconds_now();
   const Level level(open);
   const Needs& needs = Needs::in(self);
   if (count != 4 || level.is_deep()) return needs.leave_to_python();
@@ -80,7 +82,7 @@ PyObject* pass_on(PyObject* self, PyObject* const* arguments, Py_ssize_t count) 
   const Object calls = in_core_name.of(PyTuple_GET_ITEM(users.get(), 0));
   const Object original = calls ? original_name.of(found) : Object();
   if (!original || !is_calls(calls.get())) return needs.leave_to_python();
-  Object output = run_recorded(calls.get(), module, original.get(), arguments[2], arguments[3]);
+  Object output = run_recorded(calls.get(), module, original.get(), arguments[2], arguments[3], came);
   return output || PyErr_Occurred() ? output.release() : needs.leave_to_python();
 }
 
@@ -128,6 +130,7 @@ bool is_covered(const CallNeeds& needs, PyObject* module) {
 // Python is to do it.
 PyObject* on_call(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
   static thread_local int open = 0;
+  const double came = seconds_now();
   const Level level(open);
   const auto& needs = *reinterpret_cast<const CallNeeds*>(&PyTuple_GET_ITEM(self, 0));
   if (count != 3 || level.is_deep() || !is_covered(needs, arguments[0])) return needs.shared.leave_to_python();
@@ -135,6 +138,7 @@ PyObject* on_call(PyObject* self, PyObject* const* arguments, Py_ssize_t count) 
   for (Py_ssize_t index = 0; index < PyTuple_GET_SIZE(arguments[1]); ++index) {
     with_self.push_back(PyTuple_GET_ITEM(arguments[1], index));
   }
+  seconds_before_call() = seconds_now() - came;
   return PyObject_VectorcallDict(needs.original, with_self.data(), with_self.size(), arguments[2]);
 }
 

@@ -20,4 +20,10 @@ inline bool add_seconds(PyObject* own_time, double seconds) {
   return sum && !PyErr_Occurred() && name.set(own_time, sum.get());
 }
 
+// Seconds of this thread in the core that belong to the next call: those before its recording is known.
+inline double& seconds_before_call() {
+  static thread_local double seconds = 0.0;
+  return seconds;
+}
+
 }  // namespace fxdebug

@@ -3,6 +3,7 @@
 #include <c10/core/GradMode.h>
 
 #include <optional>
+#include <utility>
 
 #include "own_time.h"
 #include "python_error.h"
@@ -90,8 +91,7 @@ bool note_failure(const Call& call, const char* method) {
 // Tells the listeners of the recorder, if there are some, that a call begins or is over.
 bool tell(const Call& call, const Name& method) {
   if (call.needs.has_listeners != Py_True) return true;
-  return static_cast<bool>(
-      Object(PyObject_CallMethodOneArg(call.needs.recorder, method.text(), call.frame.get())));
+  return static_cast<bool>(Object(PyObject_CallMethodOneArg(call.needs.recorder, method.text(), call.frame.get())));
 }
 
 // The frame of a call, numbered and in the list of all; its fields in the order of Frame.__init__.
@@ -364,7 +364,7 @@ PyType_Spec spec = {"fxdebug_core.Calls", sizeof(Calls), 0, Py_TPFLAGS_DEFAULT |
 
 bool is_calls(PyObject* object) { return Py_TYPE(object) == calls_type; }
 
-Object run_recorded(PyObject* object, PyObject* module, PyObject* run, PyObject* args, PyObject* kwargs) {
+Object run_recorded(PyObject* object, PyObject* module, PyObject* run, PyObject* args, PyObject* kwargs, double came) {
   static const Name own_time_name("own_time"), order_name("finish_order"), relayed_name("relayed"),
       leave_name("leave_call");
   auto* calls = reinterpret_cast<Calls*>(object);
@@ -384,7 +384,10 @@ Object run_recorded(PyObject* object, PyObject* module, PyObject* run, PyObject*
   call.own_time = own_time_name.of(needs.stack);
   if (!call.own_time) return {};
 
-  if (!enter(call, site, parent.get(), run, args, kwargs)) return {};
+  if (!add_own_seconds(call, seconds_now() - came + std::exchange(seconds_before_call(), 0.0)) ||
+      !enter(call, site, parent.get(), run, args, kwargs)) {
+    return {};
+  }
   Object output = run_forward(call, run, args, kwargs);
   if (!output || !end_on_tape(call, output.get())) {
     fail(call);

@@ -10,7 +10,7 @@ namespace fxdebug {
 bool is_calls(PyObject* object);
 
 // Records and runs `run(*args, **kwargs)`, the forward of a module. None (a null reference) without an error set: the
-// case is Python's, and nothing has happened yet.
-Object run_recorded(PyObject* calls, PyObject* module, PyObject* run, PyObject* args, PyObject* kwargs);
+// case is Python's, and nothing has happened yet. `came`: when the call came to the core (seconds_now).
+Object run_recorded(PyObject* calls, PyObject* module, PyObject* run, PyObject* args, PyObject* kwargs, double came);
 
 }  // namespace fxdebug

@@ -168,9 +168,8 @@ PyObject* run_noted(const Needs& needs, Kind kind, PyObject* func, PyObject* arg
   return PyObject_CallFunctionObjArgs(needs.as_called_there, func, args, kwargs ? kwargs : Py_None, nullptr);
 }
 
-// run_op(tape, func, args, kwargs): runs an operation and notes it; `elsewhere`, before it has run, for a case that is
-// not the usual one. (NotImplemented may be the operation's own result.)
-PyObject* run_op(PyObject* self, PyObject* const* arguments, Py_ssize_t given) {
+// As run_op, for an operation that came to the core at a time.
+PyObject* run_op_since(double came, PyObject* self, PyObject* const* arguments, Py_ssize_t given) {
   static const Name own_time_name("own_time"), note_name("_note"), failed_name("note_failed"), plain_name("plain"),
       items_left("items_left");
   const Needs& needs = Needs::in(self);
@@ -193,7 +192,6 @@ PyObject* run_op(PyObject* self, PyObject* const* arguments, Py_ssize_t given) {
                         !at::impl::PythonTorchFunctionTLS::stack_len();  // inside ours, ours is not on it
   const Kind kind_of_func = is_ready ? kind_of(needs, func) : Kind::kRunByPython;
   if (kind_of_func == Kind::kRunByPython) return elsewhere();
-  const double began = seconds_now();
   const Object thread(PyLong_FromUnsignedLong(PyThread_get_thread_ident()));
   PyObject* open = thread ? PyDict_GetItemWithError(needs.stacks, thread.get()) : nullptr;
   if (!open || !PyList_Check(open) || !PyList_GET_SIZE(open)) {
@@ -220,7 +218,7 @@ PyObject* run_op(PyObject* self, PyObject* const* arguments, Py_ssize_t given) {
     is_usual = plain && left && PyLong_AsLong(left.get()) >= 0;
     operation.coding.is_plain = is_usual && plain.get() == Py_True;
   }
-  if (!is_usual || PyErr_Occurred() || !add_seconds(own_time.get(), seconds_now() - began)) {
+  if (!is_usual || PyErr_Occurred() || !add_seconds(own_time.get(), seconds_now() - came)) {
     return elsewhere();
   }
 
@@ -257,16 +255,23 @@ PyObject* run_op(PyObject* self, PyObject* const* arguments, Py_ssize_t given) {
   return result.release();
 }
 
+// run_op(tape, func, args, kwargs): runs an operation and notes it; `elsewhere`, before it has run, for a case that is
+// not the usual one. (NotImplemented may be the operation's own result.)
+PyObject* run_op(PyObject* self, PyObject* const* arguments, Py_ssize_t given) {
+  return run_op_since(seconds_now(), self, arguments, given);
+}
+
 // torch_function(tape, func, types, args, kwargs): the method of a tape, which has no frame: a warning of torch's C++
 // names the innermost one, which called the operation.
 PyObject* torch_function(PyObject* self, PyObject* const* arguments, Py_ssize_t given) {
   static const Name run_op_name("_run_op"), stepper_name("stepper");
+  const double came = seconds_now();
   PyObject *in_python = PyTuple_GET_ITEM(self, 0), *elsewhere = PyTuple_GET_ITEM(self, 1);
   if (given == 4 || given == 5) {
     const Object run = run_op_name.of(arguments[0]), stepper = run ? stepper_name.of(arguments[0]) : Object();
     if (stepper && stepper.get() == Py_None && PyCFunction_Check(run.get())) {
       PyObject* const passed[] = {arguments[0], arguments[1], arguments[3], given == 5 ? arguments[4] : Py_None};
-      Object result(run_op(PyCFunction_GET_SELF(run.get()), passed, 4));
+      Object result(run_op_since(came, PyCFunction_GET_SELF(run.get()), passed, 4));
       if (result.get() != elsewhere) return result.release();
     }
     if (PyErr_Occurred()) PyErr_Clear();

@@ -16,7 +16,7 @@ const Name& name_storage() {
   return name;
 }
 
-constexpr PyObject* Values::*kParts[] = {
+constexpr PyObject* Values::* kParts[] = {
     &Values::refs,       &Values::all,          &Values::first_values, &Values::names, &Values::rewritten,
     &Values::storages,   &Values::stats,        &Values::before,       &Values::lock,  &Values::tensor_ref,
     &Values::tensor_id,  &Values::storage_ref,  &Values::layout,       &Values::state, &Values::value,
