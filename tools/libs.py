@@ -34,7 +34,7 @@ sys.path[:0] = [str(HERE.parent / "tests"), str(HERE)]
 import libs_table  # noqa: E402
 from libs_measured import Measured  # noqa: E402
 
-SECONDS, GIGABYTES = 240, 8  # of a model: of processor time, as the machine may do other things
+SECONDS, GIGABYTES = 240, 11  # of a model: of processor time, as the machine may do other things
 LONGEST = 3600  # for one that waits
 MARK = "measured: "
 
@@ -53,11 +53,13 @@ def main(arguments: list[str]) -> int:
     with ThreadPoolExecutor(options.jobs) as pool:
         runs = [
             pool.submit(_in_process, name, options.names, known, results, missing)
-            for name in libs_models.LIBRARIES
-            if any(part.partition("/")[0] in name for part in options.names) or not options.names
+            for name in _libraries(tuple(libs_models.LIBRARIES), options.names)
         ]
         for run in runs:
             run.result()
+    if not results and not missing:
+        print(f"no model has any of these in its name: {', '.join(options.names)}", file=sys.stderr)
+        return 2
     order = list(libs_models.LIBRARIES)
     results.sort(key=lambda found: order.index(found.library))
     if options.json:
@@ -81,6 +83,14 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     if options.write and options.names:
         parser.error("--write puts down what came out for all libraries: it takes no names")
     return options
+
+
+def _libraries(all_of_them: tuple[str, ...], names: list[str]) -> list[str]:
+    """Return the libraries in which models with such names may be."""
+    parts = [name.partition("/")[0] for name in names]
+    if any("/" not in name and not any(name in library for library in all_of_them) for name in names):
+        return list(all_of_them)  # it is the name of a model
+    return [library for library in all_of_them if not names or any(part in library for part in parts)]
 
 
 # One library ---------------------------------------------------------------------------------------
