@@ -28,7 +28,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/ready
 
 LIBS_VENV ?= .libs
-LIBRARIES := timm torch_geometric diffusers vit-pytorch peft x-transformers ultralytics litgpt torchtune torchao monai \
+LIBRARIES := timm torch_geometric diffusers vit-pytorch peft x-transformers ultralytics torchtune torchao monai \
 	gpytorch segmentation-models-pytorch speechbrain kornia e3nn open_clip_torch openai-whisper segment-anything \
 	mambapy torchdiffeq
 
@@ -119,7 +119,7 @@ $(LIBS_VENV)/ready: pyproject.toml constraints.txt constraints-libs.txt
 	$(LIBS_VENV)/bin/python -m pip install --quiet --upgrade pip
 	$(LIBS_VENV)/bin/python -m pip install --quiet --constraint constraints.txt torch
 	$(LIBS_VENV)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
-	$(LIBS_VENV)/bin/python -m pip install --quiet --constraint constraints-libs.txt --no-deps torchvision torchaudio
+	$(LIBS_VENV)/bin/python -m pip install --quiet --constraint constraints-libs.txt --no-deps torchvision torchaudio litgpt
 	for library in $(LIBRARIES); do $(LIBS_VENV)/bin/python -m pip install --quiet --constraint constraints.txt \
 		--constraint constraints-libs.txt $$library || echo "$$library does not install here"; done
 	touch $(LIBS_VENV)/ready
