@@ -22,6 +22,7 @@ TESTS = (
     "tests/capture/tensors/test_value_table.py",
     "tests/capture/tensors/test_parameters.py",
     "tests/capture/recorder/test_native_calls.py",
+    "tests/capture/tape/test_native_entries.py",
     "tests/capture/hooks/test_native_module_call.py",
 )
 
