@@ -85,6 +85,8 @@ class NodeValues:
             )
         if n in build.inside:
             return self._tensor_inside(n, build.inside[n])
+        if n in build.left:
+            return self._attribute(".".join(build.left[n]))
         if n.op == "get_attr":
             return self._attribute(str(n.target))
         if n.target is torch.Size:
