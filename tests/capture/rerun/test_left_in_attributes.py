@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -52,6 +53,24 @@ class ReplacesABuffer(nn.Module):
         return x * 2
 
 
+class Holder:
+    seen: Any = None
+
+
+class Finds(nn.Module):
+    """Leaves tensors inside of attributes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: dict[str, Any] = {}
+        self.kept = Holder()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.found = {"mean": x.mean(0), "pair": (x, x.amax(0))}
+        self.kept.seen = x.amin(0)
+        return x * 2
+
+
 class KeepsOnce(nn.Module):
     table: torch.Tensor | None = None
 
@@ -87,6 +106,9 @@ ATTRIBUTES: dict[str, Callable[[], nn.Module]] = {
     "a buffer": lambda: Body(lambda s, x: s.a(x) + s.a.mean, a=ReplacesABuffer()),
     "a table that is made once": lambda: Body(lambda s, x: s.a(x) + s.a.table, a=KeepsOnce()),
     "by a hook": hooked,
+    "in a dict": lambda: Body(lambda s, x: s.a(x) * s.a.found["mean"], a=Finds()),
+    "in a tuple in a dict": lambda: Body(lambda s, x: s.a(x) * s.a.found["pair"][1], a=Finds()),
+    "in an object": lambda: Body(lambda s, x: s.a(x) * s.a.kept.seen, a=Finds()),
 }  # fmt: skip
 
 
@@ -120,12 +142,13 @@ class LeavesIn(nn.Module):
         self.place = place
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if isinstance(self.place, list):
-            self.place.append(x.mean(0))
-        elif isinstance(self.place, dict):
-            self.place["seen"] = x.mean(0)
+        place = self.place() if isinstance(self.place, types.FunctionType) else self.place
+        if isinstance(place, list):
+            place.append(x.mean(0))
+        elif isinstance(place, dict):
+            place["seen"] = x.mean(0)
         else:
-            self.place.seen = x.mean(0)
+            place.seen = x.mean(0)
         return x * 2
 
 
@@ -141,10 +164,6 @@ def caught(self: Any, x: torch.Tensor) -> Any:
         return x * error.args[1]
 
 
-class Holder:
-    seen: Any = None
-
-
 HOLDER, LIST, DICT = Holder(), list[torch.Tensor](), dict[str, torch.Tensor]()
 WEIGHT = nn.Parameter(torch.ones(4))
 
@@ -152,8 +171,9 @@ ELSEWHERE: dict[str, Callable[[], nn.Module]] = {
     "read between two calls": lambda: Body(read_between, a=Leaves()),
     "taken away": lambda: Body(taken_away, a=Leaves()),
     "in a list": lambda: Body(lambda s, x: s.a(x) + LIST[-1], a=LeavesIn(LIST)),
-    "in a dict": lambda: Body(lambda s, x: s.a(x) + DICT["seen"], a=LeavesIn(DICT)),
-    "in an object": lambda: Body(lambda s, x: s.a(x) + HOLDER.seen, a=LeavesIn(HOLDER)),
+    "in a list of the module": lambda: Body(lambda s, x: s.a(x) + s.a.place[-1], a=LeavesIn([])),
+    "in a dict": lambda: Body(lambda s, x: s.a(x) + DICT["seen"], a=LeavesIn(lambda: DICT)),
+    "in an object": lambda: Body(lambda s, x: s.a(x) + HOLDER.seen, a=LeavesIn(lambda: HOLDER)),
     "in a class": lambda: Body(lambda s, x: s.a(x) + Holder.seen, a=LeavesIn(Holder)),
     "on a weight": lambda: Body(lambda s, x: s.a(x) + WEIGHT.seen, a=LeavesIn(WEIGHT)),
     "in an exception": lambda: Body(caught, a=Throws()),

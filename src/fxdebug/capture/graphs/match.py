@@ -42,16 +42,18 @@ def _matched_plainly(
     return None
 
 
+def left_at(module: nn.Module, place: Left, values: ValueTable) -> TensorRef | None:
+    """Return the tensor that is in this attribute now, if the run has met it."""
+    with contextlib.suppress(AttributeError, LookupError, TypeError):
+        tensor = follow(getattr(member(module, place.owner), place.name), place.steps)
+        return values.lookup(tensor) if isinstance(tensor, torch.Tensor) else None
+    return None
+
+
 def left_tensors(module: nn.Module, places: Iterable[Left], values: ValueTable) -> dict[Any, TensorId]:
     """Return the tensors that are in these attributes now, as far as a run has met them."""
-    found: dict[Any, TensorId] = {}
-    for place in places:
-        with contextlib.suppress(AttributeError):
-            tensor = getattr(member(module, place.owner), place.name)
-            entry = values.lookup(tensor) if isinstance(tensor, torch.Tensor) else None
-            if entry is not None:
-                found[place] = entry.tensor_id
-    return found
+    found = [(place, left_at(module, place, values)) for place in places]
+    return {place: ref.tensor_id for place, ref in found if ref is not None}
 
 
 class Match:
@@ -247,7 +249,7 @@ class Match:
 
     def _tensor_id_left(self, place: Left) -> TensorId | None:
         left = self.tape.tensors_left
-        return left_tensors(self.tape.module, [place], self._values).get(place) if left is None else left.get(place)
+        return (left_tensors(self.tape.module, [place], self._values) if left is None else left).get(place)
 
     def _is_anew(self, attribute: Attribute, tensor_id: TensorId) -> bool:
         """Is a tensor from outside one that each run makes anew in the same place, and no operation of the body?"""

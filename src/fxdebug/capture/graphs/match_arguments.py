@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fxdebug.capture import reasons
-from fxdebug.capture.graphs.names import attribute_names, object_name, short_repr, steps_to
+from fxdebug.capture.graphs.names import attribute_names, object_name, place_below, short_repr, steps_to
 from fxdebug.capture.graphs.placeholder_tensor import SPARSE, PlaceholderTensor
 from fxdebug.capture.graphs.symbolic_size import GIVEN, Shape, Size, plain
 from fxdebug.capture.graphs.template import Attribute, GraphTemplate, Inside, Left, OpaqueSlot, Slot
@@ -441,9 +441,9 @@ class ArgumentMatcher:
 
     def _left(self, tensor: Tensor) -> Left | Inside:
         """Return where a call in the body has left a tensor that it made."""
-        owner, _, name = (self._name(tensor) or "").rpartition(".")
-        if owner:
-            return Left(owner, name)
+        place = place_below(self._tape.module, tensor)
+        if place is not None:
+            return Left(*place)
         inside = self._inside(tensor)
         if inside is None:  # a graph would have the tensor of this run
             raise CannotTrace(reasons.NEW_TENSOR())

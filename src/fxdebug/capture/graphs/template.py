@@ -70,11 +70,13 @@ class Inside(NamedTuple):
 class Left(NamedTuple):
     """A tensor that a call in the body made and left in an attribute of a module, as a layer does with its loss.
 
-    ``owner`` is the path of the module. The attribute is read anew whenever the graph runs: after that call.
+    ``owner`` is the path of the module, ``steps`` lead from the attribute to the tensor, as in :class:`Inside`. The
+    attribute is read anew whenever the graph runs: after that call.
     """
 
     owner: str
     name: str
+    steps: tuple[tuple[Any, bool], ...] = ()
 
 
 class HandedOver(NamedTuple):

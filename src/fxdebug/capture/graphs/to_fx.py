@@ -341,6 +341,8 @@ class FxBuild:
             return self._inside(template)
         if kind is Left:  # each time anew: a call in between may leave another there
             node = self.graph.call_function(getattr, (self._module(template.owner), template.name))
+            for key, by_name in template.steps:
+                node = self.graph.call_function(getattr if by_name else operator.getitem, (node, key))
             self.left[node] = template
             return node
         if kind is OpaqueSlot:
