@@ -23,7 +23,12 @@ from fxdebug.capture import reasons
 from fxdebug.capture.graphs import symbolic_size
 from fxdebug.capture.graphs.match_arguments import ArgumentMatcher
 from fxdebug.capture.graphs.names import argument_names, operation_name, relative_paths, size_names
-from fxdebug.capture.graphs.placeholder_tensor import NoWritesMode, PlaceholderTensor, TracingMode
+from fxdebug.capture.graphs.placeholder_tensor import (
+    NoWritesMode,
+    PlaceholderTensor,
+    TracingMode,
+    lengths_are_sizes,
+)
 from fxdebug.capture.graphs.symbolic_size import Shape, Size, plain
 from fxdebug.capture.graphs.template import GraphTemplate, HandedOver, Switched, TemplateGuard
 from fxdebug.capture.hooks.calls_around import CallsAround
@@ -151,7 +156,13 @@ class ModuleTracer(fx.Tracer):
         try:
             self._rng.check()  # sets a seed first: a body may set the very one that the generator has now
             surroundings = tape.surroundings if self._in_surroundings else ()
-            with in_force(surroundings), in_context(tape.context), TracingMode(self.operation), NoWritesMode():
+            with (
+                in_force(surroundings),
+                lengths_are_sizes(forward, type(tape.module), self._sandbox.naming_len()),
+                in_context(tape.context),
+                TracingMode(self.operation),
+                NoWritesMode(),
+            ):
                 self.ambient.begin()
                 output = forward(*args, **kwargs)
             self._rng.check(reasons.SETS_RANDOM_STATE_LAST)

@@ -32,8 +32,9 @@ class Snapshot:
     The garbage collector must be off (``gc_paused``) until :meth:`restore` returns: the writes of a finalizer in
     between would be undone.
 
-    ``cannot_restore`` is the reason why the model must not be re-executed at all, or ``None``. The other two attributes
-    describe the last :meth:`restoring` block:
+    ``cannot_restore`` is the reason why the model must not be re-executed at all, or ``None``. ``naming_len`` are the
+    namespaces of the program whose code calls ``len``. The other two attributes describe the last :meth:`restoring`
+    block:
 
     - ``has_changes``: it changed an object that outlives it (replacing objects by blockers does not count);
     - ``has_drawn_numbers``: it drew numbers from the generator of Python or of numpy.
@@ -46,6 +47,7 @@ class Snapshot:
         self.has_drawn_numbers = False
         self._holders = holders_of(reachable)
         self._switches = switches_of(reachable)
+        self.naming_len = list(reachable.naming_len.values())
         self._empty_containers = reachable.empty_containers
         self._restorers = [restore for thing in reachable.stateful if (restore := restorer(thing)) is not None]
         blockers = self._blockers_for(reachable)
