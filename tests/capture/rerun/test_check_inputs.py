@@ -354,3 +354,53 @@ def test_another_layout_is_no_reason_to_refuse_by_itself():
     graph = fx_debug(model, torch.rand(3, 3)).root.fx
     for other in (torch.rand(3, 3).t(), torch.rand(6, 3)[::2], torch.rand(1, 3).expand(3, 3)):
         assert torch.equal(graph(other), model(other))
+
+
+class Counts(Layer):
+    calls = 0
+    seen: list[int] = []
+    latest: Any = None
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self.what = what
+        self.cache: dict[str, int] = {"rows": 0}
+        self.rows: list[int] = []
+        self.latest = Counts
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.what == "attribute":
+            self.calls += 1
+        elif self.what == "child":
+            self.inner.rows = x.shape[0]  # type: ignore[assignment]
+        elif self.what == "dict":
+            self.cache["rows"] = x.shape[0]
+        elif self.what == "empty list":
+            self.rows.append(x.shape[0])
+        elif self.what == "class":
+            Counts.calls += 1
+        elif self.what == "list of a class":
+            self.seen.append(1)
+        else:
+            global CALLS
+            CALLS += 1
+        return self.inner(x)
+
+
+CALLS = 0
+
+
+@pytest.mark.parametrize(
+    ("what", "name"),
+    [
+        ("attribute", "Counts.calls"),
+        ("child", "Linear.rows"),
+        ("dict", "Counts.cache"),
+        ("empty list", "Counts.rows"),
+        ("class", "Counts.calls"),
+        ("list of a class", "a list"),
+        ("global", "CALLS"),
+    ],
+)
+def test_a_refusal_names_what_the_body_changes(what: str, name: str) -> None:
+    assert f"other objects that last ({name}), and a graph does not" in refused(traced(Counts(what)), torch.ones(3, 4))

@@ -191,7 +191,7 @@ class GraphVerifier:
             other, _, _ = self._followed(tape, **way)
             if other is not None and match_tape(other, tape, self._values) is not None:
                 if "earlier" in way:
-                    other.not_reusable = other.not_reusable or reasons.CHANGES_WHAT_LASTS()
+                    other.not_reusable = other.not_reusable or reasons.CHANGES_WHAT_LASTS(what="")
                 return other, NO_REASON
         return template, (_taken_past(tape) or reason) if template is None else reason
 
@@ -323,7 +323,7 @@ def _has_contents(tape: CallTape) -> bool:
 def _not_reusable(snapshot: Snapshot, tracer: ModuleTracer) -> Words | None:
     """Return the reason why the graph does not do all that the body's Python does; ``None`` if it does."""
     if snapshot.has_changes:
-        return reasons.CHANGES_WHAT_LASTS()
+        return reasons.CHANGES_WHAT_LASTS(what=f" ({snapshot.changed})" if snapshot.changed else "")
     if tracer.ambient.change_around_call:
         return tracer.ambient.change_around_call
     return reasons.DRAWS_RANDOM_NUMBERS() if snapshot.has_drawn_numbers else None

@@ -47,7 +47,7 @@ def differing_call(
     comparison = _Comparison(weights, origins, (values, others))
     problem = comparison.of_calls(tape, other)
     if problem is None and not comparison.has_same_objects(result_in(tape.out), result_in(other.out)):
-        problem = reasons.CHANGES_WHAT_LASTS()  # an object that a call returned to it, and that it returns
+        problem = reasons.CHANGES_WHAT_LASTS(what="")  # an object that a call returned to it, and that it returns
     return problem
 
 
