@@ -280,7 +280,9 @@ def _handing_over_unseen(verified: list[VerifiedCall]) -> list[VerifiedCall]:
     another tensor in its place now.
     """
     below: set[int] = set()  # calls that are recorded, or have such in them
-    found = []
+    found: list[VerifiedCall] = []
+    if not any(each.status == RECORDED for each in verified):
+        return found
     for each in reversed(verified):
         inner = [entry.tape for entry in each.tape.entries if entry.tape is not None]
         has_recorded = any(tape.index in below for tape in inner)
