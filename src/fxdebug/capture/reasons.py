@@ -234,7 +234,7 @@ HOLDS_NOT = Reason("holds-not", "the graph of {call} does not hold here: {reason
 
 CHANGES_WHAT_LASTS = Reason(
     "changes-what-lasts",
-    "its Python changes attributes or other objects that last, and a graph does not",
+    "its Python changes attributes or other objects that last{what}, and a graph does not",
     "call.fx",
 )
 CHANGES_AROUND_CALL = Reason(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -186,8 +187,50 @@ class StepsTwice(Layer):
         return y + state.hidden * state.steps + states["other"].hidden + state.seen[1]
 
 
+class MovesToTheEnd(Layer):
+    def forward(self, x: torch.Tensor, features: OrderedDict[str, Any]) -> torch.Tensor:
+        features["out"] = self.l(x)
+        features.setdefault("rows", []).append(features.pop("x") * 2)
+        features.move_to_end("first")
+        return features["rows"][0]  # type: ignore[no-any-return]
+
+
+class OrdersItsDict(Layer):
+    def setup(self) -> None:
+        self.moves = MovesToTheEnd()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        features: OrderedDict[str, Any] = OrderedDict(first=x, x=x + 1)
+        y = self.moves(x, features)
+        first, *others = (each for each in reversed(features.values()) if isinstance(each, torch.Tensor))
+        return y + first - others[0] + features["rows"][0]  # type: ignore[no-any-return]
+
+
+class Pair(NamedTuple):
+    rows: list[torch.Tensor]
+    named: dict[str, torch.Tensor]
+
+
+class FillsAPair(Layer):
+    def forward(self, pair: Pair) -> torch.Tensor:
+        pair.rows.insert(0, self.l(pair.rows[-1]))
+        pair.named.update(last=pair.rows[0] * 2)
+        return pair.rows[0]
+
+
+class FillsAPairTwice(Layer):
+    def setup(self) -> None:
+        self.fills = FillsAPair()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        pair = Pair([x], {})
+        y = self.fills(pair) + self.fills(pair)
+        return y + pair.rows[0] - pair.rows[1] + pair.named["last"]  # type: ignore[no-any-return]
+
+
 MODELS = (
     AppendsTwice, ReplacesAll, UpdatesADict, PopsOne, PassesOn, AppendsAnObject, HandsOver, ChangesInside, StepsTwice,
+    OrdersItsDict, FillsAPairTwice,
 )  # fmt: skip
 
 
@@ -266,4 +309,20 @@ def test_call_fx_changes_a_dataclass() -> None:
     model, ours, theirs = Steps().eval(), given(), given()
     with torch.no_grad():
         graph = fx_debug(model, given()).root.fx
+        assert difference((graph(*ours), ours), (model(*theirs), theirs)) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "given"),
+    [
+        (MovesToTheEnd, lambda x: (x, OrderedDict(first=x, x=x + 1))),
+        (FillsAPair, lambda x: (Pair([x, x + 1], {}),)),
+        (FillsAPair, lambda x: (Pair([x], {"last": x}),)),
+    ],
+)
+def test_call_fx_changes_an_ordered_dict_and_what_is_in_a_named_tuple(kind: type[nn.Module], given: Any) -> None:
+    model = kind().eval()
+    ours, theirs = given(torch.ones(5, 8)), given(torch.ones(5, 8))
+    with torch.no_grad():
+        graph = fx_debug(model, given(torch.ones(3, 8))).root.fx
         assert difference((graph(*ours), ours), (model(*theirs), theirs)) is None

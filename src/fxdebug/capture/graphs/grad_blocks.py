@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch import nn
 
 from fxdebug.capture.replay.variables import Change, ClassAttribute, Item, in_force
 from fxdebug.capture.torch_state import internals
@@ -104,6 +105,12 @@ def enter_attribute(owner: Any, name: str, content: Any) -> None:
     """Begin a block in which a class or a module has another number, text or flag in an attribute."""
     variable = ClassAttribute(owner, name) if isinstance(owner, type) else Item(vars(owner), name)
     _enter(in_force([Change(variable, content)]))
+
+
+def enter_weight(owner: nn.Module, name: str, tensor: torch.Tensor) -> None:
+    """Begin a block in which a module has another tensor in the place of a parameter or buffer."""
+    table = next((table for table in (owner._parameters, owner._buffers) if name in table), vars(owner))
+    _enter(in_force([Change(Item(table, name), tensor)]))
 
 
 def leave_block() -> None:

@@ -46,9 +46,11 @@ def remember(tape: CallTape, template: GraphTemplate) -> None:
 
     What a body sets around its calls is on no tape: a template with such is for one call.
     """
+    handed = [each for given in template.handed_over.values() for each in given]
     if (
         template.for_class
         and not template.switched
+        and not any(each.is_registered for each in handed)
         and not any(isinstance(entry.what, nn.Module) for entry in template.entries)
     ):
         known = _templates_for(tape)

@@ -6,6 +6,8 @@ to tensors as they appear, sizes are computed from the bound tensors, names are 
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -13,7 +15,7 @@ from torch import nn
 
 from fxdebug.capture.graphs.names import follow, member
 from fxdebug.capture.graphs.symbolic_size import Size, evaluate, is_given
-from fxdebug.capture.graphs.template import Attribute, GraphTemplate, Inside, OpaqueSlot, Slot, is_call
+from fxdebug.capture.graphs.template import Attribute, GraphTemplate, Inside, Left, OpaqueSlot, Slot, is_call
 from fxdebug.capture.tape.call_tape import CallTape, TapeEntry
 from fxdebug.capture.tape.encoding import ATOMS, OpaqueArg, Struct, have_same_keys, is_same
 from fxdebug.capture.tape.made_modules import is_same_kind_of
@@ -38,6 +40,20 @@ def _matched_plainly(
 ) -> list[TensorId | None] | None:
     """Return the tensors by slot if a template of slots, names and constants alone matches; else ask :class:`Match`."""
     return None
+
+
+def left_at(module: nn.Module, place: Left, values: ValueTable) -> TensorRef | None:
+    """Return the tensor that is in this attribute now, if the run has met it."""
+    with contextlib.suppress(AttributeError, LookupError, TypeError):
+        tensor = follow(getattr(member(module, place.owner), place.name), place.steps)
+        return values.lookup(tensor) if isinstance(tensor, torch.Tensor) else None
+    return None
+
+
+def left_tensors(module: nn.Module, places: Iterable[Left], values: ValueTable) -> dict[Any, TensorId]:
+    """Return the tensors that are in these attributes now, as far as a run has met them."""
+    found = [(place, left_at(module, place, values)) for place in places]
+    return {place: ref.tensor_id for place, ref in found if ref is not None}
 
 
 class Match:
@@ -122,8 +138,9 @@ class Match:
 
     def handed_over(self) -> set[TensorId]:
         """Return the tensors that the body hands to its calls in attributes."""
-        slots = [each.slot.number for given in self.template.handed_over.values() for each in given]
-        return {tensor_id for slot in slots if (tensor_id := self.tensor_ids[slot]) is not None}
+        tensors = [each.tensor for given in self.template.handed_over.values() for each in given]
+        ids = [self.tensor_ids[each.number] for each in tensors if type(each) is Slot]
+        return {tensor_id for tensor_id in ids if tensor_id is not None}
 
     def shape(self, slot: int) -> tuple[int, ...]:
         """Return the shape of the tensor bound to a slot."""
@@ -165,6 +182,8 @@ class Match:
             return type(code) is TensorId and (self._tensor_id_of(template) == code or self._is_anew(template, code))
         if kind is Inside:
             return type(code) is TensorId and self._tensor_id_inside(template) == code
+        if kind is Left:
+            return type(code) is TensorId and self._tensor_id_left(template) == code
         if kind is Size:
             return type(code) is int and self.value_of(template) == code
         return self._parts(template, code, self._equal)
@@ -227,6 +246,10 @@ class Match:
             return None
         entry = self._values.lookup(tensor) if isinstance(tensor, torch.Tensor) else None
         return None if entry is None else entry.tensor_id
+
+    def _tensor_id_left(self, place: Left) -> TensorId | None:
+        left = self.tape.tensors_left
+        return (left_tensors(self.tape.module, [place], self._values) if left is None else left).get(place)
 
     def _is_anew(self, attribute: Attribute, tensor_id: TensorId) -> bool:
         """Is a tensor from outside one that each run makes anew in the same place, and no operation of the body?"""

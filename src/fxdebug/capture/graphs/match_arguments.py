@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
+from collections.abc import Set
 from enum import Enum
 from typing import Any
 
@@ -15,13 +16,13 @@ import torch
 from torch import Tensor
 
 from fxdebug.capture import reasons
-from fxdebug.capture.graphs.names import attribute_names, object_name, short_repr, steps_to
+from fxdebug.capture.graphs.names import attribute_names, object_name, place_below, short_repr, steps_to
 from fxdebug.capture.graphs.placeholder_tensor import SPARSE, PlaceholderTensor
 from fxdebug.capture.graphs.symbolic_size import GIVEN, Shape, Size, plain
-from fxdebug.capture.graphs.template import Attribute, GraphTemplate, Inside, OpaqueSlot, Slot
+from fxdebug.capture.graphs.template import Attribute, GraphTemplate, Inside, Left, OpaqueSlot, Slot
 from fxdebug.capture.reasons import CannotTrace
 from fxdebug.capture.tape.argument_copies import ArgumentCopies
-from fxdebug.capture.tape.call_tape import CallTape, TapeEntry
+from fxdebug.capture.tape.call_tape import CallTape, TapeEntry, made_in_calls
 from fxdebug.capture.tape.changed_arguments import ResultAndChanges, change_arguments, objects_in, with_changes
 from fxdebug.capture.tape.encoding import (
     ATOMS,
@@ -35,7 +36,7 @@ from fxdebug.capture.tape.encoding import (
     state_of,
     tensor_ids_in,
 )
-from fxdebug.capture.tensors.tensor_ref import TensorId
+from fxdebug.capture.tensors.tensor_ref import TensorId, WeightRef
 from fxdebug.capture.tensors.value_table import ValueTable
 from fxdebug.capture.torch_state import internals
 from fxdebug.data.values import UNKNOWN, Value
@@ -66,6 +67,7 @@ class ArgumentMatcher:
         self._objects_as_they_are = objects_as_they_are
         self._names = attribute_names(tape.module)
         self._arguments: tuple[Any, Any] = tape.args, tape.kwargs
+        self._made_inside: frozenset[TensorId] | None = None
 
     def forget(self) -> None:
         """Let go of all placeholders."""
@@ -415,7 +417,14 @@ class ArgumentMatcher:
                 del self._made[number]
             return None
 
-    def _real_tensor(self, tensor: Tensor, code: Any) -> Attribute | Inside:
+    def template_of_tensor(self, tensor: Tensor) -> Slot | Attribute | Inside | Left | None:
+        """Return the template of a tensor that the body hands over; ``None`` for one that the run does not know."""
+        if type(tensor) is PlaceholderTensor:
+            return Slot(tensor.slot)
+        entry = self._values.lookup(tensor)
+        return None if entry is None else self._real_tensor(tensor, entry.tensor_id)
+
+    def _real_tensor(self, tensor: Tensor, code: Any) -> Attribute | Inside | Left:
         entry = self._values.lookup(tensor)
         if type(code) is TensorId and self._is_made_anew(tensor, code):
             self._real[code] = tensor
@@ -425,8 +434,26 @@ class ArgumentMatcher:
                 raise CannotTrace(reasons.INSIDE_TRANSFORM())
             name = None if entry is None else self._name(tensor)
             raise CannotTrace(reasons.NEW_TENSOR() if name is None else reasons.REPLACED_TENSOR(name=name))
+        if not isinstance(entry, WeightRef) and entry.tensor_id in self._made_in_calls():
+            return self._left(tensor)
         self._real[entry.tensor_id] = tensor
         return self._inside(tensor) or self._attribute(tensor)
+
+    def _left(self, tensor: Tensor) -> Left | Inside:
+        """Return where a call in the body has left a tensor that it made."""
+        place = place_below(self._tape.module, tensor)
+        if place is not None:
+            return Left(*place)
+        inside = self._inside(tensor)
+        if inside is None:  # a graph would have the tensor of this run
+            raise CannotTrace(reasons.NEW_TENSOR())
+        return inside
+
+    def _made_in_calls(self) -> Set[TensorId]:
+        """Return the tensors that the operations inside of the body's calls have made."""
+        if self._made_inside is None:
+            self._made_inside = frozenset(made_in_calls(self._tape))
+        return self._made_inside
 
     def _is_made_anew(self, tensor: Tensor, tensor_id: TensorId) -> bool:
         """Is it an object that each run makes for a tensor from outside: no operation of the body made either?"""

@@ -43,7 +43,31 @@ def object_name(module: nn.Module, wanted: object) -> str | None:
     return None
 
 
-def steps_to(thing: Any, tensor: Tensor) -> tuple[tuple[Any, bool], ...] | None:
+def place_below(module: nn.Module, tensor: Tensor) -> tuple[str, str, tuple[tuple[Any, bool], ...]] | None:
+    """Return where a module below this one holds a tensor: its path, its attribute, and the steps from there.
+
+    A list is not entered: it may grow with every call, and the tensor is elsewhere in it then.
+    """
+    for path, inner in module.named_modules():
+        for name, held in _attributes_of(inner) if path else ():
+            if held is tensor:
+                return path, name, ()
+            if name not in _OF_MODULES and name.isidentifier() and type(held) not in ATOMS and type(held) is not list:
+                steps = None if isinstance(held, (Tensor, nn.Module)) else steps_to(held, tensor, through_lists=False)
+                if steps is not None:
+                    return path, name, steps
+    return None
+
+
+_OF_MODULES = frozenset(vars(nn.Module()))
+
+
+def _attributes_of(module: nn.Module) -> Iterator[tuple[str, Any]]:
+    for table in (module._buffers, module._parameters, vars(module)):
+        yield from table.items()
+
+
+def steps_to(thing: Any, tensor: Tensor, through_lists: bool = True) -> tuple[tuple[Any, bool], ...] | None:
     """Return the steps from an object to a tensor inside it, over attributes and items; ``None`` if there are none.
 
     A step is a key, and whether it is the name of an attribute. The shortest way is found. No code of the object runs.
@@ -59,6 +83,8 @@ def steps_to(thing: Any, tensor: Tensor) -> tuple[tuple[Any, bool], ...] | None:
             way = (*steps, (key, by_name))
             if inner is tensor:
                 return way
+            if type(inner) is list and not through_lists:
+                continue
             if type(inner) not in ATOMS and not issubclass(type(inner), (Tensor, nn.Module)):
                 pending.append((inner, way))
     return None

@@ -5,12 +5,15 @@ One mode passes every torch function to the tracer; the other refuses writes.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
+import inspect
+import sys
 import types
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -18,9 +21,11 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from fxdebug.capture import reasons
+from fxdebug.capture.hooks.patch import OwnAttribute
 from fxdebug.capture.reasons import CannotTrace
 from fxdebug.capture.tensors.tensor_ref import TensorId
 from fxdebug.capture.torch_state import internals
+from fxdebug.capture.torch_state.whose_code import is_of_python, is_part_of
 
 
 class TracingMode(TorchFunctionMode):
@@ -147,3 +152,39 @@ def _replace(holder: Any, placeholder: PlaceholderTensor, tensor: Tensor | None)
                 cache.cache_clear()
     elif isinstance(holder, types.CellType):
         holder.cell_contents = tensor
+
+
+# The length of a placeholder ---------------------------------------------------------------------
+
+
+def _length(thing: Any) -> int:
+    return Tensor.__len__(thing) if type(thing) is PlaceholderTensor else len(thing)
+
+
+@contextlib.contextmanager
+def lengths_are_sizes(forward: Callable[..., Any], kind: type, more: list[dict[str, Any]]) -> Iterator[None]:
+    """Have ``len(x)`` of a placeholder return a size that stays symbolic: the builtin makes a plain integer of it.
+
+    This holds for code in the files of a forward and of the classes of its module, and in ``more`` namespaces: they
+    have a global ``len`` for the length of the block. Other threads get from it what they get from the builtin.
+    """
+    patches = [OwnAttribute("<file>.len", namespace, "len", _length) for namespace in _namespaces(forward, kind, more)]
+    try:
+        for patch in patches:
+            patch.put()
+        yield
+    finally:
+        for patch in patches:
+            patch.restore()
+
+
+def _namespaces(forward: Callable[..., Any], kind: type, more: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    found = {id(each): each for each in more if "len" not in each}
+    function = inspect.unwrap(getattr(forward, "__func__", forward))
+    homes = [sys.modules.get(base.__module__) for base in kind.__mro__[:-1]]
+    for namespace in (getattr(function, "__globals__", None), *[getattr(home, "__dict__", None) for home in homes]):
+        if type(namespace) is dict and "len" not in namespace:
+            name = str(namespace.get("__name__"))
+            if not is_part_of(name, "torch", "fxdebug") and not is_of_python(name):
+                found[id(namespace)] = namespace
+    return list(found.values())

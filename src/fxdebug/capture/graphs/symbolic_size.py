@@ -66,6 +66,27 @@ class Size(int):
     def __neg__(self) -> Size:
         return Size(-plain(self), (operator.neg, self))
 
+    def __abs__(self) -> Size:
+        return Size(abs(plain(self)), (operator.abs, self))
+
+    def __round__(self, digits: Any = None) -> int:
+        return self if digits is None else round(plain(self), digits)
+
+    def __floor__(self) -> Size:
+        return self
+
+    def __ceil__(self) -> Size:
+        return self
+
+    def __trunc__(self) -> Size:
+        return self
+
+    def __divmod__(self, other: Any) -> tuple[Any, Any]:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> tuple[Any, Any]:
+        return other // self, other % self
+
     def __float__(self) -> float:
         _ask(f"float({plain(self)})", float(plain(self)))
         return int.__float__(self)
@@ -94,6 +115,8 @@ class Size(int):
 
     def __pow__(self, other: Any, modulo: Any = None) -> Any:
         result = int.__pow__(self, other, modulo) if modulo is not None else int.__pow__(self, other)
+        if modulo is None and type(result) is int and type(other) in (int, Size):
+            return Size(result, (operator.pow, self, other))
         if result is NotImplemented:  # a float exponent
             result = float(plain(self)) ** other
         _ask(f"{plain(self)} ** {other!r}", result)
@@ -151,9 +174,10 @@ def _comparison(name: str, sign: str) -> Callable[[Any, Any], Any]:
     return method
 
 
-for _name in ("add", "sub", "mul", "floordiv", "mod"):
-    setattr(Size, f"__{_name}__", _arithmetic(f"__{_name}__", getattr(operator, _name), False))
-    setattr(Size, f"__r{_name}__", _arithmetic(f"__r{_name}__", getattr(operator, _name), True))
+for _name in ("add", "sub", "mul", "floordiv", "mod", "lshift", "rshift", "and", "or", "xor"):
+    _function = getattr(operator, f"{_name}_" if _name in ("and", "or") else _name)
+    setattr(Size, f"__{_name}__", _arithmetic(f"__{_name}__", _function, False))
+    setattr(Size, f"__r{_name}__", _arithmetic(f"__r{_name}__", _function, True))
 for _name, _sign in (("eq", "=="), ("ne", "!="), ("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">=")):
     setattr(Size, f"__{_name}__", _comparison(f"__{_name}__", _sign))
 

@@ -23,9 +23,14 @@ from fxdebug.capture import reasons
 from fxdebug.capture.graphs import symbolic_size
 from fxdebug.capture.graphs.match_arguments import ArgumentMatcher
 from fxdebug.capture.graphs.names import argument_names, operation_name, relative_paths, size_names
-from fxdebug.capture.graphs.placeholder_tensor import NoWritesMode, PlaceholderTensor, TracingMode
+from fxdebug.capture.graphs.placeholder_tensor import (
+    NoWritesMode,
+    PlaceholderTensor,
+    TracingMode,
+    lengths_are_sizes,
+)
 from fxdebug.capture.graphs.symbolic_size import Shape, Size, plain
-from fxdebug.capture.graphs.template import GraphTemplate, HandedOver, Slot, Switched, TemplateGuard
+from fxdebug.capture.graphs.template import GraphTemplate, HandedOver, Switched, TemplateGuard
 from fxdebug.capture.hooks.calls_around import CallsAround
 from fxdebug.capture.reasons import CannotTrace
 from fxdebug.capture.replay.ambient_state import AmbientState
@@ -151,7 +156,13 @@ class ModuleTracer(fx.Tracer):
         try:
             self._rng.check()  # sets a seed first: a body may set the very one that the generator has now
             surroundings = tape.surroundings if self._in_surroundings else ()
-            with in_force(surroundings), in_context(tape.context), TracingMode(self.operation), NoWritesMode():
+            with (
+                in_force(surroundings),
+                lengths_are_sizes(forward, type(tape.module), self._sandbox.naming_len()),
+                in_context(tape.context),
+                TracingMode(self.operation),
+                NoWritesMode(),
+            ):
                 self.ambient.begin()
                 output = forward(*args, **kwargs)
             self._rng.check(reasons.SETS_RANDOM_STATE_LAST)
@@ -284,21 +295,21 @@ class ModuleTracer(fx.Tracer):
         """
         if not self._sandbox.is_changed_for(module) and not self._sandbox.has_switched():
             return False
-        given = [
-            (inner, name, attribute)
-            for inner in module.modules()
-            for name, attribute in inner.__dict__.items()
-            if type(attribute) is PlaceholderTensor
-        ]
+        changes = self._sandbox.changes_for(module)
+        given = _given_in_attributes(module, changes)
         if not given:
-            return not self._sets_all(self._sandbox.changes_for(module), module)
-        self._handed_over += [(inner, name) for inner, name, _ in given]
-        self._template.handed_over[len(self._template.entries)] = tuple(
-            [HandedOver(self._named(inner), name, Slot(placeholder.slot)) for inner, name, placeholder in given]
-        )
-        names: dict[int, set[str]] = {}
-        for inner, name, _ in given:
-            names.setdefault(id(inner.__dict__), set()).add(name)
+            return not self._sets_all(changes, module)
+        handed, names = [], dict[int, set[str]]()
+        for inner, name, tensor, is_registered in given:
+            template = self._arguments.template_of_tensor(tensor)
+            if template is None:
+                return True
+            handed.append(HandedOver(self._named(inner), name, template, is_registered))
+            for table in (inner.__dict__, inner._parameters, inner._buffers):
+                names.setdefault(id(table), set()).add(name)
+            if not is_registered:
+                self._handed_over.append((inner, name))
+        self._template.handed_over[len(self._template.entries)] = tuple(handed)
         return not self._sets_all(self._sandbox.changes_for(module, names), module)
 
     def _sets_all(self, changes: list[Change], module: nn.Module) -> bool:
@@ -526,6 +537,22 @@ class ModuleTracer(fx.Tracer):
         guard = TemplateGuard(what, text if len(text) < 60 else text[:57] + "…", source, entry)
         if guard not in self._template.guards:
             self._template.guards.append(guard)
+
+
+def _given_in_attributes(module: nn.Module, changes: list[Change]) -> list[tuple[nn.Module, str, Tensor, bool]]:
+    """Return the tensors that a call of a module finds in attributes, and whether each is in the place of a weight."""
+    changed = {(id(each.variable.items), each.variable.name) for each in changes if isinstance(each.variable, Item)}
+    given: list[tuple[nn.Module, str, Tensor, bool]] = []
+    for inner in module.modules():
+        tables = inner._parameters, inner._buffers
+        for name, attribute in inner.__dict__.items():
+            if type(attribute) is PlaceholderTensor:
+                given.append((inner, name, attribute, any((id(table), name) in changed for table in tables)))
+        for table in tables:
+            for name, tensor in table.items():
+                if tensor is not None and (id(table), name) in changed:
+                    given.append((inner, name, tensor, True))
+    return given
 
 
 def _reshaped(tape: CallTape, values: ValueTable) -> frozenset[TensorId]:

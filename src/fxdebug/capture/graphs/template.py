@@ -67,15 +67,29 @@ class Inside(NamedTuple):
     steps: tuple[tuple[Any, bool], ...]
 
 
+class Left(NamedTuple):
+    """A tensor that a call in the body made and left in an attribute of a module, as a layer does with its loss.
+
+    ``owner`` is the path of the module, ``steps`` lead from the attribute to the tensor, as in :class:`Inside`. The
+    attribute is read anew whenever the graph runs: after that call.
+    """
+
+    owner: str
+    name: str
+    steps: tuple[tuple[Any, bool], ...] = ()
+
+
 class HandedOver(NamedTuple):
     """A tensor that a body hands to a call not as an argument but in an attribute, as hooks that make a weight do.
 
-    ``owner`` is the module with the attribute: its path, or the module itself where it has no path.
+    ``owner`` is the module with the attribute: its path, or the module itself where it has no path. ``is_registered``:
+    it takes the place of a parameter or buffer, for the length of the call, as in ``torch.func.functional_call``.
     """
 
     owner: str | nn.Module
     name: str
-    slot: Slot
+    tensor: Slot | Attribute | Inside | Left
+    is_registered: bool = False
 
 
 class Switched(NamedTuple):
@@ -131,6 +145,12 @@ class GraphTemplate:
     fx_build: FxBuild | None = None  # the torch.fx graph, once it was asked for
     assumed: Words | None = None  # the first guards in words, once they were asked for
     sizes_passed: tuple[tuple[int, frozenset[int]], ...] | None = None  # see :func:`sizes_passed`
+
+    def places_left(self) -> set[Left]:
+        """Return the attributes in which calls left tensors that the body takes."""
+        handed = [each.tensor for given in self.handed_over.values() for each in given]
+        codes = (self.out, handed, [(entry.args, entry.kwargs) for entry in self.entries])
+        return {leaf for leaf in leaves_in(codes) if type(leaf) is Left}
 
 
 def sizes_passed(template: GraphTemplate) -> tuple[tuple[int, frozenset[int]], ...]:

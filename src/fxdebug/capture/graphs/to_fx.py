@@ -24,9 +24,15 @@ from fxdebug.capture.graphs.fx_targets import (
     sizes_as_tuples,
     struct_maker,
 )
-from fxdebug.capture.graphs.grad_blocks import Blocks, enter_attention_kernels, enter_attribute, leave_block
+from fxdebug.capture.graphs.grad_blocks import (
+    Blocks,
+    enter_attention_kernels,
+    enter_attribute,
+    enter_weight,
+    leave_block,
+)
 from fxdebug.capture.graphs.symbolic_size import GIVEN, Size
-from fxdebug.capture.graphs.template import Attribute, GraphTemplate, Inside, OpaqueSlot, Slot, is_call
+from fxdebug.capture.graphs.template import Attribute, GraphTemplate, Inside, Left, OpaqueSlot, Slot, is_call
 from fxdebug.capture.tape.call_tape import TapeEntry
 from fxdebug.capture.tape.changed_arguments import Place, changes_in, objects_in, result_in
 from fxdebug.capture.tape.encoding import ATOMS, NUMPY_SCALARS, Struct, is_same
@@ -94,6 +100,7 @@ class FxBuild:
         self.slot_of: dict[fx.Node, int] = {}
         self.size_of: dict[fx.Node, Size] = {}
         self.inside: dict[fx.Node, Inside] = {}  # tensors that were taken out of objects
+        self.left: dict[fx.Node, Left] = {}  # tensors that calls left in attributes
         self.part_of: dict[fx.Node, tuple[fx.Node, tuple[Any, ...]]] = {}
         self.object_of: dict[fx.Node, int] = {}
         # the slots of its arguments: all tensors but those in objects that it does not need
@@ -240,7 +247,7 @@ class FxBuild:
     def _is_passed(self, kind: type, number: int) -> bool:
         if self._passed is None:
             entries = [(entry.args, entry.kwargs) for entry in self.template.entries]
-            handed = [each.slot for given in self.template.handed_over.values() for each in given]
+            handed = [each.tensor for given in self.template.handed_over.values() for each in given]
             out = _output_of(self.template)
             left = [list(self._members_left(each).values()) for each in objects_in(out)]
             returned = out if not objects_in(out) else out.items[:2]
@@ -264,14 +271,16 @@ class FxBuild:
         args = tuple([self._argument(arg, place, containers) for place, arg in enumerate(passed[0])])
         kwargs = {name: self._argument(arg, name, containers) for name, arg in passed[1].items()}
         if is_call(entry):
-            for owner, name, slot in self.template.handed_over.get(len(self._results), ()):
-                self.graph.call_function(setattr, (self._module(owner), name, self._operand(slot)))
+            handed = self.template.handed_over.get(len(self._results), ())
+            for owner, name, tensor, is_registered in handed:
+                put = enter_weight if is_registered else setattr
+                self.graph.call_function(put, (self._module(owner), name, self._operand(tensor)))
             switched = self.template.switched.get(len(self._results), ())
             for owner, name, content in switched:
                 target = self._class(owner) if isinstance(owner, type) else self._module(owner)
                 self.graph.call_function(enter_attribute, (target, name, content))
             node = self.graph.create_node("call_module", self._module_target(entry.what), args, kwargs)
-            for _ in switched:
+            for _ in (*switched, *[each for each in handed if each.is_registered]):
                 self.graph.call_function(leave_block)
             return node
         if function in OPERATORS:
@@ -330,6 +339,12 @@ class FxBuild:
             return self.graph.call_function(struct_maker(template), tuple(items))
         if kind is Inside:
             return self._inside(template)
+        if kind is Left:  # each time anew: a call in between may leave another there
+            node = self.graph.call_function(getattr, (self._module(template.owner), template.name))
+            for key, by_name in template.steps:
+                node = self.graph.call_function(getattr if by_name else operator.getitem, (node, key))
+            self.left[node] = template
+            return node
         if kind is OpaqueSlot:
             if template.number in self._node_of_object:
                 return self._node_of_object[template.number]

@@ -8,7 +8,7 @@ match makes it ``verified``. Where neither matches, the tape itself is the graph
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -37,7 +37,7 @@ from fxdebug.capture.replay.sandbox import Sandbox, sandboxed
 from fxdebug.capture.replay.snapshot import Snapshot
 from fxdebug.capture.source.source_line import raised_at, with_line
 from fxdebug.capture.tape.argument_copies import is_lasting
-from fxdebug.capture.tape.call_tape import CallTape, TapeEntry
+from fxdebug.capture.tape.call_tape import CallTape, TapeEntry, made_in, takes_from_body
 from fxdebug.capture.tape.earlier_attributes import RunStart
 from fxdebug.capture.tape.encoding import OpaqueArg, leaves_in, opaque_objects_in, tensor_ids_in
 from fxdebug.capture.tape.raised import Raised
@@ -110,7 +110,9 @@ class GraphVerifier:
             self._sandbox = sandbox
             self._run_starts = [tape.run_start for tape in tapes if tape.run_start is not None][:1]
             try:
-                return [self._safely(tape) for tape in tapes]  # callers first: see _note_sizes_given
+                verified = [self._safely(tape) for tape in tapes]  # callers first: see _note_sizes_given
+                hidden = set(map(id, _handing_over_unseen(verified)))
+                return [self._safely(each.tape, anew=True) if id(each) in hidden else each for each in verified]
             finally:
                 try:
                     self._end()
@@ -125,10 +127,10 @@ class GraphVerifier:
             self._leaf_calls.end()
             self._leaf_calls = None
 
-    def _safely(self, tape: CallTape) -> VerifiedCall:
+    def _safely(self, tape: CallTape, anew: bool = False) -> VerifiedCall:
         """Verify one call; a failure of the debugger costs this call its graph, and no other."""
         try:
-            verified = self._verify(tape)
+            verified = self._traced_anew(tape) if anew else self._verify(tape)
             _note_sizes_given(verified)
             return verified
         except Exception as error:
@@ -149,6 +151,10 @@ class GraphVerifier:
             again = self._untraced_again(tape)
             if again is not None:
                 return again
+        return self._traced_anew(tape)
+
+    def _traced_anew(self, tape: CallTape) -> VerifiedCall:
+        """Verify one call by tracing its body."""
         self._ended_by_body = False
         traced, reason = self._attempt(tape)
         if traced is not None:
@@ -185,7 +191,7 @@ class GraphVerifier:
             other, _, _ = self._followed(tape, **way)
             if other is not None and match_tape(other, tape, self._values) is not None:
                 if "earlier" in way:
-                    other.not_reusable = other.not_reusable or reasons.CHANGES_WHAT_LASTS()
+                    other.not_reusable = other.not_reusable or reasons.CHANGES_WHAT_LASTS(what="")
                 return other, NO_REASON
         return template, (_taken_past(tape) or reason) if template is None else reason
 
@@ -267,6 +273,26 @@ class GraphVerifier:
             return None, with_line(reasons.RAISES_WITHOUT_DATA(error=what), raised_at(error))
 
 
+def _handing_over_unseen(verified: list[VerifiedCall]) -> list[VerifiedCall]:
+    """Return the calls whose template was proven for another call and lacks what their own body hands to its calls.
+
+    A weight that a body exchanges for one call is on the tape of that call only, whose graph is recorded then: there is
+    another tensor in its place now.
+    """
+    below: set[int] = set()  # calls that are recorded, or have such in them
+    found: list[VerifiedCall] = []
+    if not any(each.status == RECORDED for each in verified):
+        return found
+    for each in reversed(verified):
+        inner = [entry.tape for entry in each.tape.entries if entry.tape is not None]
+        has_recorded = any(tape.index in below for tape in inner)
+        if each.status == RECORDED or has_recorded:
+            below.add(each.tape.index)
+        if has_recorded and each.reused and each.status == VERIFIED and takes_from_body(each.tape, each.handed_over):
+            found.append(each)
+    return found
+
+
 def _and_raised(tape: CallTape) -> list[TapeEntry | Raised]:
     """Return the operations and calls of a tape, also those that raised."""
     return [*tape.entries, *tape.raised]
@@ -276,22 +302,18 @@ def _taken_past(tape: CallTape) -> Words | None:
     """Return the reason if an operation takes a tensor that was made inside a call and that no call returned."""
     passed = {*tape.input_layouts, *tensor_ids_in((tape.args, tape.kwargs))}
     made: dict[TensorId, CallTape] = {}
+    for raised in tape.raised:
+        if raised.tape is not None:
+            made.update(dict.fromkeys(made_in(raised.tape), raised.tape))
     for entry in tape.entries:
         for tensor_id in tensor_ids_in((entry.args, entry.kwargs)):
             if tensor_id in made and tensor_id not in passed:
                 operation, module = operation_name(entry.what), type(made[tensor_id].module).__name__
                 return with_line(reasons.TAKEN_PAST(operation=operation, module=module), entry.line)
         if entry.tape is not None:
-            made.update((tensor_id, entry.tape) for tensor_id in _made_in(entry.tape))
+            made.update(dict.fromkeys(made_in(entry.tape), entry.tape))
         passed.update(tensor_ids_in(entry.out))
     return None
-
-
-def _made_in(tape: CallTape) -> Iterator[TensorId]:
-    for entry in tape.entries:
-        yield from tensor_ids_in(entry.out)
-        if entry.tape is not None:
-            yield from _made_in(entry.tape)
 
 
 def _has_contents(tape: CallTape) -> bool:
@@ -303,7 +325,7 @@ def _has_contents(tape: CallTape) -> bool:
 def _not_reusable(snapshot: Snapshot, tracer: ModuleTracer) -> Words | None:
     """Return the reason why the graph does not do all that the body's Python does; ``None`` if it does."""
     if snapshot.has_changes:
-        return reasons.CHANGES_WHAT_LASTS()
+        return reasons.CHANGES_WHAT_LASTS(what=f" ({snapshot.changed})" if snapshot.changed else "")
     if tracer.ambient.change_around_call:
         return tracer.ambient.change_around_call
     return reasons.DRAWS_RANDOM_NUMBERS() if snapshot.has_drawn_numbers else None

@@ -51,7 +51,12 @@ def switches_of(reachable: ReachableObjects) -> list[Holder]:
 
 
 class Holder:
-    """A place that holds objects: a container, a variable, the attributes of an object or a class."""
+    """A place that holds objects: a container, a variable, the attributes of an object or a class.
+
+    ``place`` is the container, the class, or the variable.
+    """
+
+    place: Any
 
     def snapshot(self) -> None:
         """Record the present contents."""
@@ -92,7 +97,7 @@ class DictHolder(Holder):
     """A dict: a container, or the attributes of an object or a module."""
 
     def __init__(self, contents: dict[Any, Any]) -> None:
-        self.dict = contents
+        self.dict = self.place = contents
         self._kind: Any = OrderedDict if isinstance(contents, OrderedDict) else dict  # so no subclass's method runs
         self.snapshot()
 
@@ -203,7 +208,7 @@ class _SequenceHolder(Holder):
     """A list, a deque or a set."""
 
     def __init__(self, sequence: Any) -> None:
-        self._sequence = sequence
+        self._sequence = self.place = sequence
         self._kind: Any = next(kind for kind in (list, set, deque) if issubclass(type(sequence), kind))
         self.snapshot()
 
@@ -233,7 +238,7 @@ class _VariableHolder(Holder):
     """One variable."""
 
     def __init__(self, variable: Variable) -> None:
-        self._variable = variable
+        self._variable = self.place = variable
         self.snapshot()
 
     def snapshot(self) -> None:
@@ -262,6 +267,7 @@ class _SlotsHolder(Holder):
 
     def __init__(self, thing: Any) -> None:
         kind: Any = type(thing)
+        self.place = thing
         self._slots = [_VariableHolder(Slot(thing, name)) for name in slots_of(kind)]
 
     def snapshot(self) -> None:
@@ -289,7 +295,7 @@ class _ClassHolder(Holder):
     """All attributes of a class of the program."""
 
     def __init__(self, kind: type) -> None:
-        self._class = kind
+        self._class = self.place = kind
         self.snapshot()
 
     def snapshot(self) -> None:

@@ -69,6 +69,7 @@ class ReachableObjects:
         self.globals: list[tuple[dict[str, Any], str]] = []  # a module's namespace, and a name in it that code uses
         self.class_attributes: list[tuple[type, str]] = []  # a library's class, and an attribute that code names
         self.switches: list[tuple[type, str]] = []  # a library's class, and an attribute that its class methods may set
+        self.naming_len: dict[int, dict[str, Any]] = {}  # by ``id``: namespaces whose code names the builtin
         self.stateful: list[Any] = []
         self.fixed: set[int] = set()  # ids of objects held in a place where no blocker can replace them
         self.tensors: dict[int, int] = {}  # id → number of references to it from the places above
@@ -229,7 +230,10 @@ class ReachableObjects:
             # an installed model: its program may patch the globals that its methods name
             self.classes.append(kind)
             for function in [each for attribute in kind.__dict__.values() for each in functions_in(attribute)]:
-                self._add_patchable(function.__globals__, set(names_in(function.__code__)))
+                names = set(names_in(function.__code__))
+                if "len" in names and "len" not in function.__globals__:
+                    self.naming_len[id(function.__globals__)] = function.__globals__
+                self._add_patchable(function.__globals__, names)
 
     def _enter_caches(self, kind: type) -> None:
         """Enter the methods of a library's class that cache their results, directly or inside a decorator."""
@@ -262,6 +266,9 @@ class ReachableObjects:
     def _enter_names(self, namespace: dict[str, Any], names: Iterable[str], known: tuple[int, ...] = ()) -> None:
         """Enter the program's globals that its code names; ``known`` has the ids of Python modules on the way here."""
         for name in names:
+            if name == "len" and name not in namespace:
+                self.naming_len[id(namespace)] = namespace
+                continue  # a trace puts one of its own there
             if name not in namespace:
                 self._add_global(namespace, name)  # the body may create it
                 imported = sys.modules.get(name)

@@ -113,6 +113,10 @@ class Sandbox:
         """Inside a run: return what it has changed so far, of numbers, texts and flags."""
         return [] if self._snapshot is None else self._snapshot.plain_changes()
 
+    def naming_len(self) -> list[dict[str, Any]]:
+        """Return the namespaces of the program whose code calls ``len``."""
+        return [] if self._snapshot is None else self._snapshot.naming_len
+
     def has_switched(self) -> bool:
         """Inside a run: did it set a switch of a library's? Whether calls do something else then shows in a check."""
         return self._snapshot is not None and self._snapshot.has_switched()

@@ -32,10 +32,11 @@ class Snapshot:
     The garbage collector must be off (``gc_paused``) until :meth:`restore` returns: the writes of a finalizer in
     between would be undone.
 
-    ``cannot_restore`` is the reason why the model must not be re-executed at all, or ``None``. The other two attributes
-    describe the last :meth:`restoring` block:
+    ``cannot_restore`` is the reason why the model must not be re-executed at all, or ``None``. ``naming_len`` are the
+    namespaces of the program whose code calls ``len``. The other attributes describe the last :meth:`restoring` block:
 
     - ``has_changes``: it changed an object that outlives it (replacing objects by blockers does not count);
+    - ``changed``: the name of what it changed first, where that has one;
     - ``has_drawn_numbers``: it drew numbers from the generator of Python or of numpy.
     """
 
@@ -43,9 +44,12 @@ class Snapshot:
         reachable = ReachableObjects(model, extra_roots=extra_roots)
         self.cannot_restore: Words | None = None if reachable.is_complete else reasons.HOLDS_TOO_MUCH()
         self.has_changes = False
+        self.changed = ""
         self.has_drawn_numbers = False
+        self._model = model
         self._holders = holders_of(reachable)
         self._switches = switches_of(reachable)
+        self.naming_len = list(reachable.naming_len.values())
         self._empty_containers = reachable.empty_containers
         self._restorers = [restore for thing in reachable.stateful if (restore := restorer(thing)) is not None]
         blockers = self._blockers_for(reachable)
@@ -164,19 +168,40 @@ class Snapshot:
 
     def _restore_objects(self) -> None:
         """Restore every object that has changed, and set ``has_changes``."""
-        self.has_changes = False
+        self.has_changes, self.changed = False, ""
         for container in filter(None, self._empty_containers):
+            self._note_change(container)
             container.clear()
-            self.has_changes = True
         changeable: tuple[Holder, ...] = (
             *self._others,
             *self._switches,
             *(self._plain if self._all_plain.is_changed() else ()),
         )
         for holder in changeable:
-            if holder.restore() and holder not in self._blocked:
-                self.has_changes = True
+            if holder.is_changed():
+                if holder not in self._blocked:
+                    self._note_change(holder.place, holder)
+                holder.restore()
         self._restore_by(self._restorers)
+
+    def _note_change(self, place: Any, holder: Holder | None = None) -> None:
+        self.has_changes = True
+        with contextlib.suppress(Exception):  # only a text is at stake, and classes of the program may do anything
+            self.changed = self.changed or self._name_of(place, holder)
+
+    def _name_of(self, place: Any, holder: Holder | None) -> str:
+        """Return how a user knows what has changed in a place: ``Layer.calls``, the name of a global, a list."""
+        variables = [] if holder is None else [change.variable for change in holder.changes()]
+        name = next((text for each in variables if (text := getattr(each, "name", None))), None)
+        if isinstance(place, type):
+            return place.__name__ if name is None else f"{place.__name__}.{name}"
+        for module in self._model.modules():
+            if name is not None and any(each is place for each in dicts_of(module)):
+                return f"{type(module).__name__}.{name}"
+            for attribute, content in vars(module).items():
+                if content is place:
+                    return f"{type(module).__name__}.{attribute}"
+        return name or f"a {type(place).__name__}"
 
     def _restore_by(self, restorers: list[Callable[[], bool]]) -> None:
         for restore in restorers:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from fxdebug.capture import reasons
-from fxdebug.capture.graphs.match import Match
+from fxdebug.capture.graphs.match import Match, left_tensors
 from fxdebug.capture.graphs.template import GraphTemplate, is_call
 from fxdebug.capture.graphs.to_fx import FxBuild
 from fxdebug.capture.hooks import module_call
@@ -125,7 +125,9 @@ def _tape_on(
             warnings.simplefilter("ignore")
             with substitutes(module) as mode:
                 args, kwargs = internals.tree_map(mode.own, inputs, is_leaf=_is_size)  # else a size becomes a tuple
-                return tape_of(module, args, kwargs, graph)
+                tape, values = tape_of(module, args, kwargs, graph)
+                tape.tensors_left = left_tensors(module, template.places_left(), values)
+                return tape, values
 
     with sandboxed(module, inputs) as sandbox:
         snapshot = sandbox.snapshot()  # before anything is patched

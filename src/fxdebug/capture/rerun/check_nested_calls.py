@@ -17,7 +17,7 @@ from fxdebug.capture.reasons import Words
 from fxdebug.capture.replay.introspect import members_in
 from fxdebug.capture.source.source_line import short_line
 from fxdebug.capture.tape.argument_copies import is_lasting
-from fxdebug.capture.tape.call_tape import CallTape, TapeEntry
+from fxdebug.capture.tape.call_tape import CallTape, TapeEntry, made_in
 from fxdebug.capture.tape.changed_arguments import result_in
 from fxdebug.capture.tape.encoding import (
     ATOMS,
@@ -47,18 +47,20 @@ def differing_call(
     comparison = _Comparison(weights, origins, (values, others))
     problem = comparison.of_calls(tape, other)
     if problem is None and not comparison.has_same_objects(result_in(tape.out), result_in(other.out)):
-        problem = reasons.CHANGES_WHAT_LASTS()  # an object that a call returned to it, and that it returns
+        problem = reasons.CHANGES_WHAT_LASTS(what="")  # an object that a call returned to it, and that it returns
     return problem
 
 
 def _origins(inputs: Sequence[TensorId | None], tape: CallTape) -> dict[TensorId, tuple[str, int]]:
-    """Return the place where each tensor of a body comes from: an argument, or an operation or call, by number."""
+    """Return the place where each tensor of a body comes from: an argument, or an operation or call, by number.
+
+    Operations inside of calls count, too: one call may leave a tensor that another takes.
+    """
     origins: dict[TensorId, tuple[str, int]] = {}
     for number, tensor_id in enumerate(inputs):
         if tensor_id is not None:
             origins.setdefault(tensor_id, ("argument", number))
-    results = (tensor_id for entry in tape.entries for tensor_id in tensor_ids_in(entry.out))
-    for number, tensor_id in enumerate(results):
+    for number, tensor_id in enumerate(made_in(tape)):
         origins.setdefault(tensor_id, ("result", number))
     return origins
 

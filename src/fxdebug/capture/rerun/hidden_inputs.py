@@ -7,7 +7,7 @@ mode or another forward, the call and the calls inside it would do something els
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Set
 from types import FunctionType
 from typing import Any
 
@@ -17,8 +17,7 @@ from fxdebug.capture import reasons
 from fxdebug.capture.hooks.compiled_modules import compiled_code_of
 from fxdebug.capture.reasons import Words
 from fxdebug.capture.replay.functions import is_same_function
-from fxdebug.capture.tape.call_tape import CallTape
-from fxdebug.capture.tape.encoding import tensor_ids_in
+from fxdebug.capture.tape.call_tape import CallTape, calls_in, computed_by, taken_by
 from fxdebug.capture.tensors.describe import type_name
 from fxdebug.capture.tensors.tensor_ref import TensorId
 from fxdebug.capture.tensors.value_table import ValueTable
@@ -33,16 +32,16 @@ def hidden_input(
     the run. ``handed_over`` are tensors that its graph puts into attributes of the modules it calls. A tensor that an
     earlier call of the module has made, and that the module holds since, is part of the module: a mask or a table.
     """
-    inner = list(_below(tape))
+    inner = list(calls_in(tape))
     if not inner:
         return None
-    from_inside = {tensor_id for call in inner for tensor_id in _computed(call)}
+    from_inside = {tensor_id for call in inner for tensor_id in computed_by(call)}
     of_the_run: dict[TensorId, nn.Module | None] = {
-        tensor_id: call.module for call in (outermost, *_below(outermost)) for tensor_id in _computed(call)
+        tensor_id: call.module for call in (outermost, *calls_in(outermost)) for tensor_id in computed_by(call)
     }
     of_the_run.update(dict.fromkeys(outermost.input_layouts))
     for call in inner:
-        foreign = [each for each in _taken(call) - from_inside - handed_over if each in of_the_run]
+        foreign = [each for each in taken_by(call) - from_inside - handed_over if each in of_the_run]
         if foreign and not all(of_the_run[each] is call.module for each in foreign):
             return reasons.HIDDEN_TENSOR(module=type_name(type(call.module)))
         if foreign and not _held_by(call.module, values).issuperset(foreign):
@@ -54,7 +53,7 @@ def changed_by_caller(tape: CallTape) -> Words | None:
     """Return the reason if a caller changed what this call, or one in it, does; otherwise ``None``."""
     if tape.callers_modes is not None:
         return tape.callers_modes
-    for each in (tape, *_below(tape)):
+    for each in (tape, *calls_in(tape)):
         ran, has = (getattr(forward, "__func__", forward) for forward in (each.forward, each.module.forward))
         if each.forward is compiled_code_of(each.module):
             continue
@@ -74,36 +73,3 @@ def _held_by(module: nn.Module, values: ValueTable) -> set[TensorId]:
         held.extend(items)
     entries = (values.lookup(thing) for thing in held if isinstance(thing, Tensor))
     return {entry.tensor_id for entry in entries if entry is not None}
-
-
-def _below(tape: CallTape) -> Iterator[CallTape]:
-    for entry in tape.entries:
-        if entry.tape is not None:
-            yield entry.tape
-            yield from _below(entry.tape)
-
-
-def _computed(tape: CallTape) -> Iterator[TensorId]:
-    """Yield the results of a body's operations that are neither its arguments nor its attributes."""
-    earlier = set(tape.input_layouts)
-    for entry in tape.entries:
-        earlier.update(tensor_ids_in(entry.args), tensor_ids_in(entry.kwargs))
-        if entry.tape is None:
-            yield from (tensor_id for tensor_id in tensor_ids_in(entry.out) if tensor_id not in earlier)
-        earlier.update(tensor_ids_in(entry.out))
-
-
-def _taken(tape: CallTape) -> set[TensorId]:
-    """Return the tensors that a body uses and that are neither its arguments nor results of its own operations."""
-    known = set(tape.input_layouts) | set(tensor_ids_in(tape.args)) | set(tensor_ids_in(tape.kwargs))
-    taken: set[TensorId] = set()
-    for entry in tape.entries:
-        taken.update(
-            tensor_id
-            for code in (entry.args, entry.kwargs)
-            for tensor_id in tensor_ids_in(code)
-            if tensor_id not in known
-        )
-        known.update(tensor_ids_in(entry.out))
-    taken.update(tensor_id for tensor_id in tensor_ids_in(tape.out) if tensor_id not in known)
-    return taken

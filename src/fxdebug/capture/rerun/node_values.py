@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, fx
 
 from fxdebug.capture.graphs.fx_targets import make_dict, make_list
+from fxdebug.capture.graphs.match import left_at
 from fxdebug.capture.graphs.names import follow, member
 from fxdebug.capture.graphs.symbolic_size import evaluate, is_given
 from fxdebug.capture.graphs.template import GraphTemplate, Inside
@@ -85,6 +86,9 @@ class NodeValues:
             )
         if n in build.inside:
             return self._tensor_inside(n, build.inside[n])
+        if n in build.left:
+            ref = left_at(self._tape.module, build.left[n], self._values)
+            return None if ref is None else ref.value
         if n.op == "get_attr":
             return self._attribute(str(n.target))
         if n.target is torch.Size:

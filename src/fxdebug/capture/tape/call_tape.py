@@ -5,7 +5,7 @@ Codes hold no tensor alive; see :mod:`~fxdebug.capture.tape.encoding`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Set
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -93,6 +93,8 @@ class CallTape:
     argument_copies: ArgumentCopies | None = None  # of those objects, as they were
     earlier_attributes: EarlierAttributes | None = None  # of its module, where it replaced some
     surroundings: tuple[Change, ...] = ()  # what its callers changed around it, of numbers, texts and flags
+    # what its calls had left in attributes when it ended, by place: noted where the attributes are put back afterwards
+    tensors_left: Mapping[Any, TensorId] | None = None
     run_start: RunStart | None = None  # of an outermost body: attributes that the run changed
     unobserved: Words | None = None
     untraceable: Words | None = None
@@ -129,3 +131,62 @@ class CallTape:
             written = {tensor_id for tensor_id, _ in entry.writes}
             ids.update(made for made in tensor_ids_in(entry.out) if made in written or made not in elsewhere)
         return ids
+
+
+# What calls make, and what they take past their arguments: from an attribute, a closure, a global ----
+
+
+def calls_in(tape: CallTape) -> Iterator[CallTape]:
+    """Yield all calls inside of a call, at any depth."""
+    for entry in tape.entries:
+        if entry.tape is not None:
+            yield entry.tape
+            yield from calls_in(entry.tape)
+
+
+def computed_by(tape: CallTape) -> Iterator[TensorId]:
+    """Yield the results of a body's operations that are neither its arguments nor its attributes."""
+    earlier = set(tape.input_layouts)
+    for entry in tape.entries:
+        earlier.update(tensor_ids_in(entry.args), tensor_ids_in(entry.kwargs))
+        if entry.tape is None:
+            yield from (tensor_id for tensor_id in tensor_ids_in(entry.out) if tensor_id not in earlier)
+        earlier.update(tensor_ids_in(entry.out))
+
+
+def taken_by(tape: CallTape) -> set[TensorId]:
+    """Return the tensors that a body uses and that are neither its arguments nor results of its own operations."""
+    known = set(tape.input_layouts) | set(tensor_ids_in(tape.args)) | set(tensor_ids_in(tape.kwargs))
+    taken: set[TensorId] = set()
+    for entry in tape.entries:
+        taken.update(
+            tensor_id
+            for code in (entry.args, entry.kwargs)
+            for tensor_id in tensor_ids_in(code)
+            if tensor_id not in known
+        )
+        known.update(tensor_ids_in(entry.out))
+    taken.update(tensor_id for tensor_id in tensor_ids_in(tape.out) if tensor_id not in known)
+    return taken
+
+
+def takes_from_body(tape: CallTape, handed_over: Set[TensorId]) -> bool:
+    """Does a call inside take a tensor of the body that is no argument of it, and that the body does not hand over?"""
+    own = {*tape.input_layouts, *computed_by(tape)} - handed_over
+    inner = list(calls_in(tape))
+    return any(not own.isdisjoint(taken_by(call) - set(tensor_ids_in((call.args, call.kwargs)))) for call in inner)
+
+
+def made_in(tape: CallTape) -> Iterator[TensorId]:
+    """Yield the results of all operations and calls in a call, at any depth, in the order in which they returned."""
+    for entry in tape.entries:
+        if entry.tape is not None:
+            yield from made_in(entry.tape)
+        yield from tensor_ids_in(entry.out)
+
+
+def made_in_calls(tape: CallTape) -> Iterator[TensorId]:
+    """Yield the results of all operations inside the calls that a body makes."""
+    for entry in tape.entries:
+        if entry.tape is not None:
+            yield from made_in(entry.tape)

@@ -8,6 +8,7 @@ each, and objects that consist of their attributes.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, is_dataclass
 from typing import Any
@@ -17,6 +18,7 @@ from fxdebug.capture.tape.argument_copies import ArgumentCopies
 from fxdebug.capture.tape.encoding import OpaqueArg, State, Struct, is_same_code, leaves_in, note_contents, state_of
 
 Place = int | str | tuple[Any, ...]  # the position or the name of an argument, with the keys to something inside it
+DICTS = (dict, OrderedDict)
 _KEYS = ("result", "changed", "objects")
 
 
@@ -55,15 +57,17 @@ _MOST_PLACES = 10_000
 
 def _can_be_set(container: Any) -> bool:
     kind = type(container)
-    return kind in (list, dict) or (is_dataclass(kind) and not issubclass(kind, dict))
+    return kind is list or kind in DICTS or (is_dataclass(kind) and not issubclass(kind, dict))
 
 
 def _items_of(thing: Any) -> Iterable[tuple[Any, Any]]:
     kind = type(thing)
-    if kind is dict:
-        return thing.items()
-    if kind is list or kind is tuple:
+    if kind in DICTS:
+        return thing.items()  # type: ignore[no-any-return]
+    if kind is list:
         return enumerate(thing)
+    if issubclass(kind, tuple):
+        return enumerate(tuple.__iter__(thing))
     members = (members_in(thing) or {}) if is_dataclass(kind) and not issubclass(kind, dict) else {}
     return members.items()
 
@@ -73,7 +77,8 @@ def argument_at(place: Place, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     first, *keys = place if type(place) is tuple else (place,)
     thing: Any = args[first] if type(first) is int else kwargs[first]  # type: ignore[index]
     for key in keys:
-        thing = thing[key] if type(thing) in (list, dict, tuple) else getattr(thing, key)
+        by_key = type(thing) is list or type(thing) in DICTS or issubclass(type(thing), tuple)
+        thing = thing[key] if by_key else getattr(thing, key)
     return thing
 
 
@@ -168,7 +173,7 @@ def change_arguments(result: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
             pass
         elif type(container) is list:
             container[:] = content
-        elif type(container) is dict:
+        elif type(container) in DICTS:
             container.clear()
             container.update(content)
         else:

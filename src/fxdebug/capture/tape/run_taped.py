@@ -22,7 +22,7 @@ from fxdebug.capture.replay.introspect import members_in
 from fxdebug.capture.replay.references import ArgumentReferences, KnownReferences, references_to
 from fxdebug.capture.source.source_line import Line, search_parts, users_line
 from fxdebug.capture.tape.call_tape import CallTape, TapeEntry, TensorRefs
-from fxdebug.capture.tape.changed_arguments import argument_at, places_of, result_in
+from fxdebug.capture.tape.changed_arguments import DICTS, argument_at, places_of, result_in
 from fxdebug.capture.tape.compiled_regions import CompiledRegions
 from fxdebug.capture.tape.earlier_attributes import (
     EarlierAttributes,
@@ -214,7 +214,7 @@ def _containers(arguments: list[Any]) -> list[tuple[Any, list[int]]]:
     pending = [argument for argument in arguments if _is_container(argument)]
     while pending and len(containers) < 1000:
         container = pending.pop()
-        if type(container) is not tuple:
+        if not issubclass(type(container), tuple):
             containers.append((container, _items(container)))
         pending.extend([item for item in _inside(container) if _is_container(item)])
     return containers
@@ -222,19 +222,26 @@ def _containers(arguments: list[Any]) -> list[tuple[Any, list[int]]]:
 
 def _is_container(thing: Any) -> bool:
     kind = type(thing)
-    return kind in _CONTAINERS or (hasattr(kind, "__dataclass_fields__") and members_in(thing) is not None)
+    if kind in _CONTAINERS or issubclass(kind, tuple):
+        return True
+    return hasattr(kind, "__dataclass_fields__") and members_in(thing) is not None
 
 
 def _items(container: Any) -> list[int]:
-    keys = container if type(container) is dict else ()
+    keys = container if type(container) in DICTS else ()
     return list(map(id, (*keys, *_inside(container))))
 
 
 def _inside(container: Any) -> Iterable[Any]:
-    if type(container) is dict:
-        return container.values()
-    return container if type(container) in _CONTAINERS else (members_in(container) or {}).values()
+    kind = type(container)
+    if kind in DICTS:
+        return container.values()  # type: ignore[no-any-return]
+    if kind is list:
+        return container  # type: ignore[no-any-return]
+    if issubclass(kind, tuple):
+        return tuple.__iter__(container)
+    return (members_in(container) or {}).values()
 
 
-_CONTAINERS = (list, dict, tuple)
+_CONTAINERS = (list, tuple, *DICTS)
 _SIMPLE = frozenset((*PLAIN, type(None), bool, int, float, str))  # types of nearly all arguments
