@@ -12,6 +12,7 @@ from torch import nn
 
 import fxdebug
 from fxdebug import Trace, fx_debug
+from support.contrast import unreadable
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
 
@@ -157,3 +158,29 @@ def test_a_long_name_is_cut_and_not_written_over_the_numbers() -> None:
     for name in ("name", "shape"):
         assert "overflow:hidden" in rules[name] and "text-overflow:ellipsis" in rules[name]
     assert "background:" in rules["bad"] and "background:" in rules["note"]  # readable whatever the page's own colour
+
+
+def test_columns_stand_below_one_another_where_a_row_has_elements_that_are_not_finite() -> None:
+    """Each row is laid out by itself: one with a column more would move the others in it."""
+    model = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 2), nn.ReLU()))
+    with torch.no_grad():
+        model[1][0].bias[0] = torch.nan
+    html = fx_debug(model, torch.ones(1, 2))._repr_html_()
+    rows = re.findall(r'<(?:summary|div class="leaf")>(.*?)</(?:summary|div)>', html)
+    cells = [re.findall(r'class="(name|shape|num|odd)', row) for row in rows]
+    assert cells == [["name", "shape", *["num"] * 5, "odd"]] * 6
+    assert re.findall(r'class="odd">(.*?)</span>', html)[2:] == [
+        "",
+        '<span class="bad">1 NaN',
+        '<span class="bad">1 NaN',
+        '<span class="bad">1 NaN',
+    ]
+    assert 'bad"></span>' not in html  # no empty boxes
+    assert "odd" not in fx_debug(model[0], torch.ones(1, 2))._repr_html_().partition("</style>")[2]
+
+
+def test_text_can_be_read_on_a_light_and_on_a_dark_page() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    trace = fx_debug(model, torch.full((1, 2), torch.nan))
+    shown = [trace, trace.root, trace.root.outputs[0], fxdebug.check(trace), fxdebug.flops(trace)]
+    assert [unreadable(each._repr_html_()) for each in shown] == [set()] * len(shown)

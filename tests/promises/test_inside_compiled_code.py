@@ -89,6 +89,63 @@ def test_a_model_that_is_compiled_and_runs_as_python_has_a_note() -> None:
     assert fx_debug(nn.Linear(2, 2), X).notes == ()
 
 
+CLOSED = (
+    "{} is compiled and ran as one piece: the modules inside it are not seen, as if never called. "
+    "To see them, trace the model without torch.compile"
+)
+
+
+class Decorated(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(2, 2)
+
+    @torch.compile(backend="aot_eager")
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x)
+
+
+class Disabled(Decorated):
+    @torch.compiler.disable
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x)
+
+
+def assigned() -> nn.Module:
+    model = nn.Sequential(nn.Linear(2, 2))
+    model.forward = torch.compile(model.forward, backend="aot_eager")
+    return model
+
+
+def in_place() -> nn.Module:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 2)))
+    model[0].compile(backend="aot_eager")  # has no modules inside
+    model[1].compile(backend="aot_eager")
+    return model
+
+
+HIDING: dict[str, tuple[Callable[[], nn.Module], list[str]]] = {
+    "wrapped": (lambda: torch.compile(nn.Sequential(nn.Linear(2, 2)), backend="aot_eager"), ["the model"]),
+    "in place": (in_place, ["1"]),
+    "assigned": (assigned, ["the model"]),
+    "decorated": (Decorated, ["the model"]),
+    "a decorated part": (lambda: nn.Sequential(Decorated()), ["0"]),
+    "disabled": (Disabled, []),
+    "not compiled": (lambda: nn.Sequential(nn.Linear(2, 2)), []),
+}
+
+
+@pytest.mark.parametrize("graph", [True, False])
+@pytest.mark.parametrize("name", HIDING)
+def test_a_compiled_module_that_hides_others_has_a_note(name: str, graph: bool) -> None:
+    make, hiding = HIDING[name]
+    model = make()
+    expected = model(X)
+    trace = fx_debug(model, X, graph=graph)
+    assert [note.what for note in trace.notes] == [CLOSED.format(each) for each in hiding]
+    assert torch.equal(trace.output, expected)
+
+
 def test_the_drop_in_notes_it_too(tmp_path: Path) -> None:
     model = torch.compile(nn.Linear(2, 2), backend="eager")
     with fxdebug.model_addition_debugger_context(model, tmp_path):  # type: ignore[arg-type]

@@ -9,6 +9,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,8 @@ from torch import nn
 
 import fxdebug
 from fxdebug.capture.graphs.known_templates import forget_templates
+from fxdebug.capture.graphs.placeholder_tensor import count_placeholders
+from fxdebug.store.staging_folder import StagingFolder
 
 OURS = os.path.dirname(fxdebug.__file__)
 MOMENTS = int(os.environ.get("FXDEBUG_INTERRUPTS", "60"))  # of some thousands: after a change, try all of them once
@@ -125,3 +128,39 @@ def test_an_exception_that_stops_the_float64_twin_stops_the_program(error: type[
 
     with pytest.raises(error):
         fxdebug.shadow(Stops(), torch.ones(1, 2))
+
+
+def test_no_python_runs_where_a_tensor_of_a_run_is_freed() -> None:
+    """Python drops an interrupt that comes there, and the program would go on."""
+    watched, x = model(), torch.ones(2, 4)
+    found: list[str] = []
+
+    def look(frame: Any, event: str, arg: Any) -> None:
+        if event == "call" and frame.f_code.co_name == "_remove" and "weak" in frame.f_code.co_filename:
+            found.append(frame.f_back.f_code.co_qualname)
+
+    forget_templates()
+    sys.setprofile(look)
+    try:
+        trace = fxdebug.fx_debug(watched, x, values="tensors")
+        assert [call.status for call in trace.calls] == ["verified"] * 9
+    finally:
+        sys.setprofile(None)
+    assert found == [] and count_placeholders() == 0
+
+
+def test_an_interrupt_while_a_staging_folder_is_removed_leaves_no_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = StagingFolder()
+    for name in "abc":
+        (folder.path / name).write_text("")
+    unlink, calls = Path.unlink, iter(range(100))
+
+    def interrupted_once(path: Path, missing_ok: bool = False) -> None:
+        if next(calls) == 1:
+            raise KeyboardInterrupt
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", interrupted_once)
+    with pytest.raises(KeyboardInterrupt):
+        folder.close()
+    assert not folder.path.exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from html import escape as _escaped
 
+from fxdebug.data.calls import Call
 from fxdebug.data.trace import TraceData
 from fxdebug.exports.columns import number, shapes
 from fxdebug.exports.text import headline, not_finite, remarks
@@ -24,7 +25,8 @@ _STYLE = """
 .fxd .shape{flex:0 0 13em;overflow:hidden;text-overflow:ellipsis}
 .fxd .dim{opacity:.65}
 .fxd .num{flex:0 0 5em;text-align:right}
-.fxd .bad{color:#8b0000;background:#ffd9d6;border-radius:3px;padding:0 3px;font-weight:600}
+.fxd .odd{flex:0 0 10em;overflow:hidden;text-overflow:ellipsis}
+.fxd .bad{color:#8b0000;background:#ffd9d6;border-radius:3px;padding:0 3px;font-weight:600;box-sizing:border-box}
 .fxd .head{font-weight:600;padding:2px 4px}
 .fxd .note{padding:2px 4px;color:#5c3a00;background:#fff1cf;border-radius:3px;width:fit-content;max-width:100%}
 """
@@ -55,9 +57,10 @@ def tree(trace: TraceData, depth: int | None = None, titles: bool = True) -> str
     ``titles``: with path and source line where the mouse is over a name.
     """
     columns = "".join(f'<span class="num dim">{name}</span>' for name in ("mean", "std", "min", "max"))
+    odd = any(map(_is_bad, trace.calls))
     header = (
         '<div class="leaf"><span class="name dim">call</span><span class="shape dim">out</span>'
-        f'<span class="num dim">dtype</span>{columns}</div>'
+        f'<span class="num dim">dtype</span>{columns}{_odd("not finite") if odd else ""}</div>'
     )
     notes = "".join(
         f'<div class="note">{escape(_short(text.plain, 5 * MOST_LETTERS))}</div>' for text in remarks(trace)
@@ -66,11 +69,21 @@ def tree(trace: TraceData, depth: int | None = None, titles: bool = True) -> str
         notes += f'<div class="note">calls deeper than {depth} levels are left out: trace.show() has all of them</div>'
     return (
         f'<div class="fxd"><style>{_STYLE}</style><div class="head">{escape(_short(headline(trace).plain))}</div>'
-        f"{header}{_rows(fold_repeated(trace, depth=depth), titles)}{notes}</div>"
+        f"{header}{_rows(fold_repeated(trace, depth=depth), titles, odd)}{notes}</div>"
     )
 
 
-def _rows(root: FoldedCalls, titles: bool) -> str:
+def _is_bad(call: Call) -> bool:
+    value = main_output(call)
+    return value is not None and value.stats is not None and value.stats.finite < value.stats.count
+
+
+def _odd(text: str, style: str = "dim") -> str:
+    """Return the last cell of a row; where one row has it, all have, as the columns before it would move."""
+    return f'<span class="odd"><span class="{style}">{escape(text)}</span></span>'
+
+
+def _rows(root: FoldedCalls, titles: bool, odd: bool) -> str:
     """Return all rows, depth first and without recursion: models may be nested deeper than Python can recurse."""
     pieces: list[str] = []
     pending: list[tuple[Row, int] | str] = [(root, 0)]
@@ -81,15 +94,17 @@ def _rows(root: FoldedCalls, titles: bool) -> str:
             continue
         row, depth = entry
         if not row.children:
-            pieces.append(f'<div class="leaf">{_cells(row, titles)}</div>')
+            pieces.append(f'<div class="leaf">{_cells(row, titles, odd)}</div>')
             continue
-        pieces.append(f"<details{' open' if depth < _OPEN_LEVELS else ''}><summary>{_cells(row, titles)}</summary>")
+        pieces.append(
+            f"<details{' open' if depth < _OPEN_LEVELS else ''}><summary>{_cells(row, titles, odd)}</summary>"
+        )
         pending.append("</details>")
         pending.extend((child, depth + 1) for child in reversed(row.children))
     return "".join(pieces)
 
 
-def _cells(row: Row, titles: bool) -> str:
+def _cells(row: Row, titles: bool, odd: bool) -> str:
     if not isinstance(row, FoldedCalls):
         return f'<span class="name">{escape(_short(row.name))}</span>'
     call, value, stats = row.first, main_output(row.first), row.stats()
@@ -103,9 +118,9 @@ def _cells(row: Row, titles: bool) -> str:
     cells.append(f'<span class="shape">{escape(shapes([call.outputs for call in row.calls]))}</span>')
     cells.append(f'<span class="num dim">{escape("" if value is None else value.dtype)}</span>')
     numbers = ("",) * 4 if stats is None else [number(x) for x in (stats.mean, stats.std, stats.min, stats.max)]
-    cells += [f'<span class="num{" bad" if bad else ""}">{escape(text)}</span>' for text in numbers]
-    if stats is not None and bad:
-        cells.append(f'<span class="bad">{escape(not_finite(stats))}</span>')
+    cells += [f'<span class="num{" bad" if bad and text else ""}">{escape(text)}</span>' for text in numbers]
+    if odd:
+        cells.append(_odd(not_finite(stats), "bad") if stats is not None and bad else '<span class="odd"></span>')
     return "".join(cells)
 
 

@@ -41,8 +41,13 @@ class StagingFolder:
 def _remove_in_same_process(folder: Path, process: int) -> None:
     """Remove a folder, unless this process was forked from the one that made it."""
     if os.getpid() == process:
-        _remove(folder)
-        _spare.give_back()
+        try:
+            _remove(folder)
+        except BaseException:  # an interrupt: nothing would come back to what is left of the folder
+            _remove(folder)
+            raise
+        finally:
+            _spare.give_back()
 
 
 def _remove(folder: Path) -> None:

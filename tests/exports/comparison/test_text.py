@@ -15,6 +15,7 @@ from fxdebug import compare, fx_debug
 from fxdebug.api.comparison import Comparison
 from fxdebug.errors import SaveError, UsageError
 from fxdebug.exports import registry
+from support.contrast import unreadable
 from support.planted import Net, net, odd, planted, x
 
 FORMS = sorted(registry.suffixes("comparison"))
@@ -216,3 +217,9 @@ def test_a_notebook_shows_at_most_64_kib_the_most_important_first(different, mon
     cut = different._repr_html_()
     assert len(cut.encode()) < len(whole.encode())
     assert "different" in cut and "comparison.show() has all of it" in cut and cut.endswith("</pre>")
+
+
+def test_colours_can_be_read_on_a_light_and_on_a_dark_page(different: Comparison, equal: Comparison) -> None:
+    shown = different._repr_html_()
+    assert len(set(re.findall("color: (#[0-9a-f]{6})", shown))) >= 3
+    assert [unreadable(each) for each in (shown, equal._repr_html_())] == [set(), set()]

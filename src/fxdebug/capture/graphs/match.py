@@ -216,7 +216,7 @@ class Match:
         if kind is dict:
             if type(code) is not dict or not have_same_keys(template, code):
                 return False
-            return all(same(item, code[key]) for key, item in template.items())
+            return all(map(same, template.values(), code.values()))
         if kind is slice:
             return type(code) is slice and all(
                 same(getattr(template, name), getattr(code, name)) for name in ("start", "stop", "step")

@@ -342,7 +342,7 @@ class ArgumentMatcher:
             if type(code) is kind and (code is argument or is_same(code, argument)):
                 return argument
             raise CannotTrace(reasons.OTHER_CONSTANT(now=short_repr(argument), then=short_repr(code)))
-        if isinstance(argument, Tensor):
+        if issubclass(kind, Tensor):
             return self._real_tensor(argument, code)
         if kind is Shape or kind is torch.Size or (kind is tuple and type(code) is Struct and code.type is torch.Size):
             return self._matched_sizes(argument, code)
@@ -353,7 +353,7 @@ class ArgumentMatcher:
         if kind is dict:
             if type(code) is not dict or not have_same_keys(argument, code):
                 raise CannotTrace(reasons.OTHER_KEYS())
-            return {key: self.matched(item, code[key]) for key, item in argument.items()}
+            return {key: self.matched(x, y) for (key, x), y in zip(argument.items(), code.values())}
         if kind is slice:
             if type(code) is not slice:
                 raise CannotTrace(reasons.OTHER_KIND(kind="slice", then=short_repr(code)))
@@ -362,7 +362,7 @@ class ArgumentMatcher:
             return self._matched_struct(argument, code)
         if type(code) is OpaqueArg:
             return self._matched_object(argument, code)
-        if isinstance(argument, (int, float, complex, str, Enum)) and type(code) is kind and code == argument:
+        if issubclass(kind, (int, float, complex, str, Enum)) and type(code) is kind and code == argument:
             return argument
         raise CannotTrace(reasons.OTHER_KIND(kind=kind.__name__, then=short_repr(code)))
 

@@ -54,7 +54,8 @@ class NoWritesMode(internals.TorchDispatchMode):
             return func(*args, **(kwargs or {}))
 
 
-_alive: weakref.WeakSet[Any] = weakref.WeakSet()
+# No ``WeakSet``: it runs Python where a tensor is freed, and Python drops an interrupt that comes there.
+_alive: set[weakref.ref[Any]] = set()
 
 
 class PlaceholderTensor(Tensor):
@@ -83,7 +84,7 @@ class PlaceholderTensor(Tensor):
             cls, shape, strides=stride, dtype=dtype, device=device, requires_grad=False
         )
         tensor.tensor_id, tensor.slot, tensor.gradient = tensor_id, slot, gradient
-        _alive.add(tensor)
+        _alive.add(weakref.ref(tensor, _alive.discard))
         return tensor
 
     def __init__(self, *args: Any) -> None:

@@ -356,7 +356,7 @@ class FxBuild:
             if slot is not None:
                 return self._made_object(slot)
             return self._constant(f"_object_{template.number}_{template.type.__name__}", Absent(template))
-        is_written = kind in ATOMS or isinstance(template, (int, float, complex, str))
+        is_written = kind in ATOMS or issubclass(kind, (int, float, complex, str))
         if not is_written or kind is type or kind in NUMPY_SCALARS:
             return self._constant(f"_constant_{len(self.constants)}", template)
         return template

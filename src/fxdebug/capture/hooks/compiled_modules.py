@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from types import FunctionType
 from typing import Any
 
 from torch import nn
@@ -89,10 +90,14 @@ def compiled_code_of(module: nn.Module) -> Any:
 
 @dataclass
 class Compiled:
-    """The compiled modules of a model: ``closed`` ones stay shut, ``open`` ones are run uncompiled."""
+    """The compiled modules of a model: ``closed`` ones stay shut, ``open`` ones are run uncompiled.
+
+    Of ``forwards`` only ``forward`` was compiled, by a decorator or an assignment: they are called as others are.
+    """
 
     closed: list[nn.Module] = field(default_factory=list)
     open: list[nn.Module] = field(default_factory=list)
+    forwards: list[nn.Module] = field(default_factory=list)  # closed as well: only the forward was compiled
     _changed: list[tuple[nn.Module, Way]] = field(default_factory=list)
 
     def hidden(self) -> set[int]:
@@ -138,7 +143,7 @@ def _recorded(observer: Observer) -> Way:
     return lambda module, run: lambda *args, **kwargs: observer.around_forward(module, run, args, kwargs)
 
 
-def compiled_in(modules: Iterable[nn.Module]) -> Compiled:
+def compiled_in(modules: Sequence[nn.Module]) -> Compiled:
     """Return the compiled modules among the modules of a model, outermost first."""
     compiled = Compiled()
     if internals.OPTIMIZED not in sys.modules:
@@ -148,7 +153,21 @@ def compiled_in(modules: Iterable[nn.Module]) -> Compiled:
         callback = _callback(module)
         if callback is not None:
             (compiled.open if _is_eager(callback) else compiled.closed).append(module)
+    others = [module for module in modules if not any(module is candidate for candidate in candidates)]
+    compiled.forwards = [module for module in others if _has_compiled_forward(module)]
     return compiled
+
+
+def _has_compiled_forward(module: nn.Module) -> bool:
+    places = (module, *type(module).__mro__)  # not ``getattr``: a scripted module has a descriptor of its own
+    forward = next((place.__dict__["forward"] for place in places if "forward" in place.__dict__), None)
+    if type(forward) is FunctionType and "__fxdebug__" in forward.__dict__:  # of another recording that is on
+        forward = forward.__dict__["__wrapped__"]
+    return (
+        type(forward) is FunctionType
+        and "_torchdynamo_orig_callable" in forward.__dict__
+        and "_torchdynamo_disable" not in forward.__dict__
+    )
 
 
 def _is_optimized(module: nn.Module) -> bool:

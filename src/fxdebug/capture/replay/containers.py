@@ -98,7 +98,8 @@ class DictHolder(Holder):
 
     def __init__(self, contents: dict[Any, Any]) -> None:
         self.dict = self.place = contents
-        self._kind: Any = OrderedDict if isinstance(contents, OrderedDict) else dict  # so no subclass's method runs
+        kind = type(contents)
+        self._kind: Any = OrderedDict if issubclass(kind, OrderedDict) else dict  # so no subclass's method runs
         self.snapshot()
 
     def snapshot(self) -> None:

@@ -143,6 +143,8 @@ class ReachableObjects:
             self._add_fixed([thing.func])
         elif issubclass(kind, (tuple, frozenset)):
             self._add_fixed(items_of(thing))
+            if kind not in (tuple, frozenset):
+                self._enter_own(thing)
         elif kind in _USUAL_CONTAINERS and not thing:
             self.empty_containers.append(thing)
         elif issubclass(kind, _CONTAINERS):
@@ -155,10 +157,12 @@ class ReachableObjects:
         (self.dicts if issubclass(kind, dict) else self.sequences).append(container)
         if issubclass(kind, (dict, list)):
             self._pending.extend(items_of(container))
+            if issubclass(kind, dict) and not _ATOMS.issuperset(map(type, dict.keys(container))):
+                self._add_fixed(list(islice(dict.keys(container), MAX_ITEMS)))  # their class may count in ``__hash__``
         else:
             self._add_fixed(items_of(container))
         if kind not in _CONTAINERS:
-            self._enter_attributes(container)
+            self._enter_own(container)
 
     def _enter_stateful(self, thing: Any) -> None:
         kind = type(thing)
@@ -169,9 +173,13 @@ class ReachableObjects:
         if home == "numpy" and issubclass(kind, sys.modules[home].ndarray) and thing.dtype.hasobject:
             self._add_fixed(list(islice(thing.flat, MAX_ITEMS)))
         if home in _ENTERED or not is_of_python(home):
-            self._enter_attributes(thing)
-            if not is_library(home):
-                self._pending.append(kind)
+            self._enter_own(thing)
+
+    def _enter_own(self, thing: Any) -> None:
+        """Enter the attributes of an object, and its class if that is the program's: its methods may count in it."""
+        self._enter_attributes(thing)
+        if not is_library(type(thing).__module__):
+            self._pending.append(type(thing))
 
     def _add_fixed(self, things: list[Any]) -> None:
         """Continue with objects held in a place where no blocker can replace them."""
@@ -276,17 +284,17 @@ class ReachableObjects:
                     self._enter_names(vars(imported), names, (*known, id(imported)))
                 continue
             thing = namespace[name]
-            if isinstance(thing, types.ModuleType):
+            kind = type(thing)
+            if issubclass(kind, types.ModuleType):
                 if id(thing) not in known and not is_ours(thing.__name__):
                     enter = self._enter_names if not is_library(thing.__name__) else self._add_patchable
                     enter(vars(thing), names, (*known, id(thing)))
                 continue
             if not self._add_global(namespace, name):
                 continue
-            home = getattr(thing, "__module__", None)
-            if not isinstance(thing, (type, types.FunctionType)) or not is_library(home):
+            if not issubclass(kind, (type, types.FunctionType)) or not is_library(getattr(thing, "__module__", None)):
                 self._pending.append(thing)
-            elif isinstance(thing, type):
+            elif issubclass(kind, type):
                 self._add_patchable_class(thing, names)
 
     def _add_global(self, namespace: dict[str, Any], name: str) -> bool:
@@ -301,12 +309,12 @@ class ReachableObjects:
         """Add the globals of a library that code names: the program may patch them for the length of a call."""
         for name in names:
             thing = namespace.get(name)
-            if isinstance(thing, types.ModuleType):
+            if issubclass(type(thing), types.ModuleType):
                 if id(thing) not in known:
                     self._add_patchable(vars(thing), names, (*known, id(thing)))
             elif name in namespace and self._add_global(namespace, name):
-                if isinstance(thing, type):
-                    self._add_patchable_class(thing, names)
+                if issubclass(type(thing), type):
+                    self._add_patchable_class(thing, names)  # type: ignore[arg-type]
                 elif type(thing) in _USUAL_CONTAINERS and thing is not sys.modules and id(thing) not in self._visited:
                     self._visited.add(id(thing))  # its items belong to the library
                     places: list[Any] = self.dicts if isinstance(thing, dict) else self.sequences

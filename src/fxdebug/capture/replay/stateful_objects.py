@@ -94,7 +94,7 @@ def blocker(thing: Any) -> Any:
         return thing.__wrapped__  # results computed with placeholders must not be cached
     if issubclass(kind, io.IOBase):
         return _Blocker(thing, reasons.USES_OPEN_FILE())
-    homes = {base.__module__.partition(".")[0].removeprefix("_") for base in kind.__mro__}
+    homes = {str(base.__module__).partition(".")[0].removeprefix("_") for base in kind.__mro__}
     # ``queue.Queue`` needs no blocker: ``side_effects`` refuses its ``put`` and ``get``
     is_outward = not homes.isdisjoint(_OUTWARD) and kind.__module__ != "queue"
     if is_outward or issubclass(kind, _SIGNALS):

@@ -163,7 +163,7 @@ def _scripted_tensors_restored(module: nn.Module) -> Iterator[None]:
 @contextlib.contextmanager
 def _uncompiled(module: nn.Module) -> Iterator[None]:
     """Run the original forward of compiled modules inside the block: nothing is compiled for a check."""
-    compiled = compiled_in(module.modules())
+    compiled = compiled_in(list(module.modules()))
     try:
         compiled.open_all()
         yield

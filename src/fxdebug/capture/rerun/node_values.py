@@ -200,23 +200,24 @@ def _part(item: Item, keys: tuple[Any, ...]) -> Item:
 
 def keys_of(mapping: Mapping[Any, Any]) -> tuple[Item, ...]:
     """Return the keys of a mapping as plain data; a tuple or an object becomes its text."""
-    return tuple([Thing("tuple", repr(key)) if isinstance(key, tuple) else plain_item(key) for key in mapping])
+    return tuple([Thing("tuple", repr(key)) if issubclass(type(key), tuple) else plain_item(key) for key in mapping])
 
 
 def plain_item(argument: Any) -> Item:
     """Return the item of something that is not a tensor: itself, or a text for it."""
-    if argument is None or type(argument) in (bool, int, float, str, complex, bytes):
+    kind = type(argument)  # not isinstance: it asks the object's ``__class__``
+    if argument is None or kind in (bool, int, float, str, complex, bytes):
         return as_item(argument)  # type: ignore[no-any-return]
-    if isinstance(argument, slice):
+    if kind is slice:
         step = f":{argument.step}" if argument.step else ""
         return Thing("slice", f"{_bound(argument.start)}:{_bound(argument.stop)}{step}")
-    if type(argument) is OpaqueArg:
+    if kind is OpaqueArg:
         return Thing(type_name(type(argument.object)), f"<{type_name(type(argument.object))}>")
-    if isinstance(argument, Enum):
+    if issubclass(kind, Enum):
         return Thing(type_name(type(argument)), str(argument))
-    if isinstance(argument, type):
+    if issubclass(kind, type):
         return Thing("type", f"<{type_name(argument)}>")
-    if isinstance(argument, (torch.dtype, torch.device, torch.layout, torch.memory_format, type(Ellipsis))):
+    if issubclass(kind, (torch.dtype, torch.device, torch.layout, torch.memory_format, type(Ellipsis))):
         return Thing(type_name(type(argument)), str(argument) if argument is not Ellipsis else "...")
     return Thing(type_name(type(argument)), f"<{type_name(type(argument))}>")
 

@@ -31,11 +31,23 @@ class Attached:
 
     def notes(self) -> list[str]:
         """Return what is to be noted about compiled modules."""
-        paths = [site.path for module in self._compiled.open if (site := self._sites.of(module)) is not None]
+        shut = [*self._compiled.closed, *self._compiled.forwards]
         return [
-            f"{path or 'the model'} was compiled with the backend 'eager', which compiles nothing: its Python ran"
-            for path in paths
+            *[
+                f"{name} was compiled with the backend 'eager', which compiles nothing: its Python ran"
+                for name in self._names(self._compiled.open)
+            ],
+            *[
+                f"{name} is compiled and ran as one piece: the modules inside it are not seen, as if never called. "
+                "To see them, trace the model without torch.compile"
+                for name in self._names([module for module in shut if any(module.children())])
+            ],
         ]
+
+    def _names(self, modules: list[nn.Module]) -> list[str]:
+        """Return the names of modules of the model."""
+        sites = [self._sites.of(module) for module in modules]
+        return [site.path or "the model" for site in sites if site is not None]
 
     def is_closed(self, module: nn.Module | None) -> bool:
         """Is this a compiled module that stays closed? Nothing in it is recorded, nor the compiler's modules."""

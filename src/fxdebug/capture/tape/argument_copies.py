@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from fxdebug.capture.replay.introspect import members_in, slots_of
-from fxdebug.capture.tape.encoding import ATOMS
+from fxdebug.capture.replay.introspect import attributes_of, members_in, slots_of
+from fxdebug.capture.tape.encoding import ATOMS, are_plain_keys
 
 _LASTING = (
     torch.nn.Module, type, types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.MethodDescriptorType,
@@ -103,11 +103,13 @@ class ArgumentCopies:
             copy = self._remember(original, [] if kind is list else deque())
             copy.extend([self._copied(item) for item in original])
         elif kind is dict or kind is OrderedDict:
+            if not are_plain_keys(original):
+                return original
             copy = self._remember(original, kind())
             copy.update({key: self._copied(item) for key, item in original.items()})
-        elif kind is set:
+        elif kind is set and are_plain_keys(original):
             copy = set(original)
-        elif (hasattr(original, "__dict__") or slots_of(kind)) and not issubclass(kind, (dict, tuple, list)):
+        elif _has_members(original, kind):
             copy = self._object(original, kind)
         self._remember(original, copy)
         return copy
@@ -123,9 +125,16 @@ class ArgumentCopies:
             if name in in_slots:  # works on frozen objects, too
                 object.__setattr__(copy, name, self._copied(member))
             else:
-                copy.__dict__[name] = self._copied(member)
+                attributes_of(copy)[name] = self._copied(member)  # type: ignore[index]
         return copy
 
     def _remember(self, original: Any, copy: Any) -> Any:
         self.pairs[id(original)] = (copy, original)
         return copy
+
+
+def _has_members(thing: Any, kind: Any) -> bool:
+    """Is it an object that consists of attributes or slots? A copy of one with ``__del__`` would be finalized, too."""
+    if issubclass(kind, (dict, tuple, list)) or hasattr(kind, "__del__"):
+        return False
+    return attributes_of(thing) is not None or bool(slots_of(kind))

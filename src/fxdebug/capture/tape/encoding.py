@@ -13,16 +13,16 @@ import dataclasses
 import functools
 import types
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 
-from fxdebug.capture.replay.introspect import members_in, slots_of
+from fxdebug.capture.replay.introspect import attributes_of, members_in, slots_of
 from fxdebug.capture.tensors.tensor_ref import TensorId
-from fxdebug.capture.torch_state.whose_code import is_of_python
+from fxdebug.capture.torch_state.whose_code import answers_by_program, is_of_python
 
 # Immutable like Python's numbers, but torch.fx has no name for them in code.
 NUMPY_SCALARS = frozenset(np.sctypeDict.values()) - {np.object_, np.void}
@@ -45,7 +45,8 @@ def is_same(one: Any, other: Any) -> bool:
     >>> is_same(0.0, -0.0), is_same(float("nan"), float("nan")), is_same(2, 2)
     (False, True, True)
     """
-    if isinstance(one, _COMPLEX) or (isinstance(one, _FLOATS) and not one):
+    kind = type(one)
+    if issubclass(kind, _COMPLEX) or (issubclass(kind, _FLOATS) and not one):
         return repr(one) == repr(other)
     return bool(one == other or (one != one and other != other))
 
@@ -68,7 +69,19 @@ def is_same_code(one: Any, other: Any) -> bool:
 
 def have_same_keys(one: dict[Any, Any], other: dict[Any, Any]) -> bool:
     """Are the keys of two dicts the same, in the same order?"""
-    return len(one) == len(other) and all(type(x) is type(y) and x == y for x, y in zip(one, other))
+    return len(one) == len(other) and all(x is y or (type(x) is type(y) and x == y) for x, y in zip(one, other))
+
+
+def are_plain_keys(keys: Iterable[Any]) -> bool:
+    """Can these keys of a dict be hashed and compared without code of the program, which might count or draw?"""
+    return all(_is_plain_key(key) for key in keys)
+
+
+def _is_plain_key(key: Any) -> bool:
+    kind: Any = type(key)
+    if kind is str or kind in ATOMS:
+        return True
+    return are_plain_keys(key) if kind is tuple else not answers_by_program(kind)
 
 
 class OpaqueArg:
@@ -132,14 +145,18 @@ def is_torch_tuple(kind: type) -> bool:
 def members_of(struct: Any) -> tuple[tuple[Any, ...] | None, list[Any]] | None:
     """Return names and members of an object that is coded as a :class:`Struct`; ``None`` for any other object."""
     kind = type(struct)
+    if hasattr(kind, "__del__"):  # one that is made anew would be finalized, too
+        return None
     if issubclass(kind, tuple):
-        return None if getattr(struct, "__dict__", None) else (None, list(tuple.__iter__(struct)))
+        return None if attributes_of(struct) else (None, list(tuple.__iter__(struct)))
     if kind is OrderedDict and not vars(struct) and {str, int}.issuperset(map(type, struct)):
         return tuple(struct), list(struct.values())
     if not dataclasses.is_dataclass(kind):
         return None
     if issubclass(kind, dict):  # ModelOutput: a dataclass whose items are its members that are not None
-        return tuple(struct.keys()), [struct[key] for key in struct]
+        base: Any = OrderedDict if issubclass(kind, OrderedDict) else dict
+        keys = tuple(base.keys(struct))
+        return (keys, list(base.values(struct))) if are_plain_keys(keys) else None
     members = members_in(struct)
     return None if members is None else (tuple(members), list(members.values()))
 

@@ -32,7 +32,15 @@ from fxdebug.capture.source.source_line import Line, search_parts, user_line, wi
 from fxdebug.capture.tape.argument_copies import ArgumentCopies
 from fxdebug.capture.tape.call_tape import CallTape, TapeEntry, TensorRefs, debugger_failure
 from fxdebug.capture.tape.changed_arguments import Place, changes_in, code_of_changes, note_changes, result_in
-from fxdebug.capture.tape.encoding import ATOMS, OpaqueArg, Struct, members_of, note_contents, opaque_objects_in
+from fxdebug.capture.tape.encoding import (
+    ATOMS,
+    OpaqueArg,
+    Struct,
+    are_plain_keys,
+    members_of,
+    note_contents,
+    opaque_objects_in,
+)
 from fxdebug.capture.tape.in_place import InPlaceWrites
 from fxdebug.capture.tape.op_traits import (
     ATTENTION,
@@ -57,6 +65,7 @@ from fxdebug.capture.torch_state.mode_stack import insert_mode, remove_mode
 from fxdebug.capture.torch_state.torch_tracing import is_traced_by_torch, may_be_traced
 from fxdebug.capture.torch_state.uncounted import uncounted
 from fxdebug.capture.torch_state.untracked import no_modes_active, untracked
+from fxdebug.capture.torch_state.whose_code import answers_by_program
 from fxdebug.data.values import Value
 from fxdebug.native import ways
 from fxdebug.operators.attention import ATTENTIONS
@@ -322,7 +331,7 @@ class Tape(TorchFunctionMode):
 
     def _code(self, argument: Any, refs: TensorRefs, depth: int = 0) -> Any:
         """Return the code of any argument or result; the tensors in it are added to ``refs``."""
-        kind = type(argument)
+        kind: Any = type(argument)
         if kind in ATOMS:
             return argument
         if issubclass(kind, Tensor):  # isinstance would ask the object's ``__class__``, which may lie
@@ -341,17 +350,17 @@ class Tape(TorchFunctionMode):
             if refs.may_enter(argument, depth):
                 return [self._code(item, refs, below) for item in argument]
         elif kind is dict:
-            if refs.may_enter(argument, depth):
+            if are_plain_keys(argument) and refs.may_enter(argument, depth):
                 return {key: self._code(item, refs, below) for key, item in argument.items()}
         elif kind is slice:
             return slice(*[self._code(bound, refs, below) for bound in (argument.start, argument.stop, argument.step)])
-        elif issubclass(kind, Enum):
+        elif issubclass(kind, Enum) and not answers_by_program(kind):
             return argument
         else:
             members = members_of(argument)
             if members is not None and refs.may_enter(members[1], depth):
                 return Struct(kind, members[0], [self._code(item, refs, below) for item in members[1]])
-            if issubclass(kind, (int, float, complex, str)):
+            if issubclass(kind, (int, float, complex, str)) and not answers_by_program(kind):
                 return argument
         self._met_opaque = True
         self.opaque_objects[id(argument)] = argument

@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from fxdebug.capture.replay.introspect import attributes_of
 from fxdebug.capture.tensors.describe import type_name
 from fxdebug.capture.tensors.shown_text import text_of
 from fxdebug.capture.tensors.special_tensors import PLAIN
@@ -163,7 +164,9 @@ class ItemBuilder:
         if issubclass(kind, _CLOSED) or kind.__module__ == "builtins":
             return None
         if dataclasses.is_dataclass(kind):
-            pairs = [(f.name, getattr(obj, f.name)) for f in dataclasses.fields(obj) if hasattr(obj, f.name)]
+            fields = {field.name: field.default for field in dataclasses.fields(kind)}
+            members = fields | dict(_attributes(obj, kind))  # a field that nobody set has its default in the class
+            pairs = [(name, members[name]) for name in fields if members[name] is not dataclasses.MISSING]
         else:
             pairs = [(name, member) for name, member in _attributes(obj, kind)]
         if not _has_tensor_inside([member for _, member in pairs]):
@@ -185,7 +188,7 @@ class ItemBuilder:
     def _key(self, key: Any) -> Any:
         if type(key) in _ATOMS:
             return as_item(key)
-        if isinstance(key, str):
+        if issubclass(type(key), str):
             return str.__str__(key)
         return Thing(type_name(type(key)), self._text(key))
 
@@ -264,7 +267,7 @@ def _field_names(obj: Any, kind: type) -> tuple[str, ...] | None:
 
 def _attributes(obj: Any, kind: type) -> list[tuple[str, Any]]:
     """Return instance attributes, from ``__dict__`` and ``__slots__``; properties are not run."""
-    attributes = list(getattr(obj, "__dict__", {}).items())
+    attributes = list((attributes_of(obj) or {}).items())
     for base in kind.__mro__:
         slots = base.__dict__.get("__slots__", ())
         for name in (slots,) if isinstance(slots, str) else slots:

@@ -34,8 +34,6 @@ def text_of(thing: Any, shown: Callable[[Any], str]) -> str:
     says only what kind of object it is.
     """
     kind = _kind_of_repr(thing, 0)
-    if shown is str:
-        kind = max(kind, _kind_of(type(thing).__str__))
     if kind == _HARMLESS:
         return shown(thing)
     if kind == _OF_LIBRARIES:
@@ -57,7 +55,8 @@ def text_of(thing: Any, shown: Callable[[Any], str]) -> str:
 def _kind_of_repr(thing: Any, depth: int) -> int:
     """Return whose ``__repr__`` run when an object is shown, and the objects in it."""
     function: Any = type(thing).__repr__
-    kind = max(_kind_of(function), _kind_of(getattr(type(thing), "__iter__", None)))  # that of a set walks over it
+    others = type(thing).__str__, getattr(type(thing), "__iter__", None)  # that of a set walks over it
+    kind = max(map(_kind_of, (function, *others)))  # ``str`` of an exception asks that of what it was raised with
     if kind == _OF_PROGRAM or depth == _DEEPEST or issubclass(type(thing), _SHOWN_ALONE) or function is object.__repr__:
         return kind
     if issubclass(type(thing), nn.Module):

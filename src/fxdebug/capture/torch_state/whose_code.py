@@ -9,7 +9,9 @@ import functools
 import os
 import sys
 import sysconfig
+import types
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -22,7 +24,7 @@ def is_part_of(module: str | None, *packages: str) -> bool:
     >>> is_part_of("torch.nn.functional", "torch"), is_part_of("torchvision.ops", "torch"), is_part_of("torch", "torch")
     (True, False, True)
     """
-    if module is None:
+    if not isinstance(module, str):  # a class may have a property of that name
         return False
     for package in packages:
         if module.startswith(package) and module[len(package) : len(package) + 1] in ("", "."):
@@ -39,7 +41,7 @@ def is_ours(module: str) -> bool:
 @functools.cache
 def is_of_python(module: str) -> bool:
     """Is this a module of Python's standard library?"""
-    return module.partition(".")[0] in sys.stdlib_module_names
+    return isinstance(module, str) and module.partition(".")[0] in sys.stdlib_module_names
 
 
 @functools.cache
@@ -47,8 +49,46 @@ def is_library(module: str | None) -> bool:
     """Is this a module of Python or of an installed package, and not of the program?"""
     if not module or is_of_python(module) or is_ours(module):
         return True
+    if not isinstance(module, str):
+        return False
     file = getattr(sys.modules.get(module) or sys.modules.get(module.partition(".")[0]), "__file__", None)
     return file is not None and (file.startswith(_LIBRARY_FOLDERS) or is_installed(file))
+
+
+# Classes -----------------------------------------------------------------------------------------
+
+_ASKED = (
+    "__eq__", "__ne__", "__hash__", "__repr__", "__str__", "__format__", "__bool__", "__len__", "__iter__",
+    "__getattribute__", "__getattr__", "__class__", "__reduce_ex__", "__reduce__",
+)  # fmt: skip
+_OF_C = (
+    types.WrapperDescriptorType, types.MethodDescriptorType, types.GetSetDescriptorType, types.BuiltinFunctionType,
+    types.ClassMethodDescriptorType, types.MemberDescriptorType, type(None),
+)  # fmt: skip
+
+
+@functools.cache
+def answers_by_program(kind: Any) -> bool:
+    """Does an object of this class run code of the program where it is compared, hashed, shown or looked into?
+
+    Such an object is told from others by its identity alone: it may draw random numbers, count or print.
+    """
+    return any(_is_program_s(_class_attribute(kind, name)) for name in _ASKED)
+
+
+def _class_attribute(kind: type, name: str) -> Any:
+    return next((base.__dict__[name] for base in kind.__mro__ if name in base.__dict__), None)
+
+
+def _is_program_s(method: Any) -> bool:
+    if issubclass(type(method), _OF_C):
+        return False
+    function = method.fget if type(method) is property else getattr(method, "__wrapped__", method)
+    if type(function) is not types.FunctionType:
+        return True
+    if function.__code__.co_filename == "<string>":  # made by ``dataclass``: of the fields
+        return False
+    return not is_library(function.__globals__.get("__name__"))
 
 
 # Files -------------------------------------------------------------------------------------------

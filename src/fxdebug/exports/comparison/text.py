@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console, RenderableType
+from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
 from fxdebug.cells import cell_len, padded, shortened_to
@@ -26,6 +27,9 @@ from fxdebug.exports.text import wants_color
 from fxdebug.files.write_file import write_text as write_file
 from fxdebug.printable import printable
 
+# Colours of middle lightness: a notebook's page may be light or dark, and the cell cannot know which.
+_HUES = [(0, 0, 0), (217, 69, 61), (42, 140, 70), (154, 122, 0), (66, 128, 206), (163, 92, 196), (11, 134, 173)]
+_ANY_PAGE = TerminalTheme((255, 255, 255), (0, 0, 0), [*_HUES, (122, 122, 122)])
 LARGEST = 64 * 1024  # bytes in a notebook, which saves them and shows them again
 _CELL = 100  # columns in a notebook
 FURTHER = 8  # findings after the first, and unmatched patterns of each side, that are shown by default
@@ -76,7 +80,9 @@ def _html(parts: Iterable[RenderableType], width: int) -> str:
     for part in parts:
         console.print(part)
     style = "font:13px/1.45 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;white-space:pre;overflow-x:auto"
-    return console.export_html(inline_styles=True, code_format=f'<pre style="{style}">{{code}}</pre>').rstrip()
+    return console.export_html(
+        theme=_ANY_PAGE, inline_styles=True, code_format=f'<pre style="{style}">{{code}}</pre>'
+    ).rstrip()
 
 
 def write_text(comparison: ComparisonData, path: Path, *, width: int = 100, fold: bool = True) -> Path:
