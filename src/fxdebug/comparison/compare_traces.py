@@ -11,6 +11,7 @@ from fxdebug.comparison.coverage import coverage_of, missing_in
 from fxdebug.comparison.diagnosis.absorbed import is_absorbed
 from fxdebug.comparison.diagnosis.cause import Cause
 from fxdebug.comparison.diagnosis.diagnoser import Diagnoser
+from fxdebug.comparison.diagnosis.element_order import picks_other_rows
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge
 from fxdebug.comparison.diagnosis.isolated_handover import handover_findings
 from fxdebug.comparison.diagnosis.outputs import OutputDiagnosis
@@ -90,16 +91,17 @@ def compare(
             absorbed[cause.position] = cause
         else:
             kept.append(cause)
-    behind = [diagnoser.behind(cause) for cause in _most_certain(kept)]
+    behind = [diagnoser.behind(cause) for cause in _most_certain(judge, kept)]
     causes_found = [rows.finding(cause) for cause in behind if cause is not None]
     # of other inputs, other shapes and other sources are computed: these are no findings of their own
     findings += [row for row in causes_found if not findings or row.kind not in ("shape", "wiring")]
     if not findings and outputs.differ_in_narrow_dtype():  # what seemed absorbed was not: see there
         constants = (cause for cause in constant_causes(judge) if not is_ignored(cause.call.path, globs))
         hidden = sorted(absorbed.values(), key=_position) or list(constants)
-        findings = [rows.finding(cause) for cause in _most_certain(hidden)[:1]]
+        findings = [rows.finding(cause) for cause in _most_certain(judge, hidden)[:1]]
     if not findings:
-        last = (*outputs.unexplained_causes(), *outputs.number_causes())
+        unexplained = [cause for cause in map(diagnoser.behind, outputs.unexplained_causes()) if cause is not None]
+        last = (*unexplained, *outputs.number_causes())
         findings = [rows.finding(cause) for cause in last if not is_ignored(cause.call.path, globs)]
     findings += handover_findings(judge, findings, globs)
     returned = rows.outputs()
@@ -164,13 +166,14 @@ def _meter_notes(meter: Meter) -> Iterator[str]:
         yield f"{many} compared by statistics, as the data could not be read: {why}"
 
 
-def _most_certain(kept: list[Cause]) -> list[Cause]:
+def _most_certain(judge: Judge, kept: list[Cause]) -> list[Cause]:
     """Drop the causes whose steps were paired by order alone, where there are others.
 
-    So are those of products with their elements in another order, which a port may keep throughout. The first missing
+    So are those of products with their elements in another order, which a port may keep throughout, and of rows that
+    one implementation picks and another one does not, or in another order, as for experts. The first missing
     step with weights stays if it comes before all of these: their errors may come from it.
     """
-    kept = [cause for cause in kept if not cause.reordered] or kept
+    kept = [cause for cause in kept if not cause.reordered and not picks_other_rows(judge, cause)] or kept
     certain = [cause for cause in kept if cause.matched_by != "order"]
     first = min((cause.position for cause in certain), default=0)
     missing = [cause for cause in kept if cause.kind == "missing" and cause.a is not None and cause.a.weights]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge
@@ -13,6 +14,7 @@ from fxdebug.comparison.rows import step_side
 from fxdebug.comparison.steps import Step, StepList
 from fxdebug.data.calls import Call
 from fxdebug.data.values import Value, shape_text
+from fxdebug.operators.dtypes import EPS
 
 # Runs are called equal only if at least this share of the calls of one of them is accounted for. In right ports it is
 # 0.9 and more, and 0.55 and more where one run is a debug tree without operations; between different models below 0.25
@@ -32,7 +34,7 @@ def coverage_of(judge: Judge, rows: Sequence[Row], outputs: Sequence[Row], globs
     known_b = set(judge.results) | set(pairs.steps)
     one, other = ([step for step in run.steps if graphs and _computes(step)] for run in (pairs.a, pairs.b))
     returned = [returned_by(run.trace.root) for run in (pairs.a, pairs.b)]
-    shares = [_accounted_share(pairs, rows, name, globs) for name in ("a", "b")]
+    shares = [_accounted_share(judge, rows, name, globs) for name in ("a", "b")]
     return Coverage(
         Counts(calls, len(pairs.a.trace.calls), len(pairs.b.trace.calls)),
         Counts(len(operations), len(one), len(other)),
@@ -64,18 +66,20 @@ def _side(step: Step) -> Side:
     return side
 
 
-def _accounted_share(pairs: Pairs, rows: Sequence[Row], name: str, globs: Sequence[str]) -> float | None:
+def _accounted_share(judge: Judge, rows: Sequence[Row], name: str, globs: Sequence[str]) -> float | None:
     """Return the share of a run's calls with results that are paired, or return a value that is certainly paired.
 
     Where nothing is a finding or ignored, pairs whose results are far apart account for nothing: no later value shows
     it, so that they are no evidence of equality. ``None`` for a run without such calls.
     """
+    pairs = judge.pairs
     if globs or any(row.kind is not None for row in rows):  # what is ignored may make all that follows differ
         rows = ()
     unlike = set()
     for row in rows:
         side = row.a if name == "a" else row.b
-        if side is not None and row.op is None and row.measured and row.error > max(FAR_APART, row.tolerance):
+        far = row.op is None and row.measured and row.error > max(FAR_APART, row.tolerance)
+        if side is not None and far and not _is_given_other_rows(judge, row):
             unlike.add(side.call.index)
     run, paired = (pairs.a, pairs.calls_of_a) if name == "a" else (pairs.b, pairs.calls)
     firm = pairs.is_firm_in_a if name == "a" else pairs.is_firm
@@ -86,6 +90,38 @@ def _accounted_share(pairs: Pairs, rows: Sequence[Row], name: str, globs: Sequen
         if call.index not in unlike and (call.index in paired or any(map(firm, call.outputs or ())))
     ]
     return len(accounted) / len(calls) if calls else None
+
+
+def _is_given_other_rows(judge: Judge, row: Row) -> bool:
+    """Are two calls with the same weights given other rows, or the same rows in another order, as experts may be?
+
+    One implementation gives an expert all rows, another one those that chose it: so what both return tells nothing.
+    """
+    if row.a is None or row.b is None or row.a.value is None or row.b.value is None:
+        return False
+    a, b = row.a.value, row.b.value
+    sides = [(one, other) for one, other in zip(row.a.call.inputs, row.b.call.inputs) if one.dtype in EPS]
+    if a.shape == b.shape:
+        elsewhere = judge.meter.is_reordered(a, b) and all(judge.meter.is_reordered(*side) for side in sides)
+    else:
+        elsewhere = all(_differ_in_rows(one, other, (a, b)) for one, other in sides)
+    return bool(sides) and elsewhere and _have_equal_weights(judge, row.b.call)
+
+
+def _differ_in_rows(one: Value, other: Value, results: tuple[Value, Value]) -> bool:
+    """Differ two values in the number of rows alone, by as many as what is made of them?"""
+    rows = [math.prod(value.shape[:-1]) for value in (one, other, *results)]
+    return bool(one.shape) and one.shape[-1:] == other.shape[-1:] and rows[:2] == rows[2:]
+
+
+def _have_equal_weights(judge: Judge, call: Call) -> bool:
+    """Do the steps in a call of b use weights that are equal to those of their counterparts?"""
+    steps = [step for inner in call.walk() for step in judge.pairs.b.by_call.get(inner.index, ())]
+    results = [judge.results.get(step.index) for step in steps if step.weights]
+    weights = [given.value for step in steps for given in step.weights]
+    return all(map(judge.pairs.is_firm, weights)) and all(
+        result is None or result.differing_weights is None for result in results
+    )
 
 
 def _has_results(call: Call) -> bool:

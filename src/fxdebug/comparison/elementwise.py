@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from fxdebug.comparison.measures import TENSORS, Measures, Unlike
-from fxdebug.comparison.tolerance import MASK_THRESHOLD, error_between, is_additive_mask, is_masked, tolerance_of
+from fxdebug.comparison.tolerance import MASK_THRESHOLD, error_between, is_additive_mask, is_masked, rounding_step
 from fxdebug.data.values import Value
 from fxdebug.operators.dtypes import EPS
 
@@ -130,7 +130,7 @@ def is_reordered(one: Tensor, other: Tensor) -> bool:
         distance = float((left - right).norm())
         if not 0.0 < distance < math.inf:
             return False
-        limit = min(tolerance_of(str(one.dtype)[6:]) * float(left.norm()), distance / CLOSER_SORTED)
+        limit = min(rounding_step(str(one.dtype)[6:]) * float(left.norm()), distance / CLOSER_SORTED)
         return float((left.sort().values - right.sort().values).norm()) <= limit
 
 

@@ -16,6 +16,7 @@ from fxdebug.comparison.tolerance import (
     error_between,
     is_additive_mask,
     is_masked,
+    least_share_between,
     population_std,
     rms_of,
     tolerance_of,
@@ -23,6 +24,7 @@ from fxdebug.comparison.tolerance import (
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value, sample_positions
 from fxdebug.errors import first_line
+from fxdebug.operators.dtypes import EPS
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -55,7 +57,7 @@ class Meter:
     def _measure(self, a: Value, b: Value) -> Measures:
         if a.digest is not None and a.digest == b.digest:
             return _equal_measures(a)
-        by_stats = error_between(a.stats, b.stats)
+        by_stats = (error_between if a.dtype in EPS else least_share_between)(a.stats, b.stats)
         if by_stats is not None and by_stats <= self._printed:
             by_stats = 0.0
         if (dim := self._sequence_dim(a, b)) is not None:
@@ -212,6 +214,9 @@ def _measure_samples(
     for x, y in zip(one, other):
         if x != y and not (x != x and y != y):
             gap = abs(x - y)
+            if a.dtype not in EPS:  # indices and masks: how many differ, not by how much
+                worst += 1.0 / len(one)
+                continue
             worst = max(worst, gap / scale if scale and math.isfinite(gap) else math.inf)
     if a.stats is not None and is_additive_mask(a.stats) and b.stats is not None and is_additive_mask(b.stats):
         worst = 0.0

@@ -16,6 +16,7 @@ from fxdebug.operators.dtypes import EPS
 # the number of elements. Sums of narrower dtypes are kept in float32 and rounded once.
 ROUNDING_STEPS = {"float64": 512, "complex128": 512, "float32": 84, "complex64": 84}
 NARROW_ROUNDING_STEPS = 4
+SUM_ROUNDING = 1e-12  # of the largest number: by how much sums in float64 differ between orders
 MASK_THRESHOLD = -1e4  # additive masks hold zeros and this or less
 
 
@@ -32,6 +33,15 @@ def tolerance_of(*dtypes: str) -> float:
     """
     coarsest = max(dtypes, key=lambda dtype: EPS.get(dtype, 0.0))
     return EPS.get(coarsest, 0.0) * ROUNDING_STEPS.get(coarsest, NARROW_ROUNDING_STEPS)
+
+
+def rounding_step(dtype: str) -> float:
+    """Return how far apart two sound results may be that were rounded once: in float32, a sum is rounded many times.
+
+    >>> rounding_step("bfloat16") == 2**-7, rounding_step("float32") > 2**-20
+    (True, True)
+    """
+    return tolerance_of(dtype) / NARROW_ROUNDING_STEPS
 
 
 def rms_of(stats: Stats) -> float:
@@ -129,6 +139,45 @@ def error_between(a: Stats | None, b: Stats | None) -> float | None:
         if one is not None and other is not None and top:
             parts.append(abs(one - other) / top)
     return max(part if part == part else math.inf for part in parts)
+
+
+def least_share_between(a: Stats | None, b: Stats | None) -> float | None:
+    """Return the least share of integers or booleans that must differ, by their sums, zeros and extremes.
+
+    How large the numbers are says nothing: they are indices, choices and masks. ``None`` where there are no statistics.
+
+    >>> one = Stats(4, 1.5, 1.29, 0, 3, 3, zeros=1)  # 0, 1, 2, 3
+    >>> least_share_between(one, Stats(4, 1.75, 1.5, 0, 3, 3, zeros=1)), least_share_between(one, one)
+    (0.25, 0.0)
+    """
+    if a is None or b is None:
+        return None
+    if a == b:
+        return 0.0
+    known = [_real_numbers(s.mean, s.min, s.max) for s in (a, b)]
+    if known[0] is None or known[1] is None:
+        return 0.0 if (a.mean, a.min, a.max) == (b.mean, b.min, b.max) else 1.0
+    means, lows, highs = zip(*(side for side in known if side is not None))
+    low, high, count = min(lows), max(highs), max(a.count, b.count)
+    squares = [rms_of(s) ** 2 for s in (a, b)]
+    largest = max(low * low, high * high)
+    least = 0.0 if low <= 0.0 <= high else min(low * low, high * high)
+    shares = [abs(_share(a.zeros, a) - _share(b.zeros, b))]
+    for gap, span, size in (
+        (abs(means[0] - means[1]), high - low, max(abs(low), abs(high))),
+        (abs(squares[0] - squares[1]), largest - least, largest),
+    ):
+        if gap > SUM_ROUNDING * size and span:
+            shares.append(gap / span)
+    if lows[0] != lows[1] or highs[0] != highs[1]:
+        shares.append(1.0 / count)
+    return min(1.0, math.ceil(max(shares) * count - 1e-3) / count)
+
+
+def _real_numbers(*given: float | complex | None) -> tuple[float, ...] | None:
+    """Return numbers as floats; ``None`` where one of them is missing or complex."""
+    real = [float(x) for x in given if isinstance(x, (int, float))]
+    return tuple(real) if len(real) == len(given) else None
 
 
 def _share(count: int, stats: Stats) -> float:

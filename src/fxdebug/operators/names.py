@@ -75,6 +75,12 @@ REORDERING_VIEWS = frozenset(
 # Operations that take rows from a table.
 LOOKUPS = frozenset(["embedding", "index_select", "gather", "take"])
 
+# Operations that take the elements at given indices, and those that put elements there.
+PICKING = frozenset(["getitem", "index_select", "gather", "take", "take_along_dim", "masked_select", "index"])
+PUTTING_BACK = frozenset(
+    "index_add scatter scatter_add scatter_reduce index_put index_copy setitem put masked_scatter".split()
+)
+
 REPEATING = COPYING - {"cat", "stack"}
 
 

@@ -12,7 +12,7 @@ from fxdebug.comparison.pairing.by_dataflow import following_batch_norm
 from fxdebug.comparison.pairing.patched_values import replacements, replacements_of
 from fxdebug.comparison.pairing.returned_values import facing_outputs, last_call, returned_by
 from fxdebug.comparison.steps import Step, StepList
-from fxdebug.comparison.tolerance import eps_of, is_additive_mask
+from fxdebug.comparison.tolerance import is_additive_mask, rounding_step
 from fxdebug.data.calls import Call
 from fxdebug.operators.categories import TO_PYTHON_NUMBERS
 from fxdebug.operators.dtypes import EPS
@@ -138,7 +138,7 @@ def _is_clean(judge: Judge, result: StepResult, error: float) -> bool:
     limit = FADED * error
     if judge.narrow is not None and result.measures.basis != "tensors":
         # statistics may show a large error as small: an error below the tolerance of a narrow dtype proves nothing
-        limit = min(limit, 1.5 * eps_of(judge.narrow))
+        limit = min(limit, 1.5 * rounding_step(judge.narrow))
     return not result.exceeds_tolerance and not few and result.error <= limit
 
 

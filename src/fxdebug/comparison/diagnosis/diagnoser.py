@@ -8,6 +8,7 @@ from fxdebug.comparison.diagnosis.attention_arguments import other_heads, other_
 from fxdebug.comparison.diagnosis.cause import Cause, differing_settings, listed, make_cause, values_differ
 from fxdebug.comparison.diagnosis.element_order import (
     arranging_step,
+    choices_changed,
     constants_changed,
     first_inexact,
     inputs_swapped,
@@ -83,6 +84,13 @@ class Diagnoser:
             moved = moves_changed(self._judge, cause, result)
             if moved is not None:
                 return order_cause(self._judge, result, moved)
+        if result is not None:
+            chosen = choices_changed(self._judge, cause, result)
+            if chosen is not None:
+                key = (chosen.step.index, "choice")
+                known = key in self._reported
+                self._reported.add(key)
+                return None if known else order_cause(self._judge, self._judge.results[chosen.step.index], chosen)
         return self._misplaced.explain(cause, result)
 
     def _limit(self, one: StepInput, other: StepInput) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -10,9 +11,20 @@ from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult
 from fxdebug.comparison.result import Kind
 from fxdebug.comparison.steps import Step, StepList
 from fxdebug.operators.dtypes import EPS
-from fxdebug.operators.names import BY_RANK, COMMUTATIVE, COPYING, REORDERING, REORDERING_VIEWS, SLICES, TRANSPARENT
+from fxdebug.operators.names import (
+    BY_RANK,
+    COMMUTATIVE,
+    COPYING,
+    PICKING,
+    REORDERING,
+    REORDERING_VIEWS,
+    SLICES,
+    TRANSPARENT,
+)
 
 MOVES = frozenset(["roll", "flip", "fliplr", "flipud", "rot90"])
+INDEXING = BY_RANK | frozenset(["where", "nonzero", "argwhere", "eq", "one_hot", "floor_divide", "bincount"])
+NEAR_TIES = 0.25  # share of choices from which more than rounding is behind it
 MOST_STEPS = 300  # steps that are looked at
 ARRANGING = COPYING | REORDERING | SLICES
 
@@ -72,20 +84,71 @@ def moves_changed(judge: Judge, cause: Cause, result: StepResult) -> ElementOrde
     return None
 
 
+def choices_changed(judge: Judge, cause: Cause, result: StepResult) -> ElementOrder | None:
+    """Return the selection by rank behind a cause that takes others than in a, because rounding decides near ties.
+
+    What is computed for the elements that it takes differs in everything that follows, as for the experts of a token.
+    """
+    integers = [value for step in (cause.b, result.step) if step is not None for value in step.results]
+    shows_it = cause.kind in ("values", "shape", "wiring") or any(value.dtype not in EPS for value in integers)
+    if cause.kind in ("constant", "weights", "dtype", "input", "raised", "random") or not shows_it:
+        return None
+    found: list[tuple[float, Step]] = []
+    for step in _steps_upstream(judge.pairs.b, (result.step, cause.b)):
+        other = judge.results.get(step.index) if step.name in BY_RANK else None
+        if other is None or other.partner.name not in BY_RANK or other.error_in == 0.0 or other.adds:
+            continue
+        sides = [(x, y) for x, y in zip(other.partner.results, step.results) if x.dtype not in EPS]
+        shares = [judge.value_error(x, y) for x, y in sides]
+        found += [(share, step) for share in shares if 0.0 < share <= NEAR_TIES]
+    if not found:
+        return None
+    share, first = found[-1]
+    text = f"{share:.1%}".replace(".0%", "%")
+    because = f"it takes others than in a for {text} or more: these are so close that rounding decides"
+    return ElementOrder("values", first, because)
+
+
+def picks_other_rows(judge: Judge, cause: Cause) -> bool:
+    """Is it about indices that one side computes to pick rows and the other does not, or about rows in another order?
+
+    Of the same rows, implementations may compute all, those that are needed, or these in another order.
+    """
+    if cause.kind not in ("missing", "extra", "values", "shape"):
+        return False
+    only = {"missing": (cause.a,), "extra": (cause.b,)}.get(cause.kind, (cause.a, cause.b))
+    named = [step for step in only if step is not None]
+    of_indices = bool(named) and all(
+        step.name in INDEXING and all(value.dtype not in EPS for value in step.results) for step in named
+    )
+    sides = cause.value_a, cause.value_b
+    if sides[0] is None or sides[1] is None:
+        return of_indices and cause.measures.what == "shape"
+    rows = [math.prod(value.shape[:-1]) for value in sides if value is not None and value.shape]
+    widths = {value.shape[-1:] for value in sides if value is not None}
+    other_rows = len(rows) == 2 and rows[0] != rows[1] and len(widths) == 1
+    picks = of_indices or any(step is not None and step.name in PICKING for step in (cause.a, cause.b))
+    sizes = of_indices and cause.measures.what == "shape"
+    return sizes or (picks and (other_rows or judge.meter.is_reordered(sides[0], sides[1])))
+
+
 def _moves_before(run: StepList, starts: Iterable[Step | None]) -> list[Step]:
     """Return the shifts and flips that some steps depend on, or are, the latest first."""
+    return [step for step in _steps_upstream(run, starts) if step.name in MOVES]
+
+
+def _steps_upstream(run: StepList, starts: Iterable[Step | None]) -> Iterator[Step]:
+    """Yield some steps and those that they depend on, the latest first."""
     pending = {step.index for step in starts if step is not None}
     visited = set(pending)
-    moves: list[Step] = []
     while pending and len(visited) < MOST_STEPS:
         step = run.steps[max(pending)]
         pending.discard(step.index)
-        moves += [step] if step.name in MOVES else []
+        yield step
         makers = [run.makers.get(given.value.number) for given in step.data]
         new = {maker.index for maker in makers if maker is not None} - visited
         visited |= new
         pending |= new
-    return moves
 
 
 def _amount(step: Step) -> str:

@@ -28,6 +28,7 @@ from fxdebug.comparison.tolerance import (
     is_masked,
     population_std,
     rms_of,
+    rounding_step,
     tolerance_of,
 )
 from fxdebug.data.values import Value
@@ -139,7 +140,7 @@ class Judge:
     def narrow_eps(self, a: Value, b: Value) -> float:
         """Return the rounding step between two values, where a dtype narrower than float32 is behind it; else 0.0."""
         if self.narrow is not None:
-            return eps_of(self.narrow)
+            return rounding_step(self.narrow)
         limit = 0.0 if self._user_tolerance is not None else self.clean_for(a, b)
         return limit / NARROW_ROUNDING_STEPS if limit > tolerance_of("float32") else 0.0
 
@@ -195,7 +196,9 @@ class Judge:
             tolerance = self._exact_input_tolerance(step, partner, a, b, tolerance)
         if a.dtype not in EPS and measures.what != "shape":
             from_floats = any(given.value.dtype in EPS for given in step.inputs)
-            tolerance = self.integer_share if from_floats and not exact else 0.0
+            # near a tie rounding decides: of a few integers, one may be another
+            near_ties = max(self.integer_share, 1.0 / max(a.numel, 1))
+            tolerance = near_ties if from_floats and not exact else 0.0
         carried = error_in
         if measures.basis == "tensors":  # an input's error by statistics alone may be far too small
             carried = max([error_in, *(self._known_error(other.value, 0) for _, other in sides if not other.is_weight)])
@@ -206,10 +209,22 @@ class Judge:
             rounding, inherited = self._cancellation(sides, a)
             tolerance, limit = max(tolerance, rounding), max(limit, inherited)
         adds = measures.error > max(tolerance, limit)
+        if weights and worst is not None and self._has_other_rows(*worst):  # the weights differ all the same
+            adds = adds or measures.error > tolerance
         casts = 0.0 if worst is None else self.casting_tolerance(worst[0].value, worst[1].value)
         if not weights and error_in > max(self.clean, tolerance, casts):
             adds = False
+        if measures.what == "shape" and any(self._is_other_choice(one, other) for one, other in sides):
+            adds = False  # it is as large as what was chosen
         return StepResult(step, partner, a, b, measures, error_in, tolerance, adds, worst, weights, tuple(sides))
+
+    def _is_other_choice(self, one: StepInput, other: StepInput) -> bool:
+        """Are they indices or a mask that differ, within the tolerance of what was computed from floats?"""
+        return one.value.dtype not in EPS and 0.0 < self.input_error(one, other) < math.inf
+
+    def _has_other_rows(self, one: StepInput, other: StepInput) -> bool:
+        """Has an input other rows than in a, or the same rows in another order, as an expert may be given?"""
+        return self.meter(one.value, other.value).what == "shape" or self.meter.is_reordered(one.value, other.value)
 
     def _weights_differ(self, a: Value, b: Value, error: float) -> bool:
         """Do two weights hold other numbers? In two dtypes one rounding may be between them."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
+from fxdebug.comparison.diagnosis.cause import values_differ
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge, comparable
 from fxdebug.comparison.measure_pair import Meter
 from fxdebug.comparison.measures import Measures
@@ -19,6 +20,7 @@ from fxdebug.comparison.steps import StepList
 from fxdebug.data.calls import Call
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Inputs, Outputs, Value
+from fxdebug.operators.dtypes import EPS
 from fxdebug.query import network
 
 Slots: TypeAlias = Inputs | Outputs
@@ -45,9 +47,20 @@ def handover_findings(judge: Judge, findings: Sequence[Row], globs: Sequence[str
             if before is None or after is None or is_ignored(whose.path, globs):
                 continue
             for slot, wrong, measures, limit in _wrongly_replaced(judge, before, after, hooked):
-                if not explained & _upstream_nodes(run, wrong):
+                inherits = make_row is _output_row and _was_given_others(judge, partner, call)
+                if not inherits and not explained & _upstream_nodes(run, wrong):
                     yield make_row(judge, call, slot, wrong, measures, limit)
                     break
+
+
+def _was_given_others(judge: Judge, a: Call, b: Call) -> bool:
+    """Was a call of b left with an input that differs from a's, in the same slot, by more than rounding?
+
+    So it is where that looked like a's input in another order.
+    """
+    given = dict(a.inputs.named())
+    sides = [(given[slot], value) for slot, value in b.inputs.named() if slot in given]
+    return any(values_differ(judge, one, other) for one, other in sides if one.dtype in EPS)
 
 
 def _wrongly_replaced(

@@ -14,7 +14,7 @@ from fxdebug.comparison.measures import STATISTICS, Measures
 from fxdebug.comparison.pairing.returned_values import facing_outputs, is_made_after_forward, returned_by
 from fxdebug.comparison.result import Kind
 from fxdebug.comparison.steps import Step
-from fxdebug.comparison.tolerance import NARROW_ROUNDING_STEPS, eps_of, tolerance_of
+from fxdebug.comparison.tolerance import NARROW_ROUNDING_STEPS, rounding_step, tolerance_of
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Group, Value, numbers, shape_text
 from fxdebug.operators.dtypes import EPS
@@ -172,7 +172,7 @@ def unexplained_limit(judge: Judge) -> float:
     """Return the error of an output that rounding does not add up to in a healthy model."""
     if judge.narrow is None and judge.clean > tolerance_of("float32"):
         return UNEXPLAINED * judge.clean / NARROW_ROUNDING_STEPS
-    return UNEXPLAINED * (judge.clean if judge.narrow is None else min(judge.clean, eps_of(judge.narrow)))
+    return UNEXPLAINED * (judge.clean if judge.narrow is None else min(judge.clean, rounding_step(judge.narrow)))
 
 
 def differing_numbers(judge: Judge) -> Iterator[tuple[str, float | str, float | str]]:

@@ -7,11 +7,15 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from fxdebug.comparison.measure_pair import Meter
+from fxdebug.comparison.measures import TENSORS
 from fxdebug.comparison.pairing.pairs import Pairs
+from fxdebug.comparison.steps import Step, StepList
 from fxdebug.data.calls import Call
 from fxdebug.data.values import Inputs, Outputs, Value
-from fxdebug.operators.dtypes import number_kind
+from fxdebug.operators.dtypes import EPS, number_kind
+from fxdebug.operators.names import PICKING, PUTTING_BACK
 
+CLOSE_BY_STATISTICS = 0.125  # of the tolerance: statistics of different values may be similar by chance
 LEAST_CONFIDENCE = 0.5  # of a pair of calls with different names
 
 CallKey: TypeAlias = tuple[str, int]  # a call of b: its module's path and its number
@@ -30,9 +34,11 @@ def replay_plan(pairs: Pairs) -> ReplayPlan:
     """Plan which values of a replace those of b, in every call that has a partner.
 
     The tensors of a must have been kept. The root is left alone, and so is a call that raised. An input whose memory a
-    call writes to is not replaced, as the caller must see the write.
+    call writes to is not replaced, as the caller must see the write. Neither is a call that is given rows picked by
+    computed indices, as an expert is: near a tie these may be other rows than in a.
     """
     written, meter = _written_storages(pairs), Meter(pairs.a.trace, pairs.b.trace)
+    picked = _picked_values(pairs.b)
     inputs: dict[CallKey, Slots] = {}
     outputs: dict[CallKey, Slots] = {}
     for call in pairs.b.trace.calls:
@@ -40,6 +46,9 @@ def replay_plan(pairs: Pairs) -> ReplayPlan:
         if partner is None or call.parent_index is None or call.error is not None:
             continue
         key = (call.path, call.number)
+        if any(value.number in picked for value in call.inputs):
+            inputs[key] = {}
+            continue
         own = written.get(call.index, set())
         given = dict(partner.inputs.named())
         replaceable = [
@@ -58,6 +67,32 @@ def replay_plan(pairs: Pairs) -> ReplayPlan:
             ]
             outputs[key] = _facing_values(pairs, own_values, candidates, call)
     return ReplayPlan(inputs, outputs)
+
+
+def _picked_values(run: StepList) -> set[int]:
+    """Return the values, by number, that have rows picked by computed indices or masks, in the call that picked them.
+
+    They keep them until they are put back into their places.
+    """
+    picked: dict[int, int] = {}  # a value's number → the depth of the call that picked its rows
+    found: set[int] = set()
+    for step in run.steps:
+        depths = [picked[given.value.number] for given in step.data if given.value.number in picked]
+        depths = [depth for depth in depths if step.call.depth >= depth]
+        if step.name in PICKING and _is_given_choices(run, step):
+            depths.append(step.call.depth)
+        if depths and step.name not in PUTTING_BACK:
+            picked.update((value.number, max(depths)) for value in step.results)
+            found.update(value.number for value in step.results)
+    return found
+
+
+def _is_given_choices(run: StepList, step: Step) -> bool:
+    """Are rows of a value taken by indices or a mask that the run computed?"""
+    if not step.data or step.data[0].value.dtype not in EPS:
+        return False
+    choices = [given.value for given in step.data[1:] if given.value.dtype not in EPS]
+    return any(run.maker(value) is not None for value in choices)
 
 
 def _facing_values(
@@ -105,16 +140,26 @@ def _is_done_before(pairs: Pairs, b: Value, a: Value | None, partner: Call) -> b
 
 def _encodes_inputs_otherwise(meter: Meter, a: Call, b: Call) -> bool:
     """Do they return the same for different inputs, which then have another encoding (positions from 2, not from 0)?"""
-    return _differ(meter, a.outputs, b.outputs) is False and _differ(meter, a.inputs, b.inputs) is True
+    same = _differ(meter, a.outputs, b.outputs, CLOSE_BY_STATISTICS) is False
+    return same and _differ(meter, a.inputs, b.inputs) is True
 
 
-def _differ(meter: Meter, a: Inputs | Outputs | None, b: Inputs | Outputs | None) -> bool | None:
-    """Is any pair of values in equal slots further apart than rounding? ``None`` where nothing can be compared."""
+def _differ(
+    meter: Meter, a: Inputs | Outputs | None, b: Inputs | Outputs | None, by_statistics: float = 1.0
+) -> bool | None:
+    """Is any pair of values in equal slots further apart than rounding? ``None`` where nothing can be compared.
+
+    ``by_statistics`` is the share of the tolerance that is allowed where the data are not there.
+    """
     named = {} if a is None else dict(a.named())
     sides = [(named[slot], value) for slot, value in (() if b is None else b.named()) if slot in named]
     measured = [(meter(x, y), meter.tolerance(x, y)) for x, y in sides if _castable(x, y)]
-    known = [(measures, limit) for measures, limit in measured if measures.what != "unknown"]
-    return any(measures.error > limit for measures, limit in known) if known else None
+    known = [
+        (measures.error, limit if measures.basis == TENSORS else limit * by_statistics)
+        for measures, limit in measured
+        if measures.what != "unknown"
+    ]
+    return any(error > limit for error, limit in known) if known else None
 
 
 def _castable(a: Value, b: Value) -> bool:
