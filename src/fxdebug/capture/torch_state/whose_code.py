@@ -10,6 +10,7 @@ import os
 import sys
 import sysconfig
 import types
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -67,13 +68,18 @@ _OF_C = (
 )  # fmt: skip
 
 
-@functools.cache
-def answers_by_program(kind: Any) -> bool:
+_answers: weakref.WeakKeyDictionary[type, bool] = weakref.WeakKeyDictionary()
+
+
+def answers_by_program(kind: type) -> bool:
     """Does an object of this class run code of the program where it is compared, hashed, shown or looked into?
 
     Such an object is told from others by its identity alone: it may draw random numbers, count or print.
     """
-    return any(_is_program_s(_class_attribute(kind, name)) for name in _ASKED)
+    known = _answers.get(kind)
+    if known is None:
+        known = _answers[kind] = any(_is_program_s(_class_attribute(kind, name)) for name in _ASKED)
+    return known
 
 
 def _class_attribute(kind: type, name: str) -> Any:
