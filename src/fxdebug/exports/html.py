@@ -20,12 +20,12 @@ _STYLE = """
 .fxd summary::before{content:"▸";width:1em;margin-right:-1em;opacity:.6}
 .fxd details[open]>summary::before{content:"▾"}
 .fxd .leaf::before{content:"";width:1em;margin-right:-1em}
-.fxd .name{flex:1 1 12em;min-width:12em;overflow:hidden;text-overflow:ellipsis}
+.fxd .name{flex:1 1 9em;min-width:9em;overflow:hidden;text-overflow:ellipsis}
 .fxd .type{color:#0b86ad}
-.fxd .shape{flex:0 0 13em;overflow:hidden;text-overflow:ellipsis}
+.fxd .shape{flex:0 0 10em;overflow:hidden;text-overflow:ellipsis}
 .fxd .dim{opacity:.65}
 .fxd .num{flex:0 0 5em;text-align:right}
-.fxd .odd{flex:0 0 10em;overflow:hidden;text-overflow:ellipsis}
+.fxd .odd{flex:0 0 13em;overflow:hidden;text-overflow:ellipsis}
 .fxd .bad{color:#8b0000;background:#ffd9d6;border-radius:3px;padding:0 3px;font-weight:600;box-sizing:border-box}
 .fxd .head{font-weight:600;padding:2px 4px}
 .fxd .note{padding:2px 4px;color:#5c3a00;background:#fff1cf;border-radius:3px;width:fit-content;max-width:100%}
