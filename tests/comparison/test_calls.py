@@ -192,3 +192,44 @@ def test_a_call_of_a_debug_tree_can_be_compared(tmp_path: Path) -> None:
     trace = fx_debug(layers, torch.ones(2, 4))
     found = compare(fxdebug.load(tmp_path).find("0")[0], trace.find("0")[0])
     assert (found.verdict, found.coverage.stand_in) == ("equal", "a")
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_last_positions_of_a_forward_are_those_that_go_on_from_its_cache(name: str, count: int) -> None:
+    from transformers import DynamicCache
+
+    model = reference(name)
+    tokens = torch.arange(3, 12)[None]
+
+    def continued(given: Tensor) -> fxdebug.Trace:
+        cache = DynamicCache(config=model.config)
+        with torch.no_grad():
+            model(tokens[:, :-count], past_key_values=cache, use_cache=True)
+            return fx_debug(model, {"input_ids": given, "past_key_values": cache, "use_cache": True}, values="tensors")
+
+    with torch.no_grad():
+        whole = fx_debug(model, {"input_ids": tokens, "use_cache": True}, values="tensors")
+    part = continued(tokens[:, -count:])
+    for a, b in ((whole, part), (part, whole)):
+        found = compare(a, b)
+        assert (found.findings, found.verdict) == ((), "equal")
+        assert found.coverage.calls.compared == found.coverage.calls.a
+        assert {row.basis for row in found.outputs} == {"tensors"}
+    other = compare(whole, continued(tokens[:, -count:] + 1))
+    assert other.first is not None
+    assert (other.verdict, other.first.kind) == ("different", "input")
+
+
+def test_other_lengths_without_a_cache_are_other_inputs() -> None:
+    model = reference("gpt2")
+    with torch.no_grad():
+        a, b = (
+            fx_debug(model, {"input_ids": torch.arange(3, stop)[None], "use_cache": True}, values="tensors")
+            for stop in (12, 9)
+        )
+    found = compare(a, b)
+    assert found.first is not None
+    assert (found.first.kind, found.first.because) == (
+        "input", "the runs were given different inputs: input_ids, 1×9 in a and 1×6 in b",
+    )  # fmt: skip

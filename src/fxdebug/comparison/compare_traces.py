@@ -156,9 +156,13 @@ def _check_traces(a: object, b: object) -> None:
 def _meter_notes(meter: Meter) -> Iterator[str]:
     """Yield what was not measured in the usual way."""
     if meter.positions is not None:
-        long, short = ("a", "b") if meter.positions[1] == 1 else ("b", "a")
+        long, short = ("a", "b") if meter.positions[1] < meter.positions[0] else ("b", "a")
+        count = min(meter.positions)
+        last = f"one: it is compared with the last one of {long}"
+        if count > 1:
+            last = f"{count}: they are compared with the last ones of {long}"
         yield (
-            f"{long} has {max(meter.positions)} positions, {short} one: it is compared with the last one of {long}, "
+            f"{long} has {max(meter.positions)} positions, {short} {last}, "
             'call by call; this takes the tensors of both (values="tensors")'
         )
     for why, count in meter.unreadable.items():

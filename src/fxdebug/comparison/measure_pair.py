@@ -22,7 +22,7 @@ from fxdebug.comparison.tolerance import (
     tolerance_of,
 )
 from fxdebug.data.trace import TraceData
-from fxdebug.data.values import Value, sample_positions
+from fxdebug.data.values import Outputs, Value, sample_positions
 from fxdebug.errors import first_line
 from fxdebug.operators.dtypes import EPS
 
@@ -143,11 +143,13 @@ class Meter:
         return differing[0] if [(a.shape[dim], b.shape[dim]) for dim in differing] == [self.positions] else None
 
     def _measure_last_position(self, a: Value, b: Value, dim: int) -> Measures:
-        """Measure the last position of a sequence and the only one of the other value; it takes the data of both."""
+        """Measure the last positions of the longer value and the shorter one; it takes the data of both."""
         both = self._tensors(a, b) if a.saved is not None and b.saved is not None else None
         if both is None:
             return Measures(0.0, what="unknown")
-        return self._measure_tensors(a, b, *(tensor.to_dense().narrow(dim, -1, 1) for tensor in both))
+        count = min(a.shape[dim], b.shape[dim])
+        last = (x.to_dense().narrow(dim, x.shape[dim] - count, count) for x in both)
+        return self._measure_tensors(a, b, *last)
 
     # Samples -------------------------------------------------------------------------------------
 
@@ -171,18 +173,33 @@ class Meter:
 
 
 def _positions(a: TraceData, b: TraceData) -> tuple[int, int] | None:
-    """Return the lengths of the sequences that two runs are given, where one is 1 and the other more.
+    """Return the lengths of the sequences that two runs are given, where one is the last positions of the other.
 
-    They are read from inputs in one slot whose shapes differ in one dimension, behind that of the batch.
+    They are read from inputs in one slot whose shapes differ in one dimension, behind that of the batch. The shorter
+    one is 1, or it ends with as many positions as the other: it is given the rest in a cache, and returns both.
     """
     others = dict(b.root.inputs.named())
     for slot, value in a.root.inputs.named():
         other = others.get(slot)
         if other is not None and len(value.shape) == len(other.shape):
             differing = [(x, y) for x, y in zip(value.shape[1:], other.shape[1:]) if x != y]
-            if len(differing) == 1 and value.shape[:1] == other.shape[:1] and min(differing[0]) == 1:
+            alike = len(differing) == 1 and value.shape[:1] == other.shape[:1]
+            if alike and (min(differing[0]) == 1 or _returns_whole_caches(a, b, differing[0])):
                 return differing[0]
     return None
+
+
+def _returns_whole_caches(a: TraceData, b: TraceData, lengths: tuple[int, int]) -> bool:
+    """Do both runs return tensors with the longer length in one slot, of which the shorter run was given a part?"""
+    short, long = (a, b) if lengths[0] < lengths[1] else (b, a)
+    whole = dict(long.root.outputs.named()) if long.root.outputs is not None else {}
+    known = [
+        slot for slot, x in (short.root.outputs or Outputs()).named() if slot in whole and x.shape == whole[slot].shape
+    ]
+    rest = max(lengths) - min(lengths)
+    return any(max(lengths) in whole[slot].shape for slot in known) and any(
+        rest in value.shape for value in short.root.inputs
+    )
 
 
 def _squeezed(shape: Sequence[int]) -> list[int]:

@@ -19,6 +19,7 @@ from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult, compa
 from fxdebug.comparison.diagnosis.region import view_chain
 from fxdebug.comparison.diagnosis.region_causes import RegionDiagnosis
 from fxdebug.comparison.diagnosis.weights.misplaced_weights import MisplacedWeights
+from fxdebug.comparison.diagnosis.weights.stacked_weights import StackedWeights
 from fxdebug.comparison.result import Kind
 from fxdebug.comparison.steps import Step, StepInput, StepList
 from fxdebug.comparison.tolerance import error_between, visible_share
@@ -46,6 +47,7 @@ class Diagnoser:
         self._reported: set[object] = set()
         self.regions = RegionDiagnosis(judge, self._reported)
         self._misplaced = MisplacedWeights(judge)
+        self._stacked = StackedWeights(judge)
 
     def diagnose(self, result: StepResult) -> Cause | None:
         """Return the cause of a step's error; ``None`` where the error was inherited, or there is none."""
@@ -91,7 +93,8 @@ class Diagnoser:
                 known = key in self._reported
                 self._reported.add(key)
                 return None if known else order_cause(self._judge, self._judge.results[chosen.step.index], chosen)
-        return self._misplaced.explain(cause, result)
+        stacked = self._stacked.explain(cause, result)
+        return stacked if stacked is not cause else self._misplaced.explain(cause, result)
 
     def _limit(self, one: StepInput, other: StepInput) -> float:
         judge = self._judge

@@ -41,9 +41,17 @@ class OutputDiagnosis:
             return
         yield from self._not_returned()
         for side in facing_outputs(self._a, self._b, self._pairs).sides:
+            if self._is_one_model and side.slot_a != side.slot and self._is_elsewhere(side.slot, side.b):
+                because = f"what is returned as {side.slot_a} in a is returned as {side.slot} in b"
+                yield self._root_cause("wiring", because, side.a, side.b, Measures(math.inf, what="shape"))
             cause = self._cause(side.a, side.b)
             if cause is not None:
                 yield replace(cause, absorbable=False)
+
+    def _is_elsewhere(self, slot: str, b: Value) -> bool:
+        """Is something of another shape in the slot of a in which b has this value?"""
+        one = {} if self._a is None else dict(self._a.named())
+        return slot in one and one[slot].shape != b.shape
 
     def _not_returned(self) -> Iterator[Cause]:
         """Yield the outputs that only one side has; another implementation may return fewer or more, but not none."""

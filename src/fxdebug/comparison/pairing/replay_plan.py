@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from fxdebug.comparison.measure_pair import Meter
 from fxdebug.comparison.measures import TENSORS
+from fxdebug.comparison.pairing.by_dataflow import following_batch_norm
 from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.steps import Step, StepList
 from fxdebug.data.calls import Call
@@ -35,10 +36,11 @@ def replay_plan(pairs: Pairs) -> ReplayPlan:
 
     The tensors of a must have been kept. The root is left alone, and so is a call that raised. An input whose memory a
     call writes to is not replaced, as the caller must see the write. Neither is a call that is given rows picked by
-    computed indices, as an expert is: near a tie these may be other rows than in a.
+    computed indices, as an expert is: near a tie these may be other rows than in a. What a product returns is left
+    alone, too, where a batch norm is folded into the weights of one side.
     """
     written, meter = _written_storages(pairs), Meter(pairs.a.trace, pairs.b.trace)
-    picked = _picked_values(pairs.b)
+    picked, before_norms = _picked_values(pairs.b), _products_before_norms(pairs)
     inputs: dict[CallKey, Slots] = {}
     outputs: dict[CallKey, Slots] = {}
     for call in pairs.b.trace.calls:
@@ -54,7 +56,9 @@ def replay_plan(pairs: Pairs) -> ReplayPlan:
         replaceable = [
             (slot, value)
             for slot, value in call.inputs.named()
-            if value.storage not in own and not _is_done_before(pairs, value, given.get(slot), partner)
+            if value.storage not in own
+            and pairs.b.root(value).number not in before_norms
+            and not _is_done_before(pairs, value, given.get(slot), partner)
         ]
         inputs[key] = _facing_values(pairs, replaceable, given, call)
         if _encodes_inputs_otherwise(meter, partner, call):
@@ -65,8 +69,22 @@ def replay_plan(pairs: Pairs) -> ReplayPlan:
             own_values = [
                 x for x in call.outputs.named() if not _ends_elsewhere(pairs, x[1], candidates.get(x[0]), candidates)
             ]
+            own_values = [x for x in own_values if pairs.b.root(x[1]).number not in before_norms]
             outputs[key] = _facing_values(pairs, own_values, candidates, call)
     return ReplayPlan(inputs, outputs)
+
+
+def _products_before_norms(pairs: Pairs) -> set[int]:
+    """Return the results of b's products, by number, where a batch norm follows on one side only.
+
+    The other side may have it folded into its weights: then the products return different values.
+    """
+    found: set[int] = set()
+    for index, pair in pairs.steps.items():
+        a, b = pairs.a.steps[pair.a], pairs.b.steps[index]
+        if (following_batch_norm(pairs.a, a) is None) != (following_batch_norm(pairs.b, b) is None):
+            found.update(pairs.b.root(value).number for value in b.outputs)
+    return found
 
 
 def _picked_values(run: StepList) -> set[int]:
