@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import enum
 import random
 from collections.abc import Callable, Iterator
@@ -166,3 +167,43 @@ def test_keys_and_numbers_of_the_program_s_classes_that_have_no_such_methods_are
     trace = fx_debug(Adds(), (torch.ones(2, 3), given))
     assert trace.root.status == "verified"
     assert torch.equal(trace.root.fx(torch.ones(2, 3), given)[0], torch.full((2, 3), 3.0))
+
+
+class Slotted:
+    __slots__ = ("part",)
+
+
+class Asked(type):
+    def __getattr__(cls, name: str) -> Any:
+        raise ValueError("odd")
+
+
+def refusing(kind: str) -> type:
+    """A class that raises where something reads its objects' attributes, a slot, or what it has itself."""
+
+    def refuse(self: Any) -> Any:
+        raise ValueError("odd")
+
+    if kind == "attributes":
+        return dataclasses.dataclass(type("Refusing", (), {"__dict__": property(refuse)}))
+    return type("Refusing", (Slotted,), {"part": property(refuse)}) if kind == "slot" else Asked("Refusing", (), {})
+
+
+@pytest.mark.parametrize("kind", ["attributes", "slot", "class"])
+def test_a_class_that_raises_where_it_is_looked_into_changes_no_run(kind: str, both_ways: None) -> None:
+    class Gives(nn.Module):
+        def forward(self, x: torch.Tensor, given: Any) -> Any:
+            return x * 2, None if type(given) is list else type(given)()
+
+    class Passes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gives = Gives()
+
+        def forward(self, x: torch.Tensor, given: Any) -> torch.Tensor:
+            y, made = self.gives(x, given)
+            return self.gives(y, [made, {"made": made}])[0] if type(made) is type(given) else y
+
+    thing = refusing(kind)()
+    output = fx_debug(Passes(), (torch.ones(2, 3), thing)).output
+    assert torch.equal(output, torch.full((2, 3), 4.0))

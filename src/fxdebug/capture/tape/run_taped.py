@@ -8,7 +8,8 @@ The mode is on while the thread has a call open, except where it would change wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator
 from time import perf_counter
 from typing import Any
 
@@ -21,8 +22,8 @@ from fxdebug.capture.replay.ambient_state import dispatch_modes, function_modes,
 from fxdebug.capture.replay.introspect import members_in
 from fxdebug.capture.replay.references import ArgumentReferences, KnownReferences, references_to
 from fxdebug.capture.source.source_line import Line, search_parts, users_line
-from fxdebug.capture.tape.call_tape import CallTape, TapeEntry, TensorRefs
-from fxdebug.capture.tape.changed_arguments import DICTS, argument_at, places_of, result_in
+from fxdebug.capture.tape.call_tape import CallTape, TapeEntry, TensorRefs, debugger_failure
+from fxdebug.capture.tape.changed_arguments import DICTS, Place, argument_at, places_of, result_in
 from fxdebug.capture.tape.compiled_regions import CompiledRegions
 from fxdebug.capture.tape.earlier_attributes import (
     EarlierAttributes,
@@ -64,7 +65,10 @@ def run_taped(
     call_tape.unobserved = _why_unobserved(tape, call_tape.module, parent, functions, may_fuse)
     call_tape.line = users_line(line, None if parent is None else (parent.code, parent.line), tape.lines)
     unusual = [argument for argument in (*args, *kwargs.values()) if type(argument) not in _SIMPLE]
-    containers = _containers(unusual) if unusual else ()
+    containers: list[tuple[Any, list[int]]] = []
+    if unusual:
+        with _noted(call_tape):
+            containers = _containers(unusual)
     stack.append(call_tape)
     if functions > stack[0].function_modes + 1 or internals.len_torch_dispatch_stack():  # 1: the tape
         _note_modes(call_tape, stack[0])
@@ -93,19 +97,40 @@ def run_taped(
         call_tape.earlier_attributes = EarlierAttributes.changed(call_tape.module, attributes)
     if run_start is not None:
         call_tape.run_start = run_start.compare()
+    _note_compiled(call_tape)
+    contents: dict[Place, Any] = {}
+    if containers:
+        with _noted(call_tape):
+            contents = _changed(call_tape, containers, args, kwargs)
+    tape.leave_call(call_tape, parent, output, contents)
+    if unusual:
+        with _noted(call_tape):
+            if any(hasattr(type(argument), "__next__") for argument in unusual):
+                call_tape.untraceable = call_tape.untraceable or reasons.GIVEN_ITERATOR()
+    own_time.seconds += perf_counter() - began
+    return output
+
+
+@contextlib.contextmanager
+def _noted(call_tape: CallTape) -> Iterator[None]:
+    """Have a call go on without its graph where looking at its arguments raises, as their class may."""
+    try:
+        yield
+    except Exception as error:
+        call_tape.untraceable = call_tape.untraceable or debugger_failure(reasons.CALL_UNNOTED, error)
+
+
+def _changed(
+    call_tape: CallTape, containers: list[tuple[Any, list[int]]], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[Place, Any]:
+    """Return the lists, dicts and dataclasses among the arguments of a call that it changed, by their places."""
     changed = [container for container, before in containers if _items(container) != before]
     places = places_of(changed, args, kwargs) if changed else []
     if places is None:
         call_tape.untraceable = call_tape.untraceable or reasons.CHANGES_ARGUMENT(
             container=_a(type(changed[0]).__name__)
         )
-    _note_compiled(call_tape)
-    contents = {place: argument_at(place, args, kwargs) for place in places or ()}
-    tape.leave_call(call_tape, parent, output, contents)
-    if unusual and any(hasattr(type(argument), "__next__") for argument in unusual):
-        call_tape.untraceable = call_tape.untraceable or reasons.GIVEN_ITERATOR()
-    own_time.seconds += perf_counter() - began
-    return output
+    return {place: argument_at(place, args, kwargs) for place in places or ()}
 
 
 def core_parts(tape: Tape) -> tuple[Any, ...]:
