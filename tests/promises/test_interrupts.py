@@ -139,6 +139,7 @@ def test_no_python_runs_where_a_tensor_of_a_run_is_freed() -> None:
         if event == "call" and frame.f_code.co_name == "_remove" and "weak" in frame.f_code.co_filename:
             found.append(frame.f_back.f_code.co_qualname)
 
+    fxdebug.fx_debug(watched, x)  # the native core is loaded once
     forget_templates()
     before = count_placeholders()
     sys.setprofile(look)
