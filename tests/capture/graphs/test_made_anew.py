@@ -113,3 +113,30 @@ def test_a_buffer_that_the_run_replaced_is_not_taken_for_one_made_anew() -> None
         "recorded",
         "since it ran, table was replaced by another tensor, in add",
     )
+
+
+def moved_only(self: Any, x: torch.Tensor) -> torch.Tensor:
+    return x.to("meta")
+
+
+def moved_and_used(self: Any, x: torch.Tensor) -> torch.Tensor:
+    gone = x.to("meta")
+    return gone * 2 + gone.sum()
+
+
+def moved_inside(self: Any, x: torch.Tensor) -> list[torch.Tensor]:
+    return [x * 2, (x @ self.weight).to(device="meta")]
+
+
+@pytest.mark.parametrize("body", [moved_only, moved_and_used, moved_inside])
+def test_what_is_moved_to_meta_is_the_operation_s_result_and_no_constant(body: Any) -> None:
+    torch.ones(1).to("meta")  # torch loads what it needs for this once, and that changes settings
+    x = X.clone().requires_grad_()
+    call = fx_debug(Holds(body), x).root
+    assert call.status == "verified" and call.code is not None
+    assert "_tensor_constant" not in call.code
+    for given in (x, torch.ones(5, 3, requires_grad=True)):
+        made = call.fx(given)
+        moved = made[-1] if isinstance(made, list) else made
+        assert (moved.device.type, moved.requires_grad) == ("meta", True)
+        assert moved.shape == (() if moved.dim() == 0 else given.shape)

@@ -62,6 +62,7 @@ class ArgumentMatcher:
         self._template = template
         self._placeholder_of: dict[TensorId, PlaceholderTensor] = {}
         self._real: dict[TensorId, Tensor] = {}  # tensors that the body's Python reached without a placeholder
+        self._without_data: dict[TensorId, Tensor] = {}  # passed to the body in the place of their placeholders
         self._objects: list[tuple[Any, Any]] = []  # (object in the trace, object on the tape), by number
         self._made: dict[int, _Made] = {}  # by number: objects that are known by what they hold
         self._objects_as_they_are = objects_as_they_are
@@ -73,6 +74,7 @@ class ArgumentMatcher:
         """Let go of all placeholders."""
         self._placeholder_of.clear()
         self._real.clear()
+        self._without_data.clear()
         self._objects.clear()
         self._made.clear()
 
@@ -144,14 +146,14 @@ class ArgumentMatcher:
             if tensor_id not in self.layouts:
                 self.layouts[tensor_id] = _layout_of(self._values.first_values[tensor_id])
         if type(entry.out) is TensorId and self._loses_data(entry):
-            self._real[entry.out] = self._without_data(entry.out)
+            return self._moved_to_meta(entry.out)
         result, objects = self.decoded(entry.out), objects_in(entry.out)
         if type(result) is ResultAndChanges:
             result.objects = [] if self._objects_as_they_are else self._changes_of(objects)
         return result
 
     def _loses_data(self, entry: TapeEntry) -> bool:
-        """Did an operation move a tensor to the device ``meta``? What has no data needs no placeholder."""
+        """Did an operation move a tensor to the device ``meta``? The body may make a ``Parameter`` of such a one."""
         is_new = entry.out not in self._placeholder_of and entry.out not in self._real
         if not is_new or isinstance(entry.what, torch.nn.Module) or self._device_of(entry.out) != "meta":
             return False
@@ -160,12 +162,16 @@ class ArgumentMatcher:
     def _device_of(self, tensor_id: TensorId) -> str:
         return self._values.first_values[tensor_id].device
 
-    def _without_data(self, tensor_id: TensorId) -> Tensor:
+    def _moved_to_meta(self, tensor_id: TensorId) -> Tensor:
+        """Return a tensor without data for the body, which stands for a placeholder."""
         first, (shape, dtype, gradient) = self._values.first_values[tensor_id], self.layouts[tensor_id]
         if first.stride is None or UNKNOWN in shape:
             raise CannotTrace(reasons.NO_SYMBOL_FOR_SIZE())
+        self.decoded(tensor_id)
         with internals.DisableTorchFunction():
-            return torch.empty_strided(shape, first.stride, dtype=dtype, device="meta", requires_grad=gradient)
+            made = torch.empty_strided(shape, first.stride, dtype=dtype, device="meta", requires_grad=gradient)
+        self._without_data[tensor_id] = made
+        return made
 
     def _changes_of(self, objects: list[OpaqueArg]) -> list[tuple[Any, dict[str, Any]]]:
         """Return the objects that a call changes, as the body has them, with the attributes that it gives them."""
@@ -421,10 +427,20 @@ class ArgumentMatcher:
         """Return the template of a tensor that the body hands over; ``None`` for one that the run does not know."""
         if type(tensor) is PlaceholderTensor:
             return Slot(tensor.slot)
+        moved = self._slot_of_moved(tensor)
+        if moved is not None:
+            return moved
         entry = self._values.lookup(tensor)
         return None if entry is None else self._real_tensor(tensor, entry.tensor_id)
 
-    def _real_tensor(self, tensor: Tensor, code: Any) -> Attribute | Inside | Left:
+    def _slot_of_moved(self, tensor: Tensor) -> Slot | None:
+        found = next((tensor_id for tensor_id, made in self._without_data.items() if made is tensor), None)
+        return None if found is None else Slot(self._placeholder_of[found].slot)
+
+    def _real_tensor(self, tensor: Tensor, code: Any) -> Slot | Attribute | Inside | Left:
+        moved = self._slot_of_moved(tensor)
+        if moved is not None:
+            return moved
         entry = self._values.lookup(tensor)
         if type(code) is TensorId and self._is_made_anew(tensor, code):
             self._real[code] = tensor
