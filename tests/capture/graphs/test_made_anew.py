@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -130,7 +132,6 @@ def moved_inside(self: Any, x: torch.Tensor) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize("body", [moved_only, moved_and_used, moved_inside])
 def test_what_is_moved_to_meta_is_the_operation_s_result_and_no_constant(body: Any) -> None:
-    torch.ones(1).to("meta")  # torch loads what it needs for this once, and that changes settings
     x = X.clone().requires_grad_()
     call = fx_debug(Holds(body), x).root
     assert call.status == "verified" and call.code is not None
@@ -140,3 +141,18 @@ def test_what_is_moved_to_meta_is_the_operation_s_result_and_no_constant(body: A
         moved = made[-1] if isinstance(made, list) else made
         assert (moved.device.type, moved.requires_grad) == ("meta", True)
         assert moved.shape == (() if moved.dim() == 0 else given.shape)
+
+
+def test_what_torch_imports_when_it_is_needed_first_counts_as_no_change_of_the_body() -> None:
+    program = """
+import sys, torch, fxdebug
+
+class Moves(torch.nn.Module):
+    def forward(self, x):
+        return x.to("meta")
+
+call = fxdebug.fx_debug(Moves(), torch.ones(2)).root
+print(call.status, call.fx(torch.ones(3)).shape)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("verified torch.Size([3])\n", "")

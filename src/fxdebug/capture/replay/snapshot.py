@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import Any
 
@@ -104,12 +105,15 @@ class Snapshot:
                 self._refresh()
             for replace in self._replacements:
                 replace()
-            settings = setting_restorers()
+            settings, imported = setting_restorers(), len(sys.modules)
             try:
                 yield
             finally:
                 self._restore_objects()
+                has_changes = self.has_changes
                 self._restore_by(settings)
+                if len(sys.modules) > imported:  # torch imports parts of itself when they are needed first
+                    self.has_changes = has_changes
                 before, self._rng_position = self._rng_position, python_rng_position()
                 self.has_drawn_numbers = self._rng_position != before
 
