@@ -22,13 +22,13 @@ D = 4
 
 
 class Does(nn.Module):
-    """A module made of a function and submodules: ``Does(lambda self, x: self.a(x), a=nn.Linear(4, 4))``."""
+    """A module made of a function and its parts: ``Does(lambda self, x: self.a(x), a=nn.Linear(4, 4))``."""
 
-    def __init__(self, does: Callable[..., Any], /, **parts: nn.Module) -> None:
+    def __init__(self, does: Callable[..., Any], /, **parts: Any) -> None:
         super().__init__()
         self.does = does
         for name, part in parts.items():
-            self._modules[name] = part
+            setattr(self, name, part)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self.does(self, *args, **kwargs)

@@ -14,6 +14,7 @@ from torch import nn
 from fxdebug import fx_debug
 from fxdebug.errors import UsageError
 from support.same import difference
+from support.trees import Does
 
 
 class Leaves(nn.Module):
@@ -28,19 +29,6 @@ class Leaves(nn.Module):
         y: torch.Tensor = self.linear(x)
         self.loss = y.pow(2).mean()
         return y
-
-
-class Body(nn.Module):
-    """A module whose forward is a function, and whose children are given by name."""
-
-    def __init__(self, body: Callable[..., Any], **children: Any) -> None:
-        super().__init__()
-        self.body = body
-        for name, child in children.items():
-            setattr(self, name, child)
-
-    def forward(self, x: torch.Tensor) -> Any:
-        return self.body(self, x)
 
 
 class ReplacesABuffer(nn.Module):
@@ -92,23 +80,23 @@ def all_losses(self: Any, x: torch.Tensor) -> Any:
 
 
 def hooked() -> nn.Module:
-    body = Body(lambda s, x: s.a(x) + s.a.seen, a=nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)))
+    body = Does(lambda s, x: s.a(x) + s.a.seen, a=nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)))
     body.a[1].register_forward_hook(lambda module, args, result: setattr(body.a, "seen", result))
     return body
 
 
 ATTRIBUTES: dict[str, Callable[[], nn.Module]] = {
-    "a loss": lambda: Body(lambda s, x: (s.a(x), s.a.loss), a=Leaves()),
-    "all losses": lambda: Body(all_losses, layers=nn.ModuleList([Leaves(), Leaves(), Leaves()])),
-    "the last loss": lambda: Body(lambda s, x: s.a(s.a(x)) + s.a.loss, a=Leaves()),
-    "a loss deep inside": lambda: Body(lambda s, x: s.a(x) + s.a[0][0].loss, a=nn.Sequential(nn.Sequential(Leaves()))),
-    "passed on": lambda: Body(lambda s, x: s.b(s.a(x), s.a.loss), a=Leaves(), b=Scales()),
-    "a buffer": lambda: Body(lambda s, x: s.a(x) + s.a.mean, a=ReplacesABuffer()),
-    "a table that is made once": lambda: Body(lambda s, x: s.a(x) + s.a.table, a=KeepsOnce()),
+    "a loss": lambda: Does(lambda s, x: (s.a(x), s.a.loss), a=Leaves()),
+    "all losses": lambda: Does(all_losses, layers=nn.ModuleList([Leaves(), Leaves(), Leaves()])),
+    "the last loss": lambda: Does(lambda s, x: s.a(s.a(x)) + s.a.loss, a=Leaves()),
+    "a loss deep inside": lambda: Does(lambda s, x: s.a(x) + s.a[0][0].loss, a=nn.Sequential(nn.Sequential(Leaves()))),
+    "passed on": lambda: Does(lambda s, x: s.b(s.a(x), s.a.loss), a=Leaves(), b=Scales()),
+    "a buffer": lambda: Does(lambda s, x: s.a(x) + s.a.mean, a=ReplacesABuffer()),
+    "a table that is made once": lambda: Does(lambda s, x: s.a(x) + s.a.table, a=KeepsOnce()),
     "by a hook": hooked,
-    "in a dict": lambda: Body(lambda s, x: s.a(x) * s.a.found["mean"], a=Finds()),
-    "in a tuple in a dict": lambda: Body(lambda s, x: s.a(x) * s.a.found["pair"][1], a=Finds()),
-    "in an object": lambda: Body(lambda s, x: s.a(x) * s.a.kept.seen, a=Finds()),
+    "in a dict": lambda: Does(lambda s, x: s.a(x) * s.a.found["mean"], a=Finds()),
+    "in a tuple in a dict": lambda: Does(lambda s, x: s.a(x) * s.a.found["pair"][1], a=Finds()),
+    "in an object": lambda: Does(lambda s, x: s.a(x) * s.a.kept.seen, a=Finds()),
 }  # fmt: skip
 
 
@@ -168,15 +156,15 @@ HOLDER, LIST, DICT = Holder(), list[torch.Tensor](), dict[str, torch.Tensor]()
 WEIGHT = nn.Parameter(torch.ones(4))
 
 ELSEWHERE: dict[str, Callable[[], nn.Module]] = {
-    "read between two calls": lambda: Body(read_between, a=Leaves()),
-    "taken away": lambda: Body(taken_away, a=Leaves()),
-    "in a list": lambda: Body(lambda s, x: s.a(x) + LIST[-1], a=LeavesIn(LIST)),
-    "in a list of the module": lambda: Body(lambda s, x: s.a(x) + s.a.place[-1], a=LeavesIn([])),
-    "in a dict": lambda: Body(lambda s, x: s.a(x) + DICT["seen"], a=LeavesIn(lambda: DICT)),
-    "in an object": lambda: Body(lambda s, x: s.a(x) + HOLDER.seen, a=LeavesIn(lambda: HOLDER)),
-    "in a class": lambda: Body(lambda s, x: s.a(x) + Holder.seen, a=LeavesIn(Holder)),
-    "on a weight": lambda: Body(lambda s, x: s.a(x) + WEIGHT.seen, a=LeavesIn(WEIGHT)),
-    "in an exception": lambda: Body(caught, a=Throws()),
+    "read between two calls": lambda: Does(read_between, a=Leaves()),
+    "taken away": lambda: Does(taken_away, a=Leaves()),
+    "in a list": lambda: Does(lambda s, x: s.a(x) + LIST[-1], a=LeavesIn(LIST)),
+    "in a list of the module": lambda: Does(lambda s, x: s.a(x) + s.a.place[-1], a=LeavesIn([])),
+    "in a dict": lambda: Does(lambda s, x: s.a(x) + DICT["seen"], a=LeavesIn(lambda: DICT)),
+    "in an object": lambda: Does(lambda s, x: s.a(x) + HOLDER.seen, a=LeavesIn(lambda: HOLDER)),
+    "in a class": lambda: Does(lambda s, x: s.a(x) + Holder.seen, a=LeavesIn(Holder)),
+    "on a weight": lambda: Does(lambda s, x: s.a(x) + WEIGHT.seen, a=LeavesIn(WEIGHT)),
+    "in an exception": lambda: Does(caught, a=Throws()),
 }
 
 
@@ -203,7 +191,7 @@ def test_what_is_put_into_another_module_is_never_stale() -> None:
         self.reads.given = self.a.loss
         return self.reads(y)  # type: ignore[no-any-return]
 
-    call = fx_debug(Body(body, a=Leaves(), reads=Reads()), torch.randn(3, 4)).root
+    call = fx_debug(Does(body, a=Leaves(), reads=Reads()), torch.randn(3, 4)).root
     for rows in (3, 5):
         with pytest.raises(UsageError, match="Reads in it does something else than alone at test_left_in"):
             call.fx(torch.randn(rows, 4))

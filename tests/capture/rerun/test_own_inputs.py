@@ -17,21 +17,9 @@ from torch.nn.utils import prune
 
 from fxdebug import UsageError, fx_debug
 from support.same import difference
+from support.trees import Does
 
 X = torch.arange(8.0).view(2, 4) / 8
-
-
-class Body(nn.Module):
-    """A module whose forward is a function, and whose children are given by name."""
-
-    def __init__(self, body: Callable[..., Any], **children: Any) -> None:
-        super().__init__()
-        self.body = body
-        for name, child in children.items():
-            setattr(self, name, child)
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self.body(self, *args, **kwargs)
 
 
 def linear(made_by: Callable[..., Any], *args: Any) -> nn.Module:
@@ -78,7 +66,7 @@ WEIGHTS = {
 @pytest.mark.parametrize("name", WEIGHTS)
 def test_weights_that_hooks_make_reach_their_modules(name: str) -> None:
     layer = WEIGHTS[name]()
-    model = Body(lambda self, x: self.a(x) + self.a(x * 2), a=layer).eval()
+    model = Does(lambda self, x: self.a(x) + self.a(x * 2), a=layer).eval()
     call = fx_debug(model, X).root
     before = [dict(vars(module)) for module in model.modules()]
     assert call.status == "verified", call.reason
@@ -92,7 +80,7 @@ def test_weights_that_hooks_make_reach_their_modules(name: str) -> None:
 
 
 def test_a_weight_that_is_handed_over_is_in_the_graph() -> None:
-    model = Body(lambda self, x: self.a(x), a=linear(prune.l1_unstructured, "weight", 0.5))
+    model = Does(lambda self, x: self.a(x), a=linear(prune.l1_unstructured, "weight", 0.5))
     trace = fx_debug(model, X)
     assert trace.root.graph is not None
     assert [op.op for op in trace.root.graph.ops][-5:] == ["mul", "get_attr", "setattr", "Linear", "output"]
@@ -118,7 +106,7 @@ def test_a_weight_taken_from_elsewhere_is_still_refused() -> None:
         del self.inner.seen
         return y
 
-    call = fx_debug(Body(body, inner=Reads()), X).root
+    call = fx_debug(Does(body, inner=Reads()), X).root
     with pytest.raises(UsageError, match="does not hold here"):
         call.fx(X + 1)
 
@@ -150,23 +138,23 @@ class Reads(nn.Module):
 
 
 LAYERS = nn.ModuleList([nn.Linear(4, 4), nn.ReLU()])
-RESHAPES = Body(lambda self, x, size: x.reshape(size))
+RESHAPES = Does(lambda self, x, size: x.reshape(size))
 PASSED: dict[str, tuple[nn.Module, tuple[Any, ...]]] = {
-    "a registered module": (Body(lambda self, x: self.c(x, self.act) + 1, c=Applies(), act=nn.Linear(4, 4)), (X,)),
-    "a list of modules": (Body(lambda self, x: self.c(x, self.layers), c=Chains(), layers=LAYERS), (X,)),
-    "a module for its weight": (Body(lambda self, x: self.c(x, self.other), c=Reads(), other=nn.Linear(4, 4)), (X,)),
+    "a registered module": (Does(lambda self, x: self.c(x, self.act) + 1, c=Applies(), act=nn.Linear(4, 4)), (X,)),
+    "a list of modules": (Does(lambda self, x: self.c(x, self.layers), c=Chains(), layers=LAYERS), (X,)),
+    "a module for its weight": (Does(lambda self, x: self.c(x, self.other), c=Reads(), other=nn.Linear(4, 4)), (X,)),
     "a module among the inputs": (Applies(), (X, nn.Linear(4, 4))),
-    "a module passed on": (Body(lambda self, x, m: self.c(x, m), c=Applies()), (X, nn.Sequential(nn.Linear(4, 2)))),
-    "the module itself": (Body(lambda self, x: self.c(x, self).relu(), c=Body(lambda s, x, m: x * m.two)), (X,)),
-    "a function": (Body(lambda self, x: self.c(x, torch.relu), c=Applies()), (X,)),
+    "a module passed on": (Does(lambda self, x, m: self.c(x, m), c=Applies()), (X, nn.Sequential(nn.Linear(4, 2)))),
+    "the module itself": (Does(lambda self, x: self.c(x, self).relu(), c=Does(lambda s, x, m: x * m.two)), (X,)),
+    "a function": (Does(lambda self, x: self.c(x, torch.relu), c=Applies()), (X,)),
     "a function among the inputs": (Applies(), (X, nn.functional.gelu)),
     "a method of Tensor": (Applies(), (X, torch.Tensor.neg)),
     "a partial": (Applies(), (X, functools.partial(torch.add, alpha=2, other=1))),
-    "a member of an enum": (Body(lambda self, x: self.c(x, Mode.DOUBLE), c=Multiplies()), (X,)),
+    "a member of an enum": (Does(lambda self, x: self.c(x, Mode.DOUBLE), c=Multiplies()), (X,)),
     "an enum among the inputs": (Multiplies(), (X, Mode.DOUBLE)),
-    "a torch.Size": (Body(lambda self, x, size: self.c(x, size), c=RESHAPES), (X, torch.Size([4, 2]))),
-    "the size of an input": (Body(lambda self, x, y: self.c(x, y.shape), c=RESHAPES), (X, X.view(8))),
-    "a size in a list": (Body(lambda self, x, sizes: x.view(sizes[0])), (X, [torch.Size([8])])),
+    "a torch.Size": (Does(lambda self, x, size: self.c(x, size), c=RESHAPES), (X, torch.Size([4, 2]))),
+    "the size of an input": (Does(lambda self, x, y: self.c(x, y.shape), c=RESHAPES), (X, X.view(8))),
+    "a size in a list": (Does(lambda self, x, sizes: x.view(sizes[0])), (X, [torch.Size([8])])),
 }  # fmt: skip
 PASSED["the module itself"][0].two = 2.0  # type: ignore[assignment]
 
@@ -190,7 +178,7 @@ CHOSEN: list[Any] = [torch.relu]
 
 
 def test_a_body_that_passes_another_function_is_refused() -> None:
-    call = fx_debug(Body(lambda self, x: self.c(x, CHOSEN[0]), c=Applies()), X).root
+    call = fx_debug(Does(lambda self, x: self.c(x, CHOSEN[0]), c=Applies()), X).root
     assert torch.equal(call.fx(X), X.relu())
     CHOSEN[0] = torch.neg
     with pytest.raises(UsageError, match="does not hold here"):
@@ -199,7 +187,7 @@ def test_a_body_that_passes_another_function_is_refused() -> None:
 
 
 def test_an_attribute_that_is_passed_is_looked_up_anew() -> None:
-    model = Body(lambda self, x: self.c(x, self.f), c=Applies(), f=torch.relu)
+    model = Does(lambda self, x: self.c(x, self.f), c=Applies(), f=torch.relu)
     graph = fx_debug(model, X).root.fx
     model.f = torch.neg  # type: ignore[assignment]
     assert torch.equal(graph(X), X.neg())
@@ -228,7 +216,7 @@ GENERATED: dict[str, Callable[[], nn.Module]] = {
 @pytest.mark.parametrize("name", GENERATED)
 def test_children_that_torch_made(name: str, training: bool) -> None:
     child = GENERATED[name]()
-    model = Body(lambda self, x: self.a(x) + self.b(x * 2), a=child, b=nn.Sequential(child))
+    model = Does(lambda self, x: self.a(x) + self.b(x * 2), a=child, b=nn.Sequential(child))
     if name != "exported":
         model.train(training)
     call = fx_debug(model, X).root
@@ -245,7 +233,7 @@ def test_children_that_torch_made(name: str, training: bool) -> None:
 def test_graphs_of_children_that_torch_made_hold_after_that_of_their_caller_ran(name: str, copied: bool) -> None:
     """Torch compiles a graph anew where it becomes part of another, and is then another function of the same text."""
     child = GENERATED[name]()
-    model = Body(lambda self, x: self.a(x) + 1, a=child)
+    model = Does(lambda self, x: self.a(x) + 1, a=child)
     if name != "exported":
         model.eval()
     forward = getattr(type(child), "forward", None)
@@ -261,7 +249,7 @@ def test_graphs_of_children_that_torch_made_hold_after_that_of_their_caller_ran(
 @pytest.mark.parametrize("finds_other", [False, True])
 def test_a_forward_of_the_same_text_is_another_if_it_finds_other_objects(finds_other: bool) -> None:
     child = fx.symbolic_trace(Small()).eval()
-    call = fx_debug(Body(lambda self, x: self.a(x), a=child), X).find("a")[0]
+    call = fx_debug(Does(lambda self, x: self.a(x), a=child), X).find("a")[0]
     generated: Any = type(child).forward
     names = dict(generated.__globals__) | ({generated.__code__.co_names[0]: object()} if finds_other else {})
     type(child).forward = types.FunctionType(generated.__code__, names, "forward")  # type: ignore[method-assign]
@@ -299,7 +287,7 @@ SPARSE: dict[str, Callable[[Any, torch.Tensor], torch.Tensor]] = {
 @pytest.mark.filterwarnings("ignore:Sparse")
 @pytest.mark.parametrize("name", SPARSE)
 def test_sparse_tensors_inside_a_body(name: str) -> None:
-    model = Body(SPARSE[name], c=Body(lambda self, s: torch.sparse.sum(s, 0).to_dense()))
+    model = Does(SPARSE[name], c=Does(lambda self, s: torch.sparse.sum(s, 0).to_dense()))
     x = (X - 0.3).relu()
     trace = fx_debug(model, x)
     assert {call.status for call in trace.calls} == {"verified"}, [call.reason for call in trace.calls]
@@ -308,7 +296,7 @@ def test_sparse_tensors_inside_a_body(name: str) -> None:
 
 
 def test_a_body_that_asks_how_a_sparse_tensor_lies_in_memory_is_recorded() -> None:
-    trace = fx_debug(Body(lambda self, x: x * 2 if x.to_sparse().is_contiguous() else x), X)
+    trace = fx_debug(Does(lambda self, x: x * 2 if x.to_sparse().is_contiguous() else x), X)
     assert trace.root.reason.startswith("it asks a tensor for is_contiguous, which a symbol does not have")
 
 
@@ -346,7 +334,7 @@ OPENED: dict[str, Callable[..., Any]] = {
 
 @pytest.mark.parametrize("way", OPENED)
 def test_tensors_inside_objects_that_calls_return(way: str) -> None:
-    model, other = Body(OPENED[way], boxes=Boxes(), opens=Opens()), torch.randn(3, 4)
+    model, other = Does(OPENED[way], boxes=Boxes(), opens=Opens()), torch.randn(3, 4)
     trace = fx_debug(model, X)
     assert trace.root.status == "verified", trace.root.reason
     assert torch.equal(trace.root.fx(X), model(X))
@@ -382,7 +370,7 @@ def labels_for_another(self: Any, x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("body", [renews, labels, fills, labels_for_another])
 def test_an_object_that_the_body_changes_is_never_returned_unchanged(body: Callable[..., Any]) -> None:
-    model, other = Body(body, boxes=Boxes(), opens=Opens()), torch.randn(3, 4)
+    model, other = Does(body, boxes=Boxes(), opens=Opens()), torch.randn(3, 4)
     call = fx_debug(model, X).root
     for x in (X, other):
         assert difference(call.fx(x), model(x)) is None

@@ -12,19 +12,7 @@ from torch import nn
 from torch.func import functional_call
 
 from fxdebug import UsageError, fx_debug
-
-
-class Body(nn.Module):
-    """A module whose forward is a function, and whose children are given by name."""
-
-    def __init__(self, body: Callable[..., Any], **children: Any) -> None:
-        super().__init__()
-        self.body = body
-        for name, child in children.items():
-            setattr(self, name, child)
-
-    def forward(self, x: torch.Tensor) -> Any:
-        return self.body(self, x)
+from support.trees import Does
 
 
 def linear() -> nn.Module:
@@ -90,25 +78,25 @@ class Tied(nn.Module):
 
 
 BODIES: dict[str, Callable[[], nn.Module]] = {
-    "computed": lambda: Body(lambda s, x: functional_call(s.a, {"weight": s.a.weight * x.mean()}, (x,)), a=linear()),
-    "made by a network": lambda: Body(generated, a=linear(), generator=nn.Linear(4, 16)),
-    "of another module": lambda: Body(
+    "computed": lambda: Does(lambda s, x: functional_call(s.a, {"weight": s.a.weight * x.mean()}, (x,)), a=linear()),
+    "made by a network": lambda: Does(generated, a=linear(), generator=nn.Linear(4, 16)),
+    "of another module": lambda: Does(
         lambda s, x: functional_call(s.a, dict(s.b.named_parameters()), (x,)) + s.a(x), a=linear(), b=linear()
     ),
-    "from a dict": lambda: Body(
+    "from a dict": lambda: Does(
         lambda s, x: functional_call(s.a, s.kept, (x,)), a=linear(), kept={"weight": torch.randn(4, 4)}
     ),
-    "deep inside": lambda: Body(
+    "deep inside": lambda: Does(
         lambda s, x: functional_call(s.a, {k: v - 0.1 * x.sum() for k, v in s.a.named_parameters()}, (x,)),
         a=nn.Sequential(linear(), nn.Tanh(), linear()),
     ),
-    "tied": lambda: Body(lambda s, x: functional_call(s.a, {"first.weight": x.T @ x}, (x,)), a=Tied()),
-    "a buffer": lambda: Body(lambda s, x: functional_call(s.a, {"running_mean": x.mean(0)}, (x,)), a=nn.BatchNorm1d(4)),
-    "one step of learning": lambda: Body(one_step_of_learning, a=linear()),
-    "twice": lambda: Body(twice, a=linear()),
-    "set and put back": lambda: Body(set_and_put_back, a=linear(), b=linear()),
-    "deleted and put back": lambda: Body(deleted_and_put_back, a=linear()),
-    "around an exception": lambda: Body(caught, a=linear(), raises=Raises(4, 4)),
+    "tied": lambda: Does(lambda s, x: functional_call(s.a, {"first.weight": x.T @ x}, (x,)), a=Tied()),
+    "a buffer": lambda: Does(lambda s, x: functional_call(s.a, {"running_mean": x.mean(0)}, (x,)), a=nn.BatchNorm1d(4)),
+    "one step of learning": lambda: Does(one_step_of_learning, a=linear()),
+    "twice": lambda: Does(twice, a=linear()),
+    "set and put back": lambda: Does(set_and_put_back, a=linear(), b=linear()),
+    "deleted and put back": lambda: Does(deleted_and_put_back, a=linear()),
+    "around an exception": lambda: Does(caught, a=linear(), raises=Raises(4, 4)),
 }
 
 
@@ -161,7 +149,7 @@ class ForPositive(nn.Linear):
 
 
 def test_the_weights_are_put_back_where_the_call_raises() -> None:
-    model = Body(lambda s, x: functional_call(s.a, {"weight": s.a.weight * 2}, (x,)), a=ForPositive(4, 4))
+    model = Does(lambda s, x: functional_call(s.a, {"weight": s.a.weight * 2}, (x,)), a=ForPositive(4, 4))
     call, own = fx_debug(model, torch.ones(3, 4)).root, model.a.weight
     with pytest.raises((ValueError, UsageError), match="negative"):
         call.fx(-torch.ones(3, 4))
