@@ -24,9 +24,12 @@ TIMEOUT = 180  # seconds
 
 # Graphviz without a system package: the one inside pygraphviz's wheel (extra `draw`). It runs in a process of its own,
 # since Graphviz is C, and a crash in it must not end the program.
+# It writes no file itself: with Python 3.11.2 (Debian 12) its way to open one raises.
 _PYGRAPHVIZ = """
 import sys, pygraphviz
-pygraphviz.AGraph(string=sys.stdin.buffer.read().decode()).draw(sys.argv[2], format=sys.argv[1], prog="dot")
+from pathlib import Path
+drawn = pygraphviz.AGraph(string=sys.stdin.buffer.read().decode()).draw(format=sys.argv[1], prog="dot")
+Path(sys.argv[2]).write_bytes(drawn)
 """
 
 
