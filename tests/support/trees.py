@@ -28,7 +28,10 @@ class Does(nn.Module):
         super().__init__()
         self.does = does
         for name, part in parts.items():
-            setattr(self, name, part)
+            if isinstance(part, nn.Module):
+                self._modules[name] = part  # it may be called ``forward``
+            else:
+                setattr(self, name, part)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self.does(self, *args, **kwargs)
