@@ -16,8 +16,12 @@ from fxdebug.capture.tensors.tensor_ref import TensorId
 
 
 def relative_paths(module: nn.Module) -> dict[int, str]:
-    """Return ``id`` → path relative to ``module`` of every module below it; the first name counts."""
-    return {id(inner): path for path, inner in reversed(list(module.named_modules()))}
+    """Return ``id`` → path relative to ``module`` of every module below it; the first name counts.
+
+    One registered under an empty name has none: torch takes such a path for that of its parent.
+    """
+    named = reversed(list(module.named_modules()))
+    return {id(inner): path for path, inner in named if inner is module or (path and all(path.split(".")))}
 
 
 def attribute_names(module: nn.Module) -> dict[int, str]:
