@@ -13,6 +13,8 @@ from typing import Any
 
 from torch import nn
 
+from fxdebug.capture.torch_state.whose_code import class_attribute
+
 MAX_ITEMS = 5_000  # read from one container at most
 MISSING = object()  # in place of the content of a variable that is not set
 
@@ -35,7 +37,7 @@ _ITERATED = (list, tuple, set, frozenset, deque)
 def attributes_of(thing: Any) -> dict[str, Any] | None:
     """Return an object's ``__dict__``, or ``None`` if it has none; a ``threading.local`` has one for each thread."""
     kind = type(thing)
-    if not issubclass(_type_of_class_attribute(kind, "__dict__"), _OF_C):
+    if not issubclass(type(class_attribute(kind, "__dict__")), _OF_C):
         return None  # a property of the program's
     base: Any = threading.local if issubclass(kind, threading.local) else object
     try:
@@ -48,13 +50,9 @@ def attributes_of(thing: Any) -> dict[str, Any] | None:
 _OF_C = (types.GetSetDescriptorType, types.MemberDescriptorType, type(None))
 
 
-def _type_of_class_attribute(kind: type, name: str) -> type:
-    return type(next((base.__dict__[name] for base in kind.__mro__ if name in base.__dict__), None))
-
-
 def slot_of(thing: Any, name: str) -> Any:
     """Return the content of an object's slot, ``MISSING`` if it is not set, or a property has taken its place."""
-    if _type_of_class_attribute(type(thing), name) is not types.MemberDescriptorType:
+    if type(class_attribute(type(thing), name)) is not types.MemberDescriptorType:
         return MISSING
     try:
         return object.__getattribute__(thing, name)

@@ -78,11 +78,12 @@ def answers_by_program(kind: type) -> bool:
     """
     known = _answers.get(kind)
     if known is None:
-        known = _answers[kind] = any(_is_program_s(_class_attribute(kind, name)) for name in _ASKED)
+        known = _answers[kind] = any(_is_program_s(class_attribute(kind, name)) for name in _ASKED)
     return known
 
 
-def _class_attribute(kind: type, name: str) -> Any:
+def class_attribute(kind: type, name: str) -> Any:
+    """Return what a class or its bases have under a name, without asking a metaclass or a descriptor; else ``None``."""
     return next((base.__dict__[name] for base in kind.__mro__ if name in base.__dict__), None)
 
 
