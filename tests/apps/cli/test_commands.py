@@ -476,6 +476,8 @@ def test_run_of_a_model_that_raises_draws_what_ran_and_ends_with_its_exception(m
     assert "raised in head (net.py:22): RuntimeError: mat1 and mat2 shapes" in done.stdout
     assert done.stderr.splitlines()[-1].startswith("RuntimeError: mat1 and mat2 shapes cannot be multiplied")
     assert "fxdebug: " not in done.stderr
+    ours = [line for line in done.stderr.splitlines() if os.path.dirname(fxdebug.__file__) in line]
+    assert all(line.endswith(("in <module>", "in main")) for line in ours), "our own frames stand before the model's"
     assert fxdebug.load("failed").error.type == "RuntimeError"
 
 

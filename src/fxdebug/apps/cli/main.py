@@ -7,6 +7,7 @@ import io
 import os
 import sys
 from collections.abc import Callable, Sequence
+from types import TracebackType
 from typing import Any, NamedTuple
 
 from fxdebug import api
@@ -566,6 +567,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(printable_lines(f"fxdebug: {error}"), file=sys.stderr)
         _give_up_output()
         return UNUSABLE
+    except Exception as error:
+        error.__traceback__ = _from_users_code(error.__traceback__)
+        raise
+
+
+def _from_users_code(traceback: TracebackType | None) -> TracebackType | None:
+    """Return the part of a traceback that begins where our code calls the model; all of it where it does not."""
+    ours, rest = __name__.partition(".")[0], traceback
+    while rest is not None and rest.tb_frame.f_globals.get("__name__", "").partition(".")[0] == ours:
+        rest = rest.tb_next
+    return traceback if rest is None else rest
 
 
 def _give_up_output() -> None:
