@@ -115,3 +115,12 @@ def first_line(error: BaseException) -> str:
     except Exception as second:
         return f"(its text cannot be shown: {type(second).__name__})"
     return text.splitlines()[0] if text else ""
+
+
+def with_article(name: str) -> str:
+    """Return a noun or the name of a class after its article.
+
+    >>> with_article("Linear"), with_article("int"), with_article("Embedding")
+    ('a Linear', 'an int', 'an Embedding')
+    """
+    return f"an {name}" if name[:1].lower() in {"a", "e", "i", "o"} else f"a {name}"

@@ -42,11 +42,11 @@ WITHOUT_EXAMPLE = {
 
 
 def pattern_of(reason: Reason) -> re.Pattern[str]:
-    """Return a pattern for the text of a reason, with anything for its parts."""
+    """Return a pattern for the text of a reason, with anything for its parts; their article is that which they take."""
     pieces = [
         re.escape(text) + ("" if part is None else ".*") for text, part, _, _ in string.Formatter().parse(reason.text)
     ]
-    return re.compile("".join(pieces))
+    return re.compile(re.sub(r"\ba\\ (?=\.\*)", "an? ", "".join(pieces)))
 
 
 def parts_of(reason: Reason) -> set[str]:

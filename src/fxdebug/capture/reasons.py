@@ -7,8 +7,11 @@ reason themselves; a test sees to it. Where a line of the user's source is known
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal, NewType, TypeAlias
+
+from fxdebug.errors import with_article
 
 Words = NewType("Words", str)
 """Text of a reason with its parts filled in. A type of its own, so that mypy refuses any text not made here."""
@@ -24,6 +27,8 @@ class Reason:
 
     >>> RAISED(error="ValueError")
     'it raised ValueError'
+    >>> KIND_EXPECTED(kind="int", given="Tensor")
+    'an int is expected where Tensor was passed'
     """
 
     key: str
@@ -31,10 +36,15 @@ class Reason:
     where: Where
 
     def __call__(self, **parts: object) -> Words:
-        """Return the text with its parts filled in."""
-        return Words(self.text.format_map(parts))
+        """Return the text with its parts filled in, each after the article that it takes."""
+        if _AFTER_ARTICLE.search(self.text) is None:
+            return Words(self.text.format_map(parts))
+        text = _AFTER_ARTICLE.sub(lambda found: f"{{{found[1]}_with_article}}", self.text)
+        articles = {f"{name}_with_article": with_article(str(part)) for name, part in parts.items()}
+        return Words(text.format_map({**parts, **articles}))
 
 
+_AFTER_ARTICLE = re.compile(r"\ba \{(\w+)\}")
 NO_REASON = Words("")  # on a call that is verified without any assumption
 
 

@@ -9,7 +9,7 @@ from fxdebug.data.calls import Note
 from fxdebug.data.measures import MEASURES, Taken
 from fxdebug.data.report import Cell, ReportData
 from fxdebug.data.trace import AnyTrace, TraceData, replaced
-from fxdebug.errors import UsageError
+from fxdebug.errors import UsageError, with_article
 from fxdebug.query.measures import id_of
 from fxdebug.query.network import network_of
 
@@ -50,7 +50,8 @@ def _require_same_model(trace: TraceData, report: ReportData[Any]) -> None:
     for row in report.rows:
         there, here = row.type, types.get(row.call, row.type)
         if there and there != here:
-            raise UsageError(f"{report.analysis} is of another model: {row.call} is a {there} there, a {here} here")
+            kinds = f"{with_article(there)} there, {with_article(here)} here"
+            raise UsageError(f"{report.analysis} is of another model: {row.call} is {kinds}")
 
 
 def _ids(trace: TraceData, report: ReportData[Any]) -> set[str]:

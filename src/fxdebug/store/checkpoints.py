@@ -12,7 +12,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from fxdebug.errors import LoadError
+from fxdebug.errors import LoadError, with_article
 from fxdebug.files.read_file import read_text, require_readable, require_regular
 from fxdebug.files.system_errors import system_errors_told
 
@@ -106,7 +106,7 @@ def _of_pickle(path: Path) -> Weights:
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
             content = content[key]
     if not isinstance(content, Mapping):
-        raise LoadError(f"{path} holds a {type(content).__name__}, and no weights by name")
+        raise LoadError(f"{path} holds {with_article(type(content).__name__)}, and no weights by name")
     return {str(name): partial(_same, tensor) for name, tensor in content.items() if isinstance(tensor, Tensor)}
 
 

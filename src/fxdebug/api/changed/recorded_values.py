@@ -10,7 +10,7 @@ from fxdebug.api.trace import Trace
 from fxdebug.capture.rerun.graphs_of_run import LazyGraphs
 from fxdebug.data.calls import Call
 from fxdebug.data.values import Group, Item, Value, leaves
-from fxdebug.errors import NotFound, UsageError
+from fxdebug.errors import NotFound, UsageError, with_article
 from fxdebug.query.names import shown_ids
 from fxdebug.query.node_lookup import call_at, node_at
 
@@ -41,9 +41,8 @@ def _thing(trace: Trace, item: Item, call: Call) -> Any:
         return dict(zip(item.keys or (), [_thing(trace, inner, call) for inner in item.items]))
     if item is None or isinstance(item, (bool, int, float, complex, str, bytes)):
         return item
-    raise UsageError(
-        f"{shown_ids(trace, [call.id])[0]} was given a {item.type}, which a trace does not keep: give inputs"
-    )
+    given = with_article(item.type)
+    raise UsageError(f"{shown_ids(trace, [call.id])[0]} was given {given}, which a trace does not keep: give inputs")
 
 
 def value_at(trace: Trace, place: str, slot: str = "out", keys: tuple[int | str, ...] = ()) -> Value:

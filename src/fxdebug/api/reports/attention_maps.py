@@ -27,7 +27,7 @@ from fxdebug.capture.runs.attention_run import run_with_attention
 from fxdebug.capture.runs.same_start import state_restored
 from fxdebug.data.calls import Note
 from fxdebug.data.values import Value
-from fxdebug.errors import NotFound, UsageError, nearest
+from fxdebug.errors import NotFound, UsageError, nearest, with_article
 from fxdebug.exports import registry
 from fxdebug.operators.attention import FUSED, SOFTMAX
 from fxdebug.stats.attention import Rebuilt, of_weights, rebuild_fused, rebuild_multi_head
@@ -330,9 +330,8 @@ def _labels(
             raise UsageError("tokens is a tokenizer, and the inputs have no ids (input_ids): give a list of labels")
         return tuple(tuple(map(_readable, convert(row))) for row in ids.tolist())
     if tokens is not None and not isinstance(tokens, (str, Iterable)):
-        raise UsageError(
-            f"tokens is a {type(tokens).__name__}: give a list of labels, a list for each row, or a tokenizer"
-        )
+        given = with_article(type(tokens).__name__)
+        raise UsageError(f"tokens is {given}: give a list of labels, a list for each row, or a tokenizer")
     labels = list(tokens) if tokens is not None else []  # type: ignore[arg-type]
     if labels and all(isinstance(label, str) for label in labels):
         return (tuple(_readable(str(label)) for label in labels),)

@@ -14,7 +14,7 @@ from fxdebug.api.reports.cost import mean_of_output
 from fxdebug.api.reports.report import Report
 from fxdebug.api.run_model import arguments
 from fxdebug.capture.runs.gradient_runs import run_with_gradients
-from fxdebug.errors import UsageError
+from fxdebug.errors import UsageError, with_article
 
 
 def gradients(
@@ -61,7 +61,7 @@ def loss_of_output(output: Any) -> Tensor:
     loss = _loss_in(output)
     if loss is None:
         raise UsageError(
-            f"the model returned a {type(output).__name__} without a loss: give one, such as "
+            f"the model returned {with_article(type(output).__name__)} without a loss: give one, such as "
             "loss=lambda output: output.mean(), or labels to a model of transformers"
         )
     return loss

@@ -13,6 +13,7 @@ from fxdebug.capture.replay.introspect import members_in
 from fxdebug.capture.tape.call_tape import CallTape
 from fxdebug.capture.tape.encoding import ATOMS, OpaqueArg, leaves_in, tensor_ids_in
 from fxdebug.capture.tensors.tensor_ref import TensorId
+from fxdebug.errors import with_article
 
 
 def relative_paths(module: nn.Module) -> dict[int, str]:
@@ -173,5 +174,5 @@ def operation_name(what: Any) -> str:
 
 def short_repr(constant: Any) -> str:
     """Return a constant in a few letters, for a reason."""
-    text = repr(constant) if type(constant) is not OpaqueArg else f"a {type(constant.object).__name__}"
+    text = repr(constant) if type(constant) is not OpaqueArg else with_article(type(constant.object).__name__)
     return "a tensor" if type(constant) is TensorId else text if len(text) <= 40 else text[:37] + "…"

@@ -21,7 +21,7 @@ from fxdebug.capture.recorder.recorder import Recorder
 from fxdebug.capture.tape.call_tape import CallTape, TapeEntry
 from fxdebug.capture.tape.op_traits import op_name
 from fxdebug.capture.tensors.named_tensors import named_tensors
-from fxdebug.errors import UsageError
+from fxdebug.errors import UsageError, with_article
 from fxdebug.operators.attention import FUSED, SOFTMAX
 
 OUT = "out"
@@ -204,7 +204,7 @@ def changed_at(content: Any, keys: tuple[int | str, ...], change: Callable[[Any]
     try:
         inner = content[key] if not isinstance(key, str) or isinstance(content, Mapping) else getattr(content, key)
     except (LookupError, AttributeError, TypeError):
-        raise UsageError(f"{where} has no {key!r}: it is a {type(content).__name__}") from None
+        raise UsageError(f"{where} has no {key!r}: it is {with_article(type(content).__name__)}") from None
     return _with(content, key, changed_at(inner, tuple(rest), change, where))
 
 
@@ -268,7 +268,7 @@ def constant_like(out: Any, to: float | str) -> Any:
             [2., 3.]])
     """
     if not isinstance(out, Tensor):
-        raise UsageError(f"only a tensor can be ablated, and this is a {type(out).__name__}")
+        raise UsageError(f"only a tensor can be ablated, and this is {with_article(type(out).__name__)}")
     return _constant(out, to).expand_as(out).clone()
 
 

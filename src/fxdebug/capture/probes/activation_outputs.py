@@ -18,7 +18,7 @@ from fxdebug.capture.torch_state.callers_frame import as_called_there
 from fxdebug.capture.torch_state.mode_stack import allows_mode_around, without_mode
 from fxdebug.capture.torch_state.uncounted import uncounted
 from fxdebug.capture.torch_state.untracked import untracked
-from fxdebug.errors import first_line
+from fxdebug.errors import first_line, with_article
 from fxdebug.operators.names import ACTIVATIONS, canonical
 from fxdebug.operators.units import Origin, origin_of
 
@@ -91,7 +91,7 @@ class ActivationOutputs(TorchFunctionMode):
             return
         try:
             if type(result) not in (Tensor, nn.Parameter) or result.is_nested or result.device.type == "meta":
-                self._note(f"a result is a {type(result).__name__} without data that can be read")
+                self._note(f"a result is {with_article(type(result).__name__)} without data that can be read")
                 return
             origin = self._origin(kind, result, given, weights)
             with untracked(), torch.no_grad():

@@ -25,7 +25,7 @@ from fxdebug.capture.torch_state.callers_frame import as_called_there
 from fxdebug.capture.torch_state.mode_stack import allows_mode_around, without_mode
 from fxdebug.capture.torch_state.uncounted import uncounted
 from fxdebug.capture.torch_state.untracked import untracked
-from fxdebug.errors import first_line
+from fxdebug.errors import first_line, with_article
 from fxdebug.operators.attention import FUSED, MULTI_HEAD, PRODUCTS, SOFTMAX, OutputFlow, SoftmaxFlow, bound
 from fxdebug.operators.names import canonical
 from fxdebug.stats.attention import (
@@ -124,7 +124,7 @@ class AttentionInputs(TorchFunctionMode):
     def _has_data(self, tensor: Any) -> bool:
         if isinstance(tensor, Tensor) and type(tensor) in (Tensor, nn.Parameter) and not tensor.is_nested:
             return tensor.device.type != "meta"
-        self._note(f"an attention on a {type(tensor).__name__} has no map: its data cannot be read")
+        self._note(f"an attention on {with_article(type(tensor).__name__)} has no map: its data cannot be read")
         return False
 
     def _add(self, op: str, rebuilt: Rebuilt, output: Tensor | None, *, dropped: bool) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 
 from torch import nn
 
+from fxdebug.errors import with_article
+
 MOST_LEVELS = 4  # containers between the object and the named holder
 _CONTAINERS = (list, tuple, set, deque, dict)
 
@@ -37,7 +39,7 @@ def holder_of(content: object, besides: object = None) -> str:
                     return f"{name}{words}"
                 if isinstance(owner, _CONTAINERS):
                     known.add(id(owner))
-                    above.append((owner, words or f" (a {type(owner).__name__} of {len(owner)})"))
+                    above.append((owner, words or f" ({with_article(type(owner).__name__)} of {len(owner)})"))
         level = above
     return next((words.strip(" ()") for _, words in level), "")
 

@@ -25,6 +25,7 @@ from fxdebug.capture.replay.rng import RngSnapshot, python_rng_position
 from fxdebug.capture.replay.side_effects import muted_if_standard
 from fxdebug.capture.replay.stateful_objects import blocker, restorer
 from fxdebug.capture.replay.variables import Change, Item
+from fxdebug.errors import with_article
 
 
 class Snapshot:
@@ -205,7 +206,7 @@ class Snapshot:
             for attribute, content in vars(module).items():
                 if content is place:
                     return f"{type(module).__name__}.{attribute}"
-        return name or f"a {type(place).__name__}"
+        return name or with_article(type(place).__name__)
 
     def _restore_by(self, restorers: list[Callable[[], bool]]) -> None:
         for restore in restorers:

@@ -22,6 +22,7 @@ from fxdebug.capture.graphs.to_fx import Absent, FxBuild
 from fxdebug.capture.hooks.patch import OwnAttribute
 from fxdebug.capture.reasons import Words
 from fxdebug.capture.tape.encoding import Struct, have_same_keys, is_same, members_of, state_of
+from fxdebug.errors import with_article
 
 
 class GuardFailed(Exception):
@@ -180,7 +181,7 @@ def bind_arguments(template: Any, argument: Any, into: dict[Any, Any], objects: 
             bind_arguments(x, y, into, objects)
     elif kind is OpaqueSlot:
         if template.number not in objects:
-            raise GuardFailed(reasons.WORKS_ON(kinds=f"a {template.type.__name__}"))
+            raise GuardFailed(reasons.WORKS_ON(kinds=with_article(template.type.__name__)))
         if argument is not objects[template.number]:
             raise GuardFailed(reasons.SAME_OBJECT_EXPECTED(kind=template.type.__name__))
     elif kind is not Attribute and (type(argument) is not kind or not is_same(argument, template)):

@@ -16,7 +16,7 @@ from fxdebug.capture.hooks.patch import Setting, SharedPatch
 from fxdebug.capture.recorder.module_names import Sites
 from fxdebug.capture.recorder.recorder import Recorder
 from fxdebug.capture.tape.compiled_regions import CompiledRegions
-from fxdebug.errors import first_line
+from fxdebug.errors import first_line, with_article
 
 FRAMES_PER_CALL = 7  # Python frames we add to each nested module call
 
@@ -61,9 +61,8 @@ class Attached:
         try:
             self._sites.discover(module, recorder.stack() or [caller])
         except Exception as error:
-            recorder.note(
-                f"a call of a {type(module).__name__} is missing: {type(error).__name__}: {first_line(error)}"
-            )
+            kind = with_article(type(module).__name__)
+            recorder.note(f"a call of {kind} is missing: {type(error).__name__}: {first_line(error)}")
             return False
         return True
 

@@ -24,7 +24,7 @@ from fxdebug.capture.replay.pause_gc_and_threads import gc_paused
 from fxdebug.capture.runs.attach import Attached
 from fxdebug.capture.runs.same_start import copied_inputs, gradients_restored, state_restored
 from fxdebug.data.measured.timings import CallKey, OpTiming, RegionTiming, Span, Timings
-from fxdebug.errors import UsageError, first_line
+from fxdebug.errors import UsageError, first_line, with_article
 
 Loss = Callable[[Any], Tensor]
 
@@ -220,7 +220,7 @@ def scalar_loss(loss: Loss, output: Any) -> Tensor:
     """Return the loss of an output. Raises ``UsageError`` where it is not one number with a gradient."""
     value = loss(output)
     if not isinstance(value, Tensor) or value.numel() != 1 or not value.requires_grad:
-        got = f"a {type(value).__name__}"
+        got = with_article(type(value).__name__)
         if isinstance(value, Tensor):
             got = f"a tensor of shape {tuple(value.shape)}" + ("" if value.requires_grad else " without a gradient")
         raise UsageError(f"loss returned {got}: let it return one number with a gradient, such as out.logits.mean()")

@@ -26,7 +26,7 @@ from fxdebug.capture.tensors.shown_text import text_of
 from fxdebug.capture.tensors.special_tensors import PLAIN
 from fxdebug.capture.tensors.value_table import AddNote, ValueTable, ignore_note
 from fxdebug.data.values import Group, Item, Thing, as_item
-from fxdebug.errors import first_line
+from fxdebug.errors import first_line, with_article
 
 DEEPEST = 200  # containers in containers: JSON readers give up at about a thousand
 MOST = 100_000  # items in all, a container counts as eight: lists that hold one list many times are endless to walk
@@ -114,14 +114,16 @@ class ItemBuilder:
         except RecursionError:
             raise
         except Exception as error:
-            self._note(f"a {type_name(kind)} was not opened: {type(error).__name__}: {first_line(error)}")
+            self._note(f"{with_article(type_name(kind))} was not opened: {type(error).__name__}: {first_line(error)}")
             return Thing(type_name(kind), f"<{type_name(kind)} that cannot be opened>")
 
     def _tensor(self, obj: Any) -> Item:
         try:
             return self._values.value_of(obj, self._options.keep)
         except Exception as error:
-            self._note(f"a {type(obj).__name__} was not recorded: {type(error).__name__}: {first_line(error)}")
+            self._note(
+                f"{with_article(type(obj).__name__)} was not recorded: {type(error).__name__}: {first_line(error)}"
+            )
             return Thing(type_name(type(obj)), f"<{type_name(type(obj))} that cannot be described>")
 
     def _opened(self, obj: Any, kind: type, above: tuple[int, ...]) -> Item:
@@ -202,7 +204,9 @@ class ItemBuilder:
             return without_addresses(text_of(obj, self._shown))
         except Exception as error:
             self._options.repr_too_deep = isinstance(error, RecursionError)
-            self._note(f"the repr of a {type_name(type(obj))} raised {type(error).__name__}: {first_line(error)}")
+            self._note(
+                f"the repr of {with_article(type_name(type(obj)))} raised {type(error).__name__}: {first_line(error)}"
+            )
             return f"<{type_name(type(obj))} object whose repr raised {type(error).__name__}: {first_line(error)}>"
 
 

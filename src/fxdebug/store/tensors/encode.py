@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fxdebug.data.values import Value
+from fxdebug.errors import with_article
 from fxdebug.store.tensors.copy_buffers import CopyBuffers
 from fxdebug.store.tensors.safetensors_file import DTYPE_NAMES, bytes_of
 
@@ -57,7 +58,7 @@ def _encode_dense(tensor: Tensor, buffers: CopyBuffers) -> Tensor:
     if conjugate:
         copy[..., 1].neg_()
     if type(copy) is not Tensor and copy.numel() and copy.data_ptr() == 0:
-        raise ValueError(f"a {type(copy).__name__} has no memory of its own")
+        raise ValueError(f"{with_article(type(copy).__name__)} has no memory of its own")
     return copy.as_subclass(Tensor) if type(copy) is not Tensor else copy
 
 
