@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / ".compat"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 TORCH_NEEDS = "filelock typing-extensions sympy networkx jinja2 fsspec setuptools".split()
-TEST_NEEDS = "pytest pytest-timeout pytest-xdist pillow pygraphviz hypothesis psutil tqdm pyyaml".split()
+TEST_NEEDS = "pytest pytest-timeout pytest-xdist pillow pygraphviz matplotlib hypothesis psutil tqdm pyyaml".split()
 TRANSFORMERS = "transformers"
 
 # Each kind of thing that is done with torch's private names, and each way of saving and showing a run.
