@@ -226,6 +226,26 @@ def test_tensors_that_are_missing_damaged_or_of_another_run_say_so(saved: Path, 
         trace.tensor(value)
 
 
+def test_a_tensor_whose_header_has_another_shape_or_dtype_is_damaged(saved: Path) -> None:
+    trace = fxdebug.load(saved)
+    value = next(value for value in trace.values if value.saved and value.shape == (1, 4) and value.digest)
+    assert value.saved is not None
+    key = value.saved.partition("#")[2]
+    whole = (saved / SHARD).read_bytes()
+    size = int.from_bytes(whole[:8], "little")
+    for field, other in (("shape", [4, 1]), ("dtype", "I32")):
+        header = json.loads(whole[8 : 8 + size])
+        header[key][field] = other
+        text = json.dumps(header).encode()
+        (saved / SHARD).write_bytes(len(text).to_bytes(8, "little") + text + whole[8 + size :])
+        try:
+            read = trace.tensor(value)
+        except LoadError as error:
+            assert f"{SHARD} is damaged: {key} " in str(error)
+        else:
+            assert (tuple(read.shape), str(read.dtype)[6:]) == (value.shape, value.dtype)
+
+
 def test_a_name_that_tries_to_leave_the_folder_is_not_followed(saved: Path, tmp_path: Path) -> None:
     (tmp_path / "secret.safetensors").write_bytes((saved / SHARD).read_bytes())
     text = (saved / "trace.json").read_text()
