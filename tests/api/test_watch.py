@@ -485,6 +485,22 @@ def test_a_damaged_file_is_a_load_error(damage: Callable[[list[str]], list[str]]
         read_training(tmp_path)
 
 
+def test_a_file_of_another_version_says_what_to_do(tmp_path: Path) -> None:
+    net = model()
+    with fxdebug.watch(net, save=tmp_path):
+        train(net, steps=1)
+    path = tmp_path / "training.jsonl"
+    text = path.read_text()
+    for version, told in (
+        ("2", "upgrade with pip"),
+        ("0", "watch the training again"),
+        ("null", "has no format version"),
+    ):
+        path.write_text(text.replace('"version":1', f'"version":{version}', 1))
+        with pytest.raises(fxdebug.LoadError, match=told):
+            read_training(tmp_path)
+
+
 def test_each_line_is_strict_json(tmp_path: Path) -> None:
     net = model()
     with quiet(), fxdebug.watch(net, every=1, save=tmp_path):

@@ -16,11 +16,13 @@ from typing import IO, Any
 from fxdebug.data.measured.training import Incident, StepHistograms, StepRecord, TrainingRecord, WatchedStep
 from fxdebug.errors import LoadError, SaveError
 from fxdebug.files.read_file import read_text
-from fxdebug.files.schema import Damaged, Reader, Where, damage, integers, optional, reader_of, record, texts
+from fxdebug.files.schema import Damaged, Reader, Where, damage, integers, optional, reader_of, record, shown, texts
 from fxdebug.files.system_errors import system_errors_told
+from fxdebug.store.versioned_json import require_version
 
 FORMAT, VERSION = "fxdebug-training", 1
 FILE = "training.jsonl"
+_OLDER = "watch the training again, or read it with the fxdebug that wrote it"
 _WORDS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
@@ -99,9 +101,12 @@ def _record_of(path: Path) -> TrainingRecord:
     lines = read_text(path, "the file of a watched training").split("\n")
     found: dict[str, list[Any]] = {kind: [] for kind in (*_KINDS.values(), "note")}
     try:
-        head = record(_parsed(lines[0], 1), "", _HEAD)
-        if head["format"] != FORMAT or head["version"] != VERSION:
-            raise Damaged(f"format is {head['format']} {head['version']}, not {FORMAT} {VERSION}")
+        first = _parsed(lines[0], 1)
+        if first.get("format") == FORMAT:
+            require_version(path, first.get("version"), VERSION, _OLDER)
+        head = record(first, "", _HEAD)
+        if head["format"] != FORMAT:
+            raise Damaged(f"format is {shown(head['format'])}, not {FORMAT}")
         for number, line in enumerate(lines[1:-1], start=2):  # the last one has no end yet, or is empty
             for kind, content in _parsed(line, number).items():
                 if kind not in found:
