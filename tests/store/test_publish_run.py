@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import subprocess
@@ -162,6 +163,20 @@ try:
 except fxdebug.SaveError as error:
     print(error.trace.root.outputs[0].shape, str(error))
 """
+
+
+def test_a_folder_that_was_made_for_a_run_that_cannot_be_saved_goes_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    (tmp_path / "there").mkdir()
+    monkeypatch.setattr(Path, "write_bytes", full)
+    for folder in (tmp_path / "new" / "run", tmp_path / "there"):
+        with pytest.raises(SaveError, match=f"cannot save to {folder}: No space left on device"):
+            run(Small(), save=folder)
+    assert [path.name for path in tmp_path.rglob("*")] == ["there"]
 
 
 @pytest.mark.parametrize("values", ["tensors", "repr"])
