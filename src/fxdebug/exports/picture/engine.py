@@ -52,6 +52,6 @@ def _require_addresses() -> None:
     most = -1 if resource is None else resource.getrlimit(resource.RLIMIT_AS)[0]
     if resource is not None and most != resource.RLIM_INFINITY and most < ADDRESSES:
         raise UsageError(
-            f"drawing a run reserves {ADDRESSES >> 30} GiB of addresses, and this process is limited to {most >> 30} GiB: "
-            "lift the limit with ulimit -v unlimited, or draw by Graphviz with layout='dot'"
+            f"drawing a run reserves {ADDRESSES >> 30} GiB of addresses, and this process is limited to "
+            f"{most >> 30} GiB: lift the limit with ulimit -v unlimited, or draw by Graphviz with layout='dot'"
         )
