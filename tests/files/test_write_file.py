@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import resource
 import shutil
 import signal
@@ -13,6 +14,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 import fxdebug
 from fxdebug import save_golden
@@ -157,6 +159,29 @@ def test_no_working_folder_is_left_when_no_further_file_can_be_opened(tmp_path: 
     assert done.returncode == 0, done.stderr[-2000:]
     assert [line for line in lines if line.startswith("[")] == ["[]"] * 8
     assert {line for line in lines if line.startswith("S")} == {"SaveError True"}
+
+
+def test_the_drop_in_leaves_no_working_folder_where_its_journal_cannot_be_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = Path.open
+
+    def full(self: Path, *arguments: object, **options: object) -> object:
+        if self.name == "journal.jsonl":
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return opened(self, *arguments, **options)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(Path, "open", full)
+    folder = tmp_path / "debug"
+    told = f"cannot write to {folder}: Too many open files: close some, or raise the limit with ulimit -n"
+    with (
+        pytest.raises(fxdebug.SaveError, match=re.escape(told)),
+        fxdebug.model_addition_debugger_context(model := Small(), str(folder)),
+    ):
+        model(torch.ones(1, 4))
+    with pytest.raises(fxdebug.SaveError, match=re.escape(told)):
+        run(Small(), save=folder)
+    assert list(tmp_path.iterdir()) == []
 
 
 WRITER = """

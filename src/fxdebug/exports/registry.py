@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeAlias
 
 from fxdebug.data.trace import TraceData
 from fxdebug.errors import FxDebugError, SaveError, UsageError, first_line, nearest
+from fxdebug.files.system_errors import system_reason
 from fxdebug.files.write_file import all_written_whole
 from fxdebug.plugins import installed
 from fxdebug.query.measures import derived
@@ -233,4 +234,4 @@ def export(kind: Kind, thing: object, path: Path, *, to: str | None = None, **op
             raise
         if isinstance(error, IsADirectoryError):
             raise SaveError(f"{path} cannot be written: it is a folder") from error
-        raise SaveError(f"cannot write {path}: {error.strerror or error}") from error
+        raise SaveError(f"cannot write {path}: {system_reason(error)}") from error

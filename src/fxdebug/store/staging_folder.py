@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fxdebug.errors import SaveError
+from fxdebug.files.system_errors import system_reason
 
 STAGING_PREFIX = ".fxdebug-"  # names of staging folders begin with it
 
@@ -165,4 +166,4 @@ def _make_folder_in(target: Path, made: list[Path]) -> Path:
         raise SaveError(f"cannot save to {target}: it is a file; give a folder") from error
     except OSError as error:
         _remove_empty(made)
-        raise SaveError(f"cannot save to {target}: {error.strerror or error}") from error
+        raise SaveError(f"cannot save to {target}: {system_reason(error)}") from error

@@ -17,7 +17,7 @@ from fxdebug.data.values import Inputs, Outputs, Value
 from fxdebug.errors import LoadError, SaveError
 from fxdebug.files.read_file import read_text, require_inside
 from fxdebug.files.schema import Damaged, columns_of, defaults_of, integers, rows, shown, texts
-from fxdebug.files.system_errors import system_errors_told
+from fxdebug.files.system_errors import system_errors_told, system_reason
 from fxdebug.store.deep_json import dumps, loads
 from fxdebug.store.trace_json import records, trace_file
 from fxdebug.store.versioned_json import require_version
@@ -50,7 +50,7 @@ class Journal:
         try:
             self._file = (folder / FILE).open("wb", buffering=0)
         except OSError as error:  # no further files can be opened
-            raise SaveError(f"cannot write to {folder}: {error.strerror or error}") from error
+            raise SaveError(f"cannot write to {folder.parent}: {system_reason(error)}") from error
         self._write(_line("run", [trace_file.VERSION, model]))
 
     def enter_call(self, call: OpenCall) -> None:
