@@ -339,6 +339,9 @@ def test_the_rank_of_a_distributed_run_is_told_as_the_option(tmp_path, capsys):
     for command in ("show", "find", "check", "graph"):
         assert told(capsys, command, str(tmp_path)) == told_so
     assert told(capsys, "compare", str(tmp_path), str(tmp_path)) == told_so
+    for rank in ("2", "-1"):
+        no_rank = (2, "", f"fxdebug: {tmp_path} has no rank {rank}: it is a run of the ranks 0, 1\n")
+        assert told(capsys, "show", str(tmp_path), "--rank", rank) == no_rank
     assert told(capsys, "show", str(tmp_path), "--rank", "1")[0] == 0
     with pytest.raises(fxdebug.LoadError, match="load one with rank=0 … rank=1"):
         fxdebug.load(tmp_path)
