@@ -538,6 +538,14 @@ def test_a_training_that_cannot_begin_its_file_leaves_the_earlier_one(tmp_path: 
     assert [path.name for path in tmp_path.iterdir()] == ["old"]
 
 
+def test_the_folder_of_a_run_is_no_training_and_is_told_so(tmp_path: Path) -> None:
+    fxdebug.fx_debug(model(), next(batches(1)), save=tmp_path)
+    with pytest.raises(fxdebug.LoadError, match=r"holds no training\.jsonl: fxdebug\.watch"):
+        read_training(tmp_path)
+    with pytest.raises(fxdebug.LoadError, match="No such file or directory"):
+        read_training(tmp_path / "none")
+
+
 def test_a_file_of_another_version_says_what_to_do(tmp_path: Path) -> None:
     net = model()
     with fxdebug.watch(net, save=tmp_path):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -106,6 +107,10 @@ def read_training(folder: Path, rank: int | None = None) -> TrainingRecord:
     path = file_of(folder, rank)
     if rank is None and not path.exists():
         path = min(folder.glob("training.rank*.jsonl"), key=_rank_in, default=path)
+    if folder.is_dir() and not os.path.lexists(path):
+        raise LoadError(
+            f"{folder} holds no {path.name}: fxdebug.watch(…, save=…) writes it, and fxdebug.load reads a run"
+        )
     with system_errors_told(path):
         return _record_of(path)
 
