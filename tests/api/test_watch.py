@@ -8,6 +8,8 @@ import json
 import math
 import pickle
 import shutil
+import signal
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -483,6 +485,81 @@ def test_a_damaged_file_is_a_load_error(damage: Callable[[list[str]], list[str]]
     path.write_text("\n".join(damage(path.read_text().split("\n"))))
     with pytest.raises(fxdebug.LoadError):
         read_training(tmp_path)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits of file sizes are POSIX")
+def test_a_full_disk_is_told_once_and_the_training_is_followed_in_memory(tmp_path: Path) -> None:
+    import resource
+
+    net, limits = model(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        with warnings.catch_warnings(record=True) as told, fxdebug.watch(net, every=1, save=tmp_path) as watched:
+            warnings.simplefilter("always")
+            train(net, steps=1)
+            size = (tmp_path / "training.jsonl").stat().st_size
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size + 50, limits[1]))  # the next lines do not fit
+            train(net, steps=3, spoil={2: inf_in_row_3})
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+            train(net, steps=1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    full, incident = [str(one.message) for one in told if one.category is FxDebugWarning]
+    assert full.startswith(f"fxdebug.watch: step 1: {tmp_path / 'training.jsonl'} cannot be written: File too large")
+    assert incident.startswith("fxdebug.watch: step 3: ") and "fxdebug check" not in incident
+    report = watched.report()
+    assert "steps from here on may be missing in it" in report.text() and "step 3" in report.text()
+    assert [step.number for step in watched.steps] == [0, 1, 2, 3, 4]
+    assert report.rows[-1].step == "step 4"
+    assert {path.name for path in tmp_path.iterdir()} == {"training.jsonl"}
+    numbers = [step.number for step in read_training(tmp_path).steps]  # every line that is there is whole
+    assert numbers[0] == 0 and numbers[-1] == 4
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits of file sizes are POSIX")
+def test_a_training_that_cannot_begin_its_file_leaves_the_earlier_one(tmp_path: Path) -> None:
+    import resource
+
+    net, limits = model(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    with fxdebug.watch(net, save=tmp_path / "old"):
+        train(net, steps=2)
+    before = (tmp_path / "old" / "training.jsonl").read_bytes()
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
+        for name in ("old", "new"):
+            with pytest.raises(fxdebug.SaveError, match="cannot be written: File too large"):
+                fxdebug.watch(net, save=tmp_path / name)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert (tmp_path / "old" / "training.jsonl").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["old"]
+
+
+def test_the_folder_of_a_run_is_no_training_and_is_told_so(tmp_path: Path) -> None:
+    fxdebug.fx_debug(model(), next(batches(1)), save=tmp_path)
+    with pytest.raises(fxdebug.LoadError, match=r"holds no training\.jsonl: fxdebug\.watch"):
+        read_training(tmp_path)
+    with pytest.raises(fxdebug.LoadError, match="No such file or directory"):
+        read_training(tmp_path / "none")
+
+
+def test_a_file_of_another_version_says_what_to_do(tmp_path: Path) -> None:
+    net = model()
+    with fxdebug.watch(net, save=tmp_path):
+        train(net, steps=1)
+    path = tmp_path / "training.jsonl"
+    text = path.read_text()
+    for version, told in (
+        ("2", "upgrade with pip"),
+        ("0", "watch the training again"),
+        ("null", "has no format version"),
+    ):
+        path.write_text(text.replace('"version":1', f'"version":{version}', 1))
+        with pytest.raises(fxdebug.LoadError, match=told):
+            read_training(tmp_path)
 
 
 def test_each_line_is_strict_json(tmp_path: Path) -> None:

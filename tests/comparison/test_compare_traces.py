@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -125,3 +126,25 @@ def test_runs_without_data_are_said_to_be_equal_by_statistics_only() -> None:
     assert second.startswith("no difference by statistics: a lower bound")
     kept = fx_debug(model, x, values="tensors")
     assert "no difference at all" in str(compare(kept, kept))
+
+
+def test_shards_of_a_rank_are_told_where_the_other_run_does_not_hold_the_same(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    whole = fx_debug(model, torch.ones(2, 4), save=tmp_path)
+    content = json.loads((tmp_path / "trace.json").read_text())
+    place = content["values"]["columns"].index("sharding")
+
+    def of_rank(rank: int) -> fxdebug.Trace:
+        content["settings"] |= {"rank": rank, "world_size": 2}
+        for row in content["values"]["rows"][-2:]:
+            row[place] = [[2, 8], [8, 1], [2], None, ["S(1)"]]
+        (tmp_path / "trace.json").write_text(json.dumps(content))
+        return fxdebug.load(tmp_path)
+
+    told = (
+        "holds shards and partial sums of rank {} of 2 (2 tensors): they differ by nature from what the other run holds"
+    )
+    first, second = of_rank(0), of_rank(1)
+    assert fxdebug.compare(whole, first).notes == (f"b {told.format(0)}",)
+    assert fxdebug.compare(first, second).notes == (f"a {told.format(0)}", f"b {told.format(1)}")
+    assert fxdebug.compare(first, first).notes == fxdebug.compare(whole, whole).notes == ()

@@ -11,6 +11,7 @@ from torch import nn
 
 from fxdebug import fx_debug
 from fxdebug.exports import text
+from fxdebug.query.folding import fold_repeated
 
 
 class Part(nn.Module):
@@ -114,3 +115,13 @@ def test_in_a_kernel_of_a_notebook_a_text_is_a_text_and_shows_nothing_by_itself(
     monkeypatch.setattr(builtins, "get_ipython", lambda: None, raising=False)
     assert [str(trace), str(trace.check()), trace.describe("a_part_with_a_long_name")] == expected
     assert capsys.readouterr() == ("", "")
+
+
+def test_the_guides_of_deeply_nested_calls_are_no_longer_than_a_line_shows():
+    model: nn.Module = nn.Linear(4, 4)
+    for _ in range(60):
+        model = nn.Sequential(model)
+    trace = fx_debug(model, ones)
+    rows = list(text._rows_with_guides(fold_repeated(trace), 40))
+    assert len(rows) == 61 and max(len(lead) for _, lead in rows) <= 42
+    assert max(map(cell_len, trace.text(width=40, color=False).splitlines())) <= 40

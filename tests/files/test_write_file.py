@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import resource
 import shutil
 import signal
@@ -12,6 +14,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 import fxdebug
 from fxdebug import save_golden
@@ -28,10 +31,12 @@ def full_disk() -> object:
     """No file may grow beyond 40 bytes, as on a disk that is nearly full."""
 
     class Full:
+        limit = 40
+
         def __enter__(self) -> None:
             self.handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             self.limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (40, self.limits[1]))
+            resource.setrlimit(resource.RLIMIT_FSIZE, (self.limit, self.limits[1]))
 
         def __exit__(self, *_: object) -> None:
             resource.setrlimit(resource.RLIMIT_FSIZE, self.limits)
@@ -55,6 +60,43 @@ def test_a_full_disk_leaves_the_old_export_or_none(kind: str, tmp_path: Path, fu
         assert [path.name for path in tmp_path.iterdir()] == [f"old{suffix}"]
         assert thing.export(tmp_path / f"old{suffix}").stat().st_size > 20
         (tmp_path / f"old{suffix}").unlink()
+
+
+@pytest.mark.parametrize("program", ["model-explorer", "tensorboard"])
+def test_a_disk_that_is_full_at_a_later_file_of_an_export_leaves_none(
+    program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if program == "tensorboard":
+        pytest.importorskip("tensorboard", reason="the extra tensorboard")
+    trace, count, replace = run(Small()), 0, Path.replace
+    before = [path.read_bytes() for path in sorted(trace.export(tmp_path / "old", to=program).iterdir())]
+
+    def full(self: Path, target: Path) -> Path:
+        nonlocal count
+        count += 1
+        if count % 2 == 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", full)
+    for name in ("old", "new"):
+        with pytest.raises(fxdebug.SaveError, match=f"cannot write {tmp_path / name}: No space left"):
+            trace.export(tmp_path / name, to=program)
+    assert [path.name for path in tmp_path.iterdir()] == ["old"]
+    assert [path.read_bytes() for path in sorted((tmp_path / "old").iterdir())] == before
+
+
+@pytest.mark.parametrize("limit", [40, 5_000, 9_000])
+def test_a_disk_that_is_full_in_the_midst_of_a_pdf_is_a_save_error(
+    limit: int, tmp_path: Path, full_disk: object
+) -> None:
+    pytest.importorskip("matplotlib", reason="pictures of reports need the extra plot")
+    report = fxdebug.flops(run(Small()))
+    report.export(tmp_path / "flops.pdf").unlink()
+    full_disk.limit = limit  # type: ignore[attr-defined]
+    with full_disk, pytest.raises(fxdebug.SaveError, match="cannot write"):  # type: ignore[attr-defined]
+        report.export(tmp_path / "flops.pdf")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_full_disk_leaves_the_old_golden_file(tmp_path: Path, full_disk: object) -> None:
@@ -117,6 +159,29 @@ def test_no_working_folder_is_left_when_no_further_file_can_be_opened(tmp_path: 
     assert done.returncode == 0, done.stderr[-2000:]
     assert [line for line in lines if line.startswith("[")] == ["[]"] * 8
     assert {line for line in lines if line.startswith("S")} == {"SaveError True"}
+
+
+def test_the_drop_in_leaves_no_working_folder_where_its_journal_cannot_be_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = Path.open
+
+    def full(self: Path, *arguments: object, **options: object) -> object:
+        if self.name == "journal.jsonl":
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return opened(self, *arguments, **options)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(Path, "open", full)
+    folder = tmp_path / "debug"
+    told = f"cannot write to {folder}: Too many open files: close some, or raise the limit with ulimit -n"
+    with (
+        pytest.raises(fxdebug.SaveError, match=re.escape(told)),
+        fxdebug.model_addition_debugger_context(model := Small(), str(folder)),
+    ):
+        model(torch.ones(1, 4))
+    with pytest.raises(fxdebug.SaveError, match=re.escape(told)):
+        run(Small(), save=folder)
+    assert list(tmp_path.iterdir()) == []
 
 
 WRITER = """

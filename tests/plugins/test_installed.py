@@ -25,16 +25,25 @@ name = "fxdebug-widths"
 version = "1.2"
 
 [tool.setuptools]
-py-modules = ["widths"]
+py-modules = ["widths", "ends"]
 
 [project.entry-points."fxdebug.exporters"]
 ".rows" = "widths:write_rows"
 "rows" = "widths:write_rows"
 ".bad" = "widths:missing"
+".half" = "widths:write_half"
+".svg" = "widths:write_rows"
+".few" = "widths:write_few"
+".ends" = "widths:write_and_end"
+".none" = "widths:write_nothing"
+".odd" = "widths:write_oddly"
 
 [project.entry-points."fxdebug.measures"]
 "widths.weights" = "widths:weights"
 "widths.broken" = "widths:no_such_function"
+"widths.list" = "widths:a_list"
+"flops" = "widths:weights"
+"widths.ends" = "ends:measure"
 
 [project.entry-points."fxdebug.rules"]
 "wide layer" = "widths:wide_layer"
@@ -44,6 +53,8 @@ py-modules = ["widths"]
 [project.entry-points."fxdebug.analyses"]
 "widths" = "widths:widths"
 "broken" = "widths:broken"
+"ending" = "widths:write_nothing_and_end"
+"cells" = "widths:odd_cells"
 """
 
 MODULE = '''
@@ -81,7 +92,37 @@ def broken_rule(trace):
 
 def broken(trace):
     return 3
+
+def write_half(trace, path):
+    path.write_text("half")
+    raise OSError(28, "No space left on device", str(path))
+
+def write_few(trace, path):
+    path.mkdir(exist_ok=True)
+    path.joinpath("first").write_text("new")
+    raise ValueError("planted")
+
+def write_and_end(trace, path):
+    path.write_text("half")
+    raise SystemExit(3)
+
+def write_nothing(trace, path):
+    return 3
+
+def write_oddly(trace):
+    pass
+
+def a_list(trace):
+    return [1]
+
+def write_nothing_and_end(trace):
+    raise SystemExit(3)
+
+def odd_cells(trace):
+    return report("cells", trace, [{"call": "#0", "width": object()}])
 '''
+
+ENDS = "raise SystemExit(4)"  # a script without a guard, which ends whoever imports it
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +133,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     package.mkdir()
     (package / "pyproject.toml").write_text(PROJECT)
     (package / "widths.py").write_text(MODULE)
+    (package / "ends.py").write_text(ENDS)
     builder = venv.EnvBuilder(system_site_packages=True, with_pip=False)
     builder.create(root / "venv")
     python = root / "venv" / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
@@ -124,16 +166,27 @@ def test_plugins_are_listed_and_broken_ones_tell_why(python: Path) -> None:
         "exporters",
         "  .bad  does not work: AttributeError: module 'widths' has no attribute",
         "    'missing' (fxdebug-widths 1.2)",
+        "  .ends  widths:write_and_end (fxdebug-widths 1.2)",
+        "  .few  widths:write_few (fxdebug-widths 1.2)",
+        "  .half  widths:write_half (fxdebug-widths 1.2)",
+        "  .none  widths:write_nothing (fxdebug-widths 1.2)",
+        "  .odd  widths:write_oddly (fxdebug-widths 1.2)",
         "  .rows  Write a line for each call. (fxdebug-widths 1.2)",
+        "  .svg  does not work: fxdebug has .svg itself (fxdebug-widths 1.2)",
         "  rows  Write a line for each call. (fxdebug-widths 1.2)",
         "",
         "analyses",
         "  broken  widths:broken (fxdebug-widths 1.2)",
+        "  cells  widths:odd_cells (fxdebug-widths 1.2)",
+        "  ending  widths:write_nothing_and_end (fxdebug-widths 1.2)",
         "  widths  The width of every layer. (fxdebug-widths 1.2)",
         "",
         "measures",
+        "  flops  does not work: fxdebug has flops itself (fxdebug-widths 1.2)",
         "  widths.broken  does not work: AttributeError: module 'widths' has no attribute",
         "    'no_such_function' (fxdebug-widths 1.2)",
+        "  widths.ends  does not work: SystemExit: 4 (fxdebug-widths 1.2)",
+        "  widths.list  widths:a_list (fxdebug-widths 1.2)",
         "  widths.weights  Bytes of a call's own weights. (fxdebug-widths 1.2)",
         "",
         "rules",
@@ -144,7 +197,7 @@ def test_plugins_are_listed_and_broken_ones_tell_why(python: Path) -> None:
         "    1.2)",
     ]
     listed = json.loads(told(python, "plugins", "--json"))
-    assert listed["schema"] == "fxdebug.plugins/1" and len(listed["plugins"]) == 10
+    assert listed["schema"] == "fxdebug.plugins/1" and len(listed["plugins"]) == 21
 
 
 def test_an_exporter_is_chosen_by_suffix_or_name(python: Path, saved: Path, tmp_path: Path) -> None:
@@ -154,6 +207,57 @@ def test_an_exporter_is_chosen_by_suffix_or_name(python: Path, saved: Path, tmp_
     assert (tmp_path / "run").read_text() == "#0:Sequential\n0#0:Linear\n1#0:Linear\n"
     error = told(python, "export", str(saved), "-o", str(tmp_path / "run.bad"), status=2)
     assert "the plug-in '.bad' of fxdebug-widths 1.2 cannot be imported" in error and "Traceback" not in error
+
+
+@pytest.mark.parametrize(
+    ("suffix", "reason"),
+    [
+        (".half", "failed: OSError: [Errno 28] No space left on device: '{}'"),
+        (".few", "failed: ValueError: planted"),
+        (".ends", "failed: SystemExit: 3"),
+        (".none", "wrote nothing to {}"),
+        (".odd", "cannot be called with a trace and a path: too many positional arguments"),
+    ],
+)
+def test_an_exporter_that_fails_is_named_and_leaves_what_was_there(
+    python: Path, saved: Path, tmp_path: Path, suffix: str, reason: str
+) -> None:
+    path = tmp_path / f"run{suffix}"
+    for is_new in (True, False):
+        error = told(python, "export", str(saved), "-o", str(path), status=2)
+        assert error == f"fxdebug: the plug-in '{suffix}' of fxdebug-widths 1.2 {reason.format(path)}\n"
+        if is_new:
+            assert list(tmp_path.iterdir()) == []
+            if suffix == ".few":
+                path.mkdir()
+            (path / "first" if suffix == ".few" else path).write_text("earlier")
+    assert [file.read_text() for file in tmp_path.rglob("*") if file.is_file()] == ["earlier"]
+
+
+def test_an_exporter_may_write_a_folder_that_is_there_and_files_beside(tmp_path: Path) -> None:
+    from fxdebug.files.write_file import all_written_whole
+
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "old").write_text("old")
+    with all_written_whole(tmp_path / "out") as new:
+        (new / "deep").mkdir(parents=True)
+        (new / "deep" / "file").write_text("new")
+        new.with_name("out.index").write_text("beside")
+    found = {str(path.relative_to(tmp_path)): path.read_text() for path in tmp_path.rglob("*") if path.is_file()}
+    assert found == {"out/old": "old", "out/deep/file": "new", "out.index": "beside"}
+
+
+def test_plugins_that_fail_leave_other_commands_alone(python: Path, saved: Path, tmp_path: Path) -> None:
+    told(python, "page", str(saved), "-o", str(tmp_path / "run.html"))
+    error = told(python, "show", str(saved), "--columns", "widths.list", status=2)
+    assert error.endswith("fxdebug-widths 1.2 returned list, not numbers by the id of a call or an operation\n")
+    error = told(python, "analyse", "ending", str(saved), status=2)
+    assert error == "fxdebug: the plug-in 'ending' of fxdebug-widths 1.2 failed: SystemExit: 3\n"
+    error = told(python, "analyse", "cells", str(saved), status=2)
+    assert error.startswith("fxdebug: row 0 of the report 'cells' has object as 'width'")
+    code = "import sys; from fxdebug.apps.cli.main import main; main(sys.argv[1:]); assert 'widths' not in sys.modules"
+    for arguments in (["find", saved, "--where", "nan > 0"], ["export", saved, "-o", tmp_path / "g.dot"]):
+        subprocess.run([str(python), "-c", code, *map(str, arguments)], check=True, capture_output=True)
 
 
 def test_a_measure_is_a_column_and_a_condition(python: Path, saved: Path) -> None:
@@ -181,7 +285,7 @@ def test_an_analysis_answers_with_a_report(python: Path, saved: Path) -> None:
         "call,width", "0#0,8",
     ]  # fmt: skip
     error = told(python, "analyse", "width", str(saved), status=2)
-    assert "no analysis 'width': there are broken, widths. Did you mean 'widths'?" in error
+    assert "no analysis 'width': there are broken, cells, ending, widths. Did you mean 'widths'?" in error
     assert "returned int, not a report" in told(python, "analyse", "broken", str(saved), status=2)
 
 

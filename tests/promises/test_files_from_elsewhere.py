@@ -109,6 +109,7 @@ def _texts(content: Any) -> list[str]:
     ("table", "column", "row", "cell", "told"),
     [
         ("calls", "parent_index", 1, 3, "calls[1].parent_index is 3, which is no earlier call"),
+        ("calls", "parent_index", 1, None, "calls[1] has no parent, and is not the first call"),
         ("calls", "depth", 1, 10**6, "calls[1].depth is 1000000, its parent's is 0"),
         ("calls", "index", 1, 0, "calls[1].index is 0"),
         ("calls", "duration", 0, "fast", "calls[0].duration is 'fast', not an integer or a number"),

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from fxdebug import fx_debug
+from fxdebug import fx_debug, load
 from fxdebug.apps.cli import main
 from fxdebug.errors import NotFound, UsageError
 from support import asked as asked_model
@@ -59,6 +59,30 @@ def test_a_call_is_found_by_every_name_of_its_module():
     trace = fx_debug(Does(lambda self, x: self.b(self.a(x)), a=one, b=one), ones())
     assert ids(trace.find("b")) == ids(trace.find("a")) == ["a#0", "a#1"]
     assert ids(trace.ops(path="b")) == ["a#0/linear", "a#1/linear"]
+    assert trace["b#1"] == trace["a#1"] == trace.node("b#1").call
+    with pytest.raises(NotFound, match="no call in this trace is named 'b#2'"):
+        trace["b#2"]
+
+
+def test_a_path_with_wildcards_in_it_is_found_by_itself():
+    keys = ["a-b[0]*?", "日本 語", "[x]", "*"]
+    layers = nn.ModuleDict({key: linear() for key in keys})
+    trace = fx_debug(Does(lambda self, x: [layer(x) for layer in self.layers.values()], layers=layers), ones())
+    for key in keys[:-1]:
+        assert ids(trace.find(f"layers.{key}")) == [f"layers.{key}#0"] == [trace[f"layers.{key}"].id]
+        assert [node.op for node in trace.ops(path=f"layers.{key}")] == ["linear"]
+    assert len(trace.find("layers.*")) == 4
+    with pytest.raises(UsageError, match="path=5: give a text"):
+        trace.find(5)
+
+
+def test_every_call_is_one_of_a_module_also_where_its_class_is_not_known(tmp_path):
+    trace = fx_debug(Does(lambda self, x: self.a(x), a=linear()), ones(), save=tmp_path)
+    file = tmp_path / "trace.json"
+    file.write_text(file.read_text().replace('"Does"', '"OfAnotherProgram"'))
+    assert len(load(tmp_path).find(type=nn.Module)) == len(trace.find(type=nn.Module)) == 2
+    assert len(load(tmp_path).find(type=(nn.Linear, nn.Module))) == 2
+    assert ids(load(tmp_path).find(type=nn.Linear)) == ["a#0"]
 
 
 # Finding operations ------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import subprocess
@@ -164,6 +165,20 @@ except fxdebug.SaveError as error:
 """
 
 
+def test_a_folder_that_was_made_for_a_run_that_cannot_be_saved_goes_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    (tmp_path / "there").mkdir()
+    monkeypatch.setattr(Path, "write_bytes", full)
+    for folder in (tmp_path / "new" / "run", tmp_path / "there"):
+        with pytest.raises(SaveError, match=f"cannot save to {folder}: No space left on device"):
+            run(Small(), save=folder)
+    assert [path.name for path in tmp_path.rglob("*")] == ["there"]
+
+
 @pytest.mark.parametrize("values", ["tensors", "repr"])
 def test_a_disk_that_is_full_in_mid_run_leaves_the_earlier_run_and_nothing_else(values: str, tmp_path: Path) -> None:
     folder = tmp_path / "run"
@@ -224,6 +239,26 @@ def test_tensors_that_are_missing_damaged_or_of_another_run_say_so(saved: Path, 
     shard.unlink()
     with pytest.raises(LoadError, match=rf"{SHARD} is missing"):
         trace.tensor(value)
+
+
+def test_a_tensor_whose_header_has_another_shape_or_dtype_is_damaged(saved: Path) -> None:
+    trace = fxdebug.load(saved)
+    value = next(value for value in trace.values if value.saved and value.shape == (1, 4) and value.digest)
+    assert value.saved is not None
+    key = value.saved.partition("#")[2]
+    whole = (saved / SHARD).read_bytes()
+    size = int.from_bytes(whole[:8], "little")
+    for field, other in (("shape", [4, 1]), ("dtype", "I32")):
+        header = json.loads(whole[8 : 8 + size])
+        header[key][field] = other
+        text = json.dumps(header).encode()
+        (saved / SHARD).write_bytes(len(text).to_bytes(8, "little") + text + whole[8 + size :])
+        try:
+            read = trace.tensor(value)
+        except LoadError as error:
+            assert f"{SHARD} is damaged: {key} " in str(error)
+        else:
+            assert (tuple(read.shape), str(read.dtype)[6:]) == (value.shape, value.dtype)
 
 
 def test_a_name_that_tries_to_leave_the_folder_is_not_followed(saved: Path, tmp_path: Path) -> None:

@@ -91,6 +91,18 @@ def test_other_files_are_no_reports(text: str, tmp_path: Path) -> None:
         fxdebug.Report.load(tmp_path / "report.json")
 
 
+def test_a_report_of_another_version_says_what_to_do(tmp_path: Path) -> None:
+    text = report().json_text()
+    for version, told in (
+        ("2", "upgrade with pip"),
+        ("0", "make the report again"),
+        ("x", "write one with report.json"),
+    ):
+        (tmp_path / "report.json").write_text(text.replace("fxdebug.report/1", f"fxdebug.report/{version}", 1))
+        with pytest.raises(fxdebug.LoadError, match=told):
+            fxdebug.Report.load(tmp_path / "report.json")
+
+
 def test_a_report_that_was_read_has_no_picture_and_says_so(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="pictures of reports need the extra plot")
     path = fxdebug.profile(nn.Linear(2, 2), torch.ones(1, 2), repeats=1, peak=False).json(tmp_path / "report.json")

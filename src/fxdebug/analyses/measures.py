@@ -9,9 +9,10 @@ from dataclasses import replace
 
 from fxdebug import analyses
 from fxdebug.analyses.cost.flops import flops_report
+from fxdebug.data.calls import Note
 from fxdebug.data.measures import CALL, MEASURES, OPERATION, Measure, Taken, register
 from fxdebug.data.trace import TraceData
-from fxdebug.errors import MissingExtra
+from fxdebug.errors import MissingExtra, UsageError
 from fxdebug.plugins.installed import numbers_of_plugin, plugin_measures
 from fxdebug.query.measures import EVERY_RUN, derived, id_of, measures_of
 
@@ -49,8 +50,8 @@ def derive(trace: TraceData, *asked: object) -> None:
     These are operations, and the measures of plug-ins. Raises ``UsageError`` for a run without graphs.
     """
     names = {name for text in asked if isinstance(text, str) for name in _NAMES.findall(text)}
-    for name, plugin in plugin_measures().items():
-        if name in names and name not in trace.taken.keys() | derived(trace).keys():
+    for name, plugin in plugin_measures(names).items():
+        if name not in trace.taken.keys() | derived(trace).keys():
             taken = numbers_of_plugin(plugin, trace)
             ids = {call.id: id_of(trace, call) for call in trace.calls}
             by_id = {ids.get(id, id): number for id, number in taken.numbers.items()}
@@ -61,3 +62,16 @@ def derive(trace: TraceData, *asked: object) -> None:
     macs = {id: number / 2 for id, number in report.measures["flops"].items()}
     for name, numbers in {**report.measures, MACS.name: macs}.items():
         derived(trace)[name] = Taken(MEASURES[name], numbers, report.analysis)
+
+
+def derive_all(trace: TraceData) -> list[Note]:
+    """Take every measure that follows from a run; return a note on each plug-in whose measure cannot be taken."""
+    known = available(trace)
+    derive(trace, *[name for name in FLOPS if name in known])  # a run may have some of them, as of a report
+    notes = []
+    for name in plugin_measures():
+        try:
+            derive(trace, name)
+        except UsageError as error:
+            notes.append(Note(f"{error}: its measure is left out"))
+    return notes

@@ -11,7 +11,7 @@ from fxdebug.data.trace import TraceData, replaced
 from fxdebug.errors import LoadError, UsageError
 from fxdebug.files.read_file import require_inside
 from fxdebug.store import measures_file, save_run
-from fxdebug.store.rank_folders import rank_folder, refuse_several_ranks
+from fxdebug.store.rank_folders import rank_folder, refuse_several_ranks, require_rank
 from fxdebug.store.staging_folder import STAGING_PREFIX
 from fxdebug.store.tensors.saved_data import SavedData
 from fxdebug.store.trace_json import golden, journal, trace_file
@@ -32,6 +32,7 @@ def load(path: str | os.PathLike[str], *, rank: int | None = None) -> Trace:
 
 def _read(path: Path, rank: int | None) -> TraceData:
     if rank is not None:
+        require_rank(path, rank)
         inside = rank_folder(path, rank)
         require_inside(inside, path)
         path = inside

@@ -77,7 +77,12 @@ class _StandardWriter:
         journals: list[Journal] = []
 
         def watching(name: str, values: list[Value]) -> tuple[Journal, ...]:
-            journals.append(Journal(staging.path, name, values))
+            try:
+                journals.append(Journal(staging.path, name, values))
+            except SaveError:  # nothing is recorded, so that `done` is never called
+                del self._runs[id(options)]
+                staging.close()
+                raise
             return tuple(journals)
 
         options = Options(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import sys
@@ -32,7 +31,7 @@ from fxdebug.capture.training.held_forward import HeldForward
 from fxdebug.capture.training.watcher import Watcher
 from fxdebug.data.findings import Finding
 from fxdebug.data.measured.training import Incident, StepHistograms, StepRecord, TrainingRecord, Trouble, WatchedStep
-from fxdebug.errors import UsageError, first_line
+from fxdebug.errors import SaveError, UsageError, first_line
 from fxdebug.exports import registry
 from fxdebug.store.training_file import TrainingFile, read_ranks, read_training
 
@@ -70,6 +69,8 @@ class Watch:
         self._incidents: list[Incident] = []
         self._notes: list[str] = []
         self._failures: set[str] = set()
+        self._unsaved: set[str] = set()  # folders that runs of incidents could not be saved to
+        self._failed_at: int | None = None  # the first step that could not be written to the file
 
     def __enter__(self) -> Watch:
         self._watcher.begin()
@@ -115,16 +116,21 @@ class Watch:
 
     def report(self) -> Report[TrainingRow]:
         """Return the report of the training so far."""
-        if self._folder is not None:
+        if self._folder is not None and self._failed_at is None:
             return watched_training(self._folder, self._rank)
         return Report.of(training_report(self._record()))
 
     def _record(self) -> TrainingRecord:
+        watched, histograms = {one.number: one for one in self._watched}, {one.number: one for one in self._histograms}
         if self._folder is not None:
-            return read_training(self._folder, self._rank)
+            written = read_training(self._folder, self._rank)
+            if self._failed_at is None:
+                return written
+            watched = {one.number: one for one in written.watched} | watched
+            histograms = {one.number: one for one in written.histograms} | histograms
         return TrainingRecord(
-            self._model, self._every, tuple(self._steps), tuple(self._watched), tuple(self._incidents),
-            tuple(self._notes), self._rank, tuple(self._histograms),
+            self._model, self._every, tuple(self._steps), tuple(watched.values()), tuple(self._incidents),
+            tuple(self._notes), self._rank, tuple(histograms.values()),
         )  # fmt: skip
 
     def export(self, path: str | os.PathLike[str], to: str | None = None) -> Path:
@@ -143,16 +149,26 @@ class Watch:
     def on_step(self, step: StepRecord, watched: WatchedStep | None, histograms: StepHistograms | None) -> None:
         """Keep a step that has ended, with the statistics and histograms that were taken of it."""
         self._steps.append(step)
-        if self._file is not None:
-            self._file.add(step)
+        self._write(step)
         if watched is not None:
             self._watched.append(watched)
-            if self._file is not None:
-                self._file.add(watched)
+            self._write(watched)
         if histograms is not None:
             self._histograms.append(histograms)
-            if self._file is not None:
-                self._file.add(histograms)
+            self._write(histograms)
+
+    def _write(self, entry: StepRecord | WatchedStep | StepHistograms | Incident | str) -> None:
+        """Append to the file, if there is one; where that fails, say so once, and follow the training in memory."""
+        if self._file is None:
+            return
+        try:
+            self._file.add(entry)
+        except SaveError as error:
+            if self._failed_at is None:
+                last = self._steps[-1].number if self._steps else 0
+                self._failed_at = entry.step if isinstance(entry, Incident) else last
+                self._notes.append(f"step {self._failed_at}: {error}: steps from here on may be missing in it")
+                _warn(f"fxdebug.watch: {self._notes[-1]}; the training goes on, and watched.report() has all of them")
 
     def on_failure(self, error: Exception) -> None:
         """Note a failure of ours."""
@@ -163,25 +179,20 @@ class Watch:
 
     def _note(self, note: str) -> None:
         self._notes.append(note)
-        if self._file is not None:
-            with contextlib.suppress(Exception):
-                self._file.add(note)
+        self._write(note)
 
     def on_trouble(self, trouble: Trouble, loss: float | None, norm: float | None, held: Sequence[HeldForward]) -> None:
         """Run the forwards of a step again under the tracer and keep the first guilty operation."""
         if len(self._incidents) >= MOST_INCIDENTS or not self._was_healthy():
             return
         incident = self._explained(trouble, loss, norm, held)
+        if incident.run in self._unsaved:
+            incident = replace(incident, run=None)
         self._add(incident)
         place = f" at {incident.node or incident.path}" if incident.path or incident.node else ""
         line = f" ({incident.source})" if incident.source else ""
-        at = user_line(sys._getframe(), {})
-        warnings.warn_explicit(
-            f"fxdebug.watch: step {incident.step}: {incident.what}{place}{line}"
-            + (f"; look again with: fxdebug check {incident.run}" if incident.run else ""),
-            FxDebugWarning,
-            *(("<fxdebug>", 1) if at is None else (at.code.co_filename, int(at.text().rpartition(":")[2]))),
-        )
+        again = f"; look again with: fxdebug check {incident.run}" if incident.run else ""
+        _warn(f"fxdebug.watch: step {incident.step}: {incident.what}{place}{line}{again}")
 
     def _was_healthy(self) -> bool:
         """Was there a healthy step since the last incident? What follows from one incident is no other."""
@@ -191,8 +202,7 @@ class Watch:
 
     def _add(self, incident: Incident) -> None:
         self._incidents.append(incident)
-        if self._file is not None:
-            self._file.add(incident)
+        self._write(incident)
 
     def _explained(
         self, trouble: Trouble, loss: float | None, norm: float | None, held: Sequence[HeldForward]
@@ -227,10 +237,15 @@ class Watch:
 
     def _in_forward(self, folder: Path | None, forward: HeldForward) -> Finding | None:
         """Return the first error in the numbers of the forward, which is run again and saved."""
-        with forward.as_it_began():
-            trace = fx_debug(
-                self._watcher.inner, forward.args, forward.kwargs, save=folder, method=self._watcher.method
-            )
+        run = partial(fx_debug, self._watcher.inner, forward.args, forward.kwargs, method=self._watcher.method)
+        try:
+            with forward.as_it_began():
+                trace = run(save=folder)
+        except SaveError as error:
+            self._unsaved.add(str(folder))
+            self.on_failure(error)
+            with forward.as_it_began():
+                trace = run()
         return next(
             (finding for finding in numerics.check_numerics(trace).findings if finding.severity == "error"), None
         )
@@ -248,6 +263,13 @@ class Watch:
                 method=self._watcher.method,
             )
         return next((finding for finding in not_finite(record) if finding.rule == "backward not finite"), None)
+
+
+def _warn(text: str) -> None:
+    """Warn at the line of the program that is running."""
+    at = user_line(sys._getframe(), {})
+    place = ("<fxdebug>", 1) if at is None else (at.code.co_filename, int(at.text().rpartition(":")[2]))
+    warnings.warn_explicit(text, FxDebugWarning, *place)
 
 
 def _elsewhere(trouble: Trouble, loss: float | None, norm: float | None, held: Sequence[HeldForward]) -> str:

@@ -15,6 +15,7 @@ from fxdebug.comparison.pairing.returned_values import FacingValue, facing_retur
 from fxdebug.comparison.result import MatchedBy, Row, Side, Verdict
 from fxdebug.comparison.steps import Step, StepList
 from fxdebug.data.calls import Call
+from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value, shape_text
 from fxdebug.operators.dtypes import EPS
 from fxdebug.query import network
@@ -310,9 +311,30 @@ class Rows:
 
     def notes(self) -> list[str]:
         """Return notes on what could not be compared."""
+        return [*self._notes_on_ranks(), *self._notes_on_graphs()]
+
+    def _notes_on_ranks(self) -> Iterator[str]:
+        """Yield a note where one side holds shards or partial sums that the other one does not hold."""
+        a, b = self._a.trace, self._b.trace
+        parts = {side: part_of_rank(trace) for side, trace in (("a", a), ("b", b))}
+        if a.settings.get("rank") == b.settings.get("rank") and all(parts.values()):
+            return
+        for side, part in parts.items():
+            if part:
+                yield f"{side} holds {part}: they differ by nature from what the other run holds"
+
+    def _notes_on_graphs(self) -> list[str]:
         if self._a.trace.call_graphs is None or self._b.trace.call_graphs is None:
             return ["one of the runs has no graphs (graph=False): calls are compared, operations are not"]
         return []
+
+
+def part_of_rank(trace: TraceData) -> str:
+    """Return what a run holds of tensors that are distributed over several ranks; empty where all are whole."""
+    parts = sum(value.sharding is not None and bool(str(value.sharding)) for value in trace.values)
+    rank, size = trace.settings.get("rank"), trace.settings.get("world_size")
+    whose = f"rank {rank} of {size}" if rank is not None and size else "one rank"
+    return f"shards and partial sums of {whose} ({parts} tensors)" if parts else ""
 
 
 def _source_line(cause: Cause) -> str | None:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 Origin: TypeAlias = Literal["registered", "late", "unregistered", "unnamed"]
 ParameterKind: TypeAlias = Literal["parameter", "buffer"]
 
+OUTSIDE_FORWARD = "(outside forward)"  # the method of a root that stands for calls made outside the model's forward
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:

@@ -14,7 +14,7 @@ from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Inputs, Outputs, Sharding, shape_text
 from fxdebug.errors import UsageError, nearest
 from fxdebug.query.folding import FoldedCalls, Row, main_output
-from fxdebug.query.measures import STATISTICS, Number, measures_in, number_of_all, require_measure
+from fxdebug.query.measures import STATISTICS, Number, measures_in, measures_of, number_of_all, require_measure
 
 Calls: TypeAlias = Sequence[Call]
 
@@ -74,9 +74,9 @@ def require_columns(trace: TraceData, names: str | Sequence[str]) -> tuple[str, 
     """
     asked = names_in(names)
     derive(trace, *asked)
-    known = [*FACTS, *(measure.name for measure in measures_in(available(trace), [CALL]))]
     for name in asked:
-        if name not in FACTS and name not in available(trace):
+        if name not in FACTS and name not in measures_of(trace):
+            known = [*FACTS, *(measure.name for measure in measures_in(available(trace), [CALL]))]
             raise UsageError(f"this run has no column {name!r}.{nearest(name, known)} It has {', '.join(known)}")
         if name not in FACTS:
             require_measure(trace, name, [CALL])

@@ -17,6 +17,8 @@ from typing import Any, Literal, TypeAlias
 
 from fxdebug.data.trace import TraceData
 from fxdebug.errors import FxDebugError, SaveError, UsageError, first_line, nearest
+from fxdebug.files.system_errors import system_reason
+from fxdebug.files.write_file import all_written_whole
 from fxdebug.plugins import installed
 from fxdebug.query.measures import derived
 from fxdebug.store.private import is_private, report_without_private, without_private
@@ -151,21 +153,40 @@ def exporter(kind: Kind, form: str) -> Callable[..., Path]:
 
 
 def _of_plugin(plugin: installed.Plugin) -> Callable[..., Path]:
-    """Return the exporter of a plug-in; whatever it raises becomes a ``SaveError`` that names the plug-in."""
-    function = plugin.function()
+    """Return the exporter of a plug-in; whatever it raises becomes a ``SaveError`` that names the plug-in.
+
+    It writes whole or not at all, as ours do. An earlier file or folder is shown to it under no name: it writes anew.
+    """
+    function, what = plugin.function(), f"the plug-in {plugin.name!r} of {plugin.package}"
+    try:
+        signature = inspect.signature(function)
+    except ValueError as error:
+        raise UsageError(f"{what} has no signature that can be read: {error}") from None
+    _require_parameters(signature, what)
 
     @functools.wraps(function)
     def write(thing: object, path: Path, **options: Any) -> Path:
-        try:
-            function(thing, path, **options)
-        except FxDebugError:
-            raise
-        except Exception as error:
-            what = f"the plug-in {plugin.name!r} of {plugin.package} failed"
-            raise SaveError(f"{what}: {type(error).__name__}: {first_line(error)}") from error
+        with all_written_whole(path) as new:
+            try:
+                function(thing, new, **options)
+            except FxDebugError:
+                raise
+            except installed.FAILURES as error:
+                told = first_line(error).replace(str(new), str(path))
+                raise SaveError(f"{what} failed: {type(error).__name__}: {told}") from error
+            if not new.exists():
+                raise SaveError(f"{what} wrote nothing to {path}")
         return path
 
     return write
+
+
+def _require_parameters(signature: inspect.Signature, what: str) -> None:
+    """Raise ``UsageError`` for an exporter that cannot be given a trace and a path."""
+    try:
+        signature.bind(None, None)
+    except TypeError as error:
+        raise UsageError(f"{what} cannot be called with a trace and a path: {error}") from None
 
 
 def _kept_private(trace: TraceData, options: dict[str, Any]) -> tuple[TraceData, dict[str, Any]]:
@@ -213,4 +234,4 @@ def export(kind: Kind, thing: object, path: Path, *, to: str | None = None, **op
             raise
         if isinstance(error, IsADirectoryError):
             raise SaveError(f"{path} cannot be written: it is a folder") from error
-        raise SaveError(f"cannot write {path}: {error.strerror or error}") from error
+        raise SaveError(f"cannot write {path}: {system_reason(error)}") from error

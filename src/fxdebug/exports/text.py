@@ -110,7 +110,7 @@ def _table(
     trace: TraceData, root: FoldedCalls, width: int, asked: Sequence[str] | None
 ) -> tuple[Table, tuple[str, ...]]:
     """Return the table, and the names of the columns that it has no room for."""
-    rows = list(_rows_with_guides(root))
+    rows = list(_rows_with_guides(root, width))
     names = asked if asked is not None else _WIDE_DEFAULT if width >= WIDE else _DEFAULT
     columns = columns_of(trace, [row for row, _ in rows], names)
     if asked is None and any(v.stats is not None and v.stats.finite < v.stats.count for v in trace.values):
@@ -157,8 +157,8 @@ def _not_finite(rows: Sequence[tuple[Row, str]]) -> Column:
     return Column("not finite", "not finite", tuple(["" if one is None else not_finite(one) for one in stats]))
 
 
-def _rows_with_guides(root: FoldedCalls) -> Iterator[tuple[Row, str]]:
-    """Yield every row with the tree lines to draw before it."""
+def _rows_with_guides(root: FoldedCalls, width: int) -> Iterator[tuple[Row, str]]:
+    """Yield every row with the tree lines to draw before it; beyond ``width`` columns nothing is seen of them."""
     pending: list[tuple[Row, str, str]] = [(root, "", "")]
     while pending:
         row, lead, below = pending.pop()
@@ -166,7 +166,8 @@ def _rows_with_guides(root: FoldedCalls) -> Iterator[tuple[Row, str]]:
         last = len(row.children) - 1
         for position, child in reversed(list(enumerate(row.children))):
             guides = ("└ ", "  ") if position == last else ("├ ", "│ ")
-            pending.append((child, below + guides[0], below + guides[1]))
+            lines = (below, below) if len(below) > width else (below + guides[0], below + guides[1])
+            pending.append((child, *lines))
 
 
 def _label(row: Row, lead: str, room: int = 1_000_000) -> Text:

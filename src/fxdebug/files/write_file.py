@@ -1,8 +1,9 @@
-"""Write a file whole or not at all: a full disk leaves the old file, or none, never half of the new one."""
+"""Write a file, or the files of a folder, whole or not at all: a full disk leaves the old ones, never half of a new."""
 
 from __future__ import annotations
 
 import contextlib
+import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
@@ -36,6 +37,32 @@ def written_whole(path: Path) -> Iterator[Path]:
             new.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             part.rmdir()
+
+
+@contextlib.contextmanager
+def all_written_whole(path: Path) -> Iterator[Path]:
+    """Yield the path to write a file or a folder to, whichever its writer makes there, with further files beside it.
+
+    They take their names when the block is over: a folder that is there keeps its other files. If the block raises,
+    nothing remains of them, and what was there stays.
+    """
+    if path.exists() and not (path.is_dir() or path.is_file()):  # a pipe or a device
+        yield path
+        return
+    if path.is_dir():
+        path = path.resolve()  # "." has no name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = Path(tempfile.mkdtemp(prefix=".fxdebug-part-", dir=path if path.is_dir() else path.parent))
+    try:
+        yield part / path.name
+        for file in sorted(part.rglob("*")):
+            place = path.parent / file.relative_to(part)
+            if file.is_dir() and not file.is_symlink():
+                place.mkdir(exist_ok=True)
+            else:
+                file.replace(place.resolve() if place.is_symlink() else place)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
 
 
 def write_text(path: Path, text: str) -> Path:

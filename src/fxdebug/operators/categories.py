@@ -12,8 +12,13 @@ UNFILLED = frozenset(
 )
 
 
+# Operations that give a program the memory of a tensor: it may free it, and make it anew, unseen (FSDP does with the
+# weights it gathers). Then it holds whatever was there before.
+GIVES_MEMORY = frozenset(["untyped_storage", "data_ptr"])
+
+
 # Operations that move, copy or reinterpret elements, and compute nothing.
-VIEWS = frozenset(
+VIEWS = GIVES_MEMORY | frozenset(
     "view view_as reshape reshape_as transpose permute swapaxes swapdims movedim moveaxis getitem select narrow "
     "chunk split tensor_split unbind iter expand expand_as unsqueeze squeeze flatten unflatten contiguous clone "
     "detach alias T mT H t to type float half bfloat16 double cpu cuda broadcast_to broadcast_tensors as_strided "

@@ -33,6 +33,7 @@ NAN: Final = "nan"
 INF: Final = "inf"
 INTENDED: Final = "intended"
 UNINITIALISED: Final = "uninitialised"
+MADE_ANEW: Final = "its memory can be made anew unseen, through untyped_storage(), and nothing was seen to fill it"
 
 
 @dataclass(frozen=True, slots=True)

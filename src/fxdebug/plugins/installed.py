@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final, Literal, TypeAlias, get_args
@@ -14,6 +14,7 @@ from fxdebug.data.measures import CALL, MEASURES, Measure, Taken, register
 from fxdebug.errors import UsageError, first_line
 from fxdebug.plugins.making import MARK
 
+FAILURES: Final = (Exception, SystemExit)  # whatever a plug-in does: one that ends the program must not end this one
 Group: TypeAlias = Literal["exporters", "analyses", "measures", "rules"]
 
 EXPORTERS: Final = "exporters"
@@ -56,7 +57,7 @@ class Plugin:
     def _function_or_failure(self) -> Callable[..., Any] | str:
         try:
             found = EntryPoint(self.name, self.place, f"fxdebug.{self.group}").load()
-        except Exception as error:  # whatever the other package does when it is imported
+        except FAILURES as error:  # whatever the other package does when it is imported
             return f"{type(error).__name__}: {first_line(error)}"
         return found if callable(found) else f"{self.place} is no function"
 
@@ -82,11 +83,16 @@ def plugin(group: Group, name: str) -> Plugin | None:
 _registered: dict[str, Measure] = {}  # of plug-ins
 
 
-def plugin_measures() -> dict[str, Plugin]:
-    """Return the plug-ins that take measures, by the measure's name, and register these; broken ones are left out."""
+def plugin_measures(names: Container[str] | None = None) -> dict[str, Plugin]:
+    """Return the plug-ins that take measures, by the measure's name, and register these; broken ones are left out.
+
+    ``names``: only these are imported.
+    """
     usable = {}
     for one in plugins(MEASURE_FUNCTIONS):
-        if one.failure or (one.name in MEASURES and one.name not in _registered):
+        if names is not None and one.name not in names:
+            continue
+        if one.failure or is_name_of_ours(one.name):
             continue
         marks = getattr(one.function(), MARK, None)
         unit, of, adds = marks if isinstance(marks, tuple) else ("", (CALL,), False)
@@ -95,12 +101,25 @@ def plugin_measures() -> dict[str, Plugin]:
     return usable
 
 
+def is_name_of_ours(measure: str) -> bool:
+    """Is this the name of a measure of ours, which it stays? Only of those whose analyses were imported."""
+    return measure in MEASURES and measure not in _registered
+
+
 def numbers_of_plugin(plugin: Plugin, trace: Any) -> Taken:
     """Return the numbers that a plug-in takes of a trace. Raises ``UsageError`` with the reason where it cannot."""
+    what = f"the plug-in {plugin.name!r} of {plugin.package}"
     try:
-        numbers = {str(id): float(number) for id, number in plugin.function()(trace).items()}
-    except Exception as error:  # of the other package
-        raise UsageError(f"the plug-in {plugin.name!r} of {plugin.package} failed: {first_line(error)}") from error
+        answer = plugin.function()(trace)
+        if not isinstance(answer, Mapping):
+            raise UsageError(
+                f"{what} returned {type(answer).__name__}, not numbers by the id of a call or an operation"
+            )
+        numbers = {str(id): float(number) for id, number in answer.items()}
+    except UsageError:
+        raise
+    except FAILURES as error:
+        raise UsageError(f"{what} failed: {type(error).__name__}: {first_line(error)}") from error
     return Taken(_registered[plugin.name], numbers, plugin.package)
 
 
@@ -121,7 +140,7 @@ def findings_of_plugins(trace: Any) -> tuple[list[Finding], list[Note]]:
     for one in plugins(RULES):
         try:
             every += [_of_rule(finding, one) for finding in one.function()(trace)]
-        except Exception as error:  # of the other package
+        except FAILURES as error:
             what = f"the plug-in {one.name!r} of {one.package} was skipped"
             notes.append(Note(f"{what}: {type(error).__name__}: {first_line(error)}"))
     return every, notes

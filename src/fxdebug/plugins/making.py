@@ -13,6 +13,7 @@ from fxdebug.data.report import Cell, Column, ReportData
 from fxdebug.errors import UsageError
 
 MARK: Final = "__fxdebug__"  # the attribute of a function that has what its marker was given
+_CELLS = (bool, int, float, str, type(None))  # what a report can show, write and read back
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -107,6 +108,13 @@ def report(
     names = list(rows[0]) if rows else []
     if any(list(row) != names for row in rows):
         raise UsageError(f"the rows of the report {name!r} have different columns: give all of them {', '.join(names)}")
+    for number, row in enumerate(rows):
+        wrong = next((field for field, cell in row.items() if not isinstance(cell, _CELLS)), None)
+        if wrong is not None:
+            kind = type(row[wrong]).__name__
+            raise UsageError(
+                f"row {number} of the report {name!r} has {kind} as {wrong!r}: give a number, a text or None"
+            )
     row_type = make_dataclass("Row", [(field, Any) for field in names], frozen=True)
     columns = [Column(field, field.replace("_", " "), (units or {}).get(field, "")) for field in names]
     return ReportData(

@@ -62,7 +62,7 @@ def find_calls(
     """
     calls = list(trace.calls)
     if path is not None:
-        calls = [call for call in calls if any(fnmatch.fnmatchcase(name, path) for name in names_of_call(call))]
+        calls = [call for call in calls if _is_at(call, path)]
         if not calls and not WILDCARDS & set(path):
             require_known("module", path, {*trace.modules, *(call.path for call in trace.calls)})
     if type is not None:
@@ -107,7 +107,7 @@ def find_ops(
     if op is not None:
         nodes = _by_name(nodes, "operation", op, lambda node: node.op)
     if path is not None:
-        nodes = [node for node in nodes if any(fnmatch.fnmatchcase(name, path) for name in names_of_call(node.call))]
+        nodes = [node for node in nodes if _is_at(node.call, path)]
         if not nodes and not WILDCARDS & set(path):
             require_known("module", path, {*trace.modules, *(call.path for call in trace.calls)})
     if type is not None:
@@ -120,6 +120,13 @@ def find_ops(
     matched = _Matches(trace, dtype, shape, where)
     in_line = _source_pattern(source)
     return [node for node in nodes if in_line(node.source or "") and matched.facts(node) is not None]
+
+
+def _is_at(call: Call, path: str) -> bool:
+    """Has the module of a call this path, or one that the glob matches? Keys of a ModuleDict may have wildcards."""
+    if not isinstance(path, str):
+        raise UsageError(f"path={path!r}: give a text, such as 'encoder.layers.*'")
+    return any(name == path or fnmatch.fnmatchcase(name, path) for name in names_of_call(call))
 
 
 def facts_of(
@@ -154,11 +161,16 @@ def _by_type(
             if not found and not WILDCARDS & set(one):
                 require_known("module type", one, known | present)
         elif isinstance(one, type):
-            found = present & {kind.__name__ for kind in _with_subclasses(one)}
+            found = present if _is_any_module(one) else present & {kind.__name__ for kind in _with_subclasses(one)}
         else:
             raise UsageError(f"type={wanted!r}: give a class, a name such as 'Linear', or a tuple of these")
         matching |= found
     return [item for item in items if name(item) in matching]
+
+
+def _is_any_module(kind: type) -> bool:
+    """Is every module of this class? A loaded run has classes that this process does not know."""
+    return kind is object or (kind.__module__, kind.__name__) == ("torch.nn.modules.module", "Module")
 
 
 def _with_subclasses(kind: type) -> set[type]:

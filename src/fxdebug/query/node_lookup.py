@@ -54,7 +54,7 @@ def node_named(trace: TraceData, name: str) -> Node | None:
     for key in (name, f"{trace.model}{name}" if name.startswith("#") else name):
         if key in net.nodes:
             return net.nodes[key]
-    calls = calls_named(trace, name) if name else []
+    calls = (calls_named(trace, name) or _by_other_id(trace, name)) if name else []
     if len(calls) == 1:
         return net.nodes[net.call_id(calls[0])]
     if calls:
@@ -72,7 +72,7 @@ def call_at(trace: TraceData, name: str) -> Call:
     Raises :class:`~fxdebug.errors.NotFound` with the nearest names.
     """
     ids = (name, name.removeprefix(trace.model) if name.startswith(f"{trace.model}#") else name)
-    calls = [call for call in trace.calls if call.id in ids] or calls_named(trace, name)
+    calls = [call for call in trace.calls if call.id in ids] or calls_named(trace, name) or _by_other_id(trace, name)
     if len(calls) > 1:
         raise NotFound(_several(name, calls))
     if not calls and name == trace.model:
@@ -88,6 +88,12 @@ def call_at(trace: TraceData, name: str) -> Call:
 def calls_named(trace: TraceData, path: str) -> list[Call]:
     """Return the calls of the module at a path; for the empty path that of the root, whatever is called inside it."""
     return [call for call in trace.calls if path in names_of_call(call)] if path else [trace.root]
+
+
+def _by_other_id(trace: TraceData, name: str) -> list[Call]:
+    """Return the call that an id with another path of its module names: ``head#1``, where it is also ``embed``."""
+    path, mark, number = name.rpartition("#")
+    return [call for call in calls_named(trace, path) if str(call.number) == number] if mark and path else []
 
 
 def _several(path: str, calls: Sequence[Call]) -> str:

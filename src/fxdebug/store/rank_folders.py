@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fxdebug.errors import RankNeeded
+from fxdebug.errors import LoadError, RankNeeded
 
 
 def rank_folder(folder: Path, rank: int | None) -> Path:
@@ -29,3 +29,10 @@ def refuse_several_ranks(folder: Path) -> None:
         error = RankNeeded(f"{folder} is a run of {len(ranks)} ranks: load one with {named}")
         error.folder, error.ranks = str(folder), tuple(ranks)
         raise error
+
+
+def require_rank(folder: Path, rank: int) -> None:
+    """Raise ``LoadError`` where a folder holds runs of ranks, and none of this one."""
+    ranks = ranks_in(folder)
+    if ranks and rank not in ranks and folder.name != f"rank-{rank}":
+        raise LoadError(f"{folder} has no rank {rank}: it is a run of the ranks {', '.join(map(str, ranks))}")

@@ -32,8 +32,10 @@ from fxdebug.files.schema import (
 )
 from fxdebug.files.system_errors import system_errors_told
 from fxdebug.store.deep_json import loads
+from fxdebug.store.versioned_json import require_version
 
-SCHEMA = "fxdebug.report/1"
+_NAME, _VERSION = "fxdebug.report", 1
+SCHEMA = f"{_NAME}/{_VERSION}"
 
 _UNITS = one_of(get_args(Unit))
 _NUMBERS = reader_of(float, {})
@@ -83,8 +85,13 @@ def _content_of(path: Path) -> ReportData[SimpleNamespace]:
         content = loads(text)
         schema = content.get("schema") if isinstance(content, dict) else None
         if schema != SCHEMA:
+            name, _, number = str(schema).partition("/")
+            if name == _NAME and number.isdecimal() and len(number) < 10:
+                require_version(path, int(number), _VERSION, "make the report again")
             raise Damaged(f"its schema is not {SCHEMA!r}: write one with report.json(path)")
         return _report(content, "", parts=True)
+    except LoadError:
+        raise
     except (ValueError, RecursionError) as error:
         raise LoadError(f"{path} is no report that can be read: {error}") from error
 

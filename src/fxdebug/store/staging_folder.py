@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fxdebug.errors import SaveError
+from fxdebug.files.system_errors import system_reason
 
 STAGING_PREFIX = ".fxdebug-"  # names of staging folders begin with it
 
@@ -26,16 +27,25 @@ class StagingFolder:
 
     def __init__(self, target: str | os.PathLike[str] | None = None) -> None:
         self.target = None if target is None else Path(target).absolute()  # the program may change its directory
+        self._made: list[Path] = []  # folders that were not there before, the innermost first
         if self.target is None:
             self.path = Path(tempfile.mkdtemp(prefix="fxdebug-"))
         else:
-            self.path = _make_folder_in(self.target)
+            self._made = [folder for folder in (self.target, *self.target.parents) if not folder.exists()]
+            self.path = _make_folder_in(self.target, self._made)
         _spare.take()
         self._remove = weakref.finalize(self, _remove_in_same_process, self.path, os.getpid())
 
     def close(self) -> None:
-        """Remove the staging folder with everything still in it."""
+        """Remove the staging folder with everything still in it, and the folders made for it that are empty now."""
         self._remove()
+        _remove_empty(self._made)
+
+
+def _remove_empty(folders: list[Path]) -> None:
+    with contextlib.suppress(OSError):
+        for folder in folders:
+            folder.rmdir()
 
 
 def _remove_in_same_process(folder: Path, process: int) -> None:
@@ -132,12 +142,16 @@ class _SpareHandle:
 _spare = _SpareHandle()
 
 
-def _make_folder_in(target: Path) -> Path:
+def _make_folder_in(target: Path, made: list[Path]) -> Path:
     try:
         target.mkdir(parents=True, exist_ok=True)
         if not target.is_dir():
             raise FileExistsError(f"{target} is a file")
-        path = Path(tempfile.mkdtemp(prefix=STAGING_PREFIX, dir=target))
+        try:
+            path = Path(tempfile.mkdtemp(prefix=STAGING_PREFIX, dir=target))
+        except FileNotFoundError:  # another process has just removed the folder, which was empty
+            target.mkdir(parents=True, exist_ok=True)
+            path = Path(tempfile.mkdtemp(prefix=STAGING_PREFIX, dir=target))
         try:
             probe = path / "probe"
             probe.write_bytes(b"\0" * 4096)  # on a full disk a folder can be made, but no block filled
@@ -151,4 +165,5 @@ def _make_folder_in(target: Path) -> Path:
     except FileExistsError as error:
         raise SaveError(f"cannot save to {target}: it is a file; give a folder") from error
     except OSError as error:
-        raise SaveError(f"cannot save to {target}: {error.strerror or error}") from error
+        _remove_empty(made)
+        raise SaveError(f"cannot save to {target}: {system_reason(error)}") from error

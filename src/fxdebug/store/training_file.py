@@ -6,21 +6,26 @@ step, an incident, or a note. A last line that is cut short, as after a crash, i
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from fxdebug.data.measured.training import Incident, StepHistograms, StepRecord, TrainingRecord, WatchedStep
 from fxdebug.errors import LoadError, SaveError
 from fxdebug.files.read_file import read_text
-from fxdebug.files.schema import Damaged, Reader, Where, damage, integers, optional, reader_of, record, texts
+from fxdebug.files.schema import Damaged, Reader, Where, damage, integers, optional, reader_of, record, shown, texts
 from fxdebug.files.system_errors import system_errors_told
+from fxdebug.files.write_file import write_bytes
+from fxdebug.store.versioned_json import require_version
 
 FORMAT, VERSION = "fxdebug-training", 1
 FILE = "training.jsonl"
+_OLDER = "watch the training again, or read it with the fxdebug that wrote it"
 _WORDS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
@@ -34,32 +39,43 @@ def file_of(folder: Path, rank: int | None) -> Path:
 
 
 class TrainingFile:
-    """Appends to the file of one training; each line is on its way to the disk before the next step begins."""
+    """Appends to the file of one training; each line is on its way to the disk before the next step begins.
+
+    A line that cannot be written whole, as on a full disk, is taken back: those after it can still be read.
+    """
 
     def __init__(self, folder: Path, model: str, every: int, rank: int | None) -> None:
         self.path = file_of(folder, rank)
+        head = _line({"format": FORMAT, "version": VERSION, "model": model, "every": every, "rank": rank})
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._file: IO[str] = self.path.open("w", encoding="utf-8")
+            write_bytes(self.path, head)  # an earlier training stays where this one cannot even begin
+            self._file = self.path.open("ab", buffering=0)
         except OSError as error:
-            raise SaveError(f"{self.path} cannot be written: {error}") from error
-        self._write({"format": FORMAT, "version": VERSION, "model": model, "every": every, "rank": rank})
+            with contextlib.suppress(OSError):
+                folder.rmdir()  # where it is new, and empty
+            raise SaveError(f"{self.path} cannot be written: {error.strerror or error}") from error
+        self._size = len(head)
 
     def add(self, entry: StepRecord | WatchedStep | StepHistograms | Incident | str) -> None:
         """Append a step, the statistics or histograms of one, an incident or a note. Raises ``SaveError``."""
-        kind = _KINDS.get(type(entry), "note")
-        self._write({kind: _row(entry)})
-
-    def _write(self, line: Mapping[str, Any]) -> None:
+        line = rest = _line({_KINDS.get(type(entry), "note"): _row(entry)})
         try:
-            self._file.write(json.dumps(line, ensure_ascii=False, separators=(",", ":"), allow_nan=False) + "\n")
-            self._file.flush()
-        except (OSError, ValueError) as error:
-            raise SaveError(f"{self.path} cannot be written: {error}") from error
+            while rest:
+                rest = rest[self._file.write(rest) :]
+        except (OSError, ValueError) as error:  # ValueError: it was closed
+            with contextlib.suppress(OSError, ValueError):
+                self._file.truncate(self._size)
+            raise SaveError(f"{self.path} cannot be written: {getattr(error, 'strerror', None) or error}") from error
+        self._size += len(line)
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+def _line(content: Mapping[str, Any]) -> bytes:
+    return (json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False) + "\n").encode()
 
 
 def _row(entry: Any) -> Any:
@@ -91,6 +107,10 @@ def read_training(folder: Path, rank: int | None = None) -> TrainingRecord:
     path = file_of(folder, rank)
     if rank is None and not path.exists():
         path = min(folder.glob("training.rank*.jsonl"), key=_rank_in, default=path)
+    if folder.is_dir() and not os.path.lexists(path):
+        raise LoadError(
+            f"{folder} holds no {path.name}: fxdebug.watch(…, save=…) writes it, and fxdebug.load reads a run"
+        )
     with system_errors_told(path):
         return _record_of(path)
 
@@ -99,9 +119,12 @@ def _record_of(path: Path) -> TrainingRecord:
     lines = read_text(path, "the file of a watched training").split("\n")
     found: dict[str, list[Any]] = {kind: [] for kind in (*_KINDS.values(), "note")}
     try:
-        head = record(_parsed(lines[0], 1), "", _HEAD)
-        if head["format"] != FORMAT or head["version"] != VERSION:
-            raise Damaged(f"format is {head['format']} {head['version']}, not {FORMAT} {VERSION}")
+        first = _parsed(lines[0], 1)
+        if first.get("format") == FORMAT:
+            require_version(path, first.get("version"), VERSION, _OLDER)
+        head = record(first, "", _HEAD)
+        if head["format"] != FORMAT:
+            raise Damaged(f"format is {shown(head['format'])}, not {FORMAT}")
         for number, line in enumerate(lines[1:-1], start=2):  # the last one has no end yet, or is empty
             for kind, content in _parsed(line, number).items():
                 if kind not in found:

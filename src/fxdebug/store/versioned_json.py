@@ -26,13 +26,25 @@ def read_versioned(path: Path, kind: str, named: str, version: int, older: str) 
         raise LoadError(f"{path} is not {kind}: {error}") from error
     if not isinstance(content, dict) or content.get("format") != named:
         raise LoadError(f'{path} is not {kind} of fxdebug: it has no "format": "{named}"')
-    found = content.get("version")
-    if found != version or type(found) is not int:
-        if type(found) is not int:
-            advice = "the file is damaged"
-        elif found > version:
-            advice = "the file is newer than this fxdebug, upgrade with pip install -U fxdebug"
-        else:
-            advice = f"the file is older than this fxdebug, {older}"
-        raise LoadError(f"{path} has format version {shown(found)}, this fxdebug reads version {version}: {advice}")
+    require_version(path, content.get("version"), version, older)
     return content
+
+
+def require_version(path: Path, found: object, version: int, older: str) -> None:
+    """Raise ``LoadError`` unless the version of a file's format is this one; ``older`` says what to do about an older.
+
+    >>> require_version(Path("trace.json"), 2, 1, "trace the model again")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    fxdebug.errors.LoadError: trace.json has format version 2, ... is newer than this fxdebug, upgrade with pip ...
+    """
+    if type(found) is int and found == version:
+        return
+    if type(found) is not int:
+        advice = "the file is damaged"
+    elif found > version:
+        advice = "the file is newer than this fxdebug, upgrade with pip install -U fxdebug"
+    else:
+        advice = f"the file is older than this fxdebug, {older}"
+    has = "no format version" if found is None else f"format version {shown(found)}"
+    raise LoadError(f"{path} has {has}, this fxdebug reads version {version}: {advice}")

@@ -44,6 +44,14 @@ def test_s3_what_would_overflow_in_float16_is_advice_told_once_for_the_run():
     assert found[0].value.stats.absmax == 1e6 and len(found[0].others) == 1
 
 
+def test_the_difference_of_the_largest_numbers_of_float64_is_no_cancellation():
+    large = torch.full((4,), 1.7e308, dtype=torch.float64)
+    assert kinds(fx_debug(Body(lambda x: (x * 1.0) - x / 2), large)) == [("float16", "advice", "mul")]
+    tiny = torch.full((4,), 5e-324, dtype=torch.float64)
+    trace = fx_debug(Body(lambda x: (x * 1.0 + large) - large + x), tiny)
+    assert ("cancellation", "warning", "sub") not in kinds(trace)  # its result is 0: nothing is left of it
+
+
 def test_s4_cancellation_is_flagged_at_the_subtraction():
     x = torch.linspace(-1, 1, 101)
     assert kinds(fx_debug(Body(lambda x: (x + 1e4) - 1e4), x)) == [("cancellation", "warning", "sub")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import math
 import subprocess
@@ -85,6 +86,43 @@ def test_memory_that_is_filled_before_it_is_read_is_no_fault():
     trace = fx_debug(Body(filled), torch.ones(3))
     assert trace.ops("empty")[0].stats.nan == 6  # it held NaN, or this tests nothing
     assert kinds(trace) == []
+
+
+def gathering(x, flat):
+    """Compute as a layer of FSDP2 does: memory of weights is made anew, filled, read, and freed."""
+    memory = flat.untyped_storage()
+    memory.resize_(16 * flat.itemsize)
+    ctypes.memset(memory.data_ptr(), 0xFF, 16 * flat.itemsize)  # what lay there is NaN
+    flat.view(4, 4).copy_(torch.eye(4))
+    y = nn.functional.linear(x, flat.view(4, 4))
+    memory.resize_(0)
+    return y
+
+
+def test_memory_that_is_freed_and_made_anew_is_no_fault_before_it_is_filled():
+    for options in ({}, {"stop_on_nonfinite": True}, {"values": "tensors"}):
+        flat = torch.ones(16)
+        flat.untyped_storage().resize_(0)
+        trace = fx_debug(Runs(lambda x, flat=flat: gathering(x, flat)), torch.ones(2, 4), **options)
+        assert any(value.stats is not None and value.stats.nan == 16 for value in trace.values)  # or this tests nothing
+        assert kinds(trace) == []
+
+
+def test_memory_that_is_made_anew_and_never_filled_is_told_where_it_is_computed_with():
+    def body(x, flat):
+        memory = flat.untyped_storage()
+        memory.resize_(16 * flat.itemsize)
+        ctypes.memset(memory.data_ptr(), 0xFF, 16 * flat.itemsize)
+        return nn.functional.linear(x, flat.view(4, 4))
+
+    flat = torch.ones(16)
+    flat.untyped_storage().resize_(0)
+    (finding,) = fx_debug(Runs(lambda x: body(x, flat)), torch.ones(2, 4)).check()
+    assert finding.kind == "uninitialised" and finding.what.endswith("and Runs#0/linear computes with it")
+    flat.untyped_storage().resize_(0)
+    with pytest.raises(fxdebug.NonFinite) as stopped:
+        fx_debug(Runs(lambda x: body(x, flat)), torch.ones(2, 4), stop_on_nonfinite=True)
+    assert stopped.value.op == "linear"
 
 
 def test_a_weight_that_was_not_measured_is_named_as_a_possibility():

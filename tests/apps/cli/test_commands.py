@@ -305,6 +305,7 @@ def test_an_unknown_option_shows_the_usage_of_its_command(name, capsys):
         ({"FORCE_COLOR": "1"}, True),
         ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
         ({"FORCE_COLOR": "0"}, False),
+        ({"FORCE_COLOR": "1", "NO_COLOR": ""}, True),  # an empty one is none: no-color.org
     ],
 )
 def test_colours_are_forced_and_forbidden_by_the_environment(run, capsys, monkeypatch, environment, colored):
@@ -312,8 +313,23 @@ def test_colours_are_forced_and_forbidden_by_the_environment(run, capsys, monkey
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    for arguments in (["show", run], ["show", run, "4"], ["compare", run, run]):
+    for arguments in (["show", run], ["show", run, "4"], ["compare", run, run], ["flops", run], ["summary", run]):
         assert ("\x1b[" in told(capsys, *arguments)[1]) is colored
+
+
+@pytest.mark.parametrize(
+    ("environment", "colored"),
+    [({}, True), ({"TERM": "dumb"}, False), ({"NO_COLOR": ""}, True), ({"NO_COLOR": "1"}, False)],
+)
+def test_on_a_terminal_every_command_has_colours_unless_it_can_show_none(run, monkeypatch, environment, colored):
+    for name in ("FORCE_COLOR", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"TERM": "xterm", **environment}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    trace = fxdebug.load(run)
+    for text in (trace.text(), fxdebug.flops(trace).text(), fxdebug.compare(trace, trace).text()):
+        assert ("\x1b[" in text) is colored
 
 
 def test_the_rank_of_a_distributed_run_is_told_as_the_option(tmp_path, capsys):
@@ -323,6 +339,9 @@ def test_the_rank_of_a_distributed_run_is_told_as_the_option(tmp_path, capsys):
     for command in ("show", "find", "check", "graph"):
         assert told(capsys, command, str(tmp_path)) == told_so
     assert told(capsys, "compare", str(tmp_path), str(tmp_path)) == told_so
+    for rank in ("2", "-1"):
+        no_rank = (2, "", f"fxdebug: {tmp_path} has no rank {rank}: it is a run of the ranks 0, 1\n")
+        assert told(capsys, "show", str(tmp_path), "--rank", rank) == no_rank
     assert told(capsys, "show", str(tmp_path), "--rank", "1")[0] == 0
     with pytest.raises(fxdebug.LoadError, match="load one with rank=0 … rank=1"):
         fxdebug.load(tmp_path)

@@ -34,6 +34,7 @@ def screen(monkeypatch: pytest.MonkeyPatch) -> Screen:
     found = Screen()
     monkeypatch.setattr(progress, "sys", types.SimpleNamespace(stderr=found))  # pytest resets sys.stderr itself
     monkeypatch.delenv("CI", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(progress, "PATIENCE", 0.0)
     monkeypatch.setattr(progress, "INTERVAL", 0.0)
     return found
@@ -69,9 +70,11 @@ def test_a_long_run_is_shown_now_and_then_and_not_at_every_call(
     assert screen.getvalue() == "\rtracing Sequential · 1 calls · Sequential\x1b[K\r\x1b[K"
 
 
-@pytest.mark.parametrize("why", ["piped", "in CI", "switched off", "no stream"])
+@pytest.mark.parametrize("why", ["piped", "in CI", "on a dumb terminal", "switched off", "no stream"])
 def test_nothing_is_shown_when_nobody_is_looking(why: str, screen: Screen, monkeypatch: pytest.MonkeyPatch) -> None:
     screen.terminal = why != "piped"
+    if why == "on a dumb terminal":
+        monkeypatch.setenv("TERM", "dumb")
     if why == "in CI":
         monkeypatch.setenv("CI", "true")
     if why == "no stream":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import shutil
 import subprocess
+import sys
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from pathlib import Path
@@ -32,6 +33,16 @@ def tower() -> Trace:
 def tips(picture: ElementTree.Element) -> str:
     """Every tooltip."""
     return "\n".join(title.text or "" for title in picture.iter(f"{SVG}title"))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits of addresses are POSIX")
+def test_a_process_with_few_addresses_is_told_so_and_does_not_end(tower, tmp_path, monkeypatch):
+    import resource
+
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (8 << 30, resource.RLIM_INFINITY))
+    with pytest.raises(UsageError, match="is limited to 8 GiB: lift the limit with ulimit -v"):
+        tower.export(tmp_path / "run.svg")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_repeated_layers_are_drawn_once_with_their_inside_and_tooltips(tower, tmp_path):

@@ -107,6 +107,15 @@ def test_a_run_that_was_not_timed_has_no_times(tmp_path):
     assert [one for device in devices for one in device.node_stats if one.all_end_rel_micros] == []
 
 
+def test_a_file_may_claim_more_bytes_than_the_format_can_say(tmp_path):
+    fx_debug(nn.ReLU(), torch.ones(2, 3), save=tmp_path)
+    file = tmp_path / "trace.json"
+    file.write_text(file.read_text().replace("[2,3]", f"[{2**31},{2**31 - 1}]"))
+    trace = fxdebug.load(tmp_path)
+    assert trace.root.outputs[0].numel > 2**61
+    assert trace.export(tmp_path / "log", to="tensorboard").is_dir()
+
+
 def test_numbers_of_calls_are_scalars_of_their_step(tmp_path):
     trace = run_of("minilm")
     for step in (3, 7):

@@ -58,6 +58,58 @@ with model_addition_debugger_context(model, sys.argv[1]):
 """
 
 
+DIES_BETWEEN = """
+import os, sys, torch
+from torch import nn
+from fxdebug import fx_debug
+
+class Steps(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.steps = nn.Linear(2, 2), 0
+    def forward(self, x):
+        self.steps += 1
+        return self.layer(x) if self.steps < 3 else os._exit(9)
+    def generate(self, x):
+        return self(self(self(x)))
+    def layers(self, x):
+        self.layer(self.layer(x))
+        os._exit(9)
+
+fx_debug(Steps(), torch.ones(1, 2), save=sys.argv[1], method=sys.argv[2])
+"""
+
+
+@pytest.mark.parametrize(
+    ("method", "calls"),
+    [
+        ("generate", ["#0", "#1", "layer#0", "#2", "layer#1", "#3"]),
+        ("layers", ["#0", "layer#0", "layer#1"]),
+    ],
+)
+def test_calls_of_a_method_whose_process_dies_stand_below_one_root(
+    method: str, calls: list[str], tmp_path: Path
+) -> None:
+    command = [sys.executable, "-c", DIES_BETWEEN, str(tmp_path), method]
+    assert subprocess.run(command, check=False).returncode == 9
+    trace = fxdebug.load(tmp_path)
+    assert [call.id for call in trace.calls] == calls and trace.model == trace.root.type == "Steps"
+    assert [call.parent_index for call in trace.calls if call.depth == 1] == [0] * (3 if method == "generate" else 2)
+    assert str(trace).splitlines()[-1].startswith("note: recovered from an unfinished run")
+    again = fxdebug.load(trace.save(tmp_path / "again"))
+    assert again.calls == trace.calls and again.export(tmp_path / "run.html").exists()
+
+
+def test_a_journal_of_another_version_says_what_to_do(tmp_path: Path) -> None:
+    assert subprocess.run([sys.executable, "-c", SCRIPT, str(tmp_path)], check=False).returncode == 9
+    (path,) = tmp_path.glob(f"*/{journal.FILE}")
+    text = path.read_text()
+    for version, told in (("2", "upgrade with pip"), ("0", "trace the model again"), ('"1"', "the file is damaged")):
+        path.write_text(text.replace('["run",[1,', f'["run",[{version},', 1))
+        with pytest.raises(fxdebug.LoadError, match=told):
+            fxdebug.load(tmp_path)
+
+
 @pytest.mark.parametrize("tool", ["fx_debug", "context"])
 def test_a_process_that_is_killed_leaves_what_it_had_done(tool: str, tmp_path: Path) -> None:
     command = [sys.executable, "-c", WAITS, str(tmp_path), tool]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -222,11 +223,11 @@ def _zero_share(value: Value) -> float:
 def _cancelled(node: Node, results: NodeResults, inputs: tuple[Value, ...], output: Value) -> Iterator[Finding]:
     """Yield a finding for cancellation: a difference that is tiny compared with its operands, which were rounded."""
     literal = max((abs(number) for number in literals_of(node)), default=0.0) if len(inputs) == 1 else 0.0
-    operands = sum(map(_absmax, inputs[:2])) + literal
+    half = sum([_absmax(value) / 2 for value in inputs[:2]]) + literal / 2  # the sum of the largest float64 is infinite
     result = _absmax(output)
-    if not result or not operands or (len(inputs) < 2 and not literal):
+    if not result or not half or (len(inputs) < 2 and not literal):
         return
-    ratio, step = result / operands, operands * FLOATS[output.dtype].eps
+    ratio, step = max(result / 2 / half, sys.float_info.min), half * FLOATS[output.dtype].eps * 2
     exact = step < WHOLE_STEP and _are_whole_numbers(output)
     if ratio >= math.sqrt(FLOATS[output.dtype].eps) or exact or not _has_computed_operand(node, results):
         return

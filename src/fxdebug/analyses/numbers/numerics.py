@@ -20,12 +20,21 @@ from fxdebug.data.graphs import Ref
 from fxdebug.data.report import ReportData
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value
-from fxdebug.operators.categories import REPLACES_NONFINITE, UNFILLED, VIEWS, WRITES, is_probability, uses_only_shape
+from fxdebug.operators.categories import (
+    GIVES_MEMORY,
+    REPLACES_NONFINITE,
+    UNFILLED,
+    VIEWS,
+    WRITES,
+    is_probability,
+    uses_only_shape,
+)
 from fxdebug.operators.masks import is_mask
 from fxdebug.operators.nonfinite import has_nonfinite, nonfinite_counts
 from fxdebug.operators.nonfinite_cause import (
     INF,
     INTENDED,
+    MADE_ANEW,
     NAN,
     UNINITIALISED,
     CauseKind,
@@ -91,6 +100,10 @@ class NonFiniteOrigins:
         self._readers: dict[int, Node] = {}  # origin in uninitialised memory → the first node that computed with it
         unfilled = [node for node in self._net.nodes.values() if node.op in UNFILLED]
         self._unfilled = {value.storage for node in unfilled for value in node.values}  # uninitialised storages
+        given = [node for node in self._net.nodes.values() if node.op in GIVES_MEMORY]
+        taken = [one for node in given for one in results.inputs(node)]
+        self._made_anew = {value.storage for value, _ in taken} - {None}  # perhaps, and unseen
+        self._holders = {source for _, source in taken}  # nodes that gave the tensors: freed ones have no storage
         self._probabilities: set[int] = set()
         for node in self._net.nodes.values():
             if is_probability(node.op, (value for value, _ in results.inputs(node)), self._probabilities):
@@ -149,7 +162,14 @@ class NonFiniteOrigins:
             and leaves_memory_unwritten(node.op, literals, values)
         ):
             return NonFiniteCause(UNINITIALISED, "the rest of its memory was never written to")
+        if cause is not None and node.op in VIEWS and self._may_be_made_anew(node, nonfinite[0]):
+            return NonFiniteCause(UNINITIALISED, MADE_ANEW)
         return cause
+
+    def _may_be_made_anew(self, node: Node, value: Value) -> bool:
+        """May the memory that a view shows be new, because the program has asked for its storage?"""
+        sources = (source for _, source in self._results.inputs(node))
+        return value.storage in self._made_anew or not self._holders.isdisjoint(sources)
 
     def _has_no_producer(self, node: Node, value: Value) -> bool:
         """Is this a tensor without a known source: no operation's result, no parameter or buffer, no input?"""

@@ -10,7 +10,7 @@ from fxdebug.api.reports.report import Report
 from fxdebug.api.trace import Trace
 from fxdebug.data.report import ReportData
 from fxdebug.errors import FxDebugError, UsageError, first_line, nearest
-from fxdebug.plugins.installed import ANALYSES, plugin, plugins
+from fxdebug.plugins.installed import ANALYSES, FAILURES, plugin, plugins
 
 
 def analyse(
@@ -30,7 +30,7 @@ def analyse(
         answer = found.function()(trace if isinstance(trace, Trace) else load(trace), **(options or {}))
     except FxDebugError:
         raise
-    except Exception as error:
+    except FAILURES as error:
         what = f"the plug-in {name!r} of {found.package} failed"
         raise UsageError(f"{what}: {type(error).__name__}: {first_line(error)}") from error
     if isinstance(answer, Report):

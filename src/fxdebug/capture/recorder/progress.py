@@ -67,7 +67,8 @@ def line(wanted: bool | None, model: str) -> tuple[ProgressLine, ...]:
     """
     stream = sys.stderr
     if wanted is None:
-        wanted = stream is not None and stream.isatty() and not os.environ.get("CI")
+        quiet = os.environ.get("CI") or os.environ.get("TERM") == "dumb"  # such a terminal cannot clear a line
+        wanted = stream is not None and stream.isatty() and not quiet
         patience = PATIENCE
     else:
         patience = 0.0

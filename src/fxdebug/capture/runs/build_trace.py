@@ -26,12 +26,10 @@ from fxdebug.capture.tensors.parameters import Parameters
 from fxdebug.capture.tensors.value_table import Keeper
 from fxdebug.capture.torch_state import internals
 from fxdebug.capture.torch_state.untracked import untracked
-from fxdebug.data.calls import Call, Failure, Note, Parameter
+from fxdebug.data.calls import OUTSIDE_FORWARD, Call, Failure, Note, Parameter
 from fxdebug.data.trace import NO_OUTPUT, TraceData
 from fxdebug.data.values import Inputs, Outputs, Value
 from fxdebug.errors import first_line
-
-OUTSIDE = "(outside forward)"  # the method of a root that stands for calls made outside the model's forward
 
 
 @dataclass(frozen=True)
@@ -169,7 +167,7 @@ def _under_one_root(
     failed: Failure | None = None
     if error is not None:
         failed = failure(error, here=all(call.error is None for call in calls))
-    label = method if method != "forward" else OUTSIDE
+    label = method if method != "forward" else OUTSIDE_FORWARD
     root = Call(0, "", site.type, 0, Inputs(), error=failed, method=label, duration=duration, has_submodules=True)
     moved = [
         replace(

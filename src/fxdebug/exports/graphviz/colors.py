@@ -15,7 +15,7 @@ from fxdebug.errors import UsageError, nearest
 from fxdebug.exports.columns import number
 from fxdebug.exports.graphviz.drawing import Box, Drawing, Step
 from fxdebug.exports.graphviz.options import KIND, NONE, STATUS, Coloring, DrawOptions
-from fxdebug.query.measures import STATISTICS, Number, measures_in, number_of_all, require_measure
+from fxdebug.query.measures import STATISTICS, Number, measures_in, measures_of, number_of_all, require_measure
 from fxdebug.query.network import Node, network_of
 
 LINE, GREY, RED = "#8a8a94", "#5f5f68", "#c62828"
@@ -38,9 +38,9 @@ def require_colors(trace: TraceData, options: DrawOptions) -> None:
     """Take the measures that a drawing asks for. Raises ``UsageError`` for one that the run does not have."""
     asked = [*names_in(options.measures), *([] if options.color in _NO_MEASURES else [options.color])]
     derive(trace, *asked)
-    known = [*_NO_MEASURES, *(measure.name for measure in measures_in(available(trace), (CALL, OPERATION)))]
     for name in asked:
-        if name not in available(trace):
+        if name not in measures_of(trace):
+            known = [*_NO_MEASURES, *(measure.name for measure in measures_in(available(trace), (CALL, OPERATION)))]
             measures = ", ".join(known[len(_NO_MEASURES) :])
             use = f"use {', '.join(_NO_MEASURES)}, or a measure of this run: {measures}"
             raise UsageError(f"color={name!r}: {use}.{nearest(name, known)}")

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from fxdebug.analyses.measures import FLOPS, available, derive
+from fxdebug.analyses.measures import derive_all
+from fxdebug.data.calls import Note
 from fxdebug.data.measures import CALL, OPERATION, SUBJECTS, Measure, Taken
 from fxdebug.data.trace import TraceData
 from fxdebug.exports.page.pack import Column, integers, reals
 from fxdebug.exports.page.places import Places
 from fxdebug.printable import printable
-from fxdebug.query.measures import OF_TENSORS, derived, number_of
+from fxdebug.query.measures import OF_TENSORS, derived, measures_of, number_of
 
 _NAN = float("nan")
 
 
-def measure_data(trace: TraceData, places: Places) -> list[dict[str, Any]]:
-    """Return every measure that the run has numbers of, with the numbers of calls and operations."""
-    known = available(trace)
-    derive(trace, *[name for name in FLOPS if name in known])  # a run may have some of them, as of a report
+def measure_data(trace: TraceData, places: Places) -> tuple[list[dict[str, Any]], list[Note]]:
+    """Return every measure that the run has numbers of, with those of calls and operations, and notes on the others."""
+    notes = derive_all(trace)
     taken = {**derived(trace), **trace.taken}
-    return [_measure(trace, measure, taken.get(name), places) for name, measure in known.items()]
+    known = measures_of(trace)
+    return [_measure(trace, measure, taken.get(name), places) for name, measure in known.items()], notes
 
 
 def _measure(trace: TraceData, measure: Measure, taken: Taken | None, places: Places) -> dict[str, Any]:

@@ -43,6 +43,7 @@ def run_data(trace: TraceData, texts: Texts, options: PageOptions = DEFAULTS) ->
     """Return ``RunData`` of payload.ts: everything that the page shows of a run."""
     bodies = bodies_of(trace, texts)
     places = Places(trace)
+    measures, left_out = measure_data(trace, places)
     findings = numerics.check_numerics(trace, tensors=False).findings if options.check else ()
     return {
         "model": printable(trace.model),
@@ -58,11 +59,11 @@ def run_data(trace: TraceData, texts: Texts, options: PageOptions = DEFAULTS) ->
         "steps": step_columns(trace, texts),
         "values": value_columns(trace.values, texts),
         "parameters": parameter_columns(trace.parameters, texts),
-        "notes": note_data([*trace.notes, *map(Note, options.remarks)]),
+        "notes": note_data([*trace.notes, *map(Note, options.remarks), *left_out]),
         "findings": finding_data(findings, places),
         "neverCalled": _never_called(trace),
         "lines": [[printable(source), printable(text)] for source, text in trace.named_lines().items()],
-        "measures": measure_data(trace, places),
+        "measures": measures,
         "histograms": histogram_columns(options.histograms),
         **report_data(options.reports, places, texts),
     }

@@ -9,7 +9,7 @@ from typing import Any
 
 from fxdebug.comparison.result import ComparisonData, Row, Side
 from fxdebug.exports.programs.model_explorer import RunGraph, collection_text, json_text
-from fxdebug.files.write_file import write_text
+from fxdebug.files.write_file import all_written_whole, write_text
 
 _COLORS = {
     "equal": "#e8f1e8", "adds": "#e0655f", "inherited": "#ffd28a", "absorbed": "#fff3dc", "ignored": "#ececf0",
@@ -25,11 +25,12 @@ def write_model_explorer(comparison: ComparisonData, path: Path) -> Path:
     side has alone is marked there.
     """
     sides = RunGraph(comparison.a, _id("a", comparison)), RunGraph(comparison.b, _id("b", comparison))
-    path.mkdir(parents=True, exist_ok=True)
-    write_text(path / "graph.json", collection_text(f"{comparison.a.model} and {comparison.b.model}", sides))
-    write_text(path / "mapping.json", json_text(_mapping(comparison, *sides)))
-    for name, overlay in (("error", _error), ("verdict", _verdict)):
-        write_text(path / f"{name}.json", json_text({side.id: overlay(comparison, side) for side in sides}))
+    with all_written_whole(path) as new:
+        new.mkdir()
+        write_text(new / "graph.json", collection_text(f"{comparison.a.model} and {comparison.b.model}", sides))
+        write_text(new / "mapping.json", json_text(_mapping(comparison, *sides)))
+        for name, overlay in (("error", _error), ("verdict", _verdict)):
+            write_text(new / f"{name}.json", json_text({side.id: overlay(comparison, side) for side in sides}))
     return path
 
 

@@ -23,7 +23,7 @@ from fxdebug.data.values import Value
 from fxdebug.exports.programs.dataflow import Dataflow, Source
 from fxdebug.exports.programs.facts import Fact, constants_of, shortened, statistics
 from fxdebug.exports.programs.names import own_names
-from fxdebug.files.write_file import write_text
+from fxdebug.files.write_file import all_written_whole, write_text
 from fxdebug.printable import printable, printable_lines
 from fxdebug.query.measures import OF_TENSORS, derived, id_of, numbers_of
 from fxdebug.query.network import Node, network_of
@@ -49,10 +49,11 @@ def write_model_explorer(trace: TraceData, path: Path, *, measures: str | Sequen
     text = collection_text(trace.model, [graph])
     if path.suffix.lower() == ".json":
         return write_text(path, text)
-    path.mkdir(parents=True, exist_ok=True)
-    write_text(path / "graph.json", text)
-    for name, overlay in graph.overlays().items():
-        write_text(path / f"{name}.json", json_text({graph.id: overlay}))
+    with all_written_whole(path) as new:
+        new.mkdir()
+        write_text(new / "graph.json", text)
+        for name, overlay in graph.overlays().items():
+            write_text(new / f"{name}.json", json_text({graph.id: overlay}))
     return path
 
 

@@ -26,6 +26,7 @@ LONGEST_SEGMENT = 120
 PRODUCER = 22  # the version of TensorFlow's graphs
 _SERIES = re.compile(r"\D*\d+", re.ASCII)  # five siblings of such names are drawn as one
 _TIME = "time.self"
+_LARGEST = (1 << 63) - 1  # bytes that its format can say: an expanded tensor may have more, of little memory
 
 
 class TensorboardGraph:
@@ -117,7 +118,7 @@ class TensorboardGraph:
                 now += times[node.id]
                 stats.all_end_rel_micros = max(1, round(begin + now * 1e6) - stats.all_start_micros)
             if size:
-                stats.memory.add(allocator_name=device, total_bytes=size)
+                stats.memory.add(allocator_name=device, total_bytes=min(size, _LARGEST))
         return metadata if devices else None
 
 

@@ -22,6 +22,7 @@ from fxdebug.data.values import Stats
 from fxdebug.exports.programs.tensorboard_graph import TensorboardGraph, started
 from fxdebug.exports.programs.tensorboard_library import EventFile
 from fxdebug.exports.programs.tensorboard_projector import write_embedding
+from fxdebug.files.write_file import all_written_whole
 from fxdebug.printable import printable
 from fxdebug.query.measures import derived, number_of, require_measure
 
@@ -51,15 +52,16 @@ def write_trace(
     asked = {name: one for name, one in derived(trace).items() if name in chosen}
     graph = TensorboardGraph(trace, {**asked, **trace.taken})
     when = started(trace)
-    with EventFile(path, "0000000000.graph", when) as file:
-        file.graph(graph.graph())
-        metadata = graph.run_metadata()
-        if metadata is not None:
-            file.run_metadata("run", metadata)
-    with EventFile(path, f"{step:010d}.run", when) as file:
-        file.scalars(list(_numbers_of_calls(trace, chosen)), step)
-    if embedding is not None:
-        write_embedding(trace, path, embedding, labels)
+    with all_written_whole(path) as new:
+        with EventFile(new, "0000000000.graph", when) as file:
+            file.graph(graph.graph())
+            metadata = graph.run_metadata()
+            if metadata is not None:
+                file.run_metadata("run", metadata)
+        with EventFile(new, f"{step:010d}.run", when) as file:
+            file.scalars(list(_numbers_of_calls(trace, chosen)), step)
+        if embedding is not None:
+            write_embedding(trace, new, embedding, labels, earlier=path)
     return path
 
 
@@ -91,7 +93,7 @@ def tag(group: str, name: str) -> str:
 
 def write_report(report: ReportData[Any], path: Path, *, step: int = 0) -> Path:
     """Write the numbers of a report as scalars of a step, and its histograms with the buckets that were counted."""
-    with EventFile(path, f"{step:010d}.{report.analysis}", 0.0) as file:
+    with all_written_whole(path) as new, EventFile(new, f"{step:010d}.{report.analysis}", 0.0) as file:
         file.scalars(list(_numbers_of_report(report)), step)
         for series, numbers in report.series.items():
             for position, number in enumerate(numbers):
@@ -131,7 +133,7 @@ def _is_number(cell: object) -> bool:
 def write_training(record: TrainingRecord, path: Path) -> Path:
     """Write every step of a watched training: loss, norm and time, and the statistics of watched steps."""
     rank = "" if record.rank is None else f".rank{record.rank}"
-    with EventFile(path, f"training{rank}", 0.0) as file:
+    with all_written_whole(path) as new, EventFile(new, f"training{rank}", 0.0) as file:
         after: dict[int, float] = {}
         passed = 0.0
         for step in record.steps:

@@ -11,12 +11,16 @@ from fxdebug.files.write_file import write_text
 from fxdebug.printable import printable
 from fxdebug.query.node_lookup import node_at
 
+_CONFIG = "projector_config.pbtxt"
 MOST = 10_000  # points: the page computes the neighbours of all of them
 
 
-def write_embedding(trace: TraceData, folder: Path, place: str, labels: Sequence[str] | None = None) -> Path:
+def write_embedding(
+    trace: TraceData, folder: Path, place: str, labels: Sequence[str] | None = None, *, earlier: Path
+) -> Path:
     """Write the tensor of a place: rows of its last dimension as points. ``labels`` has one text for each.
 
+    ``earlier``: the folder whose list of embeddings is continued.
     Raises ``LoadError`` for a tensor that the run did not keep, ``UsageError`` for another number of labels.
     """
     node = node_at(trace, place)
@@ -38,9 +42,8 @@ def write_embedding(trace: TraceData, folder: Path, place: str, labels: Sequence
         f'embeddings {{\n  tensor_name: "{shown}"\n  tensor_path: "{own}.tsv"\n'
         f'  metadata_path: "{own}-labels.tsv"\n}}\n'
     )
-    config = folder / "projector_config.pbtxt"
-    known = config.read_text(encoding="utf-8") if config.exists() else ""
-    return write_text(config, known if entry in known else known + entry)
+    known = (earlier / _CONFIG).read_text(encoding="utf-8") if (earlier / _CONFIG).exists() else ""
+    return write_text(folder / _CONFIG, known if entry in known else known + entry)
 
 
 def _in_address(name: str) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from fxdebug.errors import MissingExtra
-from fxdebug.files.write_file import written_whole
+from fxdebug.files.write_file import write_bytes
 
 Axes: TypeAlias = Any  # matplotlib's: it is imported only when a picture is drawn
 Figure: TypeAlias = Any
@@ -32,7 +33,8 @@ def write_figure(draw: Callable[[], Figure], path: Path) -> Path:
         raise MissingExtra("drawing a report needs matplotlib: pip install 'fxdebug[plot]'") from error
     figure = draw()
     matplotlib.backends.backend_agg.FigureCanvasAgg(figure)
-    with written_whole(path) as new, warnings.catch_warnings():
+    drawn = io.BytesIO()  # where a file cannot be written, matplotlib raises something else from its clean-up
+    with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)  # of a token: a box stands for it
-        figure.savefig(new, format=path.suffix[1:].lower(), dpi=150)
-    return path
+        figure.savefig(drawn, format=path.suffix[1:].lower(), dpi=150)
+    return write_bytes(path, drawn.getvalue())

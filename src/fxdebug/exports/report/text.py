@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import io
 import math
-import os
 import shutil
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ from fxdebug.data.measures import Unit, quantity
 from fxdebug.data.report import Cell, Column, ReportData
 from fxdebug.exports.ranges import name_range, without_numbers
 from fxdebug.exports.report import findings_text
+from fxdebug.exports.text import wants_color
 from fxdebug.files.write_file import write_text as write_file
 from fxdebug.printable import printable
 
@@ -42,7 +41,7 @@ def screen(
     width = shutil.get_terminal_size().columns if width is None else width
     if report.analysis in OWN_TEXTS:
         return OWN_TEXTS[report.analysis](report, width)
-    color = sys.stdout.isatty() and "NO_COLOR" not in os.environ if color is None else color
+    color = wants_color() if color is None else color
     output = io.StringIO()
     console = Console(
         file=output,

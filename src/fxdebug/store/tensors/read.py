@@ -11,9 +11,9 @@ from safetensors import safe_open
 from torch import Tensor
 
 from fxdebug.data.values import Value
-from fxdebug.errors import LoadError
+from fxdebug.errors import LoadError, first_line
 from fxdebug.files.read_file import require_inside, require_readable
-from fxdebug.files.system_errors import system_errors_told
+from fxdebug.files.system_errors import system_errors_told, system_reason
 from fxdebug.store.tensors.encode import decode_tensor, digest_of
 
 _LESS = "drop tensors that were read before, and read fewer at once"
@@ -40,7 +40,12 @@ def _read(folder: Path, name: str, key: str, value: Value) -> Tensor:
     is_checked = value.digest is not None and list(parts) == [""] and parts[""].nbytes <= CHECKED_BYTES
     if is_checked and digest_of(value, parts) != value.digest:
         raise LoadError(f"{folder / name} is damaged: {key} is not what was saved")
-    return decode_tensor(value, parts)
+    try:
+        return decode_tensor(value, parts)
+    except Exception as error:
+        if system_reason(error) is not None:
+            raise
+        raise LoadError(f"{folder / name} is damaged: {key} does not fit its record: {first_line(error)}") from error
 
 
 def _is_part(name: str, key: str) -> bool:

@@ -65,6 +65,8 @@ def call_graph_row(body: CallGraph, item_to_json: ToJson) -> list[Any]:
 def run_graphs_of_tables(content: Mapping[str, Any], values: Sequence[Value], calls: int) -> RunGraphs:
     """Return all graphs in the JSON of a trace, and the graph of each of its calls. Raises :class:`Damaged`."""
     special = readers_with(values)
+    if "graphs" not in content:
+        raise Damaged("graphs is missing")
     graphs = _graphs(content, special)
     columns = table(content, "bodies", columns_of(CallGraph, special), defaults_of(CallGraph))
     if len(columns["status"]) != calls:

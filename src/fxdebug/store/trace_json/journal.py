@@ -11,15 +11,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from fxdebug.data.calls import Call, Failure, Note
+from fxdebug.data.calls import OUTSIDE_FORWARD, Call, Failure, Note
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Inputs, Outputs, Value
 from fxdebug.errors import LoadError, SaveError
 from fxdebug.files.read_file import read_text, require_inside
 from fxdebug.files.schema import Damaged, columns_of, defaults_of, integers, rows, shown, texts
-from fxdebug.files.system_errors import system_errors_told
+from fxdebug.files.system_errors import system_errors_told, system_reason
 from fxdebug.store.deep_json import dumps, loads
 from fxdebug.store.trace_json import records, trace_file
+from fxdebug.store.versioned_json import require_version
 
 FILE = "journal.jsonl"
 
@@ -49,7 +50,7 @@ class Journal:
         try:
             self._file = (folder / FILE).open("wb", buffering=0)
         except OSError as error:  # no further files can be opened
-            raise SaveError(f"cannot write to {folder}: {error.strerror or error}") from error
+            raise SaveError(f"cannot write to {folder.parent}: {system_reason(error)}") from error
         self._write(_line("run", [trace_file.VERSION, model]))
 
     def enter_call(self, call: OpenCall) -> None:
@@ -123,6 +124,8 @@ def _events(text: str) -> dict[str, list[list[Any]]]:
 def _recovered(path: Path, events: dict[str, list[list[Any]]]) -> TraceData:
     if not events["began"]:
         raise LoadError(f"{path} holds no call: the run ended before the model began")
+    for run in events["run"]:
+        require_version(path, run[0] if type(run) is list and run else None, trace_file.VERSION, trace_file.OLDER)
     runs = rows(_cells, {"version": integers(), "model": texts})(events["run"], lambda i: f"run[{i}]")
     values_read = rows(_cells, records.VALUE_READERS, defaults_of(Value))(events["value"], lambda i: f"value[{i}]")
     columns = dict(zip(records.VALUE_COLUMNS, zip(*values_read) if values_read else [()] * len(records.VALUE_COLUMNS)))
@@ -143,12 +146,32 @@ def _recovered(path: Path, events: dict[str, list[list[Any]]]) -> TraceData:
     above = {call["parent_index"] for call in unfinished}
     for call in unfinished:
         call["error"] = Failure("Unfinished", "the process ended while this call ran", call["index"] not in above)
-    in_order = [calls[index] for index in sorted(calls)]
+    model = runs[-1][1] if runs else "?"
+    in_order = _under_one_root([calls[index] for index in sorted(calls)], model)
     defaults = defaults_of(Call)
     table = {name: [call.get(name, defaults.get(name)) for call in in_order] for name in records.CALL_COLUMNS}
     note = Note("recovered from an unfinished run: its process ended before it was complete")
-    model = runs[-1][1] if runs else "?"
     return TraceData(model, records.calls_from_columns(table), values, notes=(note,), folder=path.parent)
+
+
+def _under_one_root(calls: list[dict[str, Any]], model: str) -> list[dict[str, Any]]:
+    """Put the root above calls that have no common one, as a run of another method gets it when it is over."""
+    outermost = [call for call in calls if call["parent_index"] is None]
+    if [call["path"] for call in outermost] == [""]:
+        return calls
+    error = Failure("Unfinished", "the process ended while the run went on", all("error" not in call for call in calls))
+    root = {"path": "", "type": model, "number": 0, "depth": 0, "inputs": Inputs(), "error": error}
+    below = [
+        {
+            **call,
+            "index": call["index"] + 1,
+            "parent_index": 0 if call["parent_index"] is None else call["parent_index"] + 1,
+            "depth": call["depth"] + 1,
+            "number": call["number"] + (call["path"] == ""),  # the root above is number 0 of its path
+        }
+        for call in calls
+    ]
+    return [{**root, "index": 0, "method": OUTSIDE_FORWARD, "finished": len(calls), "has_submodules": True}, *below]
 
 
 _BEGAN = ("index", "path", "type", "number", "parent_index", "depth", "inputs")

@@ -473,7 +473,9 @@ def calls_from_columns(columns: Mapping[str, Sequence[Any]]) -> tuple[Call, ...]
         raise Damaged("calls is empty")
     for index, (parent, depth) in enumerate(zip(parents, depths)):
         if parent is None:
-            if depth and not index:
+            if index:
+                raise Damaged(f"calls[{index}] has no parent, and is not the first call")
+            if depth:
                 raise Damaged(f"calls[{index}].depth is {shown(depth)}, and it has no parent")
         elif not 0 <= parent < index:
             raise Damaged(f"calls[{index}].parent_index is {parent}, which is no earlier call")

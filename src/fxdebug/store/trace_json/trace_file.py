@@ -57,7 +57,7 @@ from fxdebug.store.versioned_json import read_versioned
 FORMAT = "fxdebug-trace"
 VERSION = 1
 FILE = "trace.json"
-_OLDER = "trace the model again or load it with the fxdebug that wrote it"
+OLDER = "trace the model again or load it with the fxdebug that wrote it"
 
 _COUNTS = [f.name for f in fields(Stats)].index("nan")  # the counts begin here
 _TRACE_FIELDS = ("model", "modules", "started", "duration", "versions", "settings")
@@ -189,7 +189,7 @@ def _gc_paused() -> Iterator[None]:
 
 
 def _read(path: Path) -> TraceData:
-    content = read_versioned(path, "a trace", FORMAT, VERSION, _OLDER)
+    content = read_versioned(path, "a trace", FORMAT, VERSION, OLDER)
     try:
         values = values_of_table(content)
         calls = calls_of_table(content, values)
@@ -201,7 +201,9 @@ def _read(path: Path) -> TraceData:
             parameters=parameters_of_table(content),
             values=values,
             calls=calls,
-            graph_source=graphs.run_graphs_of_tables(content, values, len(calls)) if "graphs" in content else None,
+            graph_source=graphs.run_graphs_of_tables(content, values, len(calls))
+            if {"graphs", "bodies"} & content.keys()
+            else None,
             source_lines=_source_lines(content),
             folder=path.parent,
             data=_saved_data(content, values, path.parent),

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fxdebug.data.calls import Call, Failure, Note
+from fxdebug.data.calls import OUTSIDE_FORWARD, Call, Failure, Note
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Group, Inputs, Item, Outputs, Thing, as_item
 from fxdebug.errors import LoadError
@@ -195,7 +195,7 @@ class _TreeReader:
         facts["has_submodules"] = bool(children) or node.get("outputs") is None
         facts["aliases"] = (path,) if path else ()
         if not depth and "inputs" not in node:  # the node stands for calls outside any forward of the model
-            facts["method"] = "(outside forward)"
+            facts["method"] = OUTSIDE_FORWARD
         if node.get("error") is not None:
             below = any(child.get("error") == node["error"] for child in children if isinstance(child, dict))
             facts["error"] = _failure(node["error"], not below)
