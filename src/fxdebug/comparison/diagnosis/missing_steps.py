@@ -57,6 +57,8 @@ def _is_a_part(divergence: Divergence, gone: NamedSteps, step: Step) -> bool:
 def extra_cause(divergence: Divergence, new: NamedSteps) -> Cause:
     """Return the cause where b has steps on the way that a does not have."""
     pairs, last_of_a = divergence.judge.pairs, divergence.in_a.last
+    # a part that is left of a fused operation, such as the bias of a norm, says less than an operation of its own
+    new = [(name, step) for name, step in new if name in (step.name, step.op)] or new
     writers = network.network_of(pairs.b.trace).writers
     step = next((step for _, step in new if step.node.id in writers), None)
     if step is None and len(new) > 1:
