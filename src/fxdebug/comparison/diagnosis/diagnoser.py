@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fxdebug.comparison.diagnosis.attention_arguments import other_heads, other_masking
+from fxdebug.comparison.diagnosis.attention.attention_arguments import other_heads, other_masking
 from fxdebug.comparison.diagnosis.cause import Cause, differing_settings, listed, make_cause, values_differ
 from fxdebug.comparison.diagnosis.element_order import (
     arranging_step,

@@ -6,7 +6,9 @@ import math
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field, replace
 
-from fxdebug.comparison.diagnosis.attention_arguments import other_masking_in
+from fxdebug.comparison.diagnosis.attention.attention_arguments import other_masking_in
+from fxdebug.comparison.diagnosis.attention.tables import Tables, differing_table, have_the_same_tables
+from fxdebug.comparison.diagnosis.attention.written_attention import other_attention_in, visible_shares
 from fxdebug.comparison.diagnosis.cause import Cause, differing_settings, listed, make_cause, values_differ
 from fxdebug.comparison.diagnosis.element_order import inputs_swapped, order_cause
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult
@@ -26,14 +28,12 @@ from fxdebug.comparison.diagnosis.region import (
     written_fractions,
 )
 from fxdebug.comparison.diagnosis.sibling_calls import sibling_cause
-from fxdebug.comparison.diagnosis.tables import Tables, differing_table, have_the_same_tables
 from fxdebug.comparison.diagnosis.weights.weight_layouts import (
     counterpart_makers,
     hold_different_numbers,
     is_unpaired,
     norms_or_scales,
 )
-from fxdebug.comparison.diagnosis.written_attention import other_attention_in, visible_shares
 from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.result import Kind
 from fxdebug.comparison.rounding import COPY_TOLERANCE

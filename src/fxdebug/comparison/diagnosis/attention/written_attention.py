@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from fxdebug.comparison.diagnosis.attention_arguments import ATTENTION
+from fxdebug.comparison.diagnosis.attention.attention_arguments import ATTENTION
+from fxdebug.comparison.diagnosis.attention.tables import Tables
 from fxdebug.comparison.diagnosis.cause import Cause
 from fxdebug.comparison.diagnosis.evaluate_steps import draws_random
 from fxdebug.comparison.diagnosis.region import Divergence, Region, multiplied_pairs
-from fxdebug.comparison.diagnosis.tables import Tables
 from fxdebug.comparison.steps import Step
 from fxdebug.comparison.tolerance import visible_share
 from fxdebug.data.values import Value
