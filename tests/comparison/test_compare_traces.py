@@ -73,6 +73,28 @@ def test_a_run_that_raised_differs_where_it_raised():
     comparison = fxdebug.compare(run(model()), partial)
     assert [row.kind for row in comparison.findings] == ["raised"]
     assert "no more" in comparison.first.because
+    line = Raises.forward.__code__.co_firstlineno + 2
+    assert comparison.first.source.endswith(f"test_compare_traces.py:{line}")  # not where the model was called
+
+
+def test_two_runs_that_raised_differ_where_each_raised_something_else():
+    def partial(text: str) -> fxdebug.Trace:
+        class Raises(Model):
+            def forward(self, x):
+                x = self.blocks[0](x)
+                raise ValueError(text)
+
+        torch.manual_seed(0)
+        with pytest.raises(ValueError, match=text):
+            run(Raises())
+        trace = fxdebug.last_failed()
+        assert trace is not None
+        return trace
+
+    one, same, other = partial("no more"), partial("no more"), partial("too much")
+    assert fxdebug.compare(one, same).findings == ()
+    (found,) = fxdebug.compare(one, other).findings
+    assert (found.kind, found.because) == ("raised", "ValueError: no more in a, ValueError: too much in b")
 
 
 def test_a_given_tolerance_counts_everywhere():

@@ -22,6 +22,7 @@ from fxdebug.comparison.diagnosis.written_differently import (
     written_differently,
 )
 from fxdebug.comparison.measure_pair import Meter
+from fxdebug.comparison.measures import Measures
 from fxdebug.comparison.pairing.by_dataflow import pair_by_dataflow, pair_forwards
 from fxdebug.comparison.pairing.by_path import name_unknown_classes, pair_bodies, pair_by_path
 from fxdebug.comparison.pairing.by_value import (
@@ -38,6 +39,7 @@ from fxdebug.comparison.pairing.renamed_calls import pair_renamed_calls
 from fxdebug.comparison.result import ComparisonData, Row
 from fxdebug.comparison.rows import Rows
 from fxdebug.data.trace import TraceData
+from fxdebug.data.values import Value
 from fxdebug.errors import UsageError
 
 
@@ -82,6 +84,12 @@ def compare(
     causes += outputs.causes()
     rows = Rows(judge, globs)
     findings: list[Row] = [*rows.inputs(), *rows.raised()]
+
+    def explain(right: Value, wrong: Value, measures: Measures) -> Row | None:
+        cause = outputs.cause_of(right, wrong, measures)
+        cause = None if cause is None else diagnoser.behind(cause)
+        return None if cause is None else rows.finding(cause)
+
     absorbed: dict[int, Cause] = {}
     kept: list[Cause] = []
     for cause in causes:
@@ -97,13 +105,14 @@ def compare(
     findings += [row for row in causes_found if not findings or row.kind not in ("shape", "wiring")]
     if not findings and outputs.differ_in_narrow_dtype():  # what seemed absorbed was not: see there
         constants = (cause for cause in constant_causes(judge) if not is_ignored(cause.call.path, globs))
-        hidden = sorted(absorbed.values(), key=_position) or list(constants)
+        hidden = [cause for cause in sorted(absorbed.values(), key=_position) if not cause.regrouped]
+        hidden = hidden or list(constants)
         findings = [rows.finding(cause) for cause in _most_certain(judge, hidden)[:1]]
     if not findings:
         unexplained = [cause for cause in map(diagnoser.behind, outputs.unexplained_causes()) if cause is not None]
         last = (*unexplained, *outputs.number_causes())
         findings = [rows.finding(cause) for cause in last if not is_ignored(cause.call.path, globs)]
-    findings += handover_findings(judge, findings, globs)
+    findings += handover_findings(judge, findings, globs, explain)
     returned = rows.outputs()
     if not findings and not globs:  # what is ignored may make the outputs differ
         findings = list(rows.unexplained_outputs(returned))

@@ -80,21 +80,23 @@ class Rows:
         return len(one) == len(other) and all(self._judge.meter(x, y).error == 0.0 for x, y in zip(one, other))
 
     def raised(self) -> Iterator[Row]:
-        """Yield the call that raised, where only one of the runs did."""
+        """Yield the call that raised, where only one of the runs did, or each of them something else."""
         one, other = self._a.trace.error, self._b.trace.error
-        if (one is None) == (other is None):
+        if (one is None and other is None) or (one is not None and other is not None and str(one) == str(other)):
             return
-        run = self._b if one is None else self._a
+        run = self._a if other is None else self._b
         call = next((call for call in run.trace.calls if call.error is not None and call.error.here), run.trace.root)
         side = self._side(run, call, None)
         because = f"{call.error} (only {'b' if one is None else 'a'} raised)"
+        if one is not None and other is not None:
+            because = f"{one} in a, {other} in b"
         position = len(self._b.steps)
         yield Row(
             path=call.path,
             kind="raised",
-            source=call.source,
-            a=side if one is not None else None,
-            b=side if one is None else None,
+            source=(None if call.error is None else call.error.source) or call.source,
+            a=side if run is self._a else None,
+            b=side if run is self._b else None,
             verdict="adds",
             error=math.inf,
             because=because,

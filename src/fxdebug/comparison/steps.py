@@ -73,7 +73,12 @@ class Step:
 
 
 def interchangeable(a: Step, b: Step) -> bool:
-    """May two steps be counterparts? Products with weights, of two values, and with an added operand are distinct."""
+    """May two steps be counterparts? Products with weights, of two values, and with an added operand are distinct.
+
+    So are results of complex and of real numbers.
+    """
+    if any(x.dtype.startswith("complex") != y.dtype.startswith("complex") for x, y in zip(a.outputs, b.outputs)):
+        return False
     adding = (a.name in BIAS_FIRST) == (b.name in BIAS_FIRST)
     return family(a.name) == family(b.name) and bool(a.weights) == bool(b.weights) and adding
 

@@ -146,10 +146,13 @@ def role(name: str) -> str:
 def canonical(name: str) -> str:
     """Return the one name of an operation.
 
-    >>> [canonical(name) for name in ("add_", "__radd__", "iadd", "bmm", "special_expit", "gelu")]
-    ['add', 'add', 'add', 'matmul', 'sigmoid', 'gelu']
+    An exported program names the overload, too: ``add.Tensor``.
+
+    >>> [canonical(name) for name in ("add_", "__radd__", "iadd", "bmm", "special_expit", "add.Tensor")]
+    ['add', 'add', 'add', 'matmul', 'sigmoid', 'add']
     """
-    plain = name.strip("_") or name
+    plain = name.partition(".")[0] or name
+    plain = plain.strip("_") or plain
     return _SYNONYMS.get(plain, plain)
 
 

@@ -27,7 +27,7 @@ def is_absorbed(judge: Judge, cause: Cause) -> bool:
     A difference in weights, or in an operation with weights that is certainly paired, is never absorbed: a bias that
     softmax cancels is still another bias.
     """
-    if cause.kind == "weights" and _norm_is_folded_in(judge, cause):
+    if cause.regrouped or (cause.kind == "weights" and _norm_is_folded_in(judge, cause)):
         return True
     if not cause.absorbable or cause.kind in ("weights", "input", "raised"):
         return False

@@ -37,6 +37,7 @@ class Cause:
     absorbable: bool = True
     matched_by: MatchedBy = ""  # how the steps were paired
     reordered: bool = False  # the elements are a's in other places, as a port may keep them
+    regrouped: bool = False  # a part of a sum of the same terms in another order: no fault
 
     @property
     def proven(self) -> bool:
@@ -65,7 +66,7 @@ def make_cause(
     measures = result.measures
     if a is not None and b is not None and comparable(a, b):
         measures = judge.meter(a, b)
-    pair = judge.pairs.steps.get(result.step.index)
+    pair = judge.pairs.steps.get(result.step.index) or judge.pairs.values.get(judge.pairs.b.root(result.b).number)
     if (step or result.step).unrecorded and op == (step or result.step).op:
         # a piece of a call's code: its operation is not known; the class of the call stands for all of it
         at = step or result.step

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from fxdebug.comparison.diagnosis.attention_arguments import other_heads, other_masking
+from fxdebug.comparison.diagnosis.attention.attention_arguments import other_heads, other_masking
 from fxdebug.comparison.diagnosis.cause import Cause, differing_settings, listed, make_cause, values_differ
 from fxdebug.comparison.diagnosis.element_order import (
     arranging_step,
@@ -220,7 +221,8 @@ class Diagnoser:
             roots = self._pairs.a.root(one.value), self._pairs.b.root(other.value)
             cause = None
             copied = any(step.name in COPYING for way in ways for step in way)
-            if self._is_paired_by_path(result) or copied or roots[0].shape == roots[1].shape:
+            same_order = roots[0].shape == roots[1].shape or _is_regrouped(roots[0].shape, roots[1].shape)
+            if self._is_paired_by_path(result) or copied or same_order:
                 cause = self._other_views(result, *ways)
             cause = cause or self._swapped_earlier(result, *roots)
             if cause is not None:
@@ -312,3 +314,15 @@ class Diagnoser:
         # for two dtypes statistics alone do not prove another order
         reordered = self._judge.same_dtypes or self._judge.meter.is_reordered(one.value, other.value)
         return self._rearranged_inputs(result) if reordered else None
+
+
+def _is_regrouped(a: Sequence[int], b: Sequence[int]) -> bool:
+    """Have two shapes the same dimensions but for neighbouring ones that are one in the other: groups of heads?"""
+    longer, shorter = ([size for size in shape if size != 1] for shape in sorted((a, b), key=len, reverse=True))
+    for size in shorter:
+        product = 1
+        while longer and product < size:
+            product *= longer.pop(0)
+        if product != size:
+            return False
+    return not longer

@@ -6,7 +6,7 @@ caller gets the outputs of the partner, so nothing later shows that the call ret
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
 from fxdebug.comparison.diagnosis.cause import values_differ
@@ -26,10 +26,14 @@ from fxdebug.query import network
 Slots: TypeAlias = Inputs | Outputs
 
 
-def handover_findings(judge: Judge, findings: Sequence[Row], globs: Sequence[str]) -> Iterator[Row]:
+Explain: TypeAlias = Callable[[Value, Value, Measures], Row | None]
+
+
+def handover_findings(judge: Judge, findings: Sequence[Row], globs: Sequence[str], explain: Explain) -> Iterator[Row]:
     """Yield the findings of a run in isolating mode that no other finding explains; none for other runs.
 
-    A value that another finding leads to is not reported again.
+    A value that another finding leads to is not reported again. ``explain`` returns the step that makes a value of b
+    another one than that of a, where the code of the caller shows it.
     """
     run = judge.pairs.b
     if not run.trace.settings.get("isolated"):
@@ -48,9 +52,14 @@ def handover_findings(judge: Judge, findings: Sequence[Row], globs: Sequence[str
                 continue
             for slot, wrong, measures, limit in _wrongly_replaced(judge, before, after, hooked):
                 inherits = make_row is _output_row and _was_given_others(judge, partner, call)
-                if not inherits and not explained & _upstream_nodes(run, wrong):
-                    yield make_row(judge, call, slot, wrong, measures, limit)
-                    break
+                if inherits or explained & _upstream_nodes(run, wrong):
+                    continue
+                row = make_row(judge, call, slot, wrong, measures, limit)
+                if make_row is _input_row and row.a is not None and row.a.value is not None:
+                    cause = explain(row.a.value, wrong, measures)
+                    row = cause if cause is not None and cause.path == row.path else row
+                yield row
+                break
 
 
 def _was_given_others(judge: Judge, a: Call, b: Call) -> bool:

@@ -35,7 +35,8 @@ def missing_cause(divergence: Divergence, gone: NamedSteps) -> Cause:
     if lost_call is not None and divergence.in_b.last is None and _is_later(pairs.b, home, divergence.result.step):
         home = handed_in
     what = lost_call.path if lost_call is not None else listed(name for name, _ in gone)
-    because = f"{what} of a ({_short_source(step)}) has no counterpart in b"
+    has = "has" if lost_call is not None or len(gone) == 1 else "have"
+    because = f"{what} of a ({_short_source(step)}) {has} no counterpart in b"
     fused = step.name in STEPS_OF and not _is_a_part(divergence, gone, step)
     op = lost_call.type if lost_call is not None else step.op if fused else name
     return divergence.cause_in("missing", home, op, because, step=divergence.in_b.last, partner=step)
@@ -56,6 +57,8 @@ def _is_a_part(divergence: Divergence, gone: NamedSteps, step: Step) -> bool:
 def extra_cause(divergence: Divergence, new: NamedSteps) -> Cause:
     """Return the cause where b has steps on the way that a does not have."""
     pairs, last_of_a = divergence.judge.pairs, divergence.in_a.last
+    # a part that is left of a fused operation, such as the bias of a norm, says less than an operation of its own
+    new = [(name, step) for name, step in new if name in (step.name, step.op)] or new
     writers = network.network_of(pairs.b.trace).writers
     step = next((step for _, step in new if step.node.id in writers), None)
     if step is None and len(new) > 1:
@@ -64,7 +67,8 @@ def extra_cause(divergence: Divergence, new: NamedSteps) -> Cause:
             return sibling
     step = step or most_informative([step for _, step in new])
     home, extra_call = _home_in_a(pairs, step)
-    because = f"{extra_call.path if extra_call else listed(name for name, _ in new)} has no counterpart in a"
+    what = extra_call.path if extra_call is not None else listed(name for name, _ in new)
+    because = f"{what} {'has' if extra_call is not None or len(new) == 1 else 'have'} no counterpart in a"
     op = extra_call.type if extra_call else step.op
     return divergence.cause_in("extra", home, op, because, step=step, partner=last_of_a)
 

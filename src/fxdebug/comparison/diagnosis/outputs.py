@@ -98,6 +98,11 @@ class OutputDiagnosis:
             return self._root_cause("values", because, one, other, measures)
         return self._regions.explain(self._root_result(one, other, measures), one, other)
 
+    def cause_of(self, one: Value, other: Value, measures: Measures) -> Cause | None:
+        """Return the cause of a value of b that stands in the place of one of a, by the steps that lead to them."""
+        result = self._root_result(one, other, measures)
+        return self._regions.explain(replace(result, at=result.step.index), one, other, through=True)
+
     def _changed_after_forward(self, one: Value, other: Value) -> str | None:
         """Say what changed a result of forward afterwards, if what the forwards returned is equal."""
         runs = (self._pairs.a, one), (self._pairs.b, other)

@@ -24,6 +24,7 @@ from fxdebug.operators.names import (
     ACTIVATIONS,
     BIAS_FIRST,
     FACTORIES,
+    LOOKUPS,
     REPEATING,
     SLICES,
     STEPS_OF,
@@ -158,6 +159,11 @@ def is_embedding_lookup(step: Step) -> bool:
     return step.name == "getitem" and bool(tables) and len(tables[0].shape) > 1
 
 
+def is_lookup(step: Step) -> bool:
+    """Does it take rows out of a table, as an embedding does?"""
+    return step.name in LOOKUPS or is_embedding_lookup(step)
+
+
 def _elementary_names(step: Step) -> tuple[str, ...]:
     if is_embedding_lookup(step):
         return ("embedding",)
@@ -200,6 +206,28 @@ def unrepeated(run: StepList, value: Value) -> Value:
             break
         at = run.root(maker.data[0].value)
     return at
+
+
+def terms_of(run: StepList, step: Step) -> set[int]:
+    """Return the numbers of all values that are added up in the sum that a step is a part of."""
+    while (after := _next_sum(run, step)) is not None:
+        step = after
+    terms, pending = set[int](), [step]
+    while pending:
+        for given in pending.pop().inputs:
+            root = run.root(given.value)
+            maker = run.makers.get(root.number)
+            if maker is not None and maker.name == "add" and _next_sum(run, maker) is not None:
+                pending.append(maker)
+            terms.add(root.number)
+    return terms
+
+
+def _next_sum(run: StepList, step: Step) -> Step | None:
+    """Return the sum in which the result of a sum is a term, where it is used for nothing else."""
+    users = run.users.get(run.root(step.outputs[0]).number, ()) if step.outputs else ()
+    users = [user for user in users if not user.transparent]
+    return users[0] if len(users) == 1 and users[0].name == "add" and users[0] is not step else None
 
 
 def pieces_of(run: StepList, step: Step) -> list[Value]:

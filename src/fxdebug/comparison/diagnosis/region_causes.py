@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field, replace
 
-from fxdebug.comparison.diagnosis.attention_arguments import other_masking_in
+from fxdebug.comparison.diagnosis.attention.attention_arguments import other_masking_in
+from fxdebug.comparison.diagnosis.attention.tables import Tables, differing_table, have_the_same_tables
+from fxdebug.comparison.diagnosis.attention.written_attention import other_attention_in, visible_shares
 from fxdebug.comparison.diagnosis.cause import Cause, differing_settings, listed, make_cause, values_differ
 from fxdebug.comparison.diagnosis.element_order import inputs_swapped, order_cause
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult
@@ -14,10 +17,12 @@ from fxdebug.comparison.diagnosis.region import (
     Divergence,
     Region,
     handing_call,
+    is_lookup,
     is_single_operation,
     most_informative,
     multiplied_pairs,
     region_of,
+    terms_of,
     unmatched_steps,
     unrepeated,
     written_fractions,
@@ -30,12 +35,14 @@ from fxdebug.comparison.diagnosis.weights.weight_layouts import (
     norms_or_scales,
 )
 from fxdebug.comparison.pairing.pairs import Pairs
-from fxdebug.comparison.steps import Step
-from fxdebug.comparison.tolerance import visible_share
+from fxdebug.comparison.result import Kind
+from fxdebug.comparison.rounding import COPY_TOLERANCE
+from fxdebug.comparison.steps import Step, StepList
+from fxdebug.comparison.tolerance import error_between, is_distinctive
 from fxdebug.data.calls import Call
 from fxdebug.data.values import Value
 from fxdebug.operators.dtypes import EPS
-from fxdebug.operators.names import REPEATING, role
+from fxdebug.operators.names import REPEATING, SLICES, role
 from fxdebug.query import network
 
 
@@ -46,6 +53,10 @@ class RegionDiagnosis:
     judge: Judge
     reported: set[object] = field(default_factory=set)
     _folds_norms: bool | None = None  # are batch norms folded into products in b? None: not known yet
+    _wrong_tables: set[int] = field(default_factory=set)  # the numbers of tables of b that a cause names
+
+    def __post_init__(self) -> None:
+        self.tables = Tables(self.judge.pairs.a), Tables(self.judge.pairs.b)
 
     def explain(self, result: StepResult, a: Value, b: Value, *, through: bool = False) -> Cause | None:
         """Return the cause of ``b`` in the place of ``a``; ``None`` where the error comes from further upstream.
@@ -62,15 +73,36 @@ class RegionDiagnosis:
             return None
         self.reported.add(key)
         divergence = Divergence(self.judge, result, a, b, in_a, in_b)
+        if _is_opaque_whole(in_a) or _is_opaque_whole(in_b):
+            return _behind_opaque(divergence)
+        if self._uses_known_table(in_b):
+            return None
         if not in_a.computing and not in_b.computing:
             return _rewired(divergence)
         return (
             _nonfinite(divergence)
             or _other_mask(divergence)
             or other_masking_in(divergence)
+            or other_attention_in(divergence, self.tables)
             or _other_weights(divergence)
+            or _other_rows(divergence)
+            or self._other_table(divergence)
             or self._other_steps(divergence)
         )
+
+    def _uses_known_table(self, region: Region) -> bool:
+        """Does a region of b use a table that a cause names already?"""
+        return any(value.number in self._wrong_tables for step in region.steps for value in step.outputs)
+
+    def _other_table(self, divergence: Divergence) -> Cause | None:
+        """Return the step that makes another table of constants, such as angles of positions, than a has."""
+        found = differing_table(self.judge.pairs, self.tables, divergence.in_a, divergence.in_b)
+        if found is None:
+            return None
+        self._wrong_tables.add(found.b.number)
+        kind: Kind = "constant" if found.is_constant else "values"
+        apart = replace(divergence, a=found.a, b=found.b)
+        return apart.cause(kind, found.step, found.because, partner=found.partner)
 
     def explain_by_siblings(self, result: StepResult) -> Cause | None:
         """Return what differs on the way to a step from a healthy call of the same class."""
@@ -96,8 +128,12 @@ class RegionDiagnosis:
         """Return the cause by the steps that only one of the regions has."""
         in_b = divergence.in_b
         gone, new = _without_common(*unmatched_steps(divergence.in_a, in_b))
+        gone, new = self._without_tables(divergence, gone, new)
         if any(step.weights and step.name.startswith(("conv", "linear")) for step in in_b.computing):
             gone = [(name, step) for name, step in gone if not self._is_folded_elsewhere(step)]
+        unused = self._unused_weights(divergence, gone, new)
+        if unused is not None:
+            return unused
         wrong_product = _wrong_product(divergence)
         if wrong_product is not None:
             return wrong_product
@@ -119,6 +155,30 @@ class RegionDiagnosis:
         because = f"{listed(name for name, _ in gone)} in a, {listed(name for name, _ in new)} in b"
         return divergence.cause("values", step, because, partner=gone[0][1])
 
+    def _unused_weights(self, divergence: Divergence, gone: NamedSteps, new: NamedSteps) -> Cause | None:
+        """Return the steps on the way in one run with weights that the other run has and never uses: a lost norm."""
+        pairs = self.judge.pairs
+        for side, run, other in ((gone, pairs.a, pairs.b), (new, pairs.b, pairs.a)):
+            for _, step in side:
+                if any(_is_never_used(given.value, other) for given in step.weights):
+                    around = [named for named in side if named[1].call is step.call]
+                    return missing_cause(divergence, around) if run is pairs.a else extra_cause(divergence, around)
+        return None
+
+    def _without_tables(
+        self, divergence: Divergence, gone: NamedSteps, new: NamedSteps
+    ) -> tuple[NamedSteps, NamedSteps]:
+        """Leave out the steps that make tables, where these are the same and other steps are left.
+
+        Every implementation makes them in its own way.
+        """
+        if not have_the_same_tables(self.tables, divergence.in_a, divergence.in_b):
+            return gone, new
+        left, right = (
+            [named for named in side if not tables.makes(named[1])] for side, tables in zip((gone, new), self.tables)
+        )
+        return (left, right) if left or right else (gone, new)
+
     def _is_folded_elsewhere(self, step: Step) -> bool:
         """Is it a batch norm of a, in runs where b has folded some batch norm of a into a product?"""
         if step.name != "batch_norm":
@@ -135,6 +195,39 @@ class RegionDiagnosis:
                 for one, other in both
             )
         return self._folds_norms
+
+
+# A model without recorded operations ---------------------------------------------------------------
+
+
+def _is_opaque_whole(region: Region) -> bool:
+    """Is the region one piece of code, a whole model of which nothing was recorded: compiled or scripted code?"""
+    steps = region.computing
+    return len(steps) == 1 and steps[0].unrecorded and steps[0].call.parent is None and not steps[0].call.children
+
+
+def _behind_opaque(divergence: Divergence) -> Cause:
+    """Return what is known where nothing of a model was recorded: a weight that differs, else that the results do."""
+    pairs, step = divergence.judge.pairs, divergence.in_b.last or divergence.result.step
+    root = pairs.b.trace.root
+    known = {_name_before_compilation(name): each for each in pairs.a.trace.parameters for name in each.names}
+    for each in pairs.b.trace.parameters:
+        other = known.get(_name_before_compilation(each.name))
+        if other is None or other.shape != each.shape or other.dtype != each.dtype:
+            continue
+        if (error_between(other.before, each.before) or 0.0) > COPY_TOLERANCE:
+            module = each.name.rpartition(".")[0]
+            call = next((call for call in pairs.b.trace.calls if call.path == module), root)
+            because = f"{each.name} differs from {other.name} of a"
+            return divergence.cause_in("weights", call, None, because, step=step, partner=None, absorbable=False)
+    side = "b" if _is_opaque_whole(divergence.in_b) else "a"
+    because = f"no operation of {side} was recorded: nothing says since when what is returned differs"
+    return divergence.cause_in("values", root, None, because, step=step, partner=None)
+
+
+def _name_before_compilation(name: str) -> str:
+    """Return the name of a weight without the module that ``torch.compile`` puts around a model."""
+    return name.replace("_orig_mod.", "")
 
 
 # Values and weights in a region --------------------------------------------------------------------
@@ -156,18 +249,20 @@ def _other_mask(divergence: Divergence) -> Cause | None:
     in_a, in_b = divergence.in_a, divergence.in_b
     if any(step.unrecorded for step in (*in_a.steps, *in_b.steps)):
         return None  # operations that combine masks may be missing from the record
-    shares_a = [share for value in in_a.masks if (share := visible_share(value)) is not None]
-    shares_b = [(share, value) for value in in_b.masks if (share := visible_share(value)) is not None]
+    shares_a, shares_b = visible_shares(in_a), visible_shares(in_b)
     if len(shares_a) != 1 or len(shares_b) != 1:
         return None
-    share_a, (share_b, value) = shares_a[0], shares_b[0]
-    if min(abs(share_b - share_a), abs(share_b - (1 - share_a))) <= 1e-6:
+    (value_a, share_a, sure_a), (value, share_b, sure_b) = shares_a[0], shares_b[0]
+    apart = abs(share_b - share_a)
+    if not (sure_a and sure_b):  # of booleans it is not known which of the two hides
+        apart = min(apart, abs(share_b - (1 - share_a)))
+    if apart <= 1e-6 or value is None:
         return None
     maker = divergence.judge.pairs.b.maker(value)
     if maker is None:
         return None
     because = f"the mask lets {share_a:.0%} through in a, {share_b:.0%} in b"
-    return replace(divergence, a=in_a.masks[0], b=value).cause("values", maker, because)
+    return replace(divergence, a=value_a or divergence.a, b=value).cause("values", maker, because)
 
 
 def _other_weights(divergence: Divergence) -> Cause | None:
@@ -194,6 +289,20 @@ def _unpaired_weights(steps: Iterable[Step], paired: Container[int]) -> dict[int
     return {value.number: value for value in weights if is_unpaired(value, paired)}
 
 
+def _is_never_used(weight: Value, run: StepList) -> bool:
+    """Has a run a weight with these numbers that none of its steps uses?"""
+    if not is_distinctive(weight) or any(step.unrecorded for step in run.steps):
+        return False
+    used = {value.name for value in run.values.values() if value.name is not None}
+    return any(
+        used.isdisjoint(each.names)
+        and math.prod(each.shape) == weight.numel
+        and (error_between(weight.stats, each.before or each.stats) or 0.0) <= COPY_TOLERANCE
+        for each in run.trace.parameters
+        if each.before is not None or each.stats is not None
+    )
+
+
 def _without_common(gone: NamedSteps, new: NamedSteps) -> tuple[NamedSteps, NamedSteps]:
     """Leave out the operations that both sides have, in another order, where one side has more besides."""
     left = _without(gone, [role(name) for name, _ in new])
@@ -210,6 +319,23 @@ def _without(steps: NamedSteps, roles: list[str]) -> NamedSteps:
         else:
             rest.append((name, step))
     return rest[::-1]
+
+
+def _other_rows(divergence: Divergence) -> Cause | None:
+    """Return the slice of a table of weights, such as one of positions, that has other rows than a looks up in it."""
+    pairs = divergence.judge.pairs
+    looked_up = [(given.value, step) for step in divergence.in_a.steps if is_lookup(step) for given in step.weights]
+    for step in divergence.in_b.steps:
+        if step.name not in SLICES or step.data or len(step.outputs) != 1:
+            continue
+        for given in step.weights:
+            facing = [other for table, other in looked_up if pairs.are_paired(table, given.value) and other.outputs]
+            sides = [(other, other.outputs[0], step.outputs[0]) for other in facing]
+            if len(sides) == 1 and values_differ(divergence.judge, *sides[0][1:]):
+                other, a, b = sides[0]
+                because = f"it takes other rows of {given.value.name} than a looks up: {', '.join(step.constants)}"
+                return replace(divergence, a=a, b=b).cause("values", step, because, partner=other)
+    return None
 
 
 # Steps in a region ---------------------------------------------------------------------------------
@@ -310,7 +436,18 @@ def _rewired(divergence: Divergence) -> Cause | None:
     where_a, where_b = _made_in(pairs.a.maker(a), a), _made_in(pairs.b.maker(b), b)
     because = f"it is given the result of {where_a} in a, of {where_b} in b"
     op = result.step.op if inner is None else inner.type
-    return make_cause(judge, "wiring", call, op, because, result, a=a, b=b)
+    cause = make_cause(judge, "wiring", call, op, because, result, a=a, b=b)
+    return replace(cause, regrouped=given is not None and _is_summed_in_another_order(divergence, given))
+
+
+def _is_summed_in_another_order(divergence: Divergence, given: Value) -> bool:
+    """Does the same sum have what b adds here in a, too, earlier or later, and what a adds, as far as known, in b?"""
+    pairs, result = divergence.judge.pairs, divergence.result
+    if result.step.name != "add" or result.partner.name != "add":
+        return False
+    terms_a, terms_b = terms_of(pairs.a, result.partner), terms_of(pairs.b, result.step)
+    wanted = pairs.values_of_a.get(pairs.a.root(divergence.a).number)
+    return pairs.a.root(given).number in terms_a and (wanted is None or wanted in terms_b)
 
 
 def _among(number: float, others: Iterable[float]) -> bool:

@@ -14,7 +14,7 @@ from fxdebug.comparison.result import MatchedBy
 from fxdebug.comparison.steps import Step, StepInput, StepList, interchangeable
 from fxdebug.comparison.tolerance import error_between, tolerance_of
 from fxdebug.operators.dtypes import EPS
-from fxdebug.operators.names import BIAS_FIRST, COMMUTATIVE, family
+from fxdebug.operators.names import BIAS_FIRST, COMMUTATIVE, COPYING, family
 
 
 def pair_by_dataflow(pairs: Pairs) -> None:
@@ -200,8 +200,25 @@ def pair_between(pairs: Pairs) -> None:
         other = _unpaired_steps(pairs.b, last_b, stop_b, pairs.steps)
         if one and other:
             for left, right in aligned_pairs(one, other, _score, lambda step: (family(step.name), *result_sizes(step))):
-                pairs.add_step(left, right, "order", 0.6)
+                if not _join_others(pairs, left, right):
+                    pairs.add_step(left, right, "order", 0.6)
         last_a, last_b = stop_a, stop_b
+
+
+def _join_others(pairs: Pairs, a: Step, b: Step) -> bool:
+    """Does one of two steps that join values join one whose partner the other step does not join?"""
+    if a.name not in COPYING or len(a.data) < 2:
+        return False
+    numbers_a, numbers_b = ([run.root(given.value).number for given in step.data] for run, step in _sides(pairs, a, b))
+    partners_a = [pairs.values_of_a.get(number) for number in numbers_a]
+    partners_b = [pair.a for number in numbers_b if (pair := pairs.values.get(number)) is not None]
+    return any(number is not None and number not in numbers_b for number in partners_a) or any(
+        number not in numbers_a for number in partners_b
+    )
+
+
+def _sides(pairs: Pairs, a: Step, b: Step) -> tuple[tuple[StepList, Step], tuple[StepList, Step]]:
+    return (pairs.a, a), (pairs.b, b)
 
 
 def _unpaired_steps(run: StepList, start: int, stop: int, paired: Container[int]) -> list[Step]:

@@ -209,6 +209,9 @@ def _score(pairs: Pairs, a: _BodyItem, b: _BodyItem) -> float:
     known = [value for value in partners if value is not None]
     shared = sum(value.number in roots for value in known)
     computes = bool(b.step.outputs) and not b.step.transparent
-    if known and not shared and (not computes or not same_shapes):
+    elsewhere = any(pairs.value_in_b(given.value) is not None for given in a.step.inputs)  # it is used by b, not here
+    if (known or elsewhere) and not shared and (not computes or not same_shapes):
         return 0.0  # a view or an item of something else, or another size of something else
+    if not shared and not same_shapes and a.step.call.type != b.step.call.type:
+        return 0.0  # in two implementations the same operation at other sizes, as far as is known of something else
     return score + 1.0 * shared - 0.75 * (len(known) - shared)

@@ -34,7 +34,9 @@ class Pairs:
         self.calls_of_a: dict[int, int] = {}
 
     def add_value(self, a: Value, b: Value, matched_by: MatchedBy, confidence: float) -> bool:
-        """Pair two values; ``False`` where one of them has another partner already."""
+        """Pair two values; ``False`` where one of them has another partner already, or only one is complex."""
+        if a.dtype.startswith("complex") != b.dtype.startswith("complex"):
+            return False
         one, other = self.a.root(a).number, self.b.root(b).number
         if other in self.values or one in self.values_of_a:
             return False

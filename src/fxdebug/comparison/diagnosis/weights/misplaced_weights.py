@@ -26,8 +26,10 @@ from fxdebug.comparison.diagnosis.weights.weight_slices import (
     same_owners,
 )
 from fxdebug.comparison.steps import Step, StepList
+from fxdebug.data.values import Value
 from fxdebug.operators.names import NORMS, SLICES, family, op_of_module
 
+MOST_VIEWS = 8  # between a weight and its use
 MOST_STEPS = 150  # that are looked at on either side
 LEAST_SHARED = 0.9  # share of the rows of a slice that must be those of a
 ATTENTION = "MultiheadAttention"  # torch's: the rows of its `in_proj_weight` are query, key and value
@@ -39,6 +41,7 @@ class Product:
 
     step: Step
     weights: tuple[Weight, ...]
+    sliced: frozenset[str] = frozenset()  # the names of weights of which it uses a slice
 
     @property
     def matrix(self) -> Weight | None:
@@ -113,13 +116,15 @@ class MisplacedWeights:
             if known and run is self.judge.pairs.b and step not in first and self._is_healthy(run, step):
                 continue
             if known:
-                found[step.index] = Product(step, tuple(known))
+                found[step.index] = Product(step, tuple(known), sliced_by(run, step))
                 for given in step.data:
                     beside = [s for s in run.users.get(run.root(given.value).number, ()) if s.index not in found]
                     for other in beside:
                         others = [] if other.unrecorded else self._weights_of(weights, other)
-                        found.update({other.index: Product(other, tuple(others))} if others else {})
-                if all(self._is_clean(run, given.value.number) for given in step.data):
+                        if others:
+                            found[other.index] = Product(other, tuple(others), sliced_by(run, other))
+                data = [given for given in step.data if weight_behind(run, given.value) is None]
+                if all(self._is_clean(run, given.value.number) for given in data):
                     continue
             for given in step.data:
                 maker = run.makers.get(given.value.number)
@@ -133,7 +138,9 @@ class MisplacedWeights:
             return [] if step.call.parent is None or step.call.children else weights.within(step.call)
         if family(step.name) != "product" and step.name not in NORMS:
             return []
-        found = [weights.find(given.value.name) for given in step.weights if given.value.name is not None]
+        run = self.judge.pairs.a if weights is self._a else self.judge.pairs.b
+        names = [weight_behind(run, given.value) for given in step.inputs]
+        found = [weights.find(name) for name in dict.fromkeys(names) if name is not None]
         return [weight for weight in found if weight is not None]
 
     def _is_healthy(self, run: StepList, step: Step) -> bool:
@@ -157,6 +164,8 @@ class MisplacedWeights:
                 before, after = self._in_layers(weight, pool, dimension)
                 usual = before or after
                 what = "columns" if dimension else "rows"
+                if weight.name in product.sliced and mine is not None:  # the rest of it is used elsewhere
+                    usual = [_where_known(mine, other, weight) for other in usual]
                 if mine is not None and usual and not any(same_order(mine, other) for other in usual):
                     return weight, _told(weight, mine, usual[-1], what)
                 if mine is None and usual and weight.is_zero:
@@ -257,6 +266,30 @@ def _use_the_same_rows(
         known = [] if rows is None else [row for place in taken if (row := rows[place]) is not None]
         used |= {(row.weight, row.place) for row in known}
     return len(wanted & used) >= LEAST_SHARED * len(wanted)
+
+
+def weight_behind(run: StepList, value: Value) -> str | None:
+    """Return the name of the weight that a value is, or is a slice or a view of."""
+    for _ in range(MOST_VIEWS):
+        if value.name is not None:
+            return value.name
+        maker = run.makers.get(value.number)
+        if maker is None or len(maker.inputs) != 1 or not (maker.transparent or maker.name in SLICES):
+            return None
+        value = maker.inputs[0].value
+    return None
+
+
+def sliced_by(run: StepList, step: Step) -> frozenset[str]:
+    """Return the names of the weights of which a step uses a slice."""
+    names = [weight_behind(run, given.value) for given in step.inputs if given.value.name is None]
+    return frozenset(name for name in names if name is not None)
+
+
+def _where_known(mine: Arrangement, usual: Arrangement, weight: Weight) -> Arrangement:
+    """Return an arrangement as another one where that one has no row: but for zeros, nothing is known of it there."""
+    zeros = set(weight.zeros())
+    return tuple([y if x is not None or place in zeros else None for place, (x, y) in enumerate(zip(mine, usual))])
 
 
 def _is_cut(run: StepList, step: Step) -> bool:

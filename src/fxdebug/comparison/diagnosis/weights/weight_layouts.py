@@ -41,6 +41,8 @@ def hold_different_numbers(a: Iterable[Value], b: Iterable[Value], meter: Meter)
         known = [[v.stats for v in side if v.stats is not None] for side in sides]
         if matrices and sum(s.count for s in known[0]) != sum(s.count for s in known[1]):
             return False  # of different sizes: not the same weights in two layouts
+        if not matrices and sum(s.count - s.zeros for s in known[0]) != sum(s.count - s.zeros for s in known[1]):
+            return False  # a norm or a bias more: that is what differs
         kinds = _coarsest_dtypes(*sides)
         same = meter.hold_same_numbers(sides[0], sides[1], *rounding_limits(kinds)) if half_step(*kinds) else None
         if same is False or (same is None and _sums_differ(known[0], known[1], kinds)):

@@ -1,0 +1,1 @@
+"""Attentions and the tables of positions they use, compared however they are written."""
