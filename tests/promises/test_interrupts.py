@@ -141,9 +141,9 @@ def test_no_python_runs_where_a_tensor_of_a_run_is_freed() -> None:
 
     fxdebug.fx_debug(watched, x)  # the native core is loaded once
     forget_templates()
-    before = count_placeholders()
     gc.collect()  # what earlier tests left goes now, and none of it meanwhile
     gc.disable()
+    before = count_placeholders()
     sys.setprofile(look)
     try:
         trace = fxdebug.fx_debug(watched, x, values="tensors")

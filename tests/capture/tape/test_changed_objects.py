@@ -186,7 +186,7 @@ class Opaque(Cache):
 def test_an_object_that_is_more_than_its_attributes_is_refused() -> None:
     root = fx_debug(Attends().eval(), (torch.randn(3, 8), Opaque())).root
     assert root.status == "verified"
-    with pytest.raises(UsageError, match="it works on a Opaque, whose state is not part of the graph"):
+    with pytest.raises(UsageError, match="it works on an Opaque, whose state is not part of the graph"):
         root.fx(torch.randn(3, 8), Opaque())
 
 

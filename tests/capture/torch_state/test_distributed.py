@@ -182,7 +182,7 @@ def test_load_without_a_rank_says_which_there_are(folder: Path, facts: Callable[
     with pytest.raises(LoadError) as raised:
         fxdebug.load(run)
     assert str(raised.value) == f"{run} is a run of 2 ranks: load one with rank=0 … rank=1"
-    with pytest.raises(LoadError, match="rank-2 does not exist"):
+    with pytest.raises(LoadError, match="has no rank 2: it is a run of the ranks 0, 1"):
         fxdebug.load(run, rank=2)
     assert [fxdebug.load(run, rank=rank).settings["rank"] for rank in RANKS] == [0, 1]
     assert fxdebug.load(run / "rank-1") == fxdebug.load(run, rank=1)
