@@ -75,3 +75,98 @@ def test_batch_norms_folded_into_products_with_a_bias_added_as_a_column_are_equa
                 weight.uniform_(0.5, 2.0)
     found = compared(a, Patches(a), torch.randn(2, 3, 6, 6), way)
     assert (found.findings, found.verdict) == ((), "equal")
+
+
+# Recurrent nets written as cells --------------------------------------------------------------------
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(20, 6)
+        self.encoder, self.decoder, self.head = nn.GRU(6, 8, batch_first=True), nn.GRUCell(6, 8), nn.Linear(8, 20)
+
+    def forward(self, ids: torch.Tensor) -> Any:
+        memory, h = self.encoder(self.embed(ids))
+        h, out = h[0], []
+        for t in range(3):
+            h = self.decoder(self.embed(ids[:, t]), h)
+            out.append(self.head(h + memory.mean(1)[:, :]))
+        return torch.stack(out, 1)
+
+
+class Cells(nn.Module):
+    def __init__(self, a: Any, fault: str = "") -> None:
+        super().__init__()
+        self.fault = fault
+        self.embed, self.out = nn.Embedding(20, 6), nn.Linear(8, 20)
+        self.embed.load_state_dict(a.embed.state_dict())
+        self.out.load_state_dict(a.head.state_dict())
+        sides = ("encoder", a.encoder, "_l0"), ("decoder", a.decoder, "")
+        for name, cell, ending in sides:
+            for kind in ("ih", "hh"):
+                linear = nn.Linear(6 if kind == "ih" else 8, 24)
+                linear.weight = nn.Parameter(getattr(cell, f"weight_{kind}{ending}").detach().clone())
+                linear.bias = nn.Parameter(getattr(cell, f"bias_{kind}{ending}").detach().clone())
+                setattr(self, f"{name}_{kind}", linear)
+
+    def step(self, name: str, x: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+        r1, z1, n1 = getattr(self, f"{name}_ih")(x).chunk(3, -1)
+        r2, z2, n2 = getattr(self, f"{name}_hh")(h).chunk(3, -1)
+        r, z = torch.sigmoid(r1 + r2), torch.sigmoid(z1 + z2)
+        if self.fault == name:
+            r, z = z, r
+        return (1 - z) * torch.tanh(n1 + r * n2) + z * h
+
+    def forward(self, ids: torch.Tensor) -> Any:
+        x, h, memory, out = self.embed(ids), torch.zeros(len(ids), 8), [], []
+        for t in range(ids.shape[1]):
+            h = self.step("encoder", x[:, t], h)
+            memory.append(h)
+        mean = torch.stack(memory, 1).mean(1)
+        for t in range(3):
+            h = self.step("decoder", self.embed(ids[:, t]), h)
+            out.append(self.out(h + mean))
+        return torch.stack(out, 1)
+
+
+def cells(fault: str = "") -> tuple[Any, Any, torch.Tensor]:
+    torch.manual_seed(0)
+    a = Recurrent()
+    return a, Cells(a, fault), torch.randint(0, 20, (2, 5))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_recurrent_net_written_as_cells_is_equal(way):
+    a, b, ids = cells()
+    assert compared(a, b, ids, way).verdict == "equal"
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_gates_in_another_order_in_code_are_told_by_what_the_cell_does_and_not_as_a_linear_that_a_lacks(way):
+    a, b, ids = cells("decoder")
+    found = compared(a, b, ids, way).first
+    assert found is not None
+    assert (found.kind, found.path, found.op) == ("values", "", "add")
+    assert found.because.startswith("gru_cell in a, ")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_rows_of_a_recurrent_weight_in_another_order_are_named_by_that_weight(way):
+    a, b, ids = cells()
+    with torch.no_grad():
+        w = b.decoder_hh.weight
+        w.copy_(torch.cat([w[8:16], w[:8], w[16:]]))
+    found = compared(a, b, ids, way).first
+    assert found is not None
+    assert (found.kind, found.path, found.op) == ("weights", "decoder_hh", "linear")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_recurrent_bias_that_is_zero_is_named(way):
+    a, b, ids = cells()
+    with torch.no_grad():
+        b.decoder_hh.bias.zero_()
+    found = compared(a, b, ids, way).first
+    assert found is not None
+    assert (found.path, found.because) == ("decoder_hh", "decoder_hh.bias is zero, decoder.bias_hh of a is not")
