@@ -170,3 +170,59 @@ def test_a_recurrent_bias_that_is_zero_is_named(way):
     found = compared(a, b, ids, way).first
     assert found is not None
     assert (found.path, found.because) == ("decoder_hh", "decoder_hh.bias is zero, decoder.bias_hh of a is not")
+
+
+# Cells of one class beside one another --------------------------------------------------------------
+
+
+class Stacked(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.rnn = nn.LSTM(6, 6, num_layers=3, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.rnn(x)[0]
+
+
+class Cell(nn.Module):
+    def __init__(self, plain: bool = False) -> None:
+        super().__init__()
+        self.W, self.b, self.plain = nn.Parameter(torch.zeros(12, 24)), nn.Parameter(torch.zeros(24)), plain
+
+    def forward(self, x: torch.Tensor, h: torch.Tensor, c: torch.Tensor) -> Any:
+        i, f, g, o = (torch.cat([x, h], -1) @ self.W + self.b).chunk(4, -1)
+        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+        return torch.sigmoid(o) * (c if self.plain else torch.tanh(c)), c
+
+
+class Layers(nn.Module):
+    def __init__(self, a: Any, plain: int) -> None:
+        super().__init__()
+        self.cells = nn.ModuleList(Cell(i == plain) for i in range(3))
+        with torch.no_grad():
+            for i, cell in enumerate(self.cells):
+                names = [f"{kind}_l{i}" for kind in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
+                w, u, b, c = (getattr(a.rnn, name) for name in names)
+                cell.W.copy_(torch.cat([w, u], 1).T)  # type: ignore[operator]
+                cell.b.copy_(b + c)  # type: ignore[operator]
+
+    def forward(self, x: torch.Tensor) -> Any:
+        for cell in self.cells:
+            h = c = torch.zeros(len(x), 6)
+            out = []
+            for t in range(x.shape[1]):
+                h, c = cell(x[:, t], h, c)
+                out.append(h)
+            x = torch.stack(out, 1)
+        return x
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("place", [1, 2])
+def test_the_cell_that_lacks_what_most_of_its_class_do_is_the_one_that_is_named(place, way):
+    torch.manual_seed(0)
+    a = Stacked()
+    found = compared(a, Layers(a, place), torch.randn(2, 4, 6), way).first
+    assert found is not None
+    assert (found.kind, found.path, found.op) == ("missing", f"cells.{place}", "tanh")
+    assert found.because == f"tanh of cells.0 has no counterpart in cells.{place}"
