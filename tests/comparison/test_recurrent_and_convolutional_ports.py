@@ -226,3 +226,49 @@ def test_the_cell_that_lacks_what_most_of_its_class_do_is_the_one_that_is_named(
     assert found is not None
     assert (found.kind, found.path, found.op) == ("missing", f"cells.{place}", "tanh")
     assert found.because == f"tanh of cells.0 has no counterpart in cells.{place}"
+
+
+class BothWays(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.rnn = nn.LSTM(6, 6, num_layers=2, bidirectional=True, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.rnn(x)[0]
+
+
+class WrittenBothWays(nn.Module):
+    """Cells in turn for each direction; the results of the first layer are joined the other way round."""
+
+    def __init__(self, a: Any) -> None:
+        super().__init__()
+        self.cells = nn.ModuleList(Cell() for _ in range(4))
+        with torch.no_grad():
+            for cell, ending in zip(self.cells, ("l0", "l0_reverse", "l1", "l1_reverse")):
+                names = [f"{kind}_{ending}" for kind in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
+                w, u, b, c = (getattr(a.rnn, name) for name in names)
+                cell.W = nn.Parameter(torch.cat([w, u], 1).T.contiguous())
+                cell.b = nn.Parameter(b + c)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        for layer in range(2):
+            sides = []
+            for way in range(2):
+                h = c = torch.zeros(len(x), 6)
+                out = []
+                for t in range(x.shape[1]) if way == 0 else reversed(range(x.shape[1])):
+                    h, c = self.cells[2 * layer + way](x[:, t], h, c)
+                    out.append(h)
+                sides.append(torch.stack(out if way == 0 else out[::-1], 1))
+            x = torch.cat(sides[::-1] if layer == 0 else sides, -1)
+        return x
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_weights_of_two_directions_are_not_told_as_exchanged_where_code_joins_results_the_other_way_round(way):
+    torch.manual_seed(0)
+    a = BothWays()
+    found = compared(a, WrittenBothWays(a), torch.randn(2, 4, 6), way).first
+    assert found is not None
+    assert found.kind == "values"
+    assert found.because.endswith(" operations of cells.0, cells.1, cells.2, cells.3 in b")

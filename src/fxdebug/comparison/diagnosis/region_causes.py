@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable
+import re
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from fxdebug.comparison.diagnosis.attention.attention_arguments import other_masking_in
+from fxdebug.comparison.diagnosis.attention.attention_arguments import ATTENTION, other_masking_in
 from fxdebug.comparison.diagnosis.attention.tables import Tables, differing_table, have_the_same_tables
 from fxdebug.comparison.diagnosis.attention.written_attention import other_attention_in, visible_shares
 from fxdebug.comparison.diagnosis.cause import Cause, differing_settings, listed, make_cause, values_differ
@@ -19,6 +20,7 @@ from fxdebug.comparison.diagnosis.region import (
     handing_call,
     is_lookup,
     is_single_operation,
+    maker_of_mask,
     most_informative,
     multiplied_pairs,
     region_of,
@@ -42,8 +44,10 @@ from fxdebug.comparison.tolerance import error_between, is_distinctive
 from fxdebug.data.calls import Call
 from fxdebug.data.values import Value
 from fxdebug.operators.dtypes import EPS
-from fxdebug.operators.names import REPEATING, SLICES, role
+from fxdebug.operators.names import REPEATING, SLICES, SOFTMAXES, role
 from fxdebug.query import network
+
+MANY_STEPS = 20  # beyond which names of operations say less than those of calls
 
 
 @dataclass
@@ -84,8 +88,10 @@ class RegionDiagnosis:
             or _other_mask(divergence)
             or other_masking_in(divergence)
             or other_attention_in(divergence, self.tables)
+            or _other_axis(divergence)
             or _other_weights(divergence)
             or _other_rows(divergence)
+            or _other_table_of_weights(divergence)
             or self._other_table(divergence)
             or self._other_steps(divergence)
         )
@@ -152,7 +158,9 @@ class RegionDiagnosis:
         if sibling is not None:
             return sibling
         step = most_informative([step for _, step in new], [step for _, step in gone])
-        because = f"{listed(name for name, _ in gone)} in a, {listed(name for name, _ in new)} in b"
+        because = f"{_told(gone)} in a, {_told(new)} in b"
+        if sorted(name for name, _ in gone) == sorted(name for name, _ in new):
+            because = f"{listed(name for name, _ in new)} in another place than in a, before or after other operations"
         return divergence.cause("values", step, because, partner=gone[0][1])
 
     def _unused_weights(self, divergence: Divergence, gone: NamedSteps, new: NamedSteps) -> Cause | None:
@@ -258,7 +266,7 @@ def _other_mask(divergence: Divergence) -> Cause | None:
         apart = min(apart, abs(share_b - (1 - share_a)))
     if apart <= 1e-6 or value is None:
         return None
-    maker = divergence.judge.pairs.b.maker(value)
+    maker = maker_of_mask(divergence.judge.pairs.b, value)
     if maker is None:
         return None
     because = f"the mask lets {share_a:.0%} through in a, {share_b:.0%} in b"
@@ -287,6 +295,14 @@ def _other_weights(divergence: Divergence) -> Cause | None:
 def _unpaired_weights(steps: Iterable[Step], paired: Container[int]) -> dict[int, Value]:
     weights = [given.value for step in steps for given in step.weights]
     return {value.number: value for value in weights if is_unpaired(value, paired)}
+
+
+def _told(steps: NamedSteps) -> str:
+    """Name some operations; many of several calls by how many they are, and by the calls."""
+    calls = dict.fromkeys(step.call.path for _, step in steps if step.call.path)
+    if len(steps) < MANY_STEPS or len(calls) < 2:
+        return listed(name for name, _ in steps)
+    return f"{len(steps)} operations of {listed(calls)}"
 
 
 def _is_never_used(weight: Value, run: StepList) -> bool:
@@ -338,6 +354,55 @@ def _other_rows(divergence: Divergence) -> Cause | None:
     return None
 
 
+def _other_axis(divergence: Divergence) -> Cause | None:
+    """Return the softmax over a dimension of another size than in a: the layout may differ, but not that size."""
+    doing = SOFTMAXES | {ATTENTION}
+    sides = [[step for step in side.computing if step.name in doing] for side in (divergence.in_a, divergence.in_b)]
+    if len(sides[0]) != len(sides[1]):
+        return None
+    for one, other in zip(*sides):
+        sizes = _size_along(one), _size_along(other)
+        if None in sizes or sizes[0] == sizes[1] or sizes[0] not in other.outputs[0].shape:
+            continue
+        because = f"over a dimension of {sizes[0]} elements in a, of {sizes[1]} in b"
+        return divergence.cause("constant", other, because, partner=one)
+    return None
+
+
+def _size_along(step: Step) -> int | None:
+    """Return how many elements a softmax, also that of a fused attention, makes add up to one, if that is known."""
+    if step.name not in SOFTMAXES:
+        return step.data[1].value.shape[-2] if len(step.data) > 2 and len(step.data[1].value.shape) > 1 else None
+    for text in step.constants[:1]:
+        dimension = text.rpartition("=")[2].removesuffix(".0")
+        if re.fullmatch(r"-?\d+", dimension) and step.outputs and step.outputs[0].shape:
+            shape = step.outputs[0].shape
+            return shape[int(dimension)] if -len(shape) <= int(dimension) < len(shape) else None
+    return None
+
+
+def _other_table_of_weights(divergence: Divergence) -> Cause | None:
+    """Return the lookup in a table of weights that is not the one that a looks up there."""
+    pairs = divergence.judge.pairs
+    sides = [
+        [(given.value, step) for step in side.steps if is_lookup(step) for given in step.weights if given.value.name]
+        for side in (divergence.in_a, divergence.in_b)
+    ]
+    if len(sides[0]) != 1 or len(sides[1]) != 1:
+        return None
+    (wanted, one), (given, other) = sides[0][0], sides[1][0]
+    partner = pairs.value_in_a(given)
+    if partner is None or pairs.are_paired(wanted, given) or not _hold_others(partner, wanted):
+        return None
+    because = f"it looks up rows of {given.name}, in a of {wanted.name}"
+    return divergence.cause("wiring", other, because, partner=one)
+
+
+def _hold_others(a: Value, b: Value) -> bool:
+    """Hold two weights of one run other numbers?"""
+    return (error_between(a.stats, b.stats) or 0.0) > COPY_TOLERANCE
+
+
 # Steps in a region ---------------------------------------------------------------------------------
 
 
@@ -370,7 +435,9 @@ def _equal_steps(divergence: Divergence) -> Cause:
         return order_cause(judge, result, swapped)
     for left, right in zip(divergence.in_a.computing, divergence.in_b.computing):
         only_a, only_b = differing_settings(left, right)
-        if left.name == right.name and (only_a or only_b):
+        # in another layout the same part is in another place
+        same_layout = left.name not in SLICES or _shapes_given(left) == _shapes_given(right)
+        if left.name == right.name and (only_a or only_b) and same_layout:
             because = f"{listed(only_a) or 'nothing'} in a, {listed(only_b) or 'nothing'} in b"
             return divergence.cause("constant", right, because, partner=left)
     known = _other_source(divergence) or _other_written_number(divergence) or _repeated_in_turn(divergence)
@@ -378,6 +445,10 @@ def _equal_steps(divergence: Divergence) -> Cause:
         return known
     last = divergence.in_b.last or result.step
     return divergence.cause("values", last, "the same operations give other values", partner=divergence.in_a.last)
+
+
+def _shapes_given(step: Step) -> list[Sequence[int]]:
+    return [given.value.shape for given in step.inputs]
 
 
 def _other_source(divergence: Divergence) -> Cause | None:
@@ -458,7 +529,8 @@ def _among(number: float, others: Iterable[float]) -> bool:
 def _names(pairs: Pairs, values: Iterable[Value]) -> str:
     """Name values of b by the calls that made their partners in a."""
     makers = [pairs.a.makers.get(partner.number) for partner in map(pairs.value_in_a, values) if partner is not None]
-    return " and ".join((maker.call.path.rpartition(".")[2] or maker.op) if maker else "an input" for maker in makers)
+    names = [(maker.call.path.rpartition(".")[2] or maker.op) if maker else "an input" for maker in makers]
+    return f"two results of {names[0]}" if len(set(names)) < len(names) else " and ".join(names)
 
 
 def _has_nan_or_inf(value: Value) -> bool:

@@ -52,7 +52,9 @@ def _mask_of(step: Step) -> str:
     if "is_causal=True" in step.constants:
         return "is_causal=True"
     for given in step.inputs[3:]:
-        share = visible_share(given.value)
+        share, stats = visible_share(given.value), given.value.stats
+        if given.value.dtype != "bool" and stats is not None and stats.zeros == stats.count:
+            continue  # adding zeros hides nothing
         if share is None or share < 1.0:
             return given.argument
     return ""
