@@ -157,3 +157,80 @@ def test_a_bias_of_a_later_layer_that_is_zero_is_not_told_of_an_earlier_layer_wi
     found = compared(a, b, inputs, way).first
     assert found is not None
     assert (found.kind, found.path, found.op) == ("weights", "cross.1.kv", "linear")
+
+
+class Biased(nn.Module):
+    """Two attentions with biases of positions, each from its own table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Embedding(9, HEADS), nn.Embedding(9, HEADS)
+        self.layers = nn.ModuleList([Attention(), Attention()])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        places = torch.arange(x.shape[1])
+        apart = places[None] - places[:, None] + 4
+        for table, layer in zip((self.first, self.second), self.layers):
+            x = x + layer(x, x, table(apart).permute(2, 0, 1)[None])
+        return x
+
+
+class BiasedByRows(nn.Module):
+    """The same with one table for all, or with tables whose rows are heads, of which ``used`` are taken."""
+
+    def __init__(self, a: Biased, used: tuple[int, int]) -> None:
+        super().__init__()
+        self.tables = nn.ParameterList(nn.Parameter(t.weight.detach().T.clone()) for t in (a.first, a.second))
+        self.blocks, self.used = nn.ModuleList(Fused(layer, "") for layer in a.layers), used  # type: ignore[arg-type]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        size = x.shape[1]
+        apart = 4 - torch.arange(size)[:, None] + torch.arange(size)
+        for place, block in zip(self.used, self.blocks):
+            x = x + block(x, x, self.tables[place][:, apart])
+        return x
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_bias_that_is_looked_up_in_the_table_of_another_layer_is_named_at_the_lookup(way):
+    torch.manual_seed(0)
+    a, x = Biased(), torch.randn(2, 5, WIDTH)
+    assert compared(a, BiasedByRows(a, (0, 1)), x, way).verdict == "equal"
+    found = compared(a, BiasedByRows(a, (0, 0)), x, way).first
+    assert found is not None
+    assert (found.kind, found.path, found.op) == ("wiring", "", "getitem")
+    assert found.because == "it looks up rows of tables.0, in a of second.weight"
+
+
+class Repeated(nn.Module):
+    """A mask of what is padded, repeated for each head."""
+
+    def __init__(self, a: Attention, inverted: bool = False) -> None:
+        super().__init__()
+        self.block, self.inverted = Fused(a, ""), inverted
+
+    def forward(self, x: torch.Tensor, kept: torch.Tensor) -> torch.Tensor:
+        hidden = kept if self.inverted else ~kept
+        mask = torch.zeros(len(x), 1, 1, x.shape[1]).masked_fill(hidden[:, None, None], -1e9)
+        return self.block(x, x, mask.repeat_interleave(HEADS, 1))
+
+
+class Masked(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = Attention()
+
+    def forward(self, x: torch.Tensor, kept: torch.Tensor) -> torch.Tensor:
+        mask = torch.where(kept, 0.0, torch.finfo(x.dtype).min)[:, None, None]
+        return self.attention(x, x, mask)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_mask_that_hides_the_wrong_positions_is_named_where_it_is_made_and_not_where_it_is_repeated(way):
+    torch.manual_seed(0)
+    a, inputs = Masked(), (torch.randn(2, 5, WIDTH), torch.arange(5) < torch.tensor([[5], [3]]))
+    assert compared(a, Repeated(a.attention), inputs, way).verdict == "equal"
+    found = compared(a, Repeated(a.attention, inverted=True), inputs, way).first
+    assert found is not None
+    assert (found.kind, found.path, found.op) == ("values", "", "masked_fill")
+    assert found.because == "the mask lets 80% through in a, 20% in b"
