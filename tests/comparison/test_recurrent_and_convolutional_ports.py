@@ -77,6 +77,40 @@ def test_batch_norms_folded_into_products_with_a_bias_added_as_a_column_are_equa
     assert (found.findings, found.verdict) == ((), "equal")
 
 
+class PatchesOfConv(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.places, self.head = nn.Conv2d(3, 8, 4, 4), nn.Parameter(torch.randn(16, 8)), nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.head((self.conv(x).flatten(2).transpose(1, 2) + self.places).relu())
+
+
+class PatchesOfLinear(nn.Module):
+    def __init__(self, a: PatchesOfConv, turned: bool) -> None:
+        super().__init__()
+        self.embed, self.table, self.out, self.turned = nn.Linear(48, 8), a.places, a.head, turned
+        with torch.no_grad():
+            self.embed.weight.copy_(a.conv.weight.flatten(1))
+            self.embed.bias.copy_(a.conv.bias)  # type: ignore[arg-type]
+
+    def forward(self, x: torch.Tensor) -> Any:
+        x = x.unfold(2, 4, 4).unfold(3, 4, 4)
+        x = x.permute((0, 3, 2, 1, 4, 5) if self.turned else (0, 2, 3, 1, 4, 5)).flatten(3).flatten(1, 2)
+        return self.out(torch.relu(self.embed(x) + self.table))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_rows_and_columns_of_patches_exchanged_are_not_told_as_views_that_another_layout_needs(way):
+    torch.manual_seed(0)
+    a, x = PatchesOfConv(), torch.randn(2, 3, 16, 16)
+    assert compared(a, PatchesOfLinear(a, False), x, way).verdict == "equal"
+    found = compared(a, PatchesOfLinear(a, True), x, way).first
+    assert found is not None
+    told = "inputs with the same statistics give other values: their elements may be in another order"
+    assert (found.kind, found.op, found.because) == ("values", "add", told)
+
+
 # Recurrent nets written as cells --------------------------------------------------------------------
 
 

@@ -173,9 +173,10 @@ class Diagnoser:
         return replace(cause, reordered=product and self._judge.meter.is_reordered(result.a, result.b))
 
     def _may_be_reordered(self, result: StepResult) -> bool:
-        """Is it given several values, of which statistics alone are known to be equal?"""
+        """Is it given several values, weights among them, of which statistics alone are known to be equal?"""
         given = [(one.value, other.value) for one, other in result.inputs if not other.is_weight]
-        return len(given) > 1 and any(self._judge.meter(one, other).basis != "tensors" for one, other in given)
+        several = len(result.inputs) > 1
+        return several and any(self._judge.meter(one, other).basis != "tensors" for one, other in given)
 
     def _reordered(self, result: StepResult) -> Cause | None:
         """Return the step that puts the elements into another order, by the surest signs first."""

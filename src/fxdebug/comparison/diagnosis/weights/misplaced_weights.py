@@ -228,6 +228,8 @@ class MisplacedWeights:
                 what = names if names != one.matrix.name else f"other rows of {names}"
                 belongs = _rows(one.matrix, columns)
                 told = f"the {role} slice of {other.matrix.name} has the rows of {what} of a, not of {belongs}"
+                if len({row.weight for row in given}) > 1:  # either may be wrong
+                    told += ": its rows, or the views of its result, are in another layout"
                 wrong = other, told
             first = next((i for i, row in enumerate(rows) if row and (row.weight, row.place) in expected), -1)
             places.append((other, first))
