@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from fxdebug.comparison.diagnosis.attention.attention_arguments import ATTENTION, other_masking_in
+from fxdebug.comparison.diagnosis.attention.attention_arguments import (
+    other_axis_in,
+    other_bias_table_in,
+    other_masking_in,
+)
 from fxdebug.comparison.diagnosis.attention.tables import Tables, differing_table, have_the_same_tables
 from fxdebug.comparison.diagnosis.attention.written_attention import other_attention_in, visible_shares
 from fxdebug.comparison.diagnosis.cause import Cause, differing_settings, listed, make_cause, values_differ
@@ -44,7 +47,7 @@ from fxdebug.comparison.tolerance import error_between, is_distinctive
 from fxdebug.data.calls import Call
 from fxdebug.data.values import Value
 from fxdebug.operators.dtypes import EPS
-from fxdebug.operators.names import REPEATING, SLICES, SOFTMAXES, role
+from fxdebug.operators.names import REPEATING, SLICES, role
 from fxdebug.query import network
 
 MANY_STEPS = 20  # beyond which names of operations say less than those of calls
@@ -88,10 +91,10 @@ class RegionDiagnosis:
             or _other_mask(divergence)
             or other_masking_in(divergence)
             or other_attention_in(divergence, self.tables)
-            or _other_axis(divergence)
+            or other_axis_in(divergence)
             or _other_weights(divergence)
             or _other_rows(divergence)
-            or _other_table_of_weights(divergence)
+            or other_bias_table_in(divergence)
             or self._other_table(divergence)
             or self._other_steps(divergence)
         )
@@ -352,55 +355,6 @@ def _other_rows(divergence: Divergence) -> Cause | None:
                 because = f"it takes other rows of {given.value.name} than a looks up: {', '.join(step.constants)}"
                 return replace(divergence, a=a, b=b).cause("values", step, because, partner=other)
     return None
-
-
-def _other_axis(divergence: Divergence) -> Cause | None:
-    """Return the softmax over a dimension of another size than in a: the layout may differ, but not that size."""
-    doing = SOFTMAXES | {ATTENTION}
-    sides = [[step for step in side.computing if step.name in doing] for side in (divergence.in_a, divergence.in_b)]
-    if len(sides[0]) != len(sides[1]):
-        return None
-    for one, other in zip(*sides):
-        sizes = _size_along(one), _size_along(other)
-        if None in sizes or sizes[0] == sizes[1] or sizes[0] not in other.outputs[0].shape:
-            continue
-        because = f"over a dimension of {sizes[0]} elements in a, of {sizes[1]} in b"
-        return divergence.cause("constant", other, because, partner=one)
-    return None
-
-
-def _size_along(step: Step) -> int | None:
-    """Return how many elements a softmax, also that of a fused attention, makes add up to one, if that is known."""
-    if step.name not in SOFTMAXES:
-        return step.data[1].value.shape[-2] if len(step.data) > 2 and len(step.data[1].value.shape) > 1 else None
-    for text in step.constants[:1]:
-        dimension = text.rpartition("=")[2].removesuffix(".0")
-        if re.fullmatch(r"-?\d+", dimension) and step.outputs and step.outputs[0].shape:
-            shape = step.outputs[0].shape
-            return shape[int(dimension)] if -len(shape) <= int(dimension) < len(shape) else None
-    return None
-
-
-def _other_table_of_weights(divergence: Divergence) -> Cause | None:
-    """Return the lookup in a table of weights that is not the one that a looks up there."""
-    pairs = divergence.judge.pairs
-    sides = [
-        [(given.value, step) for step in side.steps if is_lookup(step) for given in step.weights if given.value.name]
-        for side in (divergence.in_a, divergence.in_b)
-    ]
-    if len(sides[0]) != 1 or len(sides[1]) != 1:
-        return None
-    (wanted, one), (given, other) = sides[0][0], sides[1][0]
-    partner = pairs.value_in_a(given)
-    if partner is None or pairs.are_paired(wanted, given) or not _hold_others(partner, wanted):
-        return None
-    because = f"it looks up rows of {given.name}, in a of {wanted.name}"
-    return divergence.cause("wiring", other, because, partner=one)
-
-
-def _hold_others(a: Value, b: Value) -> bool:
-    """Hold two weights of one run other numbers?"""
-    return (error_between(a.stats, b.stats) or 0.0) > COPY_TOLERANCE
 
 
 # Steps in a region ---------------------------------------------------------------------------------
