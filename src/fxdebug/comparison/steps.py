@@ -75,8 +75,10 @@ class Step:
 def interchangeable(a: Step, b: Step) -> bool:
     """May two steps be counterparts? Products with weights, of two values, and with an added operand are distinct.
 
-    So are results of complex and of real numbers.
+    So are results of complex and of real numbers, and an item of several results and a part of a tensor.
     """
+    if bool(a.passed_through) != bool(b.passed_through):
+        return False
     if any(x.dtype.startswith("complex") != y.dtype.startswith("complex") for x, y in zip(a.outputs, b.outputs)):
         return False
     adding = (a.name in BIAS_FIRST) == (b.name in BIAS_FIRST)

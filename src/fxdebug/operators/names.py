@@ -30,6 +30,7 @@ TRANSPARENT = frozenset(
     cpu cuda ensure_contiguous rearrange checkpoint_name lift_fresh""".split()
 )
 
+SOFTMAXES = frozenset(["softmax", "log_softmax"])
 NORMS = frozenset(["layer_norm", "group_norm", "batch_norm", "instance_norm", "rms_norm", "normalize"])
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from fxdebug.comparison.diagnosis.cause import Cause
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult, comparable
 from fxdebug.comparison.diagnosis.outputs import differing_numbers
-from fxdebug.comparison.pairing.by_dataflow import following_batch_norm
+from fxdebug.comparison.pairing.by_dataflow import following_batch_norm, following_bias
 from fxdebug.comparison.pairing.patched_values import replacements, replacements_of
 from fxdebug.comparison.pairing.returned_values import facing_outputs, last_call, returned_by
 from fxdebug.comparison.steps import Step, StepList
@@ -48,12 +48,11 @@ def _norm_is_folded_in(judge: Judge, cause: Cause) -> bool:
     """Is a batch norm folded into the weights of one side: do they give the result of the other side's norm?"""
     if cause.a is None or cause.b is None:
         return False
-    ends = [
-        following_batch_norm(judge.pairs.a, cause.a) or cause.a,
-        following_batch_norm(judge.pairs.b, cause.b) or cause.b,
-    ]
-    if (ends[0] is cause.a) == (ends[1] is cause.b):
+    sides = ((judge.pairs.a, cause.a), (judge.pairs.b, cause.b))
+    norms = [following_batch_norm(run, step) for run, step in sides]
+    if (norms[0] is None) == (norms[1] is None):
         return False
+    ends = [norm or following_bias(run, step) or step for norm, (run, step) in zip(norms, sides)]
     a, b = (end.outputs[0] for end in ends)
     return comparable(a, b) and judge.meter(a, b).error <= judge.clean_for(a, b)
 

@@ -13,11 +13,12 @@ from fxdebug.comparison.diagnosis.element_order import (
     constants_changed,
     first_inexact,
     inputs_swapped,
+    merged_otherwise,
     moves_changed,
     order_cause,
 )
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult, comparable, draws_random
-from fxdebug.comparison.diagnosis.region import view_chain
+from fxdebug.comparison.diagnosis.region import maker_of_mask, view_chain
 from fxdebug.comparison.diagnosis.region_causes import RegionDiagnosis
 from fxdebug.comparison.diagnosis.weights.misplaced_weights import MisplacedWeights
 from fxdebug.comparison.diagnosis.weights.stacked_weights import StackedWeights
@@ -163,11 +164,19 @@ class Diagnoser:
             return turned
         elif partner.name != step.name:
             because = f"{partner.name} in a, {step.name} in b"
+        elif self._may_be_reordered(result):
+            because = "inputs with the same statistics give other values: their elements may be in another order"
         cause = make_cause(
             self._judge, kind, step.call, step.op, because, result, absorbable=not result.differing_weights
         )
         product = kind == "values" and bool(step.weights) and family(step.name) == "product"
         return replace(cause, reordered=product and self._judge.meter.is_reordered(result.a, result.b))
+
+    def _may_be_reordered(self, result: StepResult) -> bool:
+        """Is it given several values, weights among them, of which statistics alone are known to be equal?"""
+        given = [(one.value, other.value) for one, other in result.inputs if not other.is_weight]
+        several = len(result.inputs) > 1
+        return several and any(self._judge.meter(one, other).basis != "tensors" for one, other in given)
 
     def _reordered(self, result: StepResult) -> Cause | None:
         """Return the step that puts the elements into another order, by the surest signs first."""
@@ -189,7 +198,7 @@ class Diagnoser:
             in_a, in_b = visible_share(one.value), visible_share(other.value)
             if in_a is None or in_b is None or min(abs(in_b - in_a), abs(in_b - (1 - in_a))) <= 1e-6:
                 continue
-            maker = self._pairs.b.maker(other.value)
+            maker = maker_of_mask(self._pairs.b, other.value)
             if maker is not None:
                 because = f"the mask lets {in_a:.0%} through in a, {in_b:.0%} in b"
                 return make_cause(
@@ -219,9 +228,14 @@ class Diagnoser:
                 continue
             ways = self._copies_before(self._pairs.a, one.value), self._copies_before(self._pairs.b, other.value)
             roots = self._pairs.a.root(one.value), self._pairs.b.root(other.value)
+            merged = merged_otherwise(*ways)
+            if merged is not None:
+                return order_cause(self._judge, result, merged)
             cause = None
-            copied = any(step.name in COPYING for way in ways for step in way)
-            same_order = roots[0].shape == roots[1].shape or _is_regrouped(roots[0].shape, roots[1].shape)
+            starts = [_start_of(way, root) for way, root in zip(ways, roots)]
+            same_order = starts[0].shape == starts[1].shape or _is_regrouped(starts[0].shape, starts[1].shape)
+            # a copy has more elements; as many in another layout come with other views
+            copied = any(step.name in COPYING for way in ways for step in way) and starts[0].numel != starts[1].numel
             if self._is_paired_by_path(result) or copied or same_order:
                 cause = self._other_views(result, *ways)
             cause = cause or self._swapped_earlier(result, *roots)
@@ -314,6 +328,11 @@ class Diagnoser:
         # for two dtypes statistics alone do not prove another order
         reordered = self._judge.same_dtypes or self._judge.meter.is_reordered(one.value, other.value)
         return self._rearranged_inputs(result) if reordered else None
+
+
+def _start_of(way: Sequence[Step], otherwise: Value) -> Value:
+    """Return the value that views and copies begin with."""
+    return max((given.value for given in way[0].data), key=lambda v: v.numel) if way and way[0].data else otherwise
 
 
 def _is_regrouped(a: Sequence[int], b: Sequence[int]) -> bool:

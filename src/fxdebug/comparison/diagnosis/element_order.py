@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from fxdebug.comparison.diagnosis.cause import Cause, differing_settings, listed, make_cause
@@ -179,9 +179,52 @@ def arranging_step(judge: Judge, result: StepResult) -> ElementOrder | None:
         sides = judge.pairs.a.maker(one.value), _maker(judge, other.value.number)
         if sides[0] is None or sides[1] is None or other.is_weight:
             continue
+        if sides[1].name in SLICES and _is_a_part_of_a_product(judge, sides[1]):
+            continue  # it has the elements of a's own product: these are in the order of the weights
         if sides[1].name in ARRANGING and (sides[0].name != sides[1].name or result.step.transparent):
             return ElementOrder("values", sides[1], "it has the elements of a's in another order")
     return None
+
+
+def _is_a_part_of_a_product(judge: Judge, step: Step) -> bool:
+    makers = [judge.pairs.b.maker(given.value) for given in step.data]
+    return len(makers) == 1 and makers[0] is not None and bool(makers[0].weights)
+
+
+def merged_otherwise(a: Iterable[Step], b: Sequence[Step]) -> ElementOrder | None:
+    """Return the view of b that merges the same dimensions as one of a in another order, as of heads and their parts.
+
+    ``a`` and ``b`` are the views and copies on the way to the two values, in execution order.
+    """
+    merged_in_a = [sizes for step in a for sizes in _merged(step)]
+    for place, step in enumerate(b):
+        for sizes in _merged(step):
+            facing = [other for other in merged_in_a if sorted(other) == sorted(sizes)]
+            if facing and sizes not in facing:
+                before = step if not place or b[place - 1].name not in REORDERING_VIEWS else b[place - 1]
+                wanted = " × ".join(map(str, facing[0]))
+                because = f"dimensions are merged as {' × '.join(map(str, sizes))}, in a as {wanted}"
+                return ElementOrder("values", before, because)
+    return None
+
+
+def _merged(step: Step) -> list[tuple[int, ...]]:
+    """Return the sizes of the neighbouring dimensions that a view merges into one, for each that it makes so."""
+    if not step.outputs or len(step.data) != 1 or step.name in REORDERING_VIEWS:
+        return []
+    given, left = list(step.data[0].value.shape), []
+    if step.data[0].value.numel != step.outputs[0].numel:
+        return []
+    for size in step.outputs[0].shape:
+        group, product = [], 1
+        while given and (product < size or given[0] == 1):
+            product *= given[0]
+            group.append(given.pop(0))
+        if product != size:
+            return []
+        group = [each for each in group if each != 1]
+        left += [tuple(group)] if len(group) > 1 else []
+    return left
 
 
 def order_cause(judge: Judge, result: StepResult, change: ElementOrder) -> Cause:

@@ -293,6 +293,17 @@ def view_chain(run: StepList, value: Value) -> list[Step]:
     return steps[::-1]
 
 
+def maker_of_mask(run: StepList, mask: Value) -> Step | None:
+    """Return the step that makes a mask, before copies and views of it."""
+    maker = run.maker(mask)
+    while maker is not None and maker.name in REPEATING | TRANSPARENT and len(maker.data) == 1:
+        before = run.maker(maker.data[0].value)
+        if before is None or visible_share(before.outputs[0] if before.outputs else mask) != visible_share(mask):
+            break
+        maker = before
+    return maker
+
+
 def handing_call(pairs: Pairs, step: Step, a: Value, b: Value) -> tuple[Call, Call | None]:
     """Return the call of b whose code hands ``b`` to a step instead of ``a``, and the inner call it is handed to.
 

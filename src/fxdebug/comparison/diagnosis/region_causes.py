@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from fxdebug.comparison.diagnosis.attention.attention_arguments import other_masking_in
+from fxdebug.comparison.diagnosis.attention.attention_arguments import (
+    other_axis_in,
+    other_bias_table_in,
+    other_masking_in,
+)
 from fxdebug.comparison.diagnosis.attention.tables import Tables, differing_table, have_the_same_tables
 from fxdebug.comparison.diagnosis.attention.written_attention import other_attention_in, visible_shares
 from fxdebug.comparison.diagnosis.cause import Cause, differing_settings, listed, make_cause, values_differ
@@ -19,6 +23,7 @@ from fxdebug.comparison.diagnosis.region import (
     handing_call,
     is_lookup,
     is_single_operation,
+    maker_of_mask,
     most_informative,
     multiplied_pairs,
     region_of,
@@ -44,6 +49,8 @@ from fxdebug.data.values import Value
 from fxdebug.operators.dtypes import EPS
 from fxdebug.operators.names import REPEATING, SLICES, role
 from fxdebug.query import network
+
+MANY_STEPS = 20  # beyond which names of operations say less than those of calls
 
 
 @dataclass
@@ -84,8 +91,10 @@ class RegionDiagnosis:
             or _other_mask(divergence)
             or other_masking_in(divergence)
             or other_attention_in(divergence, self.tables)
+            or other_axis_in(divergence)
             or _other_weights(divergence)
             or _other_rows(divergence)
+            or other_bias_table_in(divergence)
             or self._other_table(divergence)
             or self._other_steps(divergence)
         )
@@ -152,7 +161,9 @@ class RegionDiagnosis:
         if sibling is not None:
             return sibling
         step = most_informative([step for _, step in new], [step for _, step in gone])
-        because = f"{listed(name for name, _ in gone)} in a, {listed(name for name, _ in new)} in b"
+        because = f"{_told(gone)} in a, {_told(new)} in b"
+        if sorted(name for name, _ in gone) == sorted(name for name, _ in new):
+            because = f"{listed(name for name, _ in new)} in another place than in a, before or after other operations"
         return divergence.cause("values", step, because, partner=gone[0][1])
 
     def _unused_weights(self, divergence: Divergence, gone: NamedSteps, new: NamedSteps) -> Cause | None:
@@ -258,7 +269,7 @@ def _other_mask(divergence: Divergence) -> Cause | None:
         apart = min(apart, abs(share_b - (1 - share_a)))
     if apart <= 1e-6 or value is None:
         return None
-    maker = divergence.judge.pairs.b.maker(value)
+    maker = maker_of_mask(divergence.judge.pairs.b, value)
     if maker is None:
         return None
     because = f"the mask lets {share_a:.0%} through in a, {share_b:.0%} in b"
@@ -287,6 +298,14 @@ def _other_weights(divergence: Divergence) -> Cause | None:
 def _unpaired_weights(steps: Iterable[Step], paired: Container[int]) -> dict[int, Value]:
     weights = [given.value for step in steps for given in step.weights]
     return {value.number: value for value in weights if is_unpaired(value, paired)}
+
+
+def _told(steps: NamedSteps) -> str:
+    """Name some operations; many of several calls by how many they are, and by the calls."""
+    calls = dict.fromkeys(step.call.path for _, step in steps if step.call.path)
+    if len(steps) < MANY_STEPS or len(calls) < 2:
+        return listed(name for name, _ in steps)
+    return f"{len(steps)} operations of {listed(calls)}"
 
 
 def _is_never_used(weight: Value, run: StepList) -> bool:
@@ -370,7 +389,9 @@ def _equal_steps(divergence: Divergence) -> Cause:
         return order_cause(judge, result, swapped)
     for left, right in zip(divergence.in_a.computing, divergence.in_b.computing):
         only_a, only_b = differing_settings(left, right)
-        if left.name == right.name and (only_a or only_b):
+        # in another layout the same part is in another place
+        same_layout = left.name not in SLICES or _shapes_given(left) == _shapes_given(right)
+        if left.name == right.name and (only_a or only_b) and same_layout:
             because = f"{listed(only_a) or 'nothing'} in a, {listed(only_b) or 'nothing'} in b"
             return divergence.cause("constant", right, because, partner=left)
     known = _other_source(divergence) or _other_written_number(divergence) or _repeated_in_turn(divergence)
@@ -378,6 +399,10 @@ def _equal_steps(divergence: Divergence) -> Cause:
         return known
     last = divergence.in_b.last or result.step
     return divergence.cause("values", last, "the same operations give other values", partner=divergence.in_a.last)
+
+
+def _shapes_given(step: Step) -> list[Sequence[int]]:
+    return [given.value.shape for given in step.inputs]
 
 
 def _other_source(divergence: Divergence) -> Cause | None:
@@ -458,7 +483,8 @@ def _among(number: float, others: Iterable[float]) -> bool:
 def _names(pairs: Pairs, values: Iterable[Value]) -> str:
     """Name values of b by the calls that made their partners in a."""
     makers = [pairs.a.makers.get(partner.number) for partner in map(pairs.value_in_a, values) if partner is not None]
-    return " and ".join((maker.call.path.rpartition(".")[2] or maker.op) if maker else "an input" for maker in makers)
+    names = [(maker.call.path.rpartition(".")[2] or maker.op) if maker else "an input" for maker in makers]
+    return f"two results of {names[0]}" if len(set(names)) < len(names) else " and ".join(names)
 
 
 def _has_nan_or_inf(value: Value) -> bool:

@@ -29,7 +29,7 @@ def sibling_cause(
 ) -> Cause | None:
     """Return how a call in b's region differs from its siblings; ``fits`` is that of :func:`differs_from_siblings`."""
     unlike = differs_from_siblings(divergence.judge.pairs.b, divergence.in_b.computing, fits)
-    if unlike is None:
+    if unlike is None or (unlike.kind == "constant" and _has_alike(divergence.in_a.computing, unlike.step)):
         return None
     step = unlike.step
     return divergence.cause_in(unlike.kind, step.call, unlike.op, unlike.because, step=step, partner=partner)
@@ -40,7 +40,8 @@ def differs_from_siblings(
 ) -> UnlikeSiblings | None:
     """Return how the innermost call around some steps differs, in these steps, from another call of its class.
 
-    ``fits`` says with which calls it is compared; without it, with all of its class.
+    ``fits`` says with which calls it is compared; without it, with all of its class, as far as most of them are not
+    like it: a call that is like them is not the one that differs.
     """
     indices = {step.index for step in steps}
     visited: set[int] = set()
@@ -48,13 +49,28 @@ def differs_from_siblings(
         call: Call | None = step.call
         while call is not None and call.parent is not None and call.index not in visited:
             visited.add(call.index)
-            for sibling in run.trace.calls:
-                if _are_siblings(sibling, call) and (fits is None or fits(sibling)):
-                    difference = _first_difference(run, sibling, call)
+            siblings = [s for s in run.trace.calls if _are_siblings(s, call) and (fits is None or fits(s))]
+            differences = {s.index: _first_difference(run, s, call) for s in siblings}
+            unlike = [s for s in siblings if differences[s.index] is not None]
+            if fits is not None or not _is_like_most(run, call, siblings, unlike):
+                for sibling in unlike:
+                    difference = differences[sibling.index]
                     if difference is not None and difference.step.index in indices:
                         return difference
             call = call.parent
     return None
+
+
+def _is_like_most(run: StepList, call: Call, siblings: Sequence[Call], unlike: Sequence[Call]) -> bool:
+    """Are there at least as many modules whose calls do what a call does as there are others?"""
+    names = [[s.name for s in run.by_call.get(c.index, ())] for c in (call, *siblings)]
+    alike = {s.path for s, own in zip(siblings, names[1:]) if own == names[0] and s not in unlike} - {call.path}
+    return len(alike) >= len({s.path for s in unlike})
+
+
+def _has_alike(steps: Sequence[Step], step: Step) -> bool:
+    """Is there the same operation with the same constants among some steps?"""
+    return any(other.name == step.name and not any(differing_settings(other, step)) for other in steps)
 
 
 def _are_siblings(a: Call, b: Call) -> bool:

@@ -66,10 +66,11 @@ def following_bias(run: StepList, step: Step) -> Step | None:
     product = family(step.name) == "product" and step.outputs
     users = run.users.get(run.root(step.outputs[0]).number, ()) if product else ()
     users = [user for user in users if not user.transparent]
-    if len(users) != 1 or users[0].name != "add" or len(users[0].weights) != 1 or not users[0].outputs:
+    if len(users) != 1 or users[0].name != "add" or len(users[0].inputs) != 2 or not users[0].outputs:
         return None
-    bias = users[0].weights[0].value
-    return users[0] if len(bias.shape) == 1 and users[0].outputs[0].numel == step.outputs[0].numel else None
+    roots = [run.root(given.value) for given in users[0].inputs]  # a bias may be added as a column: a view of it
+    added = [root for root in roots if root.name is not None and len(root.shape) == 1]
+    return users[0] if len(added) == 1 and users[0].outputs[0].numel == step.outputs[0].numel else None
 
 
 def pair_forwards(pairs: Pairs) -> None:
@@ -201,7 +202,7 @@ def pair_between(pairs: Pairs) -> None:
         if one and other:
             for left, right in aligned_pairs(one, other, _score, lambda step: (family(step.name), *result_sizes(step))):
                 if not _join_others(pairs, left, right):
-                    pairs.add_step(left, right, "order", 0.6)
+                    pair_products(pairs, left, right, "order", 0.6)
         last_a, last_b = stop_a, stop_b
 
 

@@ -1,16 +1,19 @@
-"""Compare what two fused attentions are given beside query, key and value: a mask, and the number of heads."""
+"""Compare what two attentions are given beside query, key and value: masks, heads, dimensions, tables of biases."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from fxdebug.comparison.diagnosis.cause import Cause, make_cause
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult
-from fxdebug.comparison.diagnosis.region import Divergence
+from fxdebug.comparison.diagnosis.region import Divergence, is_lookup
 from fxdebug.comparison.result import Kind
+from fxdebug.comparison.rounding import COPY_TOLERANCE
 from fxdebug.comparison.steps import Step, StepList
-from fxdebug.comparison.tolerance import visible_share
+from fxdebug.comparison.tolerance import error_between, visible_share
 from fxdebug.data.values import Value
+from fxdebug.operators.names import SOFTMAXES
 
 ATTENTION = "scaled_dot_product_attention"
 MOST_VIEWS = 16  # between an attention and the projection before it
@@ -34,6 +37,55 @@ def other_masking_in(divergence: Divergence) -> Cause | None:
     return None if told is None else divergence.cause(told[0], step, told[1], partner=partner)
 
 
+def other_axis_in(divergence: Divergence) -> Cause | None:
+    """Return the softmax over a dimension of another size than in a: the layout may differ, but not that size."""
+    doing = SOFTMAXES | {ATTENTION}
+    sides = [[step for step in side.computing if step.name in doing] for side in (divergence.in_a, divergence.in_b)]
+    if len(sides[0]) != len(sides[1]):
+        return None
+    for one, other in zip(*sides):
+        sizes = _size_along(one), _size_along(other)
+        if None in sizes or sizes[0] == sizes[1] or sizes[0] not in other.outputs[0].shape:
+            continue
+        because = f"over a dimension of {sizes[0]} elements in a, of {sizes[1]} in b"
+        return divergence.cause("constant", other, because, partner=one)
+    return None
+
+
+def _size_along(step: Step) -> int | None:
+    """Return how many elements a softmax, also that of a fused attention, makes add up to one, if that is known."""
+    if step.name not in SOFTMAXES:
+        return step.data[1].value.shape[-2] if len(step.data) > 2 and len(step.data[1].value.shape) > 1 else None
+    for text in step.constants[:1]:
+        dimension = text.rpartition("=")[2].removesuffix(".0")
+        if re.fullmatch(r"-?\d+", dimension) and step.outputs and step.outputs[0].shape:
+            shape = step.outputs[0].shape
+            return shape[int(dimension)] if -len(shape) <= int(dimension) < len(shape) else None
+    return None
+
+
+def other_bias_table_in(divergence: Divergence) -> Cause | None:
+    """Return the lookup in a table of weights that is not the one that a looks up there."""
+    pairs = divergence.judge.pairs
+    sides = [
+        [(given.value, step) for step in side.steps if is_lookup(step) for given in step.weights if given.value.name]
+        for side in (divergence.in_a, divergence.in_b)
+    ]
+    if len(sides[0]) != 1 or len(sides[1]) != 1:
+        return None
+    (wanted, one), (given, other) = sides[0][0], sides[1][0]
+    partner = pairs.value_in_a(given)
+    if partner is None or pairs.are_paired(wanted, given) or not _hold_others(partner, wanted):
+        return None
+    because = f"it looks up rows of {given.name}, in a of {wanted.name}"
+    return divergence.cause("wiring", other, because, partner=one)
+
+
+def _hold_others(a: Value, b: Value) -> bool:
+    """Hold two weights of one run other numbers?"""
+    return (error_between(a.stats, b.stats) or 0.0) > COPY_TOLERANCE
+
+
 def _attentions(steps: Iterable[Step]) -> list[Step]:
     return [step for step in steps if step.name == ATTENTION]
 
@@ -52,7 +104,9 @@ def _mask_of(step: Step) -> str:
     if "is_causal=True" in step.constants:
         return "is_causal=True"
     for given in step.inputs[3:]:
-        share = visible_share(given.value)
+        share, stats = visible_share(given.value), given.value.stats
+        if given.value.dtype != "bool" and stats is not None and stats.zeros == stats.count:
+            continue  # adding zeros hides nothing
         if share is None or share < 1.0:
             return given.argument
     return ""

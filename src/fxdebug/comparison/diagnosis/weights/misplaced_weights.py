@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from fxdebug.comparison.diagnosis.cause import Cause, listed, values_differ
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult
+from fxdebug.comparison.diagnosis.region import is_single_operation
 from fxdebug.comparison.diagnosis.weights.product_slices import ROLES, Columns, columns_of, roles_of
 from fxdebug.comparison.diagnosis.weights.weight_slices import (
     Arrangement,
@@ -32,6 +33,7 @@ from fxdebug.operators.names import NORMS, SLICES, family, op_of_module
 MOST_VIEWS = 8  # between a weight and its use
 MOST_STEPS = 150  # that are looked at on either side
 LEAST_SHARED = 0.9  # share of the rows of a slice that must be those of a
+WEIGHTS_OF_A_CELL = 4  # of more, as of several layers and directions, it is not known which ones face those of b
 ATTENTION = "MultiheadAttention"  # torch's: the rows of its `in_proj_weight` are query, key and value
 
 
@@ -79,7 +81,8 @@ class MisplacedWeights:
         made_a = None if cause.value_a is None else pairs.a.makers.get(cause.value_a.number)
         made_b = None if cause.value_b is None else pairs.b.makers.get(cause.value_b.number)
         of_a = list(self._products(pairs.a, self._a, (shown[0], cause.a, made_a)))
-        of_b = list(self._products(pairs.b, self._b, (shown[1], cause.b, made_b)))
+        # a value in another place comes of a product that is equal to one of a's, but of another one
+        of_b = list(self._products(pairs.b, self._b, (shown[1], cause.b, made_b), equal=cause.kind == "wiring"))
         pool = list({weight.name: weight for product in of_a for weight in product.weights}.values())
         for product in of_b if pool else ():
             found = self._misplaced(product, pool)
@@ -104,8 +107,13 @@ class MisplacedWeights:
 
     # Products before a step ----------------------------------------------------------------------
 
-    def _products(self, run: StepList, weights: Weights, starts: Iterable[Step | None]) -> Iterator[Product]:
-        """Yield the products with weights that some steps depend on, back to equal inputs, in execution order."""
+    def _products(
+        self, run: StepList, weights: Weights, starts: Iterable[Step | None], *, equal: bool = False
+    ) -> Iterator[Product]:
+        """Yield the products with weights that some steps depend on, back to equal inputs, in execution order.
+
+        ``equal``: also those of b with results that are equal to their partners in a.
+        """
         first = [step for step in starts if step is not None]
         pending = [*first]
         visited = {step.index for step in pending}
@@ -113,13 +121,16 @@ class MisplacedWeights:
         while pending and len(visited) < MOST_STEPS:
             step = pending.pop(0)
             known = self._weights_of(weights, step)
-            if known and run is self.judge.pairs.b and step not in first and self._is_healthy(run, step):
+            healthy = run is self.judge.pairs.b and step not in first and self._is_healthy(run, step)
+            if known and healthy and not equal:
                 continue
             if known:
                 found[step.index] = Product(step, tuple(known), sliced_by(run, step))
                 for given in step.data:
                     beside = [s for s in run.users.get(run.root(given.value).number, ()) if s.index not in found]
                     for other in beside:
+                        if other.call is not step.call and other.call.parent is not step.call.parent:
+                            continue  # the same memory is given to each layer of a decoder
                         others = [] if other.unrecorded else self._weights_of(weights, other)
                         if others:
                             found[other.index] = Product(other, tuple(others), sliced_by(run, other))
@@ -136,7 +147,8 @@ class MisplacedWeights:
     def _weights_of(self, weights: Weights, step: Step) -> list[Weight]:
         if step.unrecorded:
             return [] if step.call.parent is None or step.call.children else weights.within(step.call)
-        if family(step.name) != "product" and step.name not in NORMS:
+        cell = not is_single_operation(step) and len(step.weights) <= WEIGHTS_OF_A_CELL
+        if family(step.name) != "product" and step.name not in NORMS and not cell:
             return []
         run = self.judge.pairs.a if weights is self._a else self.judge.pairs.b
         names = [weight_behind(run, given.value) for given in step.inputs]
@@ -216,6 +228,8 @@ class MisplacedWeights:
                 what = names if names != one.matrix.name else f"other rows of {names}"
                 belongs = _rows(one.matrix, columns)
                 told = f"the {role} slice of {other.matrix.name} has the rows of {what} of a, not of {belongs}"
+                if len({row.weight for row in given}) > 1:  # either may be wrong
+                    told += ": its rows, or the views of its result, are in another layout"
                 wrong = other, told
             first = next((i for i, row in enumerate(rows) if row and (row.weight, row.place) in expected), -1)
             places.append((other, first))
@@ -353,6 +367,11 @@ def _unlike_bias(product: Product, pool: list[Weight]) -> tuple[Weight, str] | N
             matrix = product.matrix
         rows = None if matrix is None else arrangement(matrix, pool, product.rows_of(matrix))
         biases = arrangement(bias, pool)
+        if bias.is_zero and rows is not None:
+            owners = {row.owner for row in rows if row is not None}
+            facing = [other for other in pool if other.is_vector and other.owner in owners]
+            if facing and not any(other.is_zero for other in facing):
+                return bias, f"{bias.name} is zero, {listed(other.name for other in facing)} of a is not"
         if matrix is None or rows is None or biases is None or same_owners(rows, biases):
             continue
         wrong, other = (bias, matrix) if is_regular(rows) or not is_regular(biases) else (matrix, bias)

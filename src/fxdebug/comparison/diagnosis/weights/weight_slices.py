@@ -50,7 +50,7 @@ class Weight:
     def owner(self) -> str:
         """The path of the module, or the place of the several weights that are used like one module's."""
         path, _, leaf = self.name.rpartition(".")
-        prefix = re.sub(r"_?(weight|bias)$", "", leaf)
+        prefix = re.sub(r"_?(weight|bias)$|^(weight|bias)_", "", leaf)  # ``in_proj_weight``, ``weight_ih_l0``
         return f"{path}.{prefix}" if prefix else path
 
     @property
@@ -108,10 +108,10 @@ class Weights:
 def numberless(name: str) -> str:
     """Return a name without the numbers of layers.
 
-    >>> numberless("blocks.11.attn.qkv.weight"), numberless("layer_2.fc1.weight")
-    ('blocks.#.attn.qkv.weight', 'layer_#.fc1.weight')
+    >>> numberless("blocks.11.attn.qkv.weight"), numberless("layer_2.fc1.weight"), numberless("weight_ih_l0_reverse")
+    ('blocks.#.attn.qkv.weight', 'layer_#.fc1.weight', 'weight_ih_l#_reverse')
     """
-    return re.sub(r"(?<![^._])\d+(?=\.)", "#", name)
+    return re.sub(r"(?<![^._])\d+(?=\.)|(?<=_l)\d+(?=_|$)", "#", name)
 
 
 def arrangement(weight: Weight, others: Iterable[Weight], dimension: int = 0) -> Arrangement | None:
