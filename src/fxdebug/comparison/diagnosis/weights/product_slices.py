@@ -99,10 +99,15 @@ def columns_of(whole: Value, piece: Value) -> Columns | None:
     (2, 3)
     >>> columns_of(whole, Value(1, (2, 2, 1), "float32", "cpu", stride=(6, 3, 1), offset=1, storage=0))
     (1, 4)
+
+    An empty one has none:
+
+    >>> columns_of(Value(0, (2, 0), "float32", "cpu", stride=(1, 1), storage=0), whole) is None
+    True
     """
-    if not whole.shape or whole.stride is None or piece.stride is None or whole.stride[-1] != 1:
+    width = whole.shape[-1] if whole.shape else 0
+    if not width or whole.stride is None or piece.stride is None or whole.stride[-1] != 1:
         return None
-    width = whole.shape[-1]
     if any(stride % width for stride, size in zip(whole.stride[:-1], whole.shape) if size > 1):
         return None
     within = [
