@@ -8,17 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from fxdebug import compare, compare_models, fx_debug
-from fxdebug.api.comparison import Comparison
-
-WAYS = ("stats", "tensors", "models")
-
-
-def compared(a: nn.Module, b: nn.Module, x: torch.Tensor, way: str) -> Comparison:
-    with torch.no_grad():
-        if way == "models":
-            return compare_models(a, b, x)
-        return compare(*(fx_debug(model, x, values=way) for model in (a, b)))  # type: ignore[arg-type]
+from support.compared import WAYS, compared
 
 
 class Normed(nn.Module):

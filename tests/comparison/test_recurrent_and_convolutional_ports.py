@@ -9,18 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from fxdebug import compare, compare_models, fx_debug
-from fxdebug.api.comparison import Comparison
-
-WAYS = ("stats", "tensors", "models")
-
-
-def compared(a: nn.Module, b: nn.Module, inputs: Any, way: str) -> Comparison:
-    with torch.no_grad():
-        if way == "models":
-            return compare_models(a, b, inputs)
-        return compare(*(fx_debug(model, inputs, values=way) for model in (a, b)))  # type: ignore[arg-type]
-
+from support.compared import WAYS, compared
 
 # Convolutions written as products of patches --------------------------------------------------------
 

@@ -10,18 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from fxdebug import compare, compare_models, fx_debug
-from fxdebug.api.comparison import Comparison
+from support.compared import WAYS, compared
 
-WAYS = ("stats", "tensors", "models")
 HEADS, WIDTH = 4, 32
-
-
-def compared(a: nn.Module, b: nn.Module, inputs: Any, way: str) -> Comparison:
-    with torch.no_grad():
-        if way == "models":
-            return compare_models(a, b, inputs)
-        return compare(*(fx_debug(model, inputs, values=way) for model in (a, b)))  # type: ignore[arg-type]
 
 
 class Attention(nn.Module):
