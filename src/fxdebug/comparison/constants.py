@@ -141,7 +141,7 @@ def _remove_equal(one: list[Constant], other: list[Constant]) -> None:
 
 def _number_by_position_and_name(one: list[Constant], other: list[Constant]) -> ConstantPairs:
     """Remove and return the two numbers where each side has just one: one side by position, the other by name."""
-    left, right = ([x for x in side if _is_number(x.value)] for side in (one, other))
+    left, right = ([x for x in side if number_in(x.value) is not None] for side in (one, other))
     if len(left) != 1 or len(right) != 1 or bool(left[0].name) == bool(right[0].name):
         return []
     one.remove(left[0])
@@ -154,9 +154,13 @@ def _differs(a: Constant, b: Constant) -> bool:
     return differs and not (a.may_be_default and b.may_be_default and (a.is_void or b.is_void))
 
 
-def _is_number(text: str) -> bool:
+def number_in(text: str) -> float | None:
+    """Return the number that the text of a constant is; ``None`` for any other text.
+
+    >>> number_in("0.5"), number_in("None")
+    (0.5, None)
+    """
     try:
-        float(text)
+        return float(text)
     except ValueError:
-        return False
-    return True
+        return None

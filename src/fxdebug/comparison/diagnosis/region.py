@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from fxdebug.comparison.constants import number_in
 from fxdebug.comparison.diagnosis.cause import Cause, make_cause
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult
 from fxdebug.comparison.pairing.align import aligned_pairs
@@ -176,15 +177,8 @@ def _elementary_names(step: Step) -> tuple[str, ...]:
 
 def written_fractions(step: Step) -> list[float]:
     """Return the fractions among a step's constants; whole numbers may be sizes, dimensions or counts."""
-    numbers = []
-    for text in normalized_constants(step.constants):
-        try:
-            number = float(text)
-        except ValueError:
-            continue
-        if number != int(number) if math.isfinite(number) else False:
-            numbers.append(number)
-    return numbers
+    numbers = map(number_in, normalized_constants(step.constants))
+    return [number for number in numbers if number is not None and math.isfinite(number) and number != int(number)]
 
 
 def multiplied_pairs(step: Step) -> list[tuple[Value, ...]]:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from fxdebug.comparison.constants import number_in
 from fxdebug.comparison.diagnosis.cause import listed
 from fxdebug.comparison.diagnosis.region import Region
 from fxdebug.comparison.pairing.pairs import Pairs
@@ -181,15 +182,9 @@ def written_numbers(step: Step) -> list[float]:
     """Return the numbers among a step's constants that may be more than a size, a place or a dimension."""
     if step.name in FACTORIES | SLICES or step.transparent:
         return []
-    numbers = []
-    for text in step.constants:
-        try:
-            number = float(text.rpartition("=")[2])
-        except ValueError:
-            continue
-        if math.isfinite(number) and abs(number) not in (0.0, 1.0, 2.0):
-            numbers.append(number)
-    return numbers
+    numbers = (number_in(text.rpartition("=")[2]) for text in step.constants)
+    small = (0.0, 1.0, 2.0)
+    return [number for number in numbers if number is not None and math.isfinite(number) and abs(number) not in small]
 
 
 def _among(number: float, others: Iterable[float]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from fxdebug.comparison.constants import number_in
 from fxdebug.comparison.diagnosis.attention.attention_arguments import ATTENTION
 from fxdebug.comparison.diagnosis.attention.tables import Tables
 from fxdebug.comparison.diagnosis.cause import Cause
@@ -43,7 +44,7 @@ def dropout_of(step: Step) -> float:
         return 0.0
     named = [text for name, _, text in (constant.partition("=") for constant in step.constants) if name == "dropout_p"]
     free = [text for text in step.constants if "=" not in text and text not in ("None", "True", "False")]
-    return next((number for text in (*named, *free) if (number := _number(text)) is not None), 0.0)
+    return next((number for text in (*named, *free) if (number := number_in(text)) is not None), 0.0)
 
 
 def visible_shares(region: Region) -> list[tuple[Value | None, float, bool]]:
@@ -145,7 +146,7 @@ def _factor(step: Step) -> float | None:
         mean = single[0].stats.mean
         number = float(mean) if isinstance(mean, (int, float)) and given[0].numel > 1 else None
     elif len(given) == 1:
-        numbers = [number for text in normalized_constants(step.constants) if (number := _number(text)) is not None]
+        numbers = [number for text in normalized_constants(step.constants) if (number := number_in(text)) is not None]
         number = numbers[0] if len(numbers) == 1 else None
     else:
         return None
@@ -156,12 +157,5 @@ def _factor(step: Step) -> float | None:
 
 def _fused_scale(step: Step) -> float:
     named = (text for name, _, text in (constant.partition("=") for constant in step.constants) if name == "scale")
-    given = next((number for text in named if (number := _number(text)) is not None), None)
+    given = next((number for text in named if (number := number_in(text)) is not None), None)
     return given if given is not None else step.data[0].value.shape[-1] ** -0.5 if step.data else 1.0
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
