@@ -228,6 +228,7 @@ VALUE_ASKED = Reason("value-asked", "{function}() of a tensor", "assumption")
 GRADIENT_ASKED = Reason("gradient-asked", "requires_grad", "assumption")
 EXCEPTION_CAUGHT = Reason("exception-caught", "the exception of {what}", "assumption")
 SIZES_FIXED = Reason("sizes-fixed", "every size", "assumption")
+ONE_NAME = Reason("one-name", "the maker of a tensor that operations return as they got it", "assumption")
 
 
 # call.fx refuses: there is nothing to run ---------------------------------------------------------

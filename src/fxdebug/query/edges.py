@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
@@ -33,6 +34,15 @@ class Edge:
 
 
 _quick_edge = fast_constructor(Edge)
+
+
+def place_returned(argument: str) -> tuple[str, ...]:
+    """Return the keys that lead to a tensor in what a call returns, from an edge's argument or from the value's slot.
+
+    >>> place_returned("[hidden][0]") == place_returned("hidden[0]"), place_returned("result")
+    (True, ())
+    """
+    return () if argument == "result" else tuple(re.findall(r"[^\[\].]+", argument))
 
 
 class Flow(NamedTuple):

@@ -21,8 +21,10 @@ from torch import Tensor, nn
 from fxdebug.capture.graphs.symbolic_size import Size
 from fxdebug.capture.graphs.template import Attribute, GraphTemplate
 from fxdebug.capture.reasons import Words
+from fxdebug.capture.replay.introspect import attributes_of
 from fxdebug.capture.tape.call_tape import CallTape
 from fxdebug.capture.tape.encoding import ATOMS, OpaqueArg, Struct, leaves_in
+from fxdebug.capture.tape.handed_on import handed_on, written_in
 from fxdebug.capture.torch_state.whose_code import is_part_of
 
 ENTRIES_PER_CLASS = 20_000  # of all templates of a class, forward and training flag: the oldest ones go first
@@ -46,6 +48,8 @@ def remember(tape: CallTape, template: GraphTemplate) -> None:
 
     What a body sets around its calls is on no tape: a template with such is for one call.
     """
+    template.traits, template.hooks = traits_of(tape.module), hooks_of(tape)
+    template.written, template.numbers = written_in(handed_on(tape)), _numbers_read(tape)
     handed = [each for given in template.handed_over.values() for each in given]
     if (
         template.for_class
@@ -56,6 +60,18 @@ def remember(tape: CallTape, template: GraphTemplate) -> None:
         known = _templates_for(tape)
         known.add(tape, template)
         known.note(tape, template)
+
+
+def names_as_proven(template: GraphTemplate, tape: CallTape) -> bool:
+    """Do the names of tensors in a template that matches a tape hold for this call, too?
+
+    Where an operation returns its argument, the tape does not tell which of the two is used later, and the body's
+    Python might choose by a number. What an operation wrote to has its new numbers under each name.
+    """
+    results = handed_on(tape)
+    if written_in(results) != template.written:
+        return False
+    return not results or template.numbers == _numbers_read(tape)
 
 
 def remember_untraced(tape: CallTape, recorded: GraphTemplate, reason: Words) -> None:
@@ -198,6 +214,22 @@ def _has_sizes(template: GraphTemplate) -> bool:
     return bool(template.given_sizes) or any(
         type(leaf) is Size for entry in template.entries for leaf in leaves_in(entry.args)
     )
+
+
+def _numbers_read(tape: CallTape) -> tuple[Any, ...]:
+    """Return the numbers of a module, and of its settings, whose names are in the code of its forward."""
+    names = frozenset(tape.code.co_names) if tape.code is not None else frozenset[str]()
+    found: list[Any] = []
+    for name, value in tape.module.__dict__.items():
+        if name in names and name not in _OF_MODULES:
+            found.append((name, _number(value)))
+            if not callable(value) and not isinstance(value, Tensor):
+                found += [(name, key, _number(each)) for key, each in (attributes_of(value) or {}).items() if key in names]
+    return tuple(found)
+
+
+def _number(value: Any) -> Any:
+    return repr(value) if type(value) in (bool, int, float, str) else None
 
 
 # Traits of a module ------------------------------------------------------------------------------

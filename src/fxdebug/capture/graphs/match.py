@@ -253,8 +253,10 @@ class Match:
 
     def _is_anew(self, attribute: Attribute, tensor_id: TensorId) -> bool:
         """Is a tensor from outside one that each run makes anew in the same place, and no operation of the body?"""
-        tensor = attribute.tensor
-        return tensor is not None and tensor_id not in self.tensor_ids and self._values.lies_where(tensor, tensor_id)
+        tensor, names = attribute.tensor, self.template.names
+        if tensor is None or any(bound == tensor_id and slot not in names for slot, bound in enumerate(self.tensor_ids)):
+            return False
+        return self._values.lies_where(tensor, tensor_id)
 
     def _tensor_id_of(self, attribute: Attribute) -> TensorId | None:
         tensor = self._attribute(attribute)

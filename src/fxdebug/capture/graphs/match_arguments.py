@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Set
+from collections.abc import Iterator, Set
 from enum import Enum
 from typing import Any
 
@@ -23,7 +23,13 @@ from fxdebug.capture.graphs.template import Attribute, GraphTemplate, Inside, Le
 from fxdebug.capture.reasons import CannotTrace
 from fxdebug.capture.tape.argument_copies import ArgumentCopies
 from fxdebug.capture.tape.call_tape import CallTape, TapeEntry, made_in_calls
-from fxdebug.capture.tape.changed_arguments import ResultAndChanges, change_arguments, objects_in, with_changes
+from fxdebug.capture.tape.changed_arguments import (
+    ResultAndChanges,
+    change_arguments,
+    objects_in,
+    result_in,
+    with_changes,
+)
 from fxdebug.capture.tape.encoding import (
     ATOMS,
     OpaqueArg,
@@ -36,6 +42,7 @@ from fxdebug.capture.tape.encoding import (
     state_of,
     tensor_ids_in,
 )
+from fxdebug.capture.tape.handed_on import HandedOn, handed_on
 from fxdebug.capture.tensors.tensor_ref import TensorId, WeightRef
 from fxdebug.capture.tensors.value_table import ValueTable
 from fxdebug.capture.torch_state import internals
@@ -50,17 +57,26 @@ class ArgumentMatcher:
     ``layouts`` has shape, dtype and requires_grad of each tensor as they are at this point of the trace, and
     ``placeholders`` weak references to the placeholders that were made. Objects whose contents were noted are made
     anew, with placeholders for the tensors in them; with ``objects_as_they_are``, the body gets the objects themselves.
+    What an operation returns that it was given has a placeholder of its own: another name of the tensor. With
+    ``one_name``, the body gets the object that it passed.
     """
 
     def __init__(
-        self, tape: CallTape, values: ValueTable, template: GraphTemplate, objects_as_they_are: bool = False
+        self,
+        tape: CallTape,
+        values: ValueTable,
+        template: GraphTemplate,
+        objects_as_they_are: bool = False,
+        one_name: bool = False,
     ) -> None:
         self.layouts: dict[TensorId, Layout] = dict(tape.input_layouts)
         self.placeholders: list[weakref.ref[PlaceholderTensor]] = []
         self._tape = tape
         self._values = values
         self._template = template
-        self._placeholder_of: dict[TensorId, PlaceholderTensor] = {}
+        self._placeholder_of: dict[TensorId, PlaceholderTensor] = {}  # the latest, where a tensor has several names
+        self._all_of: dict[TensorId, list[PlaceholderTensor]] = {}  # one for each name of a tensor, the first one first
+        self._handed_on: HandedOn = {} if one_name else handed_on(tape)
         self._real: dict[TensorId, Tensor] = {}  # tensors that the body's Python reached without a placeholder
         self._without_data: dict[TensorId, Tensor] = {}  # passed to the body in the place of their placeholders
         self._objects: list[tuple[Any, Any]] = []  # (object in the trace, object on the tape), by number
@@ -73,6 +89,7 @@ class ArgumentMatcher:
     def forget(self) -> None:
         """Let go of all placeholders."""
         self._placeholder_of.clear()
+        self._all_of.clear()
         self._real.clear()
         self._without_data.clear()
         self._objects.clear()
@@ -86,7 +103,7 @@ class ArgumentMatcher:
         """Forget tensors and objects that it has met since: the graph does not have them."""
         tensor_ids, objects = known
         for tensor_id in self._placeholder_of.keys() - tensor_ids:
-            del self._placeholder_of[tensor_id]
+            del self._placeholder_of[tensor_id], self._all_of[tensor_id]
         del self._objects[objects:]
         for number in [number for number in self._made if number >= objects]:
             del self._made[number]
@@ -140,17 +157,54 @@ class ArgumentMatcher:
         """Return the argument that is passed to the body's Python for a code."""
         return map_leaves(code, self._decoded_leaf, _built)
 
-    def result_of(self, entry: TapeEntry) -> Any:
-        """Return the result that the body's Python gets for an operation or a call."""
+    def result_of(self, entry: TapeEntry, code: Any) -> Any:
+        """Return the result that the body's Python gets for an operation or a call; its ``code`` may have names."""
         for tensor_id in tensor_ids_in(entry.out):
             if tensor_id not in self.layouts:
                 self.layouts[tensor_id] = _layout_of(self._values.first_values[tensor_id])
         if type(entry.out) is TensorId and self._loses_data(entry):
             return self._moved_to_meta(entry.out)
-        result, objects = self.decoded(entry.out), objects_in(entry.out)
+        result, objects = self.decoded(code), objects_in(entry.out)
         if type(result) is ResultAndChanges:
             result.objects = [] if self._objects_as_they_are else self._changes_of(objects)
         return result
+
+    # Names of a tensor that operations return ----------------------------------------------------
+
+    def with_names(self, entry: TapeEntry, index: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return the code of a result with placeholders for the tensors in it that were there before.
+
+        One that was written to stays the object that was passed. Any other gets a new name: what the body gives to a
+        later operation then tells whether that uses the argument or the result.
+        """
+        handed, numbers = self._handed_on.get(index), itertools.count()
+        if handed is None:
+            return entry.out
+
+        def name(leaf: Any) -> Any:
+            if type(leaf) is not TensorId:
+                return leaf
+            is_written = handed.get(next(numbers))
+            if is_written is None:
+                return leaf
+            return self._passed(leaf, (args, kwargs)) if is_written else self._named_anew(leaf)
+
+        named = map_leaves(result_in(entry.out), name)
+        return named if result_in(entry.out) is entry.out else entry.out.with_items([named, *entry.out.items[1:]])
+
+    def _passed(self, tensor_id: TensorId, arguments: Any) -> TensorId | PlaceholderTensor:
+        """Return the placeholder of a tensor that is among the arguments of an operation, if there is one."""
+        return next((each for each in _placeholders_in(arguments) if each.tensor_id == tensor_id), tensor_id)
+
+    def _named_anew(self, tensor_id: TensorId) -> TensorId | PlaceholderTensor:
+        try:
+            placeholder = self._new_placeholder(tensor_id)
+        except CannotTrace:  # a parameter of a kind that has no placeholder
+            return tensor_id
+        self._template.names[placeholder.slot] = self._all_of[tensor_id][0].slot
+        if tensor_id in self._placeholder_of:  # no tensor of the module, which stays what its own name stands for
+            self._placeholder_of[tensor_id] = placeholder
+        return placeholder
 
     def _loses_data(self, entry: TapeEntry) -> bool:
         """Did an operation move a tensor to the device ``meta``? The body may make a ``Parameter`` of such a one."""
@@ -232,8 +286,8 @@ class ArgumentMatcher:
     def set_layout(self, tensor_id: TensorId, layout: Layout) -> None:
         """Record the layout of a tensor after an in-place operation."""
         self.layouts[tensor_id] = layout
-        if tensor_id in self._placeholder_of:
-            self._placeholder_of[tensor_id].gradient = layout[2]
+        for placeholder in self._all_of.get(tensor_id, ()):
+            placeholder.gradient = layout[2]
 
     def _decoded_leaf(self, code: Any) -> Any:
         kind = type(code)
@@ -263,6 +317,10 @@ class ArgumentMatcher:
             return known
         if tensor_id in self._real:
             return self._real[tensor_id]
+        placeholder = self._placeholder_of[tensor_id] = self._new_placeholder(tensor_id)
+        return placeholder
+
+    def _new_placeholder(self, tensor_id: TensorId) -> PlaceholderTensor:
         first = self._values.first_values[tensor_id]
         shape, dtype, gradient = self.layouts.setdefault(tensor_id, _layout_of(first))
         if (first.detail or "").startswith("inside"):
@@ -281,7 +339,7 @@ class ArgumentMatcher:
         placeholder = PlaceholderTensor(tensor_id, self._template.slots, shape, stride, dtype, device, gradient)
         placeholder.sparse = layout
         self._template.slots += 1
-        self._placeholder_of[tensor_id] = placeholder
+        self._all_of.setdefault(tensor_id, []).append(placeholder)
         self.placeholders.append(weakref.ref(placeholder))
         return placeholder
 
@@ -311,6 +369,8 @@ class ArgumentMatcher:
             if known is None:
                 return self._inside(self._real[code]) or self._attribute(self._real[code])
             return Slot(known.slot)
+        if kind is PlaceholderTensor:  # a name: see ``with_names``
+            return Slot(code.slot)
         if kind is OpaqueArg:
             for number, (_, recorded) in enumerate(self._objects):
                 if recorded is code.object:
@@ -336,10 +396,10 @@ class ArgumentMatcher:
         """
         kind = type(argument)
         if kind is PlaceholderTensor:
-            placeholder = self._placeholder_of.get(code) if type(code) is TensorId else None
-            if placeholder is None or placeholder is not argument or placeholder.tensor_id != code:
+            known = self._all_of.get(code, ()) if type(code) is TensorId else ()
+            if argument.tensor_id != code or not any(each is argument for each in known):
                 raise CannotTrace(reasons.OTHER_TENSOR())
-            return Slot(placeholder.slot)
+            return Slot(argument.slot)
         if kind is Size:
             if type(code) is not int or plain(argument) != code:
                 raise CannotTrace(reasons.OTHER_SIZE(now=plain(argument), then=repr(code)))
@@ -513,6 +573,15 @@ class _Made:
     def is_changed(self) -> bool:
         """Has the body given it other contents since? A graph does not."""
         return not self._then.are_as_before()
+
+
+def _placeholders_in(argument: Any) -> Iterator[PlaceholderTensor]:
+    kind = type(argument)
+    if kind is PlaceholderTensor:
+        yield argument
+    elif issubclass(kind, (tuple, list, dict)):
+        for item in argument.values() if issubclass(kind, dict) else argument:
+            yield from _placeholders_in(item)
 
 
 def _built(struct: Struct, items: list[Any]) -> Any:

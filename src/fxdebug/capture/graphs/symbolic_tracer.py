@@ -97,6 +97,8 @@ class ModuleTracer(fx.Tracer):
     ``in_surroundings``: it begins with what the caller had changed around the call.
     With ``objects_as_they_are``, it gets objects as they are now, not as its calls returned them.
     ``with_hooks``: hooks of the program's own run around the calls that the body makes.
+    With ``one_name``, what an operation returns that it was given is the very object, as some code needs that compares
+    tensors with ``is``: later uses are then taken from the last such operation.
     """
 
     def __init__(
@@ -111,6 +113,7 @@ class ModuleTracer(fx.Tracer):
         objects_as_they_are: bool = False,
         in_surroundings: bool = False,
         with_hooks: bool = False,
+        one_name: bool = False,
     ) -> None:
         super().__init__(autowrap_modules=())  # none: the default searches ``math`` for functions, which takes 0.1 ms
         self.ambient = AmbientState(self._is_changed_for)
@@ -120,6 +123,7 @@ class ModuleTracer(fx.Tracer):
         self._last_child: dict[int, tuple[Any, tuple[Any, ...], dict[str, Any], Any]] = {}  # by id of a module
         self._sizes_as_keys = sizes_as_keys
         self._fixed_sizes = fixed_sizes
+        self._one_name = one_name
         self._earlier = earlier
         self._in_surroundings = in_surroundings
         self._sandbox = sandbox
@@ -128,7 +132,7 @@ class ModuleTracer(fx.Tracer):
         self._tape = tape
         self._reshaped = _reshaped(tape, values)
         self._template = GraphTemplate(args=(), kwargs={}, context=tape.context)
-        self._arguments = ArgumentMatcher(tape, values, self._template, objects_as_they_are)
+        self._arguments = ArgumentMatcher(tape, values, self._template, objects_as_they_are, one_name)
         self._along = Along(tape)
         self._failing = 0  # how many calls are open that the trace follows until they raise
         self._outside: frozenset[TensorId] = frozenset()  # then: the tensors from before the first of them
@@ -183,6 +187,8 @@ class ModuleTracer(fx.Tracer):
                 template.forwards_only.add(index)
         if self._fixed_sizes:
             template.guards.append(TemplateGuard(reasons.SIZES_FIXED(), "as it was in this call", None))
+        if self._one_name:
+            template.guards.append(TemplateGuard(reasons.ONE_NAME(), "the last such operation", None))
         return template
 
     @property
@@ -233,8 +239,9 @@ class ModuleTracer(fx.Tracer):
             self._arguments.set_layout(tensor_id, (shape, dtype, gradient))
         elif type(entry.out) is TensorId and entry.out in self._reshaped:
             self._arguments.set_first_layout(entry.out)
-        result = self._arguments.result_of(entry)
-        self._add(function, templates, entry, self.ambient.kernels_for(entry.kernels, function))
+        code = self._code_of_result(entry, args, kwargs)
+        result = self._arguments.result_of(entry, code)
+        self._add(function, templates, entry, code, self.ambient.kernels_for(entry.kernels, function))
         if not any(True for _ in tensor_ids_in(entry.out)):
             return self._answer(function, entry, result)
         return iter(result) if function is _iterate else result
@@ -265,8 +272,9 @@ class ModuleTracer(fx.Tracer):
             own = self._sandbox.plain_changes() if is_changed else ()
             entry.tape.surroundings = (*self._tape.surroundings, *own)
         templates = self._argument_templates(entry, args, kwargs)
-        result = self._arguments.result_of(entry)
-        self._add(self._named(entry.what), templates, entry)
+        code = self._code_of_result(entry, args, kwargs)
+        result = self._arguments.result_of(entry, code)
+        self._add(self._named(entry.what), templates, entry, code)
         result = self._arguments.changed_by_call(result, args, kwargs)
         self._last_child[id(module)] = entry.what, args, kwargs, result
         return result
@@ -441,16 +449,22 @@ class ModuleTracer(fx.Tracer):
             operation = operation_name(entry.what)
             raise CannotTrace(reasons.IN_OPERATION(difference=error.reason, operation=operation)) from None
 
+    def _code_of_result(self, entry: TapeEntry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self._failing:
+            return entry.out
+        return self._arguments.with_names(entry, self._along.position - 1, args, kwargs)
+
     def _add(
         self,
         what: Any,
         templates: tuple[tuple[Any, ...], dict[str, Any]],
         entry: TapeEntry,
+        code: Any,
         kernels: internals.AttentionKernels | None = None,
     ) -> None:
         if self._failing:
             return
-        out = self._arguments.template_of_result(entry.out)
+        out = self._arguments.template_of_result(code)
         self._template.entries.append(TapeEntry(what, *templates, out, entry.context, entry.line, kernels=kernels))
 
     # Questions -----------------------------------------------------------------------------------

@@ -130,6 +130,8 @@ class GraphTemplate:
     switched: dict[int, tuple[Switched, ...]] = field(default_factory=dict)
     forwards_only: set[int] = field(default_factory=set)
     guards: list[TemplateGuard] = field(default_factory=list)
+    names: dict[int, int] = field(default_factory=dict)
+    written: frozenset[tuple[int, int]] = frozenset()
     slots: int = 0  # the number of slots
     inputs: int = 0
     opaque_slots: int = 0  # the number of objects compared by identity
@@ -141,6 +143,7 @@ class GraphTemplate:
     for_class: bool = True  # it may hold for other instances of the class: it names nothing by identity
     traits: tuple[Any, ...] = ()  # of the module it was traced for
     hooks: tuple[Any, ...] = ()  # around the calls in its body, in the run that it was traced for
+    numbers: tuple[Any, ...] = ()  # that the body's code may have read, in that run
     not_reusable: Words | None = None  # why the graph, right for its own run, is not run on other inputs
     fx_build: FxBuild | None = None  # the torch.fx graph, once it was asked for
     assumed: Words | None = None  # the first guards in words, once they were asked for

@@ -107,6 +107,9 @@ class FxBuild:
         self.inputs: list[int] = []
         self.as_data: dict[tuple[str, ...], Graph] = {}
         self._node_of_slot: dict[int, fx.Node] = {}
+        self._slots_of: dict[int, list[int]] = {}  # of a tensor with several names, by the slot of the first
+        for slot, first in template.names.items():
+            self._slots_of.setdefault(first, [first]).append(slot)
         self._given: dict[int, fx.Node] = {}  # integers among the arguments, by number
         self._node_of_object: dict[int, fx.Node] = {}  # of objects that an operation or a call returned
         self._attributes: dict[Any, fx.Node] = {}
@@ -199,7 +202,7 @@ class FxBuild:
         for key, item, by_name in new:
             part = self.graph.call_function(getattr if by_name else operator.getitem, (changed, key))
             self.part_of[part] = (call, ("changed", place, key))
-            self._take_parts(item, call, part, ("changed", place, key))
+            self._take_parts(item, call, part, ("changed", place, key), is_returned=False)
 
     def _take_changes_of_object(self, object: OpaqueSlot, call: fx.Node, number: int) -> None:
         """Give what a call put into an object its node, where the graph needs it: an attribute of the object then."""
@@ -207,7 +210,7 @@ class FxBuild:
             node: fx.Node = self._operand(OpaqueSlot(object.number, object.type))
             changed = self.graph.call_function(changed_by, (node, call))
             self.part_of[changed] = (call, ("objects", number))
-            self._take_parts(object, call, changed, (), ("objects", number))
+            self._take_parts(object, call, changed, (), ("objects", number), is_returned=False)
 
     def _output(self) -> Any:
         """Return what the graph returns: what the body does, and what it leaves in objects that it changes."""
@@ -418,16 +421,29 @@ class FxBuild:
         return self._results[parts[0]] if head == "node" else self.graph.call_function(head, parts)
 
     def _take_parts(
-        self, template: Any, whole: fx.Node, node: fx.Node, where: tuple[Any, ...], before: tuple[Any, ...] = ()
+        self,
+        template: Any,
+        whole: fx.Node,
+        node: fx.Node,
+        where: tuple[Any, ...],
+        before: tuple[Any, ...] = (),
+        is_returned: bool = True,
     ) -> None:
         """Give every slot in a result its node: the result itself, or an item taken out of it.
 
-        ``where`` are the keys that lead to the item, ``before`` those that lead to the result in what a call leaves.
+        ``where`` are the keys that lead to the item, ``before`` those that lead to the result in what a call leaves. A
+        tensor from before that it returns under the same name was written to, under whichever name it is used next. (In
+        a recorded graph each tensor has but one name, and comes from where it was returned last.)
         """
         kind = type(template)
         if kind is Slot:
-            if template.number not in self._node_of_slot or not where:
+            if template.number not in self._node_of_slot:
                 self._node_of_slot[template.number] = node
+            elif is_returned:
+                first = self.template.names.get(template.number, template.number)
+                for slot in self._slots_of.get(first, (first,)):
+                    if slot in self._node_of_slot:
+                        self._node_of_slot[slot] = node
         elif kind in _OPENED or kind is OpaqueSlot:
             if kind is OpaqueSlot:
                 self._node_of_object.setdefault(template.number, node)
@@ -435,7 +451,7 @@ class FxBuild:
                 if self._needs(item) if kind is OpaqueSlot else _has_slot(item):
                     part = self.graph.call_function(getattr if by_name else operator.getitem, (node, key))
                     self.part_of[part] = (whole, (*before, *where, key))
-                    self._take_parts(item, whole, part, (*where, key), before)
+                    self._take_parts(item, whole, part, (*where, key), before, is_returned and kind is not OpaqueSlot)
 
     def _needs(self, template: Any) -> bool:
         """Is there something in what an object holds that the graph passes on, and has from nowhere else?"""

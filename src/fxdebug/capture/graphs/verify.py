@@ -18,11 +18,10 @@ from torch import nn
 from fxdebug.capture import reasons
 from fxdebug.capture.graphs.from_tape import template_of_tape
 from fxdebug.capture.graphs.known_templates import (
-    hooks_of,
+    names_as_proven,
     remember,
     remember_untraced,
     templates_of,
-    traits_of,
     untraced_of,
 )
 from fxdebug.capture.graphs.leaf_calls import LeafCalls, has_hooks_of_program
@@ -40,6 +39,7 @@ from fxdebug.capture.tape.argument_copies import is_lasting
 from fxdebug.capture.tape.call_tape import CallTape, TapeEntry, made_in, takes_from_body
 from fxdebug.capture.tape.earlier_attributes import RunStart
 from fxdebug.capture.tape.encoding import OpaqueArg, leaves_in, opaque_objects_in, tensor_ids_in
+from fxdebug.capture.tape.handed_on import handed_on
 from fxdebug.capture.tape.raised import Raised
 from fxdebug.capture.tensors.tensor_ref import TensorId
 from fxdebug.capture.tensors.value_table import ValueTable
@@ -144,7 +144,7 @@ class GraphVerifier:
         if tape.untraceable is None and not tape.raised:  # what a call did that raised is on no template
             for template, note_match in templates_of(tape):
                 match = match_tape(template, tape, self._values)
-                if match is not None:
+                if match is not None and names_as_proven(template, tape):
                     note_match(tape, template)
                     self._reused.append(tape)
                     return _verified(match, reused=True)
@@ -160,7 +160,6 @@ class GraphVerifier:
         if traced is not None:
             match = match_tape(traced, tape, self._values)
             if match is not None:
-                traced.traits, traced.hooks = traits_of(tape.module), hooks_of(tape)
                 remember(tape, traced)
                 return _verified(match)
             reason = reasons.GRAPH_DIFFERS()
@@ -211,6 +210,8 @@ class GraphVerifier:
             ways += [{"fixed_sizes": True}, *[{**way, "fixed_sizes": True} for way in ways]]
         if _has_contents(tape):
             ways.append({"objects_as_they_are": True})
+        if handed_on(tape):
+            ways += [{"one_name": True}, *[{**way, "one_name": True} for way in ways]]
         if any(isinstance(entry.what, nn.Module) and has_hooks_of_program(entry.what) for entry in _and_raised(tape)):
             ways = [{"with_hooks": True}, *ways, *[{**way, "with_hooks": True} for way in ways]]
         return ways

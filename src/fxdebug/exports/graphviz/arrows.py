@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeAlias
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value
 from fxdebug.exports.graphviz.drawing import Arrow, Step
+from fxdebug.query.edges import place_returned
 from fxdebug.query.network import Network, Node
 
 OUTPUTS = 8  # results of the model that get a step of their own, at most
@@ -20,6 +21,7 @@ class _Origin(NamedTuple):
     step: str
     value: Value | None
     memory: bool = False
+    place: tuple[str, ...] | None = None  # in what the model returns
 
 
 _ArrowKey: TypeAlias = tuple[str, str, tuple[int, ...] | int | None]  # source, target, shape
@@ -42,11 +44,11 @@ class ArrowBuilder:
         root = self._net.call_id(self._trace.root)
         for node in self._net.nodes.values():
             drawn = self._stands_for.get(node.id)
-            arriving: dict[tuple[str, int | None], _Origin] = {}
+            arriving: dict[tuple[str, int | None, tuple[str, ...] | None], _Origin] = {}
             for origin in self._arriving(node, origins):
-                arriving.setdefault((origin.step, _number(origin.value)), origin)
+                arriving.setdefault((origin.step, _number(origin.value), origin.place), origin)
             if not arriving and self._takes_a_tensor(node):
-                arriving["", None] = _Origin("", node.value)
+                arriving["", None, None] = _Origin("", node.value)
             if drawn is None:
                 if node.kind in ("placeholder", "output") or node.value is not None:  # a size is not data
                     origins[node.id] = _passed_on(node, list(arriving.values()))
@@ -90,10 +92,11 @@ class ArrowBuilder:
         for edge in self._net.into.get(node.id, ()):
             memory = edge.kind == "memory"
             source = self._stands_for.get(edge.source)
-            if source is not None:
-                yield _Origin(source, edge.value, memory)
-            else:
-                yield from (origin._replace(memory=memory or origin.memory) for origin in origins.get(edge.source, ()))
+            found = origins.get(edge.source, ()) if source is None else [_Origin(source, edge.value, memory)]
+            is_returned = node.kind == "output" and node.call.parent is None
+            for origin in found:
+                place = place_returned(edge.argument) if is_returned else origin.place
+                yield origin._replace(memory=memory or origin.memory, place=place)
 
     def _add_outputs(self, root: Node, arriving: list[_Origin]) -> None:
         """Add a step for each tensor that the model returned by itself or in a field, but not for those in caches."""
@@ -102,6 +105,8 @@ class ArrowBuilder:
         for slot, value in named[:OUTPUTS]:
             id = f"{root.id}→{slot}"
             sources = [origin for origin in arriving if _number(origin.value) == value.number]
+            place = place_returned(slot)  # one tensor may be returned as the result of several operations
+            sources = [origin for origin in sources if origin.place == place] or sources
             if sources:
                 self._steps[id] = Step(id, "output", root, slot or "output", (value,))
                 for origin in sources:

@@ -12,6 +12,7 @@ from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Group, Item, Value, leaves, shape_text
 from fxdebug.exports.graphviz.grouping import REARRANGING
 from fxdebug.exports.page.pack import NONE, Texts, firsts, integers
+from fxdebug.query.edges import place_returned
 from fxdebug.query.network import network_of
 
 Origin: TypeAlias = tuple[int, int]  # an item of the body (below 0: input ~item), and which of its results
@@ -201,6 +202,7 @@ class _GraphBody:
         self._item_at = [NONE] * len(steps)  # by step: its item, below 0 an input
         self._is_structure = [False] * len(steps)
         self._makers: dict[int, Origin] = {}
+        self._parts: dict[int, dict[int, Origin]] = {}  # of a step that only passes on: number of a value → its maker
         self._items: list[BodyItem] = []
         self._written = {position for position, _ in body.writes}
 
@@ -248,6 +250,8 @@ class _GraphBody:
                 self._is_structure[position] = True
                 kind = STRUCTURE
             edges = self._edges(position, step)
+            if kind == STRUCTURE:
+                self._parts[position] = self._passed_on(step, made)
             shape = builder.shape(made[0] if made else None)
             item = BodyItem(kind, builder._texts.add(step.label), NONE, shape, NONE, position, edges)
         for output, value in enumerate(made):
@@ -315,7 +319,18 @@ class _GraphBody:
                 return [(item, 0)]
             made = self._numbers_of(source)
             return list(dict.fromkeys([(item, made.get(value.number, 0)) for value in values]))
-        return list(dict.fromkeys([self._makers[value.number] for value in values if value.number in self._makers]))
+        makers = self._makers | self._parts.get(source, {})
+        return list(dict.fromkeys([makers[value.number] for value in values if value.number in makers]))
+
+    def _passed_on(self, step: _Step, made: list[Value]) -> dict[int, Origin]:
+        """Return the makers of what a step passes on: a tensor may have come by one way and have been made by another."""
+        numbers = {value.number for value in made}
+        found: dict[int, Origin] = {}
+        for source in step.sources:
+            for value in _values(self._body.results[source]):
+                if value.number in numbers and value.number not in found:
+                    found |= {value.number: origin for origin in self._origins(source, value)[:1]}
+        return found
 
     def _numbers_of(self, position: int) -> dict[int, int]:
         """Return the number of each tensor of a step's result, with its position there; inputs are one each."""
@@ -347,16 +362,20 @@ class _GraphBody:
         """Return what the call returned: each tensor with the item that made it."""
         call, texts = self._call, self._builder._texts
         own: dict[int, Origin] = {}
+        exact: dict[tuple[str, ...], Origin] = {}  # by slot: one tensor may be returned as the result of several operations
         through = self._through_memory(step)
         for (_, name), source in zip(step.operands, step.sources):
-            for value in _values(self._body.results[source]):
-                if name in through:
-                    own.setdefault(value.number, (through[name][-1], 0))
-                for origin in self._origins(source, value):
+            values = _values(self._body.results[source])
+            for value in values:
+                origins = [(item, 0) for item in through.get(name, ())[-1:]] + self._origins(source, value)
+                for origin in origins:
                     own.setdefault(value.number, origin)
+                if len(values) == 1 and origins:
+                    exact[place_returned(name)] = origins[0]
         named = list(call.outputs.named() if call.outputs is not None else ())
         returned, own = own, self._makers | own
-        found = [(*own[value.number], texts.add(slot)) for slot, value in named if value.number in own]
+        made = [(slot, exact.get(place_returned(slot)) or own.get(value.number)) for slot, value in named]
+        found = [(*origin, texts.add(slot)) for slot, origin in made if origin is not None]
         if not found and named and returned:  # a hook has replaced it
             found = [(*next(iter(returned.values())), texts.add(named[0][0]))]
         return tuple(found)

@@ -31,7 +31,7 @@ from fxdebug.exports.programs.onnx_library import (
     write_model,
 )
 from fxdebug.printable import printable, printable_lines
-from fxdebug.query.edges import Edge
+from fxdebug.query.edges import Edge, place_returned
 from fxdebug.query.measures import derived, require_measure
 from fxdebug.query.network import Network, Node, network_of
 
@@ -230,9 +230,11 @@ class _Writer:
         """Write a call: its inputs in the order of its function's, its results under names of this graph."""
         id = self._net.call_id(child)
         inside = self._bodies.pop(child.index, None)
-        inputs = [body.latest.get(value.number, "") for value in child.inputs]
         if inside is not None:
             inputs = [self._argument(body, one, value) for one, _, value in inside.inputs]
+        else:
+            given = self._given_to_closed(body, child)
+            inputs = [given.get(value.number) or body.latest.get(value.number, "") for value in child.inputs]
         text = child.path.rpartition(".")[2] + (f"#{child.number}" if child.number else "")
         tensors: list[tuple[str, Value | None]] = [*leaves(self._net.nodes[id].item)]
         if inside is None and not tensors:
@@ -247,6 +249,18 @@ class _Writer:
     def _hidden(self, child: Call, inside: _Body | None) -> dict[str, str | int | float]:
         """Return how many calls in a closed call are not written."""
         return {"closed": f"{len(child.children)} calls inside"} if inside is None and child.children else {}
+
+    def _given_to_closed(self, body: _Body, child: Call) -> dict[int, str]:
+        """Return the names of what flows into a call that is written closed, by numbers of values."""
+        id = self._net.call_id(child)
+        places = [id, *[f"{id}/{step.name}" for step in self._net.steps(child) if step.kind == "placeholder"]]
+        edges = [edge for place in places for edge in self._net.into.get(place, ()) if edge.value is not None]
+        return {
+            edge.value.number: name
+            for edge in reversed(edges)
+            if edge.value is not None
+            for name in body.sources(edge)[:1]
+        }
 
     def _argument(self, body: _Body, id: str, value: Value | None) -> str:
         """Return the name of an argument of a call, empty where nothing of this graph feeds it."""
@@ -264,14 +278,14 @@ class _Writer:
         """
         own, steps = self._net.call_id(body.call), self._net.steps(body.call)
         last = next((step for step in steps if step.kind == "output"), None)
-        returned: dict[int, str] = {}
+        returned: dict[int | tuple[str, ...], str] = {}  # by number of a value, and by its place
         for edge in () if last is None else self._net.into.get(f"{own}/{last.name}", ()):
             names = body.sources(edge)
             if edge.value is not None and names:
-                returned[edge.value.number] = names[0]
+                returned[edge.value.number] = returned[place_returned(edge.argument)] = names[0]
         taken = {name for _, name, _ in body.inputs}
         for slot, value in () if body.call.outputs is None else body.call.outputs.named():
-            source = returned.get(value.number) or body.latest.get(value.number)
+            source = returned.get(place_returned(slot)) or returned.get(value.number) or body.latest.get(value.number)
             if source is None or source in taken:
                 name = body.result(f"{own}/output", value, f"output{_after(slot)}")
                 given = [] if source is None else [source]
