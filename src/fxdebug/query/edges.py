@@ -75,8 +75,9 @@ class Flows:
                 self._writes.setdefault(call.parent_index, []).extend(own)
         root = self._calls[0]
         self._fed[0] = {value.number: f"{net.call_id(root)}/{slot}" for slot, value in root.inputs.named()}
-        for target, source in net.memory_sources.items():
-            net.edges.append(_quick_edge(source, target, "", net.nodes[target].value, "", "memory"))
+        for target, sources in net.memory_sources.items():
+            for source in dict.fromkeys(sources):
+                net.edges.append(_quick_edge(source, target, "", net.nodes[target].value, "", "memory"))
         for call in self._calls:
             if net.steps(call):
                 self._connect_steps(call)

@@ -107,9 +107,12 @@ class Network:
             self.bodies = trace.call_graphs.bodies
         self.producer_of: dict[int, str] = {}  # number of a value → the first node that returned it
         self.entry_of: dict[int, str] = {}  # number of a value → the input or read parameter that it is
-        self.memory_sources: dict[str, str] = {}  # read of an attribute → the node that last wrote its memory
+        self.memory_sources: dict[
+            str, list[str]
+        ] = {}  # read of an attribute → what made it in this run, or wrote to it
         self.writers: set[str] = set()  # nodes that wrote to memory which existed before them
-        self._last_writer: dict[int, str] = {}  # storage → the node that last made or wrote it
+        self._last_writer: dict[int, str] = {}  # storage → the node that made it, or last wrote to it
+        self._made_at: dict[object, str] = {}  # a place in memory → the node that last returned a tensor there
         self._root = root_name(trace)
         self.first_position = [0] * len(trace.calls)  # per call: the position of the first node in it
         self._add_nodes()
@@ -167,7 +170,7 @@ class Network:
                 self._add(f"{own}/{step.name}", call, item, source, depth, step)
                 for value in writes.get(position, ()):
                     self.writers.add(f"{own}/{step.name}")
-                    self._produced(value, f"{own}/{step.name}")
+                    self._produced(value, f"{own}/{step.name}", is_written=True)
         elif call.parent is None:
             for slot, value in call.inputs.named():
                 self._add(f"{own}/{slot}", call, value, None, 1, slot=slot)
@@ -191,10 +194,10 @@ class Network:
         kind = node.kind
         if kind == "get_attr":
             for value in node.values:
+                sources = self._sources_of_attribute(value)
+                if sources:
+                    self.memory_sources.setdefault(id, []).extend(sources)
                 self.entry_of.setdefault(value.number, id)
-                before = self._last_writer.get(-1 if value.storage is None else value.storage)
-                if before is not None:
-                    self.memory_sources[id] = before
         elif kind == "placeholder":
             if call.parent is None:
                 for value in node.values:
@@ -202,12 +205,38 @@ class Network:
         elif kind != "output":
             for value in node.values:
                 if value.number not in self.producer_of:
-                    self._produced(value, id)
+                    self._produced(value, id, is_written=kind == "call_module")
 
-    def _produced(self, value: Value, id: str) -> None:
+    def _produced(self, value: Value, id: str, is_written: bool) -> None:
         self.producer_of.setdefault(value.number, id)
         if value.storage is not None:
-            self._last_writer[value.storage] = id
+            self._made_at[_place_of(value)] = id
+            if is_written or value.storage not in self._last_writer:  # else a view
+                self._last_writer[value.storage] = id
+
+    def _sources_of_attribute(self, value: Value) -> list[str]:
+        """Return the nodes from which the tensor in an attribute comes: what made it, and what wrote to it since.
+
+        A weight that was given to a module for one call (``torch.func.functional_call``) was made by an operation, as
+        was another view of the same memory. A weight of the module comes from nowhere.
+        """
+        made, entry = self.producer_of.get(value.number), self.entry_of.get(value.number)
+        if entry is not None and self.nodes[entry].kind == "placeholder":
+            made = entry  # it was passed to the model
+        elif made is not None and entry is not None and self.nodes[entry].position < self.nodes[made].position:
+            made = None  # an operation returned the weight as it got it
+        if value.storage is None:
+            return [] if made is None else [made]
+        writer = self._last_writer.get(value.storage)
+        if made is None and writer is not None:
+            made = self._made_at.get(_place_of(value), writer)
+        if made is None or writer is None or self.nodes[writer].position <= self.nodes[made].position:
+            return [] if made is None else [made]
+        return [made, writer]
+
+
+def _place_of(value: Value) -> object:
+    return value.storage, value.offset, value.shape, value.stride
 
 
 def root_name(trace: TraceData) -> str:

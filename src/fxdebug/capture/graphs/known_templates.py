@@ -224,7 +224,9 @@ def _numbers_read(tape: CallTape) -> tuple[Any, ...]:
         if name in names and name not in _OF_MODULES:
             found.append((name, _number(value)))
             if not callable(value) and not isinstance(value, Tensor):
-                found += [(name, key, _number(each)) for key, each in (attributes_of(value) or {}).items() if key in names]
+                found += [
+                    (name, key, _number(each)) for key, each in (attributes_of(value) or {}).items() if key in names
+                ]
     return tuple(found)
 
 

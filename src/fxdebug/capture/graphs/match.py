@@ -17,7 +17,7 @@ from fxdebug.capture.graphs.names import follow, member
 from fxdebug.capture.graphs.symbolic_size import Size, evaluate, is_given
 from fxdebug.capture.graphs.template import Attribute, GraphTemplate, Inside, Left, OpaqueSlot, Slot, is_call
 from fxdebug.capture.tape.call_tape import CallTape, TapeEntry
-from fxdebug.capture.tape.encoding import ATOMS, OpaqueArg, Struct, have_same_keys, is_same
+from fxdebug.capture.tape.encoding import ATOMS, OpaqueArg, Struct, have_same_keys, is_same, leaves_in
 from fxdebug.capture.tape.made_modules import is_same_kind_of
 from fxdebug.capture.tensors.tensor_ref import TensorId, TensorRef, WeightRef
 from fxdebug.capture.tensors.value_table import ValueTable
@@ -30,7 +30,7 @@ def match_tape(template: GraphTemplate, tape: CallTape, values: ValueTable) -> M
     tensor_ids = _matched_plainly(template, tape, values.refs)
     if tensor_ids is not None:
         attempt.tensor_ids = tensor_ids
-        return attempt
+        return attempt if attempt.has_one_tensor_written() else None
     return attempt if attempt.holds() else None
 
 
@@ -40,6 +40,10 @@ def _matched_plainly(
 ) -> list[TensorId | None] | None:
     """Return the tensors by slot if a template of slots, names and constants alone matches; else ask :class:`Match`."""
     return None
+
+
+def _has_slot(template: Any, number: int) -> bool:
+    return any(type(leaf) is Slot and leaf.number == number for leaf in leaves_in(template))
 
 
 def left_at(module: nn.Module, place: Left, values: ValueTable) -> TensorRef | None:
@@ -79,9 +83,19 @@ class Match:
     def holds(self) -> bool:
         """Does the template match the tape? If so, ``tensor_ids`` and ``objects`` are complete afterwards."""
         try:
-            return self._holds()
+            return self._holds() and self.has_one_tensor_written()
         except (IndexError, ArithmeticError):  # a size does not exist: too few dimensions, or a division by zero
             return False
+
+    def has_one_tensor_written(self) -> bool:
+        """Is what the graph writes to under one name a single tensor under all of its names, as when it was traced?"""
+        template, bound = self.template, self.tensor_ids
+        for slot, first in template.names.items() if template.written_names else ():
+            if first in template.written_names and bound[slot] != bound[first]:
+                made = (index for index, entry in enumerate(template.entries) if _has_slot(entry.out, slot))
+                self.failed_at = next(made, None)
+                return False
+        return True
 
     def _holds(self) -> bool:
         template, tape = self.template, self.tape
@@ -254,7 +268,9 @@ class Match:
     def _is_anew(self, attribute: Attribute, tensor_id: TensorId) -> bool:
         """Is a tensor from outside one that each run makes anew in the same place, and no operation of the body?"""
         tensor, names = attribute.tensor, self.template.names
-        if tensor is None or any(bound == tensor_id and slot not in names for slot, bound in enumerate(self.tensor_ids)):
+        if tensor is None or any(
+            bound == tensor_id and slot not in names for slot, bound in enumerate(self.tensor_ids)
+        ):
             return False
         return self._values.lies_where(tensor, tensor_id)
 

@@ -26,6 +26,7 @@ from fxdebug.capture.tape.call_tape import CallTape, TapeEntry, made_in_calls
 from fxdebug.capture.tape.changed_arguments import (
     ResultAndChanges,
     change_arguments,
+    changes_in,
     objects_in,
     result_in,
     with_changes,
@@ -48,6 +49,7 @@ from fxdebug.capture.tensors.value_table import ValueTable
 from fxdebug.capture.torch_state import internals
 from fxdebug.data.values import UNKNOWN, Value
 
+_NOTHING: dict[int, bool] = {}
 Layout = tuple[tuple[int, ...], torch.dtype, bool]  # shape, dtype, requires_grad
 
 
@@ -174,23 +176,26 @@ class ArgumentMatcher:
     def with_names(self, entry: TapeEntry, index: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return the code of a result with placeholders for the tensors in it that were there before.
 
-        One that was written to stays the object that was passed. Any other gets a new name: what the body gives to a
-        later operation then tells whether that uses the argument or the result.
+        One that was written to stays the object that was passed, as those in changed arguments do. Any other gets a new
+        name: what the body gives to a later operation then tells whether that uses the argument or the result.
         """
-        handed, numbers = self._handed_on.get(index), itertools.count()
-        if handed is None:
-            return entry.out
+        handed, numbers = self._handed_on.get(index, _NOTHING), itertools.count()
+
+        def passed(leaf: Any) -> Any:
+            return self._passed(leaf, (args, kwargs)) if type(leaf) is TensorId else leaf
 
         def name(leaf: Any) -> Any:
-            if type(leaf) is not TensorId:
-                return leaf
-            is_written = handed.get(next(numbers))
-            if is_written is None:
-                return leaf
-            return self._passed(leaf, (args, kwargs)) if is_written else self._named_anew(leaf)
+            is_written = handed.get(next(numbers)) if type(leaf) is TensorId else None
+            if is_written and leaf in self._all_of:
+                self._template.written_names.add(self._all_of[leaf][0].slot)
+            return leaf if is_written is None else passed(leaf) if is_written else self._named_anew(leaf)
 
-        named = map_leaves(result_in(entry.out), name)
-        return named if result_in(entry.out) is entry.out else entry.out.with_items([named, *entry.out.items[1:]])
+        returned = result_in(entry.out)
+        named = map_leaves(returned, name) if handed else returned
+        if returned is entry.out:
+            return named
+        changed = {place: map_leaves(content, passed) for place, content in changes_in(entry.out).items()}
+        return entry.out.with_items([named, changed, *entry.out.items[2:]])
 
     def _passed(self, tensor_id: TensorId, arguments: Any) -> TensorId | PlaceholderTensor:
         """Return the placeholder of a tensor that is among the arguments of an operation, if there is one."""

@@ -119,7 +119,10 @@ class GraphTemplate:
     for them. An entry that is a call of a child has the child's path as its ``what``, or the module itself where it has
     no path. ``handed_over`` are the tensors in attributes that such an entry takes, by its index, and ``switched`` what
     the body sets around it. ``forwards_only`` are such entries whose hooks or ``__call__`` compute something: that is
-    in this graph, and only the module's ``forward`` is left to call.
+    in this graph, and only the module's ``forward`` is left to call. ``names`` are slots for further names of a tensor,
+    which an operation gave it that returned its argument, each with the slot of the first name; those in
+    ``written_names`` are of tensors that an operation wrote to and returned, so that all names have the new numbers.
+    ``written`` are such results, by entry and place.
     """
 
     args: tuple[Any, ...]
@@ -131,6 +134,7 @@ class GraphTemplate:
     forwards_only: set[int] = field(default_factory=set)
     guards: list[TemplateGuard] = field(default_factory=list)
     names: dict[int, int] = field(default_factory=dict)
+    written_names: set[int] = field(default_factory=set)
     written: frozenset[tuple[int, int]] = frozenset()
     slots: int = 0  # the number of slots
     inputs: int = 0

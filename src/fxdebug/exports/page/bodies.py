@@ -323,13 +323,15 @@ class _GraphBody:
         return list(dict.fromkeys([makers[value.number] for value in values if value.number in makers]))
 
     def _passed_on(self, step: _Step, made: list[Value]) -> dict[int, Origin]:
-        """Return the makers of what a step passes on: a tensor may have come by one way and have been made by another."""
+        """Return the makers of what a step passes on: a tensor may have come from an operation that returned it."""
         numbers = {value.number for value in made}
         found: dict[int, Origin] = {}
         for source in step.sources:
             for value in _values(self._body.results[source]):
                 if value.number in numbers and value.number not in found:
-                    found |= {value.number: origin for origin in self._origins(source, value)[:1]}
+                    origins = self._origins(source, value)
+                    if origins:
+                        found[value.number] = origins[0]
         return found
 
     def _numbers_of(self, position: int) -> dict[int, int]:
@@ -362,7 +364,9 @@ class _GraphBody:
         """Return what the call returned: each tensor with the item that made it."""
         call, texts = self._call, self._builder._texts
         own: dict[int, Origin] = {}
-        exact: dict[tuple[str, ...], Origin] = {}  # by slot: one tensor may be returned as the result of several operations
+        exact: dict[
+            tuple[str, ...], Origin
+        ] = {}  # by slot: one tensor may be returned as the result of several operations
         through = self._through_memory(step)
         for (_, name), source in zip(step.operands, step.sources):
             values = _values(self._body.results[source])
