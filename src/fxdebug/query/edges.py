@@ -54,6 +54,36 @@ class Flow(NamedTuple):
     position: int = -1
 
 
+class TakenInside(NamedTuple):
+    """A tensor from outside of a call that is no argument of it: the read of the attribute, and its source."""
+
+    read: str
+    source: str
+    value: Value | None
+
+
+def taken_past_arguments(net: Network) -> dict[int, list[TakenInside]]:
+    """Return what calls take past their arguments, as weights that were given for one call, by index of the call.
+
+    A tensor that a call inside takes is in the list of each call that it comes into.
+    """
+    found: dict[int, list[TakenInside]] = {}
+    for target, sources in net.memory_sources.items():
+        read = net.nodes[target]
+        for source in dict.fromkeys(sources):
+            maker = net.nodes[source]
+            around = set[int]()
+            at: Call | None = maker.call.parent if maker.kind == "call_module" else maker.call
+            while at is not None:
+                around.add(at.index)
+                at = at.parent
+            inside: Call | None = read.call
+            while inside is not None and inside.index not in around:
+                found.setdefault(inside.index, []).append(TakenInside(target, source, read.value))
+                inside = inside.parent
+    return found
+
+
 class Flows:
     """Add the edges of a network."""
 
@@ -180,6 +210,10 @@ class Flows:
             if match is not None:
                 used.add(match.argument)
                 arrivals.append((place, match, own_value, _first(match.item)[1]))
+            elif own_value is not None:  # in an object, such as a cache that an earlier step has filled
+                source = net.made_before(own_value, child) or net.given_to_model(own_value)
+                if source is not None:
+                    net.edges.append(_quick_edge(source, place, "", own_value, "", "memory"))
         arrivals += [(own, flow, *_first(flow.item)) for flow in flows if flow.argument not in used]
         return arrivals
 

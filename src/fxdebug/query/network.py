@@ -137,6 +137,11 @@ class Network:
         id = self.producer_of.get(value.number)
         return id if id is not None and self.nodes[id].position < self.first_position[call.index] else None
 
+    def given_to_model(self, value: Value) -> str | None:
+        """Return the id of the input of the model that a value is, or ``None``."""
+        id = self.entry_of.get(value.number)
+        return id if id is not None and self.nodes[id].kind == "placeholder" else None
+
     # Nodes ---------------------------------------------------------------------------------------
 
     def _add_nodes(self) -> None:
@@ -221,8 +226,9 @@ class Network:
         was another view of the same memory. A weight of the module comes from nowhere.
         """
         made, entry = self.producer_of.get(value.number), self.entry_of.get(value.number)
-        if entry is not None and self.nodes[entry].kind == "placeholder":
-            made = entry  # it was passed to the model
+        given = self.given_to_model(value)
+        if given is not None:
+            made = given
         elif made is not None and entry is not None and self.nodes[entry].position < self.nodes[made].position:
             made = None  # an operation returned the weight as it got it
         if value.storage is None:

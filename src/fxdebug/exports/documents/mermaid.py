@@ -12,7 +12,7 @@ from pathlib import Path
 from fxdebug.data.trace import TraceData
 from fxdebug.errors import UsageError
 from fxdebug.exports.graphviz.build_drawing import drawing_of
-from fxdebug.exports.graphviz.drawing import Box, Drawing, Step
+from fxdebug.exports.graphviz.drawing import NEXT_TURN, Box, Drawing, Step
 from fxdebug.exports.graphviz.options import DEFAULTS, DrawOptions
 from fxdebug.exports.programs.facts import shortened
 from fxdebug.files.write_file import write_text
@@ -65,8 +65,9 @@ def _text(drawing: Drawing, remark: str) -> str:
     lines += _contents(drawing, ids)
     for arrow in drawing.arrows:
         shape = "" if arrow.value is None else "×".join(map(str, arrow.value.shape))
-        label = f"|{_quoted(shape)}|" if shape else ""
-        line = {"data": "-->", "memory": "-.->", "order": "-.-"}[arrow.kind]
+        text = f"{shape} {NEXT_TURN}".lstrip() if arrow.kind == "carried" else shape
+        label = f"|{_quoted(text)}|" if text else ""
+        line = {"data": "-->", "memory": "-.->", "order": "-.-", "carried": "==>"}[arrow.kind]
         lines.append(f"  {ids[arrow.source]} {line}{label} {ids[arrow.target]}")
     if remark:
         lines.append(f"  remark>{_quoted(remark)}]")

@@ -8,7 +8,8 @@ from typing import NamedTuple, TypeAlias
 
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value
-from fxdebug.exports.graphviz.drawing import Arrow, Step
+from fxdebug.exports.graphviz.drawing import Arrow, ArrowKind, Step
+from fxdebug.exports.graphviz.loops import Turns
 from fxdebug.query.edges import place_returned
 from fxdebug.query.network import Network, Node
 
@@ -21,20 +22,25 @@ class _Origin(NamedTuple):
     step: str
     value: Value | None
     memory: bool = False
+    node: str = ""  # the very node that made the value, in one of the repetitions
     place: tuple[str, ...] | None = None  # in what the model returns
 
 
-_ArrowKey: TypeAlias = tuple[str, str, tuple[int, ...] | int | None]  # source, target, shape
+# source, target, shape, and whether the next turn of a loop takes it
+_ArrowKey: TypeAlias = tuple[str, str, tuple[int, ...] | int | None, bool]
 
 
 class ArrowBuilder:
     """Build the arrows between ``steps``, and add a step for each output of the model."""
 
-    def __init__(self, trace: TraceData, net: Network, steps: dict[str, Step], stands_for: dict[str, str]) -> None:
+    def __init__(
+        self, trace: TraceData, net: Network, steps: dict[str, Step], stands_for: dict[str, str], turns: Turns
+    ) -> None:
         self._trace = trace
         self._net = net
         self._steps = steps
         self._stands_for = stands_for
+        self._turns = turns
         self._arrows: dict[_ArrowKey, Arrow] = {}
 
     def build(self) -> list[Arrow]:
@@ -44,11 +50,11 @@ class ArrowBuilder:
         root = self._net.call_id(self._trace.root)
         for node in self._net.nodes.values():
             drawn = self._stands_for.get(node.id)
-            arriving: dict[tuple[str, int | None, tuple[str, ...] | None], _Origin] = {}
+            arriving: dict[tuple[object, ...], _Origin] = {}
             for origin in self._arriving(node, origins):
-                arriving.setdefault((origin.step, _number(origin.value), origin.place), origin)
+                arriving.setdefault((origin.step, origin.node, _number(origin.value), origin.place), origin)
             if not arriving and self._takes_a_tensor(node):
-                arriving["", None, None] = _Origin("", node.value)
+                arriving["",] = _Origin("", node.value)
             if drawn is None:
                 if node.kind in ("placeholder", "output") or node.value is not None:  # a size is not data
                     origins[node.id] = _passed_on(node, list(arriving.values()))
@@ -60,13 +66,30 @@ class ArrowBuilder:
             for origin in arriving.values():
                 if not origin.step:
                     unknown[drawn] = None
-                elif self._position(origin.step) < self._position(drawn):  # no arrow from one repetition to the next
-                    key = origin.step, drawn, self._shape_key(origin)
-                    arrow = self._arrows.setdefault(key, _arrow(origin, drawn))
+                    continue
+                kind = self._kind(origin, node, drawn)
+                if kind is not None:
+                    shape = self._shape_key(origin)
+                    if kind == "carried" and isinstance(shape, tuple):
+                        shape = len(shape)  # a cache grows from turn to turn
+                    key = origin.step, drawn, shape, kind == "carried"
+                    arrow = self._arrows.setdefault(key, Arrow(origin.step, drawn, origin.value, kind))
                     if origin.value is not None:
                         arrow.shapes.setdefault(origin.value.shape)
-        reached = {target for _, target, _ in self._arrows}
+        reached = {target for _, target, _, _ in self._arrows}
         return [*self._arrows.values(), *self._in_order(unknown, reached)]
+
+    def _kind(self, origin: _Origin, node: Node, drawn: str) -> ArrowKind | None:
+        """Return the kind of arrow to a drawn step; none leads from one layer to the next that is drawn with it."""
+        is_inside = origin.step == drawn
+        maker = self._net.nodes[origin.node]
+        turn = self._turns.between(maker, node)
+        if turn == "loop":
+            return "carried"
+        if self._position(origin.step) < self._position(drawn):
+            return "memory" if origin.memory else "data"
+        in_loop = not turn and not is_inside and any(map(self._turns.is_in_loop, (maker, node)))
+        return "carried" if in_loop else None
 
     def _shape_key(self, origin: _Origin) -> tuple[int, ...] | int | None:
         """Return the shape that flows; its number of sizes, where they differ from one repetition to the next."""
@@ -92,7 +115,9 @@ class ArrowBuilder:
         for edge in self._net.into.get(node.id, ()):
             memory = edge.kind == "memory"
             source = self._stands_for.get(edge.source)
-            found = origins.get(edge.source, ()) if source is None else [_Origin(source, edge.value, memory)]
+            found = (
+                origins.get(edge.source, ()) if source is None else [_Origin(source, edge.value, memory, edge.source)]
+            )
             is_returned = node.kind == "output" and node.call.parent is None
             for origin in found:
                 place = place_returned(edge.argument) if is_returned else origin.place
@@ -111,7 +136,7 @@ class ArrowBuilder:
                 self._steps[id] = Step(id, "output", root, slot or "output", (value,))
                 for origin in sources:
                     if origin.step:
-                        self._arrows[origin.step, id, None] = _arrow(origin, id)
+                        self._arrows[origin.step, id, None, False] = _arrow(origin, id)
 
     def _position(self, id: str) -> int:
         return self._steps[id].node.position

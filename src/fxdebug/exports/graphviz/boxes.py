@@ -11,7 +11,7 @@ from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Group
 from fxdebug.exports.graphviz.drawing import Box, Step, StepKind, worst_status
 from fxdebug.exports.graphviz.grouping import REARRANGING, GraphSignatures
-from fxdebug.exports.graphviz.loops import operations_of_loop
+from fxdebug.exports.graphviz.loops import Turns, operations_of_loop
 from fxdebug.exports.graphviz.options import DrawOptions
 from fxdebug.query.folding import FoldedCalls, RepeatedGroup, Row, fold_repeated, times
 from fxdebug.query.network import Network, Node
@@ -42,6 +42,7 @@ class BoxBuilder:
         self._rows = fold_repeated(trace, fold=options.fold, depth=options.depth, alike=alike)
         self.steps: dict[str, Step] = {}
         self.stands_for: dict[str, str] = {}  # id of a node → id of the drawn node that stands for it
+        self.turns = Turns(net, self._rows)
         self._in_loops: dict[int, list[tuple[FoldedCalls, list[Node]]]] = {}  # by the id of a group that waits
         self._by_call: dict[int, list[Node]] = {}
         for node in net.nodes.values():
@@ -97,6 +98,8 @@ class BoxBuilder:
                 continue
             loop = operations_of_loop(self._net, child, row.first, nodes)
             if loop:
+                for turns in loop:
+                    self._note_turns(child, row, turns)
                 if isinstance(child, FoldedCalls):
                     child = RepeatedGroup(child.plain_name, child.repeats, [replace(child, repeats=1)])
                 rows[position] = child
@@ -104,6 +107,13 @@ class BoxBuilder:
                 in_loops.update(node.id for turns in loop for node in turns)
         box.steps += [self._operation(row, [node]) for node in nodes if node.id not in in_loops]
         return rows
+
+    def _note_turns(self, repeated: Row, around: FoldedCalls, turns: Sequence[Node]) -> None:
+        for call in around.calls:
+            for number, node in enumerate(turns):
+                twin = self._twin(call, node)
+                if twin is not None:
+                    self.turns.add_operation(repeated, twin, call, number)
 
     def _group_box(self, group: RepeatedGroup) -> Box:
         """Return the box of calls that repeat in turn, with the operations between them."""

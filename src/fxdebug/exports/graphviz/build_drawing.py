@@ -30,7 +30,7 @@ def drawing_of(trace: TraceData, options: DrawOptions = DEFAULTS, open_calls: Op
     builder = BoxBuilder(trace, net, options, open_calls)
     root = builder.build()
     builder.add_inputs()
-    arrows = ArrowBuilder(trace, net, builder.steps, builder.stands_for).build()
+    arrows = ArrowBuilder(trace, net, builder.steps, builder.stands_for, builder.turns).build()
     if not options.everything and root is not None:
         arrows = join_rearranging(root, builder.steps, arrows)
     return Drawing(root, builder.steps, arrows, options.depth, builder.stands_for)

@@ -18,7 +18,7 @@ from fxdebug.exports.graphviz.options import KIND, NONE, STATUS, Coloring, DrawO
 from fxdebug.query.measures import STATISTICS, Number, measures_in, measures_of, number_of_all, require_measure
 from fxdebug.query.network import Node, network_of
 
-LINE, GREY, RED = "#8a8a94", "#5f5f68", "#c62828"
+LINE, GREY, RED, CARRIED = "#8a8a94", "#5f5f68", "#c62828", "#2f6fb3"
 WHITE, BAD_FILL, MISSING_FILL = "#ffffff", "#f7c6c5", "#e9e7e2"
 STATUS_FILLS: dict[Status | None, str] = {
     "verified": "#dff0e1", "recorded": "#fbe3b0", "opaque": "#d5d6de", None: "#f1f1f4",

@@ -14,8 +14,8 @@ import graphviz
 
 from fxdebug.data.trace import TraceData
 from fxdebug.exports.graphviz.build_drawing import drawing_of
-from fxdebug.exports.graphviz.colors import LINE, RED, WHITE, Colors, is_bad, require_colors
-from fxdebug.exports.graphviz.drawing import Arrow, Box, Drawing, Step
+from fxdebug.exports.graphviz.colors import CARRIED, LINE, RED, WHITE, Colors, is_bad, require_colors
+from fxdebug.exports.graphviz.drawing import NEXT_TURN, Arrow, Box, Drawing, Step
 from fxdebug.exports.graphviz.escaping import plain
 from fxdebug.exports.graphviz.labels import (
     arrow_tooltip,
@@ -32,7 +32,7 @@ from fxdebug.exports.graphviz.options import DEFAULTS, KIND, NONE, STATUS, DrawO
 from fxdebug.files.write_file import write_text
 
 _FONT = {"fontname": "Helvetica,Arial,sans-serif"}
-_ARROW_STYLES = {"data": "solid", "memory": "dashed", "order": "dotted"}
+_ARROW_STYLES = {"data": "solid", "memory": "dashed", "order": "dotted", "carried": "solid"}
 
 
 def write_dot(trace: TraceData, path: Path, options: DrawOptions = DEFAULTS) -> Path:
@@ -55,7 +55,7 @@ class _DotWriter:
         coloring, measures = (options.color, options.measures) if marks is None else (NONE, ())
         self._colors = Colors(trace, drawing, STATUS if coloring == KIND else coloring, measures)
         self._names: dict[str, str] = {}
-        self._uses = Counter(arrow.source for arrow in drawing.arrows)
+        self._uses = Counter(arrow.source for arrow in drawing.arrows if arrow.kind != "carried")
 
     def text(self) -> str:
         """Return the whole graph."""
@@ -178,7 +178,10 @@ class _DotWriter:
         elif target.kind != "output":  # the node of an output shows its shape itself
             shape = "" if arrow.value is None else shape_label(list(arrow.shapes) or [arrow.value.shape])
             options["label"] = graphviz.nohtml(f" {shape}")
-        if self._uses[arrow.source] == 1:
+        if arrow.kind == "carried":
+            options |= {"color": CARRIED, "fontcolor": CARRIED, "constraint": "false"}
+            options["label"] = graphviz.nohtml(f"{options.get('label', '')} {NEXT_TURN}")
+        elif self._uses[arrow.source] == 1:
             options["weight"] = "8"  # the only arrow from here: dot keeps it straight
         options["tooltip"] = options["labeltooltip"] = arrow_tooltip(arrow, source, target)
         graph.edge(self._name(arrow.source), self._name(arrow.target), **options)

@@ -16,7 +16,8 @@ from fxdebug.query.folding import FoldedCalls, Row
 from fxdebug.query.network import Node
 
 StepKind: TypeAlias = Literal["op", "arranging", "call", "input", "output"]
-ArrowKind: TypeAlias = Literal["data", "memory", "order"]
+NEXT_TURN = "to the next turn"  # what an arrow says that carries a value on
+ArrowKind: TypeAlias = Literal["data", "memory", "order", "carried"]
 
 
 @dataclass
@@ -74,8 +75,9 @@ class Arrow:
     """An arrow from one step to another.
 
     ``kind`` is ``data``; ``memory`` where the target reads memory or an object that the source wrote to; ``order``
-    where the target only ran next and the source of its input is unknown. ``shapes`` has, in order, all shapes that
-    flow here in the repetitions.
+    where the target only ran next and the source of its input is unknown; ``carried`` where a turn of a loop that is
+    drawn once passes a value on to the next turn. ``shapes`` has, in order, all shapes that flow here in the
+    repetitions.
     """
 
     source: str

@@ -6,6 +6,7 @@ from fxdebug.data.graphs import Status
 from fxdebug.data.trace import TraceData
 from fxdebug.exports.graphviz.colors import (
     BAD_FILL,
+    CARRIED,
     GREY,
     LINE,
     MISSING_FILL,
@@ -16,7 +17,7 @@ from fxdebug.exports.graphviz.colors import (
     shown,
     unscaled,
 )
-from fxdebug.exports.graphviz.drawing import Drawing
+from fxdebug.exports.graphviz.drawing import NEXT_TURN, Drawing
 from fxdebug.exports.graphviz.escaping import html, shortened
 from fxdebug.exports.graphviz.marks import NO_MARKS, Marks
 
@@ -68,6 +69,8 @@ def meanings_of(drawing: Drawing, colors: Colors, marks: Marks | None = None) ->
     kinds = {arrow.kind for arrow in drawing.arrows}
     if "memory" in kinds:
         meanings.append(("", "dashed: through memory or an object"))
+    if "carried" in kinds:
+        meanings.append((CARRIED, f"arrow: {NEXT_TURN} of a loop"))
     if "order" in kinds:
         meanings.append(("", "dotted: ran next, its input is not known"))
     return meanings

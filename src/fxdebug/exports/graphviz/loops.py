@@ -1,13 +1,91 @@
-"""The operations of a loop over repeated calls: those between the calls, the same ones in every turn."""
+"""Loops over repeated calls: the operations between the calls, the same in every turn, and the turn of each node."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from fxdebug.data.calls import Call
 from fxdebug.exports.graphviz.colors import is_bad
 from fxdebug.query.folding import FoldedCalls, Row
 from fxdebug.query.network import Network, Node
+
+
+class Turns:
+    """The turns of the repeated rows of a drawing: which of them a node is in."""
+
+    def __init__(self, net: Network, root: FoldedCalls) -> None:
+        self._net = net
+        self._loops: list[bool] = []  # by row: does it call the same modules in each turn, as the steps of a loop do?
+        self._row_numbers: dict[int, int] = {}  # by the id of a row
+        self._of_call: dict[int, list[tuple[int, object]]] = {}  # the row, and the turn in it
+        self._of_node: dict[str, list[tuple[int, object]]] = {}
+        self._known: dict[int, dict[int, object]] = {}  # by call: its turns, and those of the calls around it
+        pending: list[Row] = [root]
+        while pending:
+            row = pending.pop()
+            pending.extend(row.children)
+            if row.repeats > 1:
+                self._add(row)
+
+    def _add(self, row: Row) -> None:
+        number = self._row_numbers[id(row)] = len(self._loops)
+        paths = dict[tuple[object, ...], str]()
+        is_loop = True
+        for place, (member, each) in enumerate(_members(row)):
+            counts: dict[int | None, int] = {}  # by the call around
+            for call in member.calls:
+                count = counts[call.parent_index] = counts.get(call.parent_index, -1) + 1
+                turn, nth = divmod(count, each)
+                is_loop &= paths.setdefault((place, call.parent_index, nth), call.path) == call.path
+                self._of_call.setdefault(call.index, []).append((number, (call.parent_index, turn)))
+        self._loops.append(is_loop)
+
+    def add_operation(self, row: Row, node: Node, call: Call, turn: int) -> None:
+        """Note that an operation of a call is in this turn of a repeated row."""
+        self._of_node.setdefault(node.id, []).append((self._row_numbers[id(row)], (call.index, turn)))
+
+    def _of(self, node: Node) -> dict[int, object]:
+        own = self._of_node.get(node.id)
+        around = self._around(node.call)
+        return around if own is None else {**around, **dict(own)}
+
+    def _around(self, call: Call) -> dict[int, object]:
+        found = self._known.get(call.index)
+        if found is None:
+            found, inner = {}, call
+            while True:
+                found |= self._of_call.get(inner.index, ())
+                if inner.parent is None:
+                    break
+                inner = inner.parent
+            self._known[call.index] = found
+        return found
+
+    def between(self, source: Node, target: Node) -> Literal["", "stack", "loop"]:
+        """Does a value go from one turn to another: of a ``loop``, or from one layer of a ``stack`` to the next?"""
+        there = self._of(target)
+        kinds = {self._loops[row] for row, turn in self._of(source).items() if there.get(row, turn) != turn}
+        return "loop" if True in kinds else "stack" if kinds else ""
+
+    def is_in_loop(self, node: Node) -> bool:
+        """Is a node in a turn of a loop?"""
+        return any(self._loops[row] for row in self._of(node))
+
+
+def _members(row: Row) -> list[tuple[FoldedCalls, int]]:
+    """Return the rows of calls that one turn consists of, and how many calls of each are in a turn."""
+    if isinstance(row, FoldedCalls):
+        return [(row, 1)]
+    found: list[tuple[FoldedCalls, int]] = []
+    pending: list[tuple[Row, int]] = [(child, 1) for child in row.children]
+    while pending:
+        inner, each = pending.pop()
+        if isinstance(inner, FoldedCalls):
+            found.append((inner, each * inner.repeats))
+        else:
+            pending.extend([(child, each * inner.repeats) for child in inner.children])
+    return found
 
 
 def operations_of_loop(net: Network, row: Row, parent: Call, nodes: Sequence[Node]) -> list[list[Node]]:

@@ -12,7 +12,7 @@ from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Group, Item, Value, leaves, shape_text
 from fxdebug.exports.graphviz.grouping import REARRANGING
 from fxdebug.exports.page.pack import NONE, Texts, firsts, integers
-from fxdebug.query.edges import place_returned
+from fxdebug.query.edges import TakenInside, place_returned, taken_past_arguments
 from fxdebug.query.network import network_of
 
 Origin: TypeAlias = tuple[int, int]  # an item of the body (below 0: input ~item), and which of its results
@@ -88,6 +88,8 @@ class _Builder:
         self._ports: list[dict[int, int]] = [{} for _ in trace.calls]  # by call: number of a value → input
         self._shapes: dict[tuple[int, ...], int] = {}
         self._memory = self._edges_through_memory()
+        self._taken_inside: dict[int, list[TakenInside]] | None = None
+        self.ports_taken: dict[int, dict[str, int]] = {}  # by call: the read of an attribute → the input for its tensor
         self._feeds: dict[int, dict[int, Origin]] = {}
 
     def build(self, key: Callable[[Call], Hashable]) -> Bodies:
@@ -162,6 +164,13 @@ class _Builder:
 
     # What several calls need -------------------------------------------------------------------------
 
+    def taken_inside(self, call: Call) -> list[TakenInside]:
+        """Return what a call takes past its arguments: it enters by inputs of its own."""
+        if self._taken_inside is None:
+            has_graphs = any(body is not None and body.graph is not None for body in self._bodies)
+            self._taken_inside = taken_past_arguments(network_of(self._trace)) if has_graphs else {}
+        return self._taken_inside.get(call.index, [])
+
     def shape(self, value: Value | None) -> int:
         if value is None:
             return NONE
@@ -205,6 +214,7 @@ class _GraphBody:
         self._parts: dict[int, dict[int, Origin]] = {}  # of a step that only passes on: number of a value → its maker
         self._items: list[BodyItem] = []
         self._written = {position for position, _ in body.writes}
+        self._taken: dict[str, int] = {}  # by the read of an attribute: the input by which its tensor enters
 
     def build(self) -> Body:
         builder, call, texts = self._builder, self._call, self._builder._texts
@@ -212,8 +222,14 @@ class _GraphBody:
         inputs: list[tuple[int, int]] = []
         outputs: tuple[tuple[int, int, int], ...] = ()
         count = 0
+        placeholders = sum(step.op.kind == "placeholder" for step in self._steps)
+        for read in dict.fromkeys([each.read for each in builder.taken_inside(call)]):
+            self._taken[read] = placeholders + len(self._taken)
+        builder.ports_taken[call.index] = self._taken
         for position, step in enumerate(self._steps):
             kind = step.op.kind
+            if kind != "placeholder" and len(inputs) < placeholders + len(self._taken):
+                inputs += self._inputs_taken()
             if kind == "placeholder":
                 values = _values(self._body.results[position])
                 self._item_at[position] = ~len(inputs)
@@ -322,6 +338,28 @@ class _GraphBody:
         makers = self._makers | self._parts.get(source, {})
         return list(dict.fromkeys([makers[value.number] for value in values if value.number in makers]))
 
+    def _inputs_taken(self) -> list[tuple[int, int]]:
+        """Return the inputs by which tensors enter that are no arguments; the placeholders stand before these."""
+        builder, nodes = self._builder, network_of(self._builder._trace).nodes
+        for read, port in self._taken.items():
+            for value in nodes[read].values:
+                self._makers.setdefault(value.number, (~port, 0))
+        return [(builder._texts.add(nodes[read].target), builder.shape(nodes[read].value)) for read in self._taken]
+
+    def _edges_past_arguments(self, child: Call) -> list[Edge]:
+        """Return the edges to the inputs of a call by which tensors enter that are no arguments."""
+        own, edges = network_of(self._builder._trace).call_id(self._call), list[Edge]()
+        ports = self._builder.ports_taken.get(child.index, {})
+        for each in self._builder.taken_inside(child):
+            made = self._makers.get(-1 if each.value is None else each.value.number)
+            if each.read in self._taken:
+                made = ~self._taken[each.read], 0
+            elif each.source.startswith(own + "/") or self._item_of_node(own, each.source) != NONE:
+                made = self._item_of_node(own, each.source), 0
+            if made is not None and each.read in ports:
+                edges.append(Edge(made[0], ports[each.read], made[1]))
+        return edges
+
     def _passed_on(self, step: _Step, made: list[Value]) -> dict[int, Origin]:
         """Return the makers of what a step passes on: a tensor may have come from an operation that returned it."""
         numbers = {value.number for value in made}
@@ -358,7 +396,7 @@ class _GraphBody:
                     edges.append(Edge(item, port, 0))
                 if name not in through:
                     edges += [Edge(item, port, output) for item, output in self._origins(source, value)]
-        return tuple(dict.fromkeys(edges))
+        return tuple(dict.fromkeys([*edges, *self._edges_past_arguments(child)]))
 
     def _outputs(self, position: int, step: _Step) -> tuple[tuple[int, int, int], ...]:
         """Return what the call returned: each tensor with the item that made it."""

@@ -31,7 +31,7 @@ from fxdebug.exports.programs.onnx_library import (
     write_model,
 )
 from fxdebug.printable import printable, printable_lines
-from fxdebug.query.edges import Edge, place_returned
+from fxdebug.query.edges import Edge, place_returned, taken_past_arguments
 from fxdebug.query.measures import derived, require_measure
 from fxdebug.query.network import Network, Node, network_of
 
@@ -92,8 +92,8 @@ class _Body:
 
     def sources(self, edge: Edge) -> list[str]:
         """Return the names of what an edge brings: one, or all results of a node; none where it is not in here."""
-        if edge.kind != "data":
-            return []
+        if edge.kind != "data" and edge.argument:
+            return []  # but for one into the read of an attribute
         found = self.results.get(edge.source)
         if found is None:
             known = None if edge.value is None else self.latest.get(edge.value.number)
@@ -117,6 +117,7 @@ class _Writer:
         self._depth = DEEPEST if depth is None else min(depth, DEEPEST)
         self._whole = whole
         self._bodies: dict[int, _Body] = {}
+        self._taken_inside = taken_past_arguments(self._net)
 
     def model(self) -> bytes:
         """Return the run: the graph of the root, and one function for each call that has something inside."""
@@ -187,6 +188,8 @@ class _Writer:
                 yield id, step.name, self._net.nodes[id].value
         for slot, value in () if steps else call.inputs.named():
             yield f"{own}/{slot}", slot, value
+        for read in dict.fromkeys([each.read for each in self._taken_inside.get(call.index, ())]):
+            yield read, _name_of_weight(self._net.nodes[read]), self._net.nodes[read].value
 
     # Nodes ---------------------------------------------------------------------------------------
 
@@ -235,6 +238,8 @@ class _Writer:
         else:
             given = self._given_to_closed(body, child)
             inputs = [given.get(value.number) or body.latest.get(value.number, "") for value in child.inputs]
+            taken = dict.fromkeys([each.read for each in self._taken_inside.get(child.index, ())])
+            inputs += [self._argument(body, read, self._net.nodes[read].value) for read in taken]
         text = child.path.rpartition(".")[2] + (f"#{child.number}" if child.number else "")
         tensors: list[tuple[str, Value | None]] = [*leaves(self._net.nodes[id].item)]
         if inside is None and not tensors:
@@ -293,6 +298,11 @@ class _Writer:
                 source = name
             taken.add(source)
             body.outputs.append((source, value))
+
+
+def _name_of_weight(read: Node) -> str:
+    """Return the name that a weight has in a call: that of the module below it, and its own."""
+    return ".".join([part for part in (read.call.path.rpartition(".")[2], read.target) if part])
 
 
 def _is_about(info: bytes, names: set[str]) -> bool:
