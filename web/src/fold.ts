@@ -14,6 +14,8 @@ export interface DrawnItem extends Item {
   members: readonly (readonly number[])[];
   /** The items of one turn, where several items repeat in turn; such a group is always drawn open. */
   group: Drawn | null;
+  /** Do the turns of a loop stand in it, each of which takes what the turn before has made: a state? */
+  carried: boolean;
 }
 
 /** A body as it is drawn. */
@@ -152,6 +154,7 @@ export function shownBy(drawn: Drawn, item: number): number {
 function drawnItem(item: Item, kind: Item["kind"], edges: Edge[]): DrawnItem {
   return {
     kind, label: item.label, type: item.type, edges, shape: item.shape, body: item.body, times: item.times, members: [], group: null,
+    carried: false,
   };
 }
 
@@ -357,7 +360,21 @@ class Fold {
       edges,
       times: run.turns,
       members: turns.map((turn) => turn.members[0]!),
+      carried: this.carries(run),
     };
+  }
+
+  /** Does a turn read what the turn before made, and call the same modules? Layers of a stack are others each. */
+  private carries({ start, period, turns }: Run): boolean {
+    const { items } = this.drawn;
+    for (let index = start + period; index < start + period * turns; index++)
+      if (items[index]!.kind === "call" && items[index]!.label !== items[index - period]!.label) return false;
+    for (let turn = 1; turn < turns; turn++) {
+      const begin = start + turn * period;
+      for (let index = begin; index < begin + period; index++)
+        if (items[index]!.edges.some((edge) => edge.from >= start && edge.from < begin)) return true;
+    }
+    return false;
   }
 
   private repeatedGroup(run: Run): DrawnItem {
@@ -404,6 +421,7 @@ class Fold {
       times: turns,
       members: [block.flatMap((item) => item.members[0]!)],
       group: { title: kinds.join(" · "), inputs, items: inside, outputs, ...shownInside(inside) },
+      carried: this.carries(run),
     };
   }
 

@@ -1,7 +1,7 @@
 /** Paints the drawing: open boxes, their lines, closed items; each only as finely as it can be seen. */
 
 import type { DrawnItem } from "../fold";
-import { EDGE, type Geometry } from "../layout/geometry";
+import { EDGE, type Geometry, LOOP, loopEnds } from "../layout/geometry";
 import { FONT, SIZE, timesOf } from "../layout/sizes";
 import { Brush } from "./brush";
 import { toWorld, type Camera, type Rect } from "./camera";
@@ -117,6 +117,7 @@ export class Painter {
     const label = this.reserved(look.label, x, y, w, h);
     if (h * this.scale >= 8) this.inside(inner, spot.axis, y, depth);
     if (label) this.label(look.label, label, paper, look.faded ? palette.dim : palette.text);
+    if (item.carried) this.loop(x + w, y, h);
     let right = 0;
     if (item.times > 1) right = this.brush.badge(timesOf(item), x + w - 10, y + 13) + 8;
     if (overlaid) right += this.titleReading(spot, look, right);
@@ -205,6 +206,7 @@ export class Painter {
     brush.box(card.x, card.y, card.w, card.h, radius, look.fill, line, look.mark === "failed" || look.onward === "guilty" ? 2 : this.hairline);
     context.setLineDash([]);
     if (look.notFinite) this.hatch(card, radius);
+    if (item.carried) this.loop(card.x + card.w, card.y, card.h);
     if (isCall && this.scale > 0.12) brush.stripe(card.x, card.y, 4, card.h, 6, look.mark === "failed" ? palette.bad : look.stripe);
     if (look.strip && look.strip.length > 1) hasStrip(spot) ? this.strip(spot, look, radius) : this.oddMark(look, card.x + card.w - 9, card.y + 5);
     this.words(spot, look, card, isCall);
@@ -234,6 +236,23 @@ export class Painter {
     brush.text(second, middle, card.y + card.h / 2 + 8 + lift, { size: FONT.type, colour: look.dimInk, room: card.w - repeated - 10 });
     const { hover } = this.picture;
     if (hover && hover.box === box && hover.index === index && hasInside(item)) this.chevron(card.x + 11, card.y + card.h / 2, false, look.dimInk);
+  }
+
+  /** An arrow from the end of a turn back to its beginning: a loop passes a value on. */
+  private loop(x: number, y: number, height: number): void {
+    if (height * this.scale < 8) return;
+    const { context } = this, { carried } = this.picture.palette, { top, bottom } = loopEnds(y, height);
+    context.strokeStyle = context.fillStyle = carried;
+    context.lineWidth = 1.5;
+    context.beginPath();
+    this.brush.path([x, bottom, x + LOOP.out, bottom, x + LOOP.out, top, x + 2, top], 0, 0, LOOP.radius);
+    context.stroke();
+    context.beginPath();
+    context.moveTo(x, top);
+    context.lineTo(x + LOOP.head, top - 3);
+    context.lineTo(x + LOOP.head, top + 3);
+    context.closePath();
+    context.fill();
   }
 
   private chevron(x: number, y: number, down: boolean, colour: string): void {

@@ -54,3 +54,12 @@ export interface Edges {
   /** How many values run in it, where it is a bundle. */
   width: Uint16Array;
 }
+
+/** An arrow on the right of a repeated item, from below back up: a turn passes a value on to the next. */
+export const LOOP = { out: 13, radius: 4, head: 5 } as const;
+
+/** Return the upper and the lower end of such an arrow beside an item. */
+export function loopEnds(y: number, height: number): { top: number; bottom: number } {
+  const inset = Math.min(height * 0.22, 26);
+  return { top: y + inset, bottom: y + height - inset };
+}

@@ -2,7 +2,7 @@
 
 import { type Palette, familyOf } from "../canvas/palette";
 import type { DrawnItem } from "../fold";
-import { EDGE, type Edges, type Geometry } from "../layout/geometry";
+import { EDGE, type Edges, type Geometry, LOOP, loopEnds } from "../layout/geometry";
 import { type Frame, type Layout, titleOf, typePlace } from "../layout/layout";
 import { faceOf, FONT, SIZE, timesOf } from "../layout/sizes";
 import { fitted, widthOf } from "../layout/text";
@@ -51,7 +51,13 @@ class Writer {
   private readonly parts: string[] = [];
   private edge = Infinity; // of the picture, on the right
 
-  constructor(private readonly drawing: Drawing) {}
+  private readonly legend: LegendEntry[];
+
+  constructor(private readonly drawing: Drawing) {
+    const { layout, legend, palette } = drawing;
+    const entry = { text: "arrow: to the next turn of a loop", fill: palette.carried };
+    this.legend = hasLoop(layout.root) ? [...legend, entry] : legend;
+  }
 
   file(): string {
     const { layout, palette, about } = this.drawing;
@@ -89,6 +95,7 @@ class Writer {
       for (let sheet = SHEETS; sheet > 0; sheet--)
         this.rect(left + SIZE.stack * sheet, y + SIZE.stack * sheet, width, g.boxHeight, 9, paper, palette.boxLine);
     this.rect(left, y, width, g.boxHeight, 9, paper, look.line ?? palette.boxLine, look.dashed);
+    if (frame.self?.carried) this.loop(x + g.boxRight, y, g.boxHeight);
     this.edges(frame, x, y);
     this.title(frame, x, y, paper, look);
     for (let item = 0; item < g.plan.count; item++) {
@@ -136,6 +143,7 @@ class Writer {
     for (let sheet = item.times > 1 ? SHEETS : 0; sheet > 0; sheet--)
       this.rect(x - half + 2 * sheet, y + 2 * sheet, 2 * half, height, radius, fill, line);
     this.rect(x - half, y, 2 * half, height, radius, fill, line, look.dashed);
+    if (item.carried) this.loop(x + half, y, height);
     if (isCall) this.put(`<path d="${stripe(x - half, y, height)}" fill="${look.line ?? hue.line}"/>`);
     const times = item.times > 1 ? this.badge(timesOf(item), x + half - 7, y + height / 2, palette.badge, palette.badgeText) + 10 : 0;
     this.words(face, look, isCall, isViews, x - times / 2 + (isCall ? 2 : 0), y, height, half - times / 2);
@@ -183,6 +191,16 @@ class Writer {
     }
   }
 
+  /** An arrow from the end of a turn back to its beginning. */
+  private loop(x: number, y: number, height: number): void {
+    const { carried } = this.drawing.palette;
+    const { top, bottom } = loopEnds(y, height);
+    const [r, out] = [LOOP.radius, LOOP.out];
+    const line = `M${round(x)} ${round(bottom)}h${out - r}q${r} 0 ${r} ${-r}V${round(top + r)}q0 ${-r} ${-r} ${-r}h${r - out + 2}`;
+    const tip = `M${round(x)} ${round(top)}l${LOOP.head}-3v6Z`;
+    this.put(`<g><title>passes a value on to the next turn</title><path d="${line}" fill="none" stroke="${carried}" stroke-width="1.5"/><path d="${tip}" fill="${carried}"/></g>`);
+  }
+
   // Pieces ---------------------------------------------------------------------------------------------------------------
 
   private rect(x: number, y: number, width: number, height: number, radius: number, fill: string, line: string, dashed = false): void {
@@ -211,7 +229,8 @@ class Writer {
   }
 
   private legendRows(most: number): { width: number; height: number; parts: (x: number, y: number) => string[] } {
-    const { legend, palette } = this.drawing;
+    const { palette } = this.drawing;
+    const { legend } = this;
     if (legend.length === 0) return { width: 0, height: 0, parts: () => [] };
     let [x, row, width] = [0, 0, 0];
     const places = legend.map(({ text, fill }) => {
@@ -232,6 +251,14 @@ class Writer {
       });
     return { width, height: (row + 1) * 18 + 4, parts };
   }
+}
+
+/** Is there an item drawn that stands for the turns of a loop, with a state? */
+function hasLoop(frame: Frame): boolean {
+  return frame.drawn.items.some((item, index) => {
+    const inside = frame.inner(index);
+    return item.carried || (inside !== null && hasLoop(inside));
+  });
 }
 
 function tooltip(look: Decoration): string {
