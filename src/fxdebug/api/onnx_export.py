@@ -39,8 +39,9 @@ def export_onnx(
 ) -> Report[CheckedOutput]:
     """Write a model as ONNX, and report how far its outputs in onnxruntime are from the model's own.
 
-    The model runs once, traced; torch's exporter then traces it again. Sizes of the inputs that the code does not fix
-    are open (``dynamic``): batch, length, height. Nodes carry the path of their module, the call of the run and the
+    The model runs once, traced; torch's exporter then traces it again. Sizes of the inputs that are free are open
+    (``dynamic``): model and file run at other sizes, and where they do not agree, or the model does not run, the size
+    stays fixed and a note says why. Nodes carry the path of their module, the call of the run and the
     statistics of what it returned. ``external_data`` writes the weights to ``path`` + ``.data``; above 2 GB they are
     there in any case. A difference of more than ``tolerance``, relative to the largest magnitude of the output, is an
     error in the findings. Flags, hooks, weights, buffers and random state of the model stay as they are.
@@ -51,7 +52,9 @@ def export_onnx(
     args, keywords = arguments(inputs, kwargs)
     with torch.no_grad():
         run = fx_debug(model, args, keywords, graph=False)
-    done = export_model(model, args, keywords, run, Path(path), dynamic=dynamic, external_data=external_data)
+    done = export_model(
+        model, args, keywords, run, Path(path), dynamic=dynamic, external_data=external_data, tolerance=tolerance
+    )
     return Report(
         analysis="export_onnx",
         subject=run.model,
@@ -64,7 +67,10 @@ def export_onnx(
             "inputs": ("; ".join(done.inputs), ""),
         },
         findings=tuple(finding for one in done.outputs if (finding := _finding(one, tolerance)) is not None),
-        notes=tuple(Note(f"{one.output} was not compared: {one.reason}") for one in done.outputs if one.reason),
+        notes=(
+            *[Note(f"{one.output} was not compared: {one.reason}") for one in done.outputs if one.reason],
+            *[Note(text) for text in done.fixed],
+        ),
         settings={"dynamic": dynamic, "tolerance": tolerance},
         ranked=False,
         folds=False,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import inspect
 import logging
 import tempfile
 import warnings
@@ -23,11 +24,13 @@ from torch import Tensor, nn
 
 from fxdebug.capture.runs.same_start import state_restored
 from fxdebug.capture.tensors.named_tensors import named_tensors
+from fxdebug.capture.torch_state import internals
 from fxdebug.data.calls import Call
 from fxdebug.data.trace import TraceData
 from fxdebug.errors import SaveError, UsageError, first_line, needs
 from fxdebug.exports.programs.facts import statistics
 from fxdebug.exports.programs.onnx_library import check_file
+from fxdebug.exports.programs.onnx_sizes import distance, fix_sizes, open_sizes, why_fixed
 from fxdebug.printable import printable
 from fxdebug.query.measures import id_of
 
@@ -65,6 +68,7 @@ class ExportedModel:
     joined: int
     bytes: int
     inputs: tuple[str, ...]
+    fixed: tuple[str, ...] = ()  # sizes of inputs that are not open, and why
 
 
 def export_model(
@@ -76,10 +80,12 @@ def export_model(
     *,
     dynamic: bool = True,
     external_data: bool = False,
+    tolerance: float = 1e-4,
 ) -> ExportedModel:
     """Export a model, join it with its run, check it on the run's inputs, and write it whole or not at all.
 
-    ``dynamic`` leaves open every size of an input that the model's code does not fix: batch, length, height.
+    ``dynamic`` leaves open every size of an input at which model and file were seen to agree (within ``tolerance``) at
+    other numbers: batch, length, height.
     ``external_data`` writes the weights to a file beside; a model of more than 2 GB gets one in any case.
     Raises ``UsageError`` for a model in training mode, ``SaveError`` where torch cannot export it.
     """
@@ -103,16 +109,83 @@ def export_model(
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".fxdebug-part-", dir=path.parent) as folder:
         new = Path(folder) / path.name
-        program.save(new, external_data=external_data)
-        check_file(new)
-        given = [tensor for _, tensor in named_tensors((tuple(args), dict(kwargs)))]
-        session = onnxruntime.InferenceSession(str(new), providers=["CPUExecutionProvider"])
+        session = _saved(program, new, external_data)
+        given = _given(session, model, args, kwargs)
+        fixed: dict[str, str] = {}
+        if dynamic:
+            checked = _checked(session, given, expected, names)
+            allowed = max([tolerance, *[10 * (one.relative or 0.0) for one in checked]])
+            fixed = _fixed_sizes(model, args, kwargs, session, given, program, allowed)
+            if fixed:
+                session = _saved(program, new, external_data)
         inputs = tuple([f"{one.name} {one.type}[{', '.join(map(str, one.shape))}]" for one in session.get_inputs()])
         outputs = _checked(session, given, expected, names)
         size = sum(file.stat().st_size for file in Path(folder).iterdir())
         for file in Path(folder).iterdir():
             file.replace(path.parent / file.name)
-    return ExportedModel(tuple(outputs), len(list(program.model.graph)), joined, size, inputs)
+    return ExportedModel(tuple(outputs), len(list(program.model.graph)), joined, size, inputs, tuple(fixed.values()))
+
+
+def _saved(program: Any, path: Path, external_data: bool) -> Any:
+    program.save(path, external_data=external_data)
+    check_file(path)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # errors: what it says of declared shapes is found out by running the file
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def _given(session: Any, model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
+    """Return the tensors among the arguments in the order of the file's inputs; it lacks those that are not used."""
+    given = [tensor for _, tensor in named_tensors((tuple(args), dict(kwargs)))]
+    names = [one.name for one in session.get_inputs()]
+    if len(names) != len(given):
+        named = dict(named_tensors(_bound(model, args, kwargs)))
+        found = [named[name] for name in names if name in named]
+        given = found if len(found) == len(names) else given
+    return given
+
+
+def _bound(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments by the names that ``forward`` has for them."""
+    bound = inspect.signature(type(model).forward).bind(model, *args, **kwargs)
+    return dict(list(bound.arguments.items())[1:])
+
+
+def _fixed_sizes(
+    model: nn.Module,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    session: Any,
+    given: Sequence[Tensor],
+    program: Any,
+    allowed: float,
+) -> dict[str, str]:
+    """Write the sizes into the program that are not free; return them by name, each with the reason in words."""
+
+    def run(tensors: Sequence[Tensor]) -> Any:
+        others = {id(tensor): other for tensor, other in zip(given, tensors)}
+        exchanged = internals.tree_map(lambda leaf: others.get(id(leaf), leaf), (tuple(args), dict(kwargs)))
+        with state_restored(model), torch.no_grad():
+            return model(*exchanged[0], **exchanged[1])
+
+    wanted = session.get_inputs()
+    ranges = {str(size): each for size, each in program.exported_program.range_constraints.items()}
+    fixed: dict[str, str] = {}
+    numbers: dict[str, int] = {}
+    if len(wanted) != len(given):
+        return {"": "the open sizes were not tried: the file has other inputs than the model"}
+    for one in open_sizes(wanted, given):
+        allowed_sizes = ranges.get(one.name)
+        if allowed_sizes is not None and allowed_sizes.lower == allowed_sizes.upper:
+            reason = "the model's code fixes it"
+        else:
+            reason = why_fixed(one, given, run, session, allowed)
+        if reason:
+            places = " and ".join([f"{printable(wanted[number].name)}.shape[{dim}]" for number, dim in one.places])
+            fixed[one.name] = f"{places} is fixed at {one.size}: {reason}"
+            numbers[one.name] = one.size
+    fix_sizes(program.model, numbers)
+    return fixed
 
 
 @contextmanager
@@ -159,11 +232,7 @@ def _open_sizes(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]
             return type(item)([opened(inner) for inner in item]) if type(item) in (list, tuple) else None
         return {key: opened(inner) for key, inner in item.items()} if isinstance(item, dict) else None
 
-    import inspect
-
-    bound = inspect.signature(type(model).forward).bind(model, *args, **kwargs)
-    named = dict(list(bound.arguments.items())[1:])
-    return {name: opened(value) for name, value in named.items()}
+    return {name: opened(value) for name, value in _bound(model, args, kwargs).items()}
 
 
 def _output_names(places: Sequence[str]) -> list[str]:
@@ -239,8 +308,5 @@ def _checked(
         if result.shape != tuple(tensor.shape):
             yield CheckedOutput(name, shape, dtype, None, None, f"its shape is {'×'.join(map(str, result.shape))}")
             continue
-        wide = tensor.detach().cpu().double().numpy()
-        distance = np.abs(result.astype(np.float64) - wide)
-        error_ = float(distance[~(np.isnan(wide) & np.isnan(result))].max(initial=0.0))
-        largest = float(np.abs(wide[np.isfinite(wide)]).max(initial=0.0))
+        error_, largest = distance(result, tensor)
         yield CheckedOutput(name, shape, dtype, error_, error_ / largest if largest else error_)
