@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from fxdebug.data.calls import Call
-from fxdebug.data.graphs import CallGraph, NodeKind, Op, Status
+from fxdebug.data.graphs import CallGraph, NodeKind, Op, Status, refs_in
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Item, Stats, Value, fast_constructor, leaves
 from fxdebug.printable import printable
@@ -173,6 +173,8 @@ class Network:
                 if step.kind == "output" and call.outputs is not None:
                     item = call.outputs.item  # as returned: the node's argument may have been written to since
                 self._add(f"{own}/{step.name}", call, item, source, depth, step)
+                if isinstance(item, Value) and _takes_out_of_an_object(step, steps, body.results):
+                    self._note_sources(f"{own}/{step.name}", item)
                 for value in writes.get(position, ()):
                     self.writers.add(f"{own}/{step.name}")
                     self._produced(value, f"{own}/{step.name}", is_written=True)
@@ -199,9 +201,7 @@ class Network:
         kind = node.kind
         if kind == "get_attr":
             for value in node.values:
-                sources = self._sources_of_attribute(value)
-                if sources:
-                    self.memory_sources.setdefault(id, []).extend(sources)
+                self._note_sources(id, value)
                 self.entry_of.setdefault(value.number, id)
         elif kind == "placeholder":
             if call.parent is None:
@@ -218,6 +218,11 @@ class Network:
             self._made_at[_place_of(value)] = id
             if is_written or value.storage not in self._last_writer:  # else a view
                 self._last_writer[value.storage] = id
+
+    def _note_sources(self, id: str, value: Value) -> None:
+        sources = self._sources_of_attribute(value)
+        if sources:
+            self.memory_sources.setdefault(id, []).extend(sources)
 
     def _sources_of_attribute(self, value: Value) -> list[str]:
         """Return the nodes from which the tensor in an attribute comes: what made it, and what wrote to it since.
@@ -239,6 +244,14 @@ class Network:
         if made is None or writer is None or self.nodes[writer].position <= self.nodes[made].position:
             return [] if made is None else [made]
         return [made, writer]
+
+
+def _takes_out_of_an_object(step: Op, steps: tuple[Op, ...], results: tuple[Item, ...]) -> bool:
+    """Does a step read an attribute of a module, or an item of what is in one, where a call has left a tensor?"""
+    if step.kind != "call_function" or step.target.rpartition(".")[2] not in ("getattr", "getitem"):
+        return False
+    names = {name for _, name in refs_in(step.args[0])} if step.args else ()
+    return bool(names) and not any(next(leaves(item), None) for each, item in zip(steps, results) if each.name in names)
 
 
 def _place_of(value: Value) -> object:

@@ -266,6 +266,9 @@ class _GraphBody:
                 self._is_structure[position] = True
                 kind = STRUCTURE
             edges = self._edges(position, step)
+            left = self._call_that_left(step) if not edges and step.op.target.endswith(_TAKES_A_PART) else None
+            if left is not None:
+                edges = (Edge(left, 0, 0),)
             if kind == STRUCTURE:
                 self._parts[position] = self._passed_on(step, made)
             shape = builder.shape(made[0] if made else None)
@@ -371,6 +374,17 @@ class _GraphBody:
                     if origins:
                         found[value.number] = origins[0]
         return found
+
+    def _call_that_left(self, step: _Step) -> int | None:
+        """Return the item of the call inside which the tensor was made that a step reads from an attribute."""
+        net = network_of(self._builder._trace)
+        for source in net.memory_sources.get(f"{net.call_id(self._call)}/{step.op.name}", ()):
+            call: Call | None = net.nodes[source].call
+            while call is not None and call.parent is not self._call:
+                call = call.parent
+            if call is not None:
+                return self._builder._item_of_call[call.index]
+        return None
 
     def _numbers_of(self, position: int) -> dict[int, int]:
         """Return the number of each tensor of a step's result, with its position there; inputs are one each."""
