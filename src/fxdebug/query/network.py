@@ -113,6 +113,7 @@ class Network:
         self.writers: set[str] = set()  # nodes that wrote to memory which existed before them
         self._last_writer: dict[int, str] = {}  # storage → the node that made it, or last wrote to it
         self._made_at: dict[object, str] = {}  # a place in memory → the node that last returned a tensor there
+        self._from_outside: set[int] = set()  # storages that were there before the run: of weights and inputs
         self._root = root_name(trace)
         self.first_position = [0] * len(trace.calls)  # per call: the position of the first node in it
         self._add_nodes()
@@ -202,21 +203,28 @@ class Network:
         if kind == "get_attr":
             for value in node.values:
                 self._note_sources(id, value)
-                self.entry_of.setdefault(value.number, id)
+                self._enters(value, id)
         elif kind == "placeholder":
             if call.parent is None:
                 for value in node.values:
-                    self.entry_of.setdefault(value.number, id)
+                    self._enters(value, id)
         elif kind != "output":
             for value in node.values:
                 if value.number not in self.producer_of:
-                    self._produced(value, id, is_written=kind == "call_module")
+                    may_write = kind == "call_module" and value.storage not in self._from_outside
+                    self._produced(value, id, is_written=may_write)
+
+    def _enters(self, value: Value, id: str) -> None:
+        self.entry_of.setdefault(value.number, id)
+        if value.storage is not None and value.storage not in self._last_writer:
+            self._from_outside.add(value.storage)
 
     def _produced(self, value: Value, id: str, is_written: bool) -> None:
         self.producer_of.setdefault(value.number, id)
         if value.storage is not None:
             self._made_at[_place_of(value)] = id
-            if is_written or value.storage not in self._last_writer:  # else a view
+            is_view = value.storage in self._last_writer or value.storage in self._from_outside
+            if is_written or not is_view:
                 self._last_writer[value.storage] = id
 
     def _note_sources(self, id: str, value: Value) -> None:
@@ -239,10 +247,10 @@ class Network:
         if value.storage is None:
             return [] if made is None else [made]
         writer = self._last_writer.get(value.storage)
-        if made is None and writer is not None:
-            made = self._made_at.get(_place_of(value), writer)
+        if made is None and entry is None:
+            made = self._made_at.get(_place_of(value))
         if made is None or writer is None or self.nodes[writer].position <= self.nodes[made].position:
-            return [] if made is None else [made]
+            return [id for id in (made or writer,) if id is not None]
         return [made, writer]
 
 
