@@ -81,6 +81,17 @@ test("items that repeat in turn are drawn as one group, with the values that ent
   assert.deepEqual(group!.group!.outputs, [{ from: 1, output: 0, name: "" }]);
 });
 
+test("a loop carries what the next turn of the same calls reads; a stack of layers does not", () => {
+  const reads = (label: (turn: number) => string) => [0, 1, 2, 3].map((turn) => item(label(turn), [-1, turn - 1], { body: 1 }));
+  const loop = new Folder(bodies(body(reads(() => "cell")), LINEAR)).drawn(0, true);
+  const stack = new Folder(bodies(body(reads((turn) => `layers.${turn}`)), LINEAR)).drawn(0, true);
+  const apart = new Folder(bodies(body([0, 1, 2, 3].map(() => item("cell", [-1], { body: 1 }))), LINEAR)).drawn(0, true);
+  assert.deepEqual([loop, stack, apart].map((drawn) => drawn.items.map((one) => [one.times, one.carried])), [[[4, true]], [[4, false]], [[4, false]]]);
+  const turns = Array.from({ length: 4 }, (_, turn) => [item("cell", [-1, 2 * turn - 1], { body: 1 }), item("tanh", [2 * turn])]).flat();
+  const group = new Folder(bodies(body(turns), LINEAR)).drawn(0, true);
+  assert.deepEqual(group.items.map((one) => [one.times, one.carried]), [[4, true]]);
+});
+
 test("query, key and value stay apart, and so do layers that are wired otherwise", () => {
   const apart = body([item("q_proj", [-1], { body: 1 }), item("k_proj", [-1], { body: 1 }), item("v_proj", [-1], { body: 1 }), item("attend", [0, 1, 2])]);
   assert.equal(new Folder(bodies(apart, LINEAR)).drawn(0, true).items.length, 4);

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 import fxdebug
 from fxdebug import Trace, fx_debug
@@ -162,3 +163,29 @@ def test_every_edge_joins_what_there_is(name: str, tmp_path: Path) -> None:
                 assert maker is None or maker[4] < 0 or output < len(bodies[maker[4]]["outputs"])
                 assert inner < 0 or argument < len(bodies[inner]["inputs"])
         assert all(-len(body["inputs"]) <= source < len(body["items"]) for source, _, _ in body["outputs"])
+
+
+class GivesWeights(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.net, self.hyper = nn.Sequential(nn.Linear(4, 8)), nn.Linear(2, 32)
+
+    def forward(self, x: Tensor, z: Tensor) -> Any:
+        return functional_call(self.net, {"0.weight": self.hyper(z).view(8, 4)}, (x,))
+
+
+def test_a_weight_that_is_given_for_one_call_enters_by_an_input_of_its_own(tmp_path: Path) -> None:
+    run = page_of(fx_debug(GivesWeights(), (torch.randn(5, 4), torch.randn(2))), tmp_path)
+    items = {item[1]: item for item in run.root["items"]}
+    view = [item[1] for item in run.root["items"]].index("view")
+    assert items["net"][5] == [(-1, 0, 0), (view, 1, 0)]
+
+
+def test_each_output_comes_from_the_call_that_returned_it_though_all_are_one_tensor(tmp_path: Path) -> None:
+    def forward(self: Any, x: Tensor) -> dict[str, Any]:
+        y = x * 2
+        return {"first": y, "others": [self.same(y), self.same(y)]}
+
+    run = run_of(forward, torch.ones(2), tmp_path=tmp_path, same=nn.Identity())
+    assert [item[5] for item in run.root["items"]] == [[(-1, 0, 0)], [(0, 0, 0)], [(0, 0, 0)]]
+    assert [output[:2] for output in run.root["outputs"]] == [(0, 0), (1, 0), (2, 0)]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.func import functional_call
 
 import fxdebug
 from fxdebug import Trace, fx_debug
@@ -165,3 +166,43 @@ def test_netron_opens_runs_that_are_not_as_runs_are(name, tmp_path):
     path = run_of(name).export(tmp_path / "run.onnx")
     with served("netron", path) as address, opened(address) as page:
         page.locator("g.node", has_text="Linear").first.wait_for(state="attached")
+
+
+class GivesWeights(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.net, self.hyper = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 2)), nn.Linear(2, 32)
+
+    def forward(self, x: torch.Tensor, z: torch.Tensor) -> Any:
+        return functional_call(self.net, {"0.weight": self.hyper(z).view(8, 4)}, (x,))
+
+
+def test_a_weight_that_is_given_for_one_call_enters_the_functions_that_use_it(tmp_path):
+    model = written(fx_debug(GivesWeights(), (torch.randn(5, 4), torch.randn(2))), tmp_path)
+    (net,) = [node for node in model.graph.node if node.op_type == "Sequential"]
+    assert list(net.input) == ["x", "view"]
+    functions = {function.overload: function for function in model.functions}
+    assert len(functions["net#0"].input) == len(functions["net.0#0"].input) == 2
+    assert functions["net#0"].input[1] in functions["net#0"].node[0].input
+    reads = [node for node in functions["net.0#0"].node if node.op_type == "get_attr" and node.input]
+    assert [list(node.input) for node in reads] == [[functions["net.0#0"].input[1]]]
+
+
+class Branches(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.trunk, self.one, self.two = nn.Linear(4, 4), nn.Identity(), nn.Dropout()
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        x = self.trunk(x)
+        return x, self.one(x), self.two(x)
+
+
+def test_branches_that_return_one_tensor_stay_side_by_side(tmp_path):
+    trace = fx_debug(Branches().eval(), torch.randn(2, 4))
+    for options in ({}, {"depth": 1}):
+        model = written(trace, tmp_path, **options)
+        assert [(list(node.input), list(node.output)) for node in model.graph.node] == [
+            (["x"], ["trunk"]), (["trunk"], ["one"]), (["trunk"], ["two"]),
+        ]  # fmt: skip
+        assert [output.name for output in model.graph.output] == ["trunk", "one", "two"]

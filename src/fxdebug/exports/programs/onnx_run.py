@@ -263,7 +263,7 @@ class _Writer:
         return {
             edge.value.number: name
             for edge in reversed(edges)
-            if edge.value is not None
+            if edge.value is not None and not edge.source.startswith(f"{id}/")
             for name in body.sources(edge)[:1]
         }
 
