@@ -55,7 +55,10 @@ class Flow(NamedTuple):
 
 
 class TakenInside(NamedTuple):
-    """A tensor from outside of a call that is no argument of it: the read of the attribute, and its source."""
+    """A tensor from outside of a call that is no argument of it: what reads it inside, and its source.
+
+    It is read from an attribute, or as an argument inside an object, such as a cache.
+    """
 
     read: str
     source: str
@@ -68,7 +71,7 @@ def taken_past_arguments(net: Network) -> dict[int, list[TakenInside]]:
     A tensor that a call inside takes is in the list of each call that it comes into.
     """
     found: dict[int, list[TakenInside]] = {}
-    for target, sources in net.memory_sources.items():
+    for target, sources in [*net.memory_sources.items(), *net.object_sources.items()]:
         read = net.nodes[target]
         for source in dict.fromkeys(sources):
             maker = net.nodes[source]
@@ -213,6 +216,7 @@ class Flows:
             elif own_value is not None:  # in an object, such as a cache that an earlier step has filled
                 source = net.made_before(own_value, child) or net.given_to_model(own_value)
                 if source is not None:
+                    net.object_sources[place] = [source]
                     net.edges.append(_quick_edge(source, place, "", own_value, "", "memory"))
         arrivals += [(own, flow, *_first(flow.item)) for flow in flows if flow.argument not in used]
         return arrivals

@@ -110,6 +110,7 @@ class Network:
         self.memory_sources: dict[
             str, list[str]
         ] = {}  # read of an attribute → what made it in this run, or wrote to it
+        self.object_sources: dict[str, list[str]] = {}  # argument inside an object → what made it before the call
         self.writers: set[str] = set()  # nodes that wrote to memory which existed before them
         self._last_writer: dict[int, str] = {}  # storage → the node that made it, or last wrote to it
         self._made_at: dict[object, str] = {}  # a place in memory → the node that last returned a tensor there

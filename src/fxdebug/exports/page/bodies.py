@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -131,7 +131,8 @@ class _Builder:
         self._ports[call.index] = {number: ~source for number, (source, _) in makers.items()}
         items = []
         for position, child in enumerate(call.children):
-            items.append(self.child_item(call, child, NONE, position, self.by_values(child, makers)))
+            edges = (*self.by_values(child, makers), *self._edges_in_objects(call, child))
+            items.append(self.child_item(call, child, NONE, position, tuple(dict.fromkeys(edges))))
             for output, value in enumerate(child.outputs or ()):
                 makers[value.number] = position, output
         outputs = [
@@ -140,6 +141,14 @@ class _Builder:
             if value.number in makers
         ]
         return Body(texts.add(call.type), tuple(inputs), tuple(items), tuple(outputs))
+
+    def _edges_in_objects(self, call: Call, child: Call) -> Iterator[Edge]:
+        """Yield the edges into a call of what lies in objects that it is given, or in attributes."""
+        ports = self.ports_taken.get(child.index, {})
+        for each in self.taken_inside(child):
+            item = self.item_around(each.source, call)
+            if item is not None and each.read in ports:
+                yield Edge(item, ports[each.read], 0)
 
     def by_values(self, child: Call, makers: Mapping[int, Origin]) -> tuple[Edge, ...]:
         """Return the edges into a call whose arguments are found by their values."""
@@ -170,6 +179,13 @@ class _Builder:
             has_graphs = any(body is not None and body.graph is not None for body in self._bodies)
             self._taken_inside = taken_past_arguments(network_of(self._trace)) if has_graphs else {}
         return self._taken_inside.get(call.index, [])
+
+    def item_around(self, source: str, call: Call) -> int | None:
+        """Return the item of the call, in the body of another, in which a node is; ``None`` if it is elsewhere."""
+        inside: Call | None = network_of(self._trace).nodes[source].call
+        while inside is not None and inside.parent is not call:
+            inside = inside.parent
+        return None if inside is None or self._item_of_call[inside.index] == NONE else self._item_of_call[inside.index]
 
     def shape(self, value: Value | None) -> int:
         if value is None:
@@ -223,12 +239,11 @@ class _GraphBody:
         outputs: tuple[tuple[int, int, int], ...] = ()
         count = 0
         placeholders = sum(step.op.kind == "placeholder" for step in self._steps)
-        for read in dict.fromkeys([each.read for each in builder.taken_inside(call)]):
-            self._taken[read] = placeholders + len(self._taken)
-        builder.ports_taken[call.index] = self._taken
+        self._number_inputs_taken(placeholders)
+        more = len(set(self._taken.values()))
         for position, step in enumerate(self._steps):
             kind = step.op.kind
-            if kind != "placeholder" and len(inputs) < placeholders + len(self._taken):
+            if kind != "placeholder" and len(inputs) < placeholders + more:
                 inputs += self._inputs_taken()
             if kind == "placeholder":
                 values = _values(self._body.results[position])
@@ -341,13 +356,34 @@ class _GraphBody:
         makers = self._makers | self._parts.get(source, {})
         return list(dict.fromkeys([makers[value.number] for value in values if value.number in makers]))
 
+    def _number_inputs_taken(self, first: int) -> None:
+        """Number the inputs by which tensors enter that are no arguments; all that comes in an object has one."""
+        builder, nodes = self._builder, network_of(self._builder._trace).nodes
+        ports: dict[str, int] = {}
+        own: dict[str, int] = {}
+        for read in dict.fromkeys([each.read for each in builder.taken_inside(self._call)]):
+            if nodes[read].kind != "placeholder":
+                self._taken[read] = ports.setdefault(read, first + len(ports))
+            elif nodes[read].call is not self._call:
+                self._taken[read] = ports.setdefault("", first + len(ports))
+            else:
+                name = read.rpartition("/")[2]
+                own[read] = [step.op.name for step in self._steps if step.op.kind == "placeholder"].index(name)
+        builder.ports_taken[self._call.index] = self._taken | own
+
     def _inputs_taken(self) -> list[tuple[int, int]]:
         """Return the inputs by which tensors enter that are no arguments; the placeholders stand before these."""
         builder, nodes = self._builder, network_of(self._builder._trace).nodes
+        inputs: dict[int, tuple[int, int]] = {}
         for read, port in self._taken.items():
-            for value in nodes[read].values:
+            node = nodes[read]
+            if node.kind == "placeholder":
+                inputs.setdefault(port, (builder._texts.add("cache"), NONE))
+                continue
+            inputs[port] = builder._texts.add(node.target), builder.shape(node.value)
+            for value in node.values:
                 self._makers.setdefault(value.number, (~port, 0))
-        return [(builder._texts.add(nodes[read].target), builder.shape(nodes[read].value)) for read in self._taken]
+        return [inputs[port] for port in sorted(inputs)]
 
     def _edges_past_arguments(self, child: Call) -> list[Edge]:
         """Return the edges to the inputs of a call by which tensors enter that are no arguments."""
@@ -357,10 +393,14 @@ class _GraphBody:
             made = self._makers.get(-1 if each.value is None else each.value.number)
             if each.read in self._taken:
                 made = ~self._taken[each.read], 0
-            elif each.source.startswith(own + "/") or self._item_of_node(own, each.source) != NONE:
+            elif each.source.startswith(own + "/"):
                 made = self._item_of_node(own, each.source), 0
+            elif made is None:
+                inside = self._builder.item_around(each.source, self._call)
+                made = None if inside is None else (inside, 0)
             if made is not None and each.read in ports:
-                edges.append(Edge(made[0], ports[each.read], made[1]))
+                is_alone = network_of(self._builder._trace).nodes[each.read].kind != "placeholder"
+                edges.append(Edge(made[0], ports[each.read], made[1] if is_alone else 0))
         return edges
 
     def _passed_on(self, step: _Step, made: list[Value]) -> dict[int, Origin]:
@@ -379,11 +419,9 @@ class _GraphBody:
         """Return the item of the call inside which the tensor was made that a step reads from an attribute."""
         net = network_of(self._builder._trace)
         for source in net.memory_sources.get(f"{net.call_id(self._call)}/{step.op.name}", ()):
-            call: Call | None = net.nodes[source].call
-            while call is not None and call.parent is not self._call:
-                call = call.parent
-            if call is not None:
-                return self._builder._item_of_call[call.index]
+            item = self._builder.item_around(source, self._call)
+            if item is not None:
+                return item
         return None
 
     def _numbers_of(self, position: int) -> dict[int, int]:

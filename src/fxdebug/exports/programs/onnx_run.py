@@ -117,7 +117,11 @@ class _Writer:
         self._depth = DEEPEST if depth is None else min(depth, DEEPEST)
         self._whole = whole
         self._bodies: dict[int, _Body] = {}
-        self._taken_inside = taken_past_arguments(self._net)
+        # what lies in objects, such as caches, is no result of a call
+        self._taken_inside = {
+            index: [each for each in taken if self._net.nodes[each.read].kind != "placeholder"]
+            for index, taken in taken_past_arguments(self._net).items()
+        }
 
     def model(self) -> bytes:
         """Return the run: the graph of the root, and one function for each call that has something inside."""
