@@ -11,6 +11,9 @@ does the same again has the same graph for the same reason, and is not traced on
 
 from __future__ import annotations
 
+import dis
+import functools
+import types
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -217,21 +220,56 @@ def _has_sizes(template: GraphTemplate) -> bool:
 
 
 def _numbers_read(tape: CallTape) -> tuple[Any, ...]:
-    """Return the numbers of a module, and of its settings, whose names are in the code of its forward."""
-    names = frozenset(tape.code.co_names) if tape.code is not None else frozenset[str]()
+    """Return the numbers of a module, and of its settings, by which the code of its forward may choose."""
+    names = frozenset[str]() if tape.code is None else decides_by(tape.code)
+    read = frozenset[str]() if tape.code is None else frozenset(tape.code.co_names)
     found: list[Any] = []
-    for name, value in tape.module.__dict__.items():
-        if name in names and name not in _OF_MODULES:
-            found.append((name, _number(value)))
-            if not callable(value) and not isinstance(value, Tensor):
-                found += [
-                    (name, key, _number(each)) for key, each in (attributes_of(value) or {}).items() if key in names
-                ]
+    for name, value in tape.module.__dict__.items() if names else ():
+        if name in names and type(value) in _NUMBERS:
+            found.append((name, repr(value)))
+        elif name in read and name not in _OF_MODULES and not callable(value) and not isinstance(value, Tensor):
+            held = attributes_of(value) or {}
+            found += [(name, key, repr(held[key])) for key in held if key in names and type(held[key]) in _NUMBERS]
     return tuple(found)
 
 
-def _number(value: Any) -> Any:
-    return repr(value) if type(value) in (bool, int, float, str) else None
+_NUMBERS = frozenset((bool, int, float, str))
+
+
+@functools.lru_cache(4096)
+def decides_by(code: types.CodeType) -> frozenset[str]:
+    """Return the names of attributes with which a function does more than pass them on to calls.
+
+    The number of a layer is mostly passed to a cache; one that is compared, or divided, may choose what the code does.
+    """
+    steps = [step for step in dis.get_instructions(code) if step.opname not in _IDLE]
+    return frozenset(
+        [
+            step.argval
+            for place, step in enumerate(steps)
+            if step.opname == "LOAD_ATTR" and not _is_passed_on(steps[place + 1 :])
+        ]
+    )
+
+
+_IDLE = ("CACHE", "EXTENDED_ARG", "KW_NAMES", "NOP", "PRECALL", "RESUME")
+
+
+def _is_passed_on(steps: list[dis.Instruction]) -> bool:
+    """Is what lies on Python's stack before these instructions given to a call, or is something of it read?"""
+    above = 0  # values that lie on it
+    for step in steps:
+        name, argument = step.opname, step.arg or 0
+        if name.startswith("LOAD_"):
+            if above == 0 and name in ("LOAD_ATTR", "LOAD_METHOD"):
+                return True
+        elif name.startswith(("CALL", "BUILD_")):
+            if above < (2 * argument if name == "BUILD_MAP" else argument):
+                return True
+        else:  # whether it is ``None`` is among the traits of a module
+            return name.startswith("POP_JUMP") and name.endswith("NONE") and above == 0
+        above += dis.stack_effect(step.opcode, step.arg)
+    return False
 
 
 # Traits of a module ------------------------------------------------------------------------------
