@@ -15,7 +15,7 @@ export interface DrawnItem extends Item {
   /** The items of one turn, where several items repeat in turn; such a group is always drawn open. */
   group: Drawn | null;
   /** Do the turns of a loop stand in it, each of which takes what the turn before has made: a state? */
-  carried: boolean;
+  carried?: boolean;
 }
 
 /** A body as it is drawn. */
@@ -154,7 +154,6 @@ export function shownBy(drawn: Drawn, item: number): number {
 function drawnItem(item: Item, kind: Item["kind"], edges: Edge[]): DrawnItem {
   return {
     kind, label: item.label, type: item.type, edges, shape: item.shape, body: item.body, times: item.times, members: [], group: null,
-    carried: false,
   };
 }
 
@@ -367,14 +366,12 @@ class Fold {
   /** Does a turn read what the turn before made, and call the same modules? Layers of a stack are others each. */
   private carries({ start, period, turns }: Run): boolean {
     const { items } = this.drawn;
-    for (let index = start + period; index < start + period * turns; index++)
-      if (items[index]!.kind === "call" && items[index]!.label !== items[index - period]!.label) return false;
-    for (let turn = 1; turn < turns; turn++) {
-      const begin = start + turn * period;
-      for (let index = begin; index < begin + period; index++)
-        if (items[index]!.edges.some((edge) => edge.from >= start && edge.from < begin)) return true;
-    }
-    return false;
+    const later = items.slice(start + period, start + period * turns);
+    const isBefore = (from: number, at: number) => from >= start && from < start + period * Math.floor(at / period + 1);
+    return (
+      later.every((item, at) => item.kind !== "call" || item.label === items[start + at]!.label) &&
+      later.some((item, at) => item.edges.some((edge) => isBefore(edge.from, at)))
+    );
   }
 
   private repeatedGroup(run: Run): DrawnItem {

@@ -1,7 +1,7 @@
 /** Paints the drawing: open boxes, their lines, closed items; each only as finely as it can be seen. */
 
 import type { DrawnItem } from "../fold";
-import { EDGE, type Geometry, LOOP, loopEnds } from "../layout/geometry";
+import { EDGE, type Geometry, loopOf } from "../layout/geometry";
 import { FONT, SIZE, timesOf } from "../layout/sizes";
 import { Brush } from "./brush";
 import { toWorld, type Camera, type Rect } from "./camera";
@@ -240,19 +240,12 @@ export class Painter {
 
   /** An arrow from the end of a turn back to its beginning: a loop passes a value on. */
   private loop(x: number, y: number, height: number): void {
-    if (height * this.scale < 8) return;
-    const { context } = this, { carried } = this.picture.palette, { top, bottom } = loopEnds(y, height);
-    context.strokeStyle = context.fillStyle = carried;
+    const { context } = this;
+    context.strokeStyle = this.picture.palette.accent;
     context.lineWidth = 1.5;
     context.beginPath();
-    this.brush.path([x, bottom, x + LOOP.out, bottom, x + LOOP.out, top, x + 2, top], 0, 0, LOOP.radius);
+    for (const points of loopOf(x, y, height)) this.brush.path(points, 0, 0, 0);
     context.stroke();
-    context.beginPath();
-    context.moveTo(x, top);
-    context.lineTo(x + LOOP.head, top - 3);
-    context.lineTo(x + LOOP.head, top + 3);
-    context.closePath();
-    context.fill();
   }
 
   private chevron(x: number, y: number, down: boolean, colour: string): void {

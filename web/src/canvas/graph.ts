@@ -239,7 +239,7 @@ export class Graph implements PaneListener {
     }
     const reason = place.item < 0 ? pane.run.reason(place.call) : "", failure = place.item < 0 ? pane.run.failure(place.call) : null;
     const heading = cell < 0 ? item.label : pane.run.path(place.call) || item.label;
-    fill(this.tip, el("div", null, el("b", null, heading), item.type && el("span", { class: "dim" }, ` ${item.type}`), item.times > 1 && cell < 0 && el("span", { class: "dim" }, ` ×${item.times}${item.carried ? ", each passes a value on to the next" : ""}`)), ...rows,
+    fill(this.tip, el("div", null, el("b", null, heading), item.type && el("span", { class: "dim" }, ` ${item.type}`), item.times > 1 && cell < 0 && el("span", { class: "dim" }, ` ×${item.times}`)), ...rows,
       failure?.here && el("div", null, `${failure.type}: ${failure.message}`), reason && el("div", { class: "dim" }, `${pane.run.status(place.call)}: ${reason}`));
     this.tip.hidden = false;
     const left = pane.element.offsetLeft + x, width = this.tip.offsetWidth, height = this.tip.offsetHeight, { clientWidth, clientHeight } = this.element;

@@ -14,8 +14,6 @@ export interface Palette {
   dim: string;
   edge: string;
   residual: string;
-  /** What goes from one turn of a loop to the next. */
-  carried: string;
   accent: string;
   accentSoft: string;
   pill: string;
@@ -30,7 +28,7 @@ export interface Palette {
 }
 
 const LIGHT: Palette = {
-  paper: "#f7f8fa", box: ["#ffffff", "#f4f6f9"], boxLine: "#ccd4de", text: "#18202a", dim: "#667383", edge: "#8a97a8", residual: "#c26a35", carried: "#2f6fb3",
+  paper: "#f7f8fa", box: ["#ffffff", "#f4f6f9"], boxLine: "#ccd4de", text: "#18202a", dim: "#667383", edge: "#8a97a8", residual: "#c26a35",
   accent: "#2f62d9", accentSoft: "#2f62d926", pill: "#ebeef2", badge: "#36414f", badgeText: "#ffffff", bad: "#c62f3b", warn: "#a86a00", missing: "#eef0f3", nan: "#00a0b0",
   hues: {
     linear: { fill: "#e1ecfb", line: "#4a7cc8" }, norm: { fill: "#efe8fa", line: "#8a65c2" }, activation: { fill: "#fcefd6", line: "#bd8a2e" },
@@ -40,7 +38,7 @@ const LIGHT: Palette = {
 };
 
 const DARK: Palette = {
-  paper: "#12151a", box: ["#191e25", "#1f252d"], boxLine: "#38424f", text: "#e6ebf1", dim: "#8f9bab", edge: "#6f7d8f", residual: "#d8925f", carried: "#74a9e6",
+  paper: "#12151a", box: ["#191e25", "#1f252d"], boxLine: "#38424f", text: "#e6ebf1", dim: "#8f9bab", edge: "#6f7d8f", residual: "#d8925f",
   accent: "#7aa2ff", accentSoft: "#7aa2ff30", pill: "#272e37", badge: "#c9d2dd", badgeText: "#151a20", bad: "#ff6b73", warn: "#e2ac4b", missing: "#232931", nan: "#2fd3e0",
   hues: {
     linear: { fill: "#1e304d", line: "#6b99e4" }, norm: { fill: "#302548", line: "#a685e0" }, activation: { fill: "#3f321b", line: "#d9a94f" },

@@ -55,11 +55,8 @@ export interface Edges {
   width: Uint16Array;
 }
 
-/** An arrow on the right of a repeated item, from below back up: a turn passes a value on to the next. */
-export const LOOP = { out: 13, radius: 4, head: 5 } as const;
-
-/** Return the upper and the lower end of such an arrow beside an item. */
-export function loopEnds(y: number, height: number): { top: number; bottom: number } {
-  const inset = Math.min(height * 0.22, 26);
-  return { top: y + inset, bottom: y + height - inset };
+/** The line and the head of an arrow on the right of a repeated item, from below back up: a turn passes a value on. */
+export function loopOf(x: number, y: number, height: number): readonly [number[], number[]] {
+  const inset = Math.min(height / 5, 26), [top, bottom, out] = [y + inset, y + height - inset, x + 13];
+  return [[x, bottom, out, bottom, out, top, x, top], [x + 5, top - 3, x, top, x + 5, top + 3]];
 }

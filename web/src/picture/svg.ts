@@ -2,7 +2,7 @@
 
 import { type Palette, familyOf } from "../canvas/palette";
 import type { DrawnItem } from "../fold";
-import { EDGE, type Edges, type Geometry, LOOP, loopEnds } from "../layout/geometry";
+import { EDGE, type Edges, type Geometry, loopOf } from "../layout/geometry";
 import { type Frame, type Layout, titleOf, typePlace } from "../layout/layout";
 import { faceOf, FONT, SIZE, timesOf } from "../layout/sizes";
 import { fitted, widthOf } from "../layout/text";
@@ -55,7 +55,7 @@ class Writer {
 
   constructor(private readonly drawing: Drawing) {
     const { layout, legend, palette } = drawing;
-    const entry = { text: "arrow: to the next turn of a loop", fill: palette.carried };
+    const entry = { text: "arrow: to the next turn of a loop", fill: palette.accent };
     this.legend = hasLoop(layout.root) ? [...legend, entry] : legend;
   }
 
@@ -193,12 +193,8 @@ class Writer {
 
   /** An arrow from the end of a turn back to its beginning. */
   private loop(x: number, y: number, height: number): void {
-    const { carried } = this.drawing.palette;
-    const { top, bottom } = loopEnds(y, height);
-    const [r, out] = [LOOP.radius, LOOP.out];
-    const line = `M${round(x)} ${round(bottom)}h${out - r}q${r} 0 ${r} ${-r}V${round(top + r)}q0 ${-r} ${-r} ${-r}h${r - out + 2}`;
-    const tip = `M${round(x)} ${round(top)}l${LOOP.head}-3v6Z`;
-    this.put(`<g><title>passes a value on to the next turn</title><path d="${line}" fill="none" stroke="${carried}" stroke-width="1.5"/><path d="${tip}" fill="${carried}"/></g>`);
+    const lines = loopOf(x, y, height).map((points) => `M${points.map(round).join(" ")}`);
+    this.put(`<g><title>passes a value on to the next turn</title><path d="${lines.join("")}" fill="none" stroke="${this.drawing.palette.accent}" stroke-width="1.5"/></g>`);
   }
 
   // Pieces ---------------------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from fxdebug.capture.reasons import Words
 from fxdebug.capture.replay.introspect import attributes_of
 from fxdebug.capture.tape.call_tape import CallTape
 from fxdebug.capture.tape.encoding import ATOMS, OpaqueArg, Struct, leaves_in
-from fxdebug.capture.tape.handed_on import handed_on, written_in
+from fxdebug.capture.tape.in_place import handed_on, written_in
 from fxdebug.capture.torch_state.whose_code import is_part_of
 
 ENTRIES_PER_CLASS = 20_000  # of all templates of a class, forward and training flag: the oldest ones go first
@@ -258,7 +258,7 @@ _IDLE = ("CACHE", "EXTENDED_ARG", "KW_NAMES", "NOP", "PRECALL", "RESUME")
 def _is_passed_on(steps: list[dis.Instruction]) -> bool:
     """Is what lies on Python's stack before these instructions given to a call, or is something of it read?"""
     above = 0  # values that lie on it
-    for step in steps:
+    for place, step in enumerate(steps):
         name, argument = step.opname, step.arg or 0
         if name.startswith("LOAD_"):
             if above == 0 and name in ("LOAD_ATTR", "LOAD_METHOD"):
@@ -266,6 +266,10 @@ def _is_passed_on(steps: list[dis.Instruction]) -> bool:
         elif name.startswith(("CALL", "BUILD_")):
             if above < (2 * argument if name == "BUILD_MAP" else argument):
                 return True
+        elif name == "STORE_SUBSCR" and above == 0:
+            return True
+        elif name == "BINARY_SUBSCR" and above == 0:
+            return steps[place + 1].opname in ("LOAD_ATTR", "LOAD_METHOD")  # ``layers[number].keys``
         else:  # whether it is ``None`` is among the traits of a module
             return name.startswith("POP_JUMP") and name.endswith("NONE") and above == 0
         above += dis.stack_effect(step.opcode, step.arg)

@@ -43,7 +43,7 @@ from fxdebug.capture.tape.encoding import (
     state_of,
     tensor_ids_in,
 )
-from fxdebug.capture.tape.handed_on import HandedOn, handed_on
+from fxdebug.capture.tape.in_place import HandedOn, handed_on
 from fxdebug.capture.tensors.tensor_ref import TensorId, WeightRef
 from fxdebug.capture.tensors.value_table import ValueTable
 from fxdebug.capture.torch_state import internals

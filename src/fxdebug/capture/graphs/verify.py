@@ -39,7 +39,7 @@ from fxdebug.capture.tape.argument_copies import is_lasting
 from fxdebug.capture.tape.call_tape import CallTape, TapeEntry, made_in, takes_from_body
 from fxdebug.capture.tape.earlier_attributes import RunStart
 from fxdebug.capture.tape.encoding import OpaqueArg, leaves_in, opaque_objects_in, tensor_ids_in
-from fxdebug.capture.tape.handed_on import handed_on
+from fxdebug.capture.tape.in_place import handed_on
 from fxdebug.capture.tape.raised import Raised
 from fxdebug.capture.tensors.tensor_ref import TensorId
 from fxdebug.capture.tensors.value_table import ValueTable

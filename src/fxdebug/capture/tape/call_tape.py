@@ -101,7 +101,7 @@ class CallTape:
     callers_modes: Words | None = None
     # integers that its caller computed from sizes, by their position among the leaves of the arguments
     sizes_given: frozenset[int] = frozenset()
-    handed_on: Mapping[int, Mapping[int, bool]] | None = None  # see ``handed_on``, which finds it
+    handed_on: Mapping[int, Mapping[int, bool]] | None = None  # see ``in_place.handed_on``
     outermost = False  # was no body open when it began?
     dispatch_modes: tuple[Any, ...] = ()  # of an outermost body: those on around the run
     function_modes = 0  # how many were on when it began
