@@ -46,9 +46,10 @@ SETUPS = (
     Setup("oldest", "3.11", "2.8.0", lowest=True),
     Setup("newest-python-oldest-torch", "3.13", "2.8.0"),
     Setup("between", "3.12", "2.13.0"),
-    Setup("newest", "3.13", "2.13.0"),
+    Setup("newest-but-one", "3.11", "2.14.1"),
+    Setup("newest", "3.13", "2.15.0"),
 )
-USUAL = ("oldest", "newest")
+USUAL = ("oldest", "newest-but-one", "newest")
 
 
 def main(words: list[str]) -> int:
