@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -183,6 +185,49 @@ def test_other_threads_of_python_run_while_a_large_tensor_is_read(native):
     with ThreadPoolExecutor(4) as pool:
         assert [stats.mean for stats in pool.map(native, tensors * 3)] == [float(number) for number in range(8)] * 3
     assert native(torch.arange(100.0)) == measure(torch.arange(100.0))
+
+
+FREES = """
+import sys, threading, torch
+from fxdebug.data.values import Stats
+from fxdebug.native import core
+sys.setswitchinterval(1e-6)
+native = core.loaded().module.{way}
+base = torch.ones(3, 1 << 22)
+x, storage, over = (base[:, 1:] if {strided} else base), base.untyped_storage(), threading.Event()
+size = storage.nbytes()
+
+def free():
+    while not over.is_set():
+        storage.resize_(0)
+        storage.resize_(size)
+
+thread = threading.Thread(target=free)
+thread.start()
+try:
+    for _ in range(20):
+        found = native(*{given})
+        assert found is NotImplemented or type(found) in (Stats, bytes), found
+finally:
+    over.set()
+    thread.join()
+"""
+
+
+@pytest.mark.parametrize(
+    ("way", "strided", "given"),
+    [
+        ("statistics(Stats)", False, "(x,)"),
+        ("statistics(Stats)", True, "(x,)"),
+        ("checksum()", False, "((x.data_ptr(), size) if storage.nbytes() == size else (0, 0))"),
+    ],
+    ids=["statistics", "statistics of parts", "checksums"],
+)
+def test_memory_that_another_thread_frees_is_read_no_further(way, strided, given, native):
+    """In a process of its own: reading on would end it."""
+    source = FREES.format(way=way, strided=strided, given=given)
+    ran = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True)
+    assert (ran.returncode, ran.stderr) == (0, "")
 
 
 def test_modes_of_the_program_see_nothing_of_it(native):
