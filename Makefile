@@ -16,7 +16,7 @@
 # make bench-page     times of the page in a browser, beside similar tools, on the same models; fails below a bar
 # make libs           models of some twenty other libraries: equal, verified, run again; ports compared; two hours, 1.5 GB
 # make programs       exports of every model opened by the programs they are for; a quarter of an hour, 1 GB, needs npm
-# make compat         tests with the oldest and the newest Python and torch; downloads 1.8 GB
+# make compat         tests with the oldest torch and the two newest, in Python 3.11 and 3.13; downloads 2.7 GB
 #
 # BENCH=--write puts the results of the benchmarks into docs/, LIBS=--write those of the libraries. FXDEBUG_NATIVE=0 before
 # any of them runs it without the native core.

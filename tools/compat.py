@@ -1,8 +1,8 @@
-"""Do the oldest and the newest Python and torch that pyproject.toml promises work: ``make compat``.
+"""Do the oldest torch that pyproject.toml promises and the two newest work: ``make compat``.
 
-``python tools/compat.py [NAME ...]`` makes a virtual environment in ``.compat/`` for each of :data:`SETUPS` (or those
-named), the oldest with the lowest declared versions of all dependencies, and runs :data:`TESTS` there,
-folder by folder.
+``python tools/compat.py [NAME ...]`` makes a virtual environment in ``.compat/`` for each of :data:`USUAL` (or those of
+:data:`SETUPS` that are named), the oldest with the lowest declared versions of all dependencies, builds the native core
+there where a C++ compiler is, and runs :data:`TESTS`, folder by folder.
 An interpreter is looked for on the path (``python3.13``), then among pyenv's. On Linux, PyPI has torch built for CUDA:
 it is installed without CUDA's libraries (0.9 GB), see ``tools/cuda_stubs.py``. Exits with 1 if a test fails.
 """
@@ -29,7 +29,7 @@ TEST_NEEDS = "pytest pytest-timeout pytest-xdist pillow pygraphviz matplotlib hy
 TRANSFORMERS = "transformers"
 
 # Each kind of thing that is done with torch's private names, and each way of saving and showing a run.
-TESTS = "capture promises stats store query comparison analyses exports api".split()
+TESTS = "native capture promises stats store query comparison analyses exports api".split()
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,10 @@ SETUPS = (
     Setup("oldest", "3.11", "2.8.0", lowest=True),
     Setup("newest-python-oldest-torch", "3.13", "2.8.0"),
     Setup("between", "3.12", "2.13.0"),
-    Setup("newest", "3.13", "2.13.0"),
+    Setup("newest-but-one", "3.11", "2.14.1"),
+    Setup("newest", "3.13", "2.15.0"),
 )
-USUAL = ("oldest", "newest")
+USUAL = ("oldest", "newest-but-one", "newest")
 
 
 def main(words: list[str]) -> int:
@@ -73,8 +74,9 @@ def _passes(setup: Setup, tests: list[str]) -> bool:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
     if (venv / "cuda-stubs").exists():
         environment["LD_LIBRARY_PATH"] = str(venv / "cuda-stubs")
+    environment["XDG_CACHE_HOME"] = str(venv / "cache")
     print(f"{setup.name}: Python {setup.python}, torch {setup.torch}", flush=True)
-    passes = True
+    passes = _is_built(venv, environment)
     for name in tests:
         command = [str(venv / "bin" / "python"), "-m", "pytest", "-n", "2", "-p", "no:cacheprovider", "--tb=line"]
         command.append(str(ROOT / "tests" / name))
@@ -84,6 +86,16 @@ def _passes(setup: Setup, tests: list[str]) -> bool:
         print("".join(f"      {line}\n" for line in lines if line.startswith(("FAILED", "ERROR"))), end="", flush=True)
         passes = passes and done.returncode == 0
     return passes
+
+
+def _is_built(venv: Path, environment: dict[str, str]) -> bool:
+    """Can the native core be built there, or can it not be on this machine? Says which, or what the compiler says."""
+    command = [str(venv / "bin" / "python"), "-m", "fxdebug", "native", "build", "--strict", "--if-possible"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    lines = done.stdout.strip().splitlines() if done.returncode == 0 else done.stderr.strip().splitlines()
+    print(f"  {'the native core':24} {lines[-1] if done.returncode == 0 else ''}", flush=True)
+    print("".join(f"      {line}\n" for line in lines if done.returncode), end="", flush=True)
+    return done.returncode == 0
 
 
 def _install(setup: Setup, venv: Path) -> None:

@@ -31,6 +31,7 @@ WITHOUT_EXAMPLE = {
     "communicates": "it takes a process group: below",
     "not-explained": "a failure of ours: test_fitting makes one",
     "nothing-noted": "a failure of ours: every call that begins has a tape",
+    "returned-unseen": "needs dynamo of torch 2.9; tests/capture/tape/test_compiled_regions.py stands for it",
     "runs-compiled-unnoted": "a failure of ours, in recording what compiled code returned",
     "version-lacks": "needs a torch without that part; tests/capture/torch_state/test_internals.py runs without each",
     "graph-differs": "a failure of ours: the trace was checked step by step before",

@@ -142,20 +142,117 @@ def test_without_a_compiler_nothing_is_built_and_the_reason_is_said(own_cache: P
 def test_without_pythons_headers_nothing_is_built(own_cache: Path, monkeypatch, tmp_path: Path) -> None:
     monkeypatch.setattr(build, "_headers", lambda: tmp_path)
     monkeypatch.setattr(build, "compiler_of_this_machine", lambda: ["c++"])
+    monkeypatch.setattr(build, "_takes", lambda compiler, standard: True)
     assert "Python.h is missing" in str(build.cannot_build())
 
 
-def test_what_the_compiler_says_against_the_sources_is_said(own_cache: Path, monkeypatch, tmp_path: Path) -> None:
+def compiler(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> Path:
+    """Make a script the compiler of this machine; it is asked for its version first, and for the standards it takes."""
+    file = folder / "g++-old"
+    file.write_text(f"#!/bin/sh\ncase \"$*\" in --version) echo 'g++-old 8.3'; exit 0;; esac\n{script}\n")
+    file.chmod(0o700)
+    monkeypatch.setenv("CXX", str(file))
+    return file
+
+
+def needs_a_compiler() -> None:
     if build.cannot_build() is not None:
         pytest.skip(str(build.cannot_build()))
-    broken = tmp_path / "broken.cpp"
-    broken.write_text("int x = nothing;\n")
-    monkeypatch.setattr(build, "source_files", lambda: [broken])
+
+
+def asked_for(headers: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """Have torch's headers ask for a standard of C++."""
+    (headers / "include" / "ATen").mkdir(parents=True)
+    (headers / "include" / "ATen" / "ATen.h").write_text(text)
+    monkeypatch.setattr(torch, "__file__", str(headers / "__init__.py"))
+
+
+STANDARDS = {
+    "torch 2.13": ("#if !defined(_MSC_VER) && __cplusplus < 201703L\n#error C++17 or later\n#endif\n", 17),
+    "torch 2.14": ("#if !defined(_MSC_VER) && __cplusplus < 202002L\n#error C++20 or later\n#endif\n", 20),
+    "torch 2.15": ("(defined(_MSC_LANG) && _MSC_LANG < 202002L) || (!defined(_MSC_LANG) && __cplusplus < 202002L)", 20),
+    "one that does not ask": ("#pragma once\n", 17),
+}
+
+
+@pytest.mark.parametrize("version", STANDARDS)
+def test_the_standard_of_cpp_is_the_one_that_torchs_headers_ask_for(version: str, tmp_path: Path, monkeypatch) -> None:
+    header, standard = STANDARDS[version]
+    asked_for(tmp_path, monkeypatch, header)
+    assert build._standard(["c++"]) == [f"-std=c++{standard}"]
+    assert build._standard(["c++", "-std=c++23"]) == []  # CXX decides
+
+
+def test_the_standard_is_what_this_torch_asks_for() -> None:
+    version = tuple(map(int, torch.__version__.split(".")[:2]))
+    assert build._needed_standard() == (20 if version >= (2, 14) else 17)
+
+
+def test_a_compiler_that_is_too_old_for_torchs_headers_is_not_called(own_cache: Path, tmp_path, monkeypatch) -> None:
+    file = compiler(tmp_path, monkeypatch, 'case "$*" in *c++20*) exit 1;; esac')
+    asked_for(tmp_path, monkeypatch, STANDARDS["torch 2.14"][0])
+    why = f"torch {torch.__version__} needs C++20, and {file}: g++-old 8.3 does not have it"
+    assert build.cannot_build() == f"{why}: install a newer compiler (g++ 11, clang++ 14), or name another one in CXX"
+    with pytest.raises(NativeError, match=r"needs C\+\+20"):
+        build.build(print)
+
+
+def test_an_older_compiler_will_do_for_an_older_torch(own_cache: Path, tmp_path: Path, monkeypatch) -> None:
+    compiler(tmp_path, monkeypatch, 'case "$*" in *c++20*) exit 1;; esac')
+    asked_for(tmp_path, monkeypatch, STANDARDS["torch 2.13"][0])
+    monkeypatch.setattr(build, "_headers", lambda: tmp_path)
+    (tmp_path / "Python.h").touch()
+    assert build.cannot_build() is None
+
+
+def test_of_several_compilers_one_that_is_new_enough_is_taken(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setattr(build.shutil, "which", lambda name: name)
+    monkeypatch.setattr(build, "_takes", lambda compiler, standard: compiler == ["clang++"])
+    assert build.compiler_of_this_machine() == ["clang++"]
+    monkeypatch.setattr(build, "_takes", lambda compiler, standard: False)
+    assert build.compiler_of_this_machine() == ["c++"]
+
+
+def test_where_the_sources_do_not_compile_four_lines_say_what_and_a_file_has_the_rest(
+    own_cache: Path, monkeypatch, tmp_path: Path
+) -> None:
+    needs_a_compiler()
+    broken = [tmp_path / "broken.cpp", tmp_path / "more.cpp"]
+    for path in broken:
+        path.write_text("int x = nothing;\nint y = nothing;\n")
+    monkeypatch.setattr(build, "source_files", lambda: broken)
     said: list[str] = []
-    with pytest.raises(NativeError, match=r"(?s)ends with status 1:.*broken.cpp:1"):
+    with pytest.raises(NativeError) as raised:
         build.build(said.append)
-    assert said[0].startswith("compiler  ") and said[-1] == "compile   broken.cpp"
-    assert not builds.build_file().exists() and list(builds.build_file().parent.iterdir()) == []
+    what, first, where, advice = str(raised.value).splitlines()
+    assert what.startswith("broken.cpp (and 1 more) does not compile with ")
+    assert what.endswith(f", for torch {torch.__version__}")
+    assert first.startswith(f"  {broken[0]}:1:9: error: ") and "nothing" in first
+    log = builds.build_file().parent / "build.log"
+    assert where == f"  all that was said: {log}"
+    assert advice.startswith("  try another compiler (CXX=clang++ fxdebug native build), or go on without: ")
+    assert f"{broken[1]}:2:9: error: " in log.read_text() and " -c " in log.read_text()
+    assert said[0].startswith("compiler  ") and sorted(said[2:]) == ["compile   broken.cpp", "compile   more.cpp"]
+    assert not builds.build_file().exists() and list(builds.build_file().parent.iterdir()) == [log]
+
+
+def test_what_the_linker_says_is_told_in_the_same_way(own_cache: Path, monkeypatch, tmp_path: Path) -> None:
+    needs_a_compiler()
+    (tmp_path / "empty.cpp").write_text("")
+    monkeypatch.setattr(build, "source_files", lambda: [tmp_path / "empty.cpp"])
+    monkeypatch.setattr(build, "_libraries", lambda: ["-lno_such_library"])
+    with pytest.raises(NativeError) as raised:
+        build.build(lambda text: None)
+    what, first, *_ = str(raised.value).splitlines()
+    assert what.startswith("the core does not link with ") and "no_such_library" in first
+
+
+def test_a_compiler_that_says_nothing_is_told_by_its_status(own_cache: Path, tmp_path: Path, monkeypatch) -> None:
+    needs_a_compiler()
+    compiler(tmp_path, monkeypatch, 'case "$*" in *fsyntax-only*) exit 0;; *) exit 3;; esac')
+    with pytest.raises(NativeError, match="it ends with status 3 and says nothing"):
+        build.build(lambda text: None)
 
 
 def test_on_other_systems_the_core_is_not_built(own_cache: Path, monkeypatch) -> None:

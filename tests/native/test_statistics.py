@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -183,6 +185,47 @@ def test_other_threads_of_python_run_while_a_large_tensor_is_read(native):
     with ThreadPoolExecutor(4) as pool:
         assert [stats.mean for stats in pool.map(native, tensors * 3)] == [float(number) for number in range(8)] * 3
     assert native(torch.arange(100.0)) == measure(torch.arange(100.0))
+
+
+FREES = """
+import sys, threading, time, torch
+from fxdebug.data.values import Stats
+from fxdebug.native import core
+module = core.loaded().module
+statistics, checksum = module.statistics(Stats), module.checksum()
+base = torch.ones(3, 1 << 21)
+storage, reads = base.untyped_storage(), []
+size = storage.nbytes()
+sys.setswitchinterval(60)  # threads change where one gives up the lock
+
+def free():
+    while not reads:
+        time.sleep(0)
+    storage.resize_(0)
+
+for native, given in [
+    (statistics, lambda: (base,)),
+    (statistics, lambda: (base[:, 1:],)),  # not in one piece
+    (checksum, lambda: (base.data_ptr(), size)),
+]:
+    storage.resize_(size)
+    base.fill_(1.0)
+    reads.clear()
+    thread = threading.Thread(target=free)
+    thread.start()
+    time.sleep(0.01)
+    arguments = given()
+    reads.append(True)
+    found = native(*arguments)
+    thread.join()
+    assert found is NotImplemented or type(found) in (Stats, bytes), found
+"""
+
+
+def test_memory_that_another_thread_frees_is_read_no_further(native):
+    """In a process of its own: reading on would end it."""
+    ran = subprocess.run([sys.executable, "-c", FREES], capture_output=True, text=True)
+    assert (ran.returncode, ran.stderr) == (0, "")
 
 
 def test_modes_of_the_program_see_nothing_of_it(native):

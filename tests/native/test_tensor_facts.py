@@ -52,6 +52,21 @@ def test_tensors_of_one_form_share_their_layout_and_others_do_not(native_core) -
     assert type(native(x)) is TensorState and type(native(x).layout) is TensorLayout
 
 
+def test_a_layout_that_two_threads_make_at_once_is_one(native_core) -> None:
+    made: list[object] = []
+
+    class Layout(TensorLayout):
+        def __init__(self, tensor: torch.Tensor) -> None:
+            super().__init__(tensor)
+            made.append(self)
+            if len(made) == 1:  # as another thread would, while Python runs here
+                made.append(native(tensor).layout)
+
+    native = native_core.state_of(Layout, TensorState)
+    x = torch.ones(3, 5)
+    assert native(x).layout is native(x).layout is made[-1]
+
+
 def test_very_many_forms_do_not_stay(native_core) -> None:
     made = 0
 

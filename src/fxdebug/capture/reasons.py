@@ -60,6 +60,9 @@ INSIDE_FUSED = Reason(
     "inside-fused", "inside {module}, which runs fused or compiled code that watching would switch off", "opaque"
 )
 COMPILED = Reason("compiled", "torch.compile runs it as one piece", "opaque")
+RETURNED_UNSEEN = Reason(
+    "returned-unseen", "it runs code that torch.compile made, and this torch does not show what that returned", "opaque"
+)
 INSIDE_COMPILED = Reason("inside-compiled", "inside code that torch.compile made", "opaque")
 INSIDE_OPERATION = Reason("inside-operation", "inside {function}, which is one operation", "opaque")
 MODE_TAKEN_OFF = Reason("mode-taken-off", "the program took off the mode that records operations", "opaque")

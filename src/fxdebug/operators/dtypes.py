@@ -33,13 +33,13 @@ def _floating(kind: str, bits: int, digits: int, max: float, tiny: int) -> Dtype
     return Dtype(kind, bits, 2.0**-digits, max, 2.0**tiny)
 
 
-_HALF, _SINGLE, _DOUBLE = 65504.0, 3.4028234663852886e38, 1.7976931348623157e308
+_HALF, _BFLOAT16, _SINGLE, _DOUBLE = 65504.0, 3.3895313892515355e38, 3.4028234663852886e38, 1.7976931348623157e308
 
 DTYPES = {
     "float64": _floating("float", 64, 52, _DOUBLE, -1022),
     "float32": _floating("float", 32, 23, _SINGLE, -126),
     "float16": _floating("float", 16, 10, _HALF, -14),
-    "bfloat16": _floating("float", 16, 7, 3.3895313892515355e38, -126),
+    "bfloat16": _floating("float", 16, 7, _BFLOAT16, -126),
     "float8_e4m3fn": _floating("float", 8, 3, 448.0, -6),
     "float8_e4m3fnuz": _floating("float", 8, 3, 240.0, -7),
     "float8_e5m2": _floating("float", 8, 2, 57344.0, -14),
@@ -47,6 +47,7 @@ DTYPES = {
     "complex128": _floating("complex", 128, 52, _DOUBLE, -1022),
     "complex64": _floating("complex", 64, 23, _SINGLE, -126),
     "complex32": _floating("complex", 32, 10, _HALF, -14),
+    "bcomplex32": _floating("complex", 32, 7, _BFLOAT16, -126),  # from torch 2.14 on
     "bool": Dtype("bool", 8),
     **{f"int{bits}": Dtype("integer", bits) for bits in (8, 16, 32, 64)},
     **{f"uint{bits}": Dtype("integer", bits) for bits in (8, 16, 32, 64)},

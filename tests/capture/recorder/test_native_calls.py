@@ -22,9 +22,11 @@ import torch
 from torch import Tensor, nn
 
 import fxdebug
+from fxdebug.capture.recorder import recorder
 from fxdebug.capture.recorder.frame import Frame
 from fxdebug.capture.recorder.recorder import Recorder
 from fxdebug.capture.runs import run_once
+from fxdebug.capture.tape import run_taped as run_taped_module
 from fxdebug.capture.tape.run_taped import run_taped
 from fxdebug.data.values import Inputs, Outputs
 from fxdebug.native import core, ways
@@ -739,6 +741,71 @@ def test_calls_deep_in_one_another_are_pythons_which_take_less_of_the_stack(
         trace = fxdebug.fx_debug(Does(body), (ones(), 240), graph=graph)
     assert len(trace.calls) == 241
     assert 100 < len(seen) < 241
+
+
+# Failures of ours -----------------------------------------------------------------------------------------------------
+
+
+def test_where_a_call_cannot_be_entered_on_the_tape_a_note_says_so_and_the_model_runs(
+    build: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken() -> Any:
+        raise ValueError("no context")
+
+    def body(self: Any, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):  # of which the core asks Python
+            return self.inner(x) + 1
+
+    monkeypatch.setattr(run_taped_module, "context_now", broken)
+    model = Does(body, inner=linear())
+    with ways.using(build):
+        trace = fxdebug.fx_debug(model, ones())
+    assert [call.id for call in trace.calls] == ["#0", "inner#0"]
+    assert [note.what for note in trace.notes] == ["what it was given was not recorded: ValueError: no context"]
+    assert torch.equal(trace.output, model(ones()))
+
+
+def test_a_call_whose_end_cannot_be_noted_is_over_all_the_same(
+    build: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    breaks: list[bool] = []
+
+    def clock() -> float:
+        if breaks:
+            breaks.clear()
+            raise ValueError("no time")
+        return time.perf_counter()
+
+    def body(self: Any, x: Tensor) -> Tensor:
+        breaks.append(True)
+        return x + 1
+
+    monkeypatch.setattr(recorder, "perf_counter", clock)
+    with ways.using(build):
+        trace = fxdebug.fx_debug(nn.Sequential(Does(body), nn.ReLU()), ones(), graph=False)
+    assert [note.what for note in trace.notes] == ["what it returned was not recorded: ValueError: no time"]
+    assert [child.path for child in trace.root.children] == ["0", "1"]
+
+
+def test_a_list_that_empties_itself_while_it_is_noted_is_no_matter(build: ModuleType) -> None:
+    class Emptying(type):
+        def __hash__(cls) -> int:
+            held.clear()
+            return 7
+
+    class Item(metaclass=Emptying):
+        pass
+
+    def body(self: Any, x: Tensor) -> Tensor:
+        held.extend([Item(), Item()])
+        return self.inner(x, held)
+
+    held: list[Any] = []
+    model = Does(body, inner=Does(lambda self, x, held: x + 1))
+    with ways.using(build):
+        trace = fxdebug.fx_debug(model, ones())
+    assert [call.id for call in trace.calls] == ["#0", "inner#0"]
+    assert torch.equal(trace.output, ones() + 1)
 
 
 def test_calls_of_two_threads_have_numbers_of_their_own(both_ways: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -233,10 +235,6 @@ def test_code_that_is_compiled_for_the_first_time_while_it_is_traced(kind: str) 
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-@pytest.mark.skipif(
-    torch.__version__.startswith("2.8."),
-    reason="dynamo of torch 2.8 has what a region returns in no variable: it is a constant of the graph",
-)
 def test_compiled_code_is_one_operation_with_what_went_in_and_out() -> None:
     torch._dynamo.reset()
     model = KeptFunction("aot_eager")
@@ -251,6 +249,122 @@ def test_compiled_code_is_one_operation_with_what_went_in_and_out() -> None:
     assert len(trace.root.body.writes) == 1  # it wrote to what it was given
     with pytest.raises(fxdebug.UsageError, match=MADE):
         _ = trace.root.fx
+
+
+# Dynamo of other versions ---------------------------------------------------------------------------------------------
+
+
+def compiled_of_torch_2_9(fn: Any, *args: Any, **kwargs: Any) -> Any:
+    """Run a region that has what it returns in no variable."""
+    prior = None
+    try:
+        torch._dynamo.eval_frame._maybe_set_eval_frame(compiled_of_torch_2_9)
+        return fn(*args, **kwargs)
+    finally:
+        torch._dynamo.eval_frame._maybe_set_eval_frame(prior)
+
+
+def disabled_of_torch_2_14(fn: Any, *args: Any, prior: Any = None) -> Any:
+    """Run code that is not to be compiled, of which only the end is announced."""
+    try:
+        return fn(*args)
+    finally:
+        if prior is not None:
+            torch._dynamo.eval_frame._maybe_set_eval_frame(prior)
+
+
+def scaled(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+def scaled_apart(x: torch.Tensor) -> torch.Tensor:
+    return disabled_of_torch_2_14(scaled, x, prior=compiled_of_torch_2_9)
+
+
+def scaled_in_two(x: torch.Tensor) -> torch.Tensor:
+    return compiled_of_torch_2_9(scaled, x)
+
+
+class Beside(nn.Module):
+    """A region, with a call before it and an operation after it."""
+
+    def __init__(self, scale: Any) -> None:
+        super().__init__()
+        self.l = nn.Linear(8, 8)
+        self.scale = scale
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return compiled_of_torch_2_9(self.scale, self.l(x)) - 1
+
+
+@pytest.fixture
+def announced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Announcements of regions that dynamo itself takes no part in."""
+    monkeypatch.setattr(torch._dynamo.eval_frame, "_maybe_set_eval_frame", lambda callback: None)
+
+
+def ops_of(trace: Trace) -> list[str]:
+    assert trace.root.graph is not None
+    return [op.op for op in trace.root.graph.ops]
+
+
+@pytest.mark.parametrize("scale", [scaled, scaled_apart, scaled_in_two])
+def test_a_graph_goes_on_after_a_region_whatever_is_announced_inside_it(scale: Any, announced: None) -> None:
+    trace = fxdebug.fx_debug(Beside(scale), torch.ones(2, 8))
+    assert ops_of(trace) == ["placeholder", "Linear", scale.__name__, "sub", "output"]
+    assert sys.getprofile() is None
+
+
+def test_an_end_without_a_beginning_begins_no_region(announced: None) -> None:
+    class Apart(Beside):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return scaled_apart(self.l(x)) - 1
+
+    trace = fxdebug.fx_debug(Apart(None), torch.ones(2, 8))
+    assert trace.root.status == "verified"
+    assert ops_of(trace) == ["placeholder", "Linear", "mul", "sub", "output"]
+
+
+def test_under_a_profiler_what_an_older_torch_does_not_show_is_no_constant(announced: None) -> None:
+    seen: list[str] = []
+
+    class Profiled(Beside):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            sys.setprofile(lambda frame, event, result: seen.append(event))
+            try:
+                return super().forward(x)
+            finally:
+                sys.setprofile(None)
+
+    trace = fxdebug.fx_debug(Profiled(scaled), torch.ones(2, 8))
+    told = "it runs code that torch.compile made, and this torch does not show what that returned"
+    assert (trace.root.status, trace.root.reason, trace.root.graph) == ("opaque", told, None)
+    assert trace.find("l")[0].status == "verified"
+    assert seen[-2:] == ["return", "c_call"]  # the profiler is on to its end
+
+
+def test_a_region_that_outlives_the_recordings_hides_none_of_the_next(announced: None) -> None:
+    began, may_end = threading.Event(), threading.Event()
+
+    def waiting() -> None:
+        began.set()
+        assert may_end.wait(60)
+
+    def traced_once_more() -> Trace:
+        compiled_of_torch_2_9(waiting)
+        return fxdebug.fx_debug(Beside(scaled), torch.ones(2, 8))
+
+    class Starts(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            threads.append(thread.submit(traced_once_more))
+            assert began.wait(60)
+            return x + 1
+
+    threads: list[Any] = []
+    with ThreadPoolExecutor(1) as thread:
+        fxdebug.fx_debug(Starts(), torch.ones(2, 8))
+        may_end.set()
+        assert ops_of(threads[0].result()) == ["placeholder", "Linear", "scaled", "sub", "output"]
 
 
 @pytest.mark.parametrize("kind", [KeptFunction, Module, InPlace])

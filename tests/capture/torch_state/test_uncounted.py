@@ -250,7 +250,7 @@ IN_CPP: dict[str, Callable[[torch.Tensor], Any]] = {
     "an index of bytes": lambda x: x[torch.ones(2, 2, dtype=torch.uint8)],
     "in an expression": lambda x: 3 - (x + 0j).to(torch.float32),
     "a result that is resized": lambda x: torch.add(x, x, out=torch.ones(1)),
-    "a deprecated function": lambda x: torch.cholesky(x.t() @ x + torch.eye(2)),
+    "a deprecated function": lambda x: x.sum() + torch.range(0, 1),
     "a copy of a tensor": lambda x: torch.tensor(x),
     "inside torch's Python": lambda x: torch.meshgrid(x[0], x[1]),
 }

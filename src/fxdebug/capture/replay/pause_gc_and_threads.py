@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from typing import Any
 
 from fxdebug.capture.hooks.patch import Setting, SharedPatch
 
+PATIENCE = 10.0  # seconds
 SWITCH_INTERVAL = 0.05  # seconds: a body that takes longer lets other threads run once in each interval
 
 
@@ -52,6 +55,25 @@ def threads_paused() -> Iterator[None]:
     with gc_paused(), _longer_interval.block():
         time.sleep(0)  # a thread already waiting uses the old interval: let it run once, then it uses the new one
         yield
+
+
+@contextlib.contextmanager
+def in_turn() -> Iterator[None]:
+    """Have other threads that reach such a block wait for the end of this one.
+
+    Not for longer than :data:`PATIENCE`: the thread in the block may wait for a lock of the program that the other one
+    holds.
+    """
+    turn = _turns.setdefault(os.getpid(), threading.RLock())
+    is_held = turn.acquire(timeout=PATIENCE)
+    try:
+        yield
+    finally:
+        if is_held:
+            turn.release()
+
+
+_turns: dict[int, Any] = {}  # by process: in a forked one, a thread that held the lock of its parent is not there
 
 
 def is_only_thread() -> bool:

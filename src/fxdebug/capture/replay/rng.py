@@ -10,15 +10,20 @@ import torch
 
 from fxdebug.capture import reasons
 from fxdebug.capture.reasons import CannotTrace, Reason
+from fxdebug.capture.replay.pause_gc_and_threads import in_turn
 from fxdebug.capture.torch_state.torch_tracing import not_compiled
 from fxdebug.capture.torch_state.untracked import untracked
 
 
 class RngSnapshot:
-    """States of the global generators: torch's (on the CPU and, once it is in use, on CUDA), Python's and numpy's."""
+    """States of the global generators: torch's (on the CPU and, once it is in use, on CUDA), Python's and numpy's.
+
+    Both steps wait while another thread runs a body again: :class:`RngWatch` has its own seeds in the generator then.
+    """
 
     def __init__(self) -> None:
-        self._torch = torch.get_rng_state()
+        with in_turn():
+            self._torch = torch.get_rng_state()
         self._python = random.getstate()
         self._numpy = _numpy_state()
         cuda = torch.cuda.is_available() and torch.cuda.is_initialized()
@@ -27,7 +32,7 @@ class RngSnapshot:
     @not_compiled
     def restore(self) -> None:
         """Set every generator to the state that it had in the snapshot. May be called several times."""
-        with untracked():  # the program's modes, of fake tensors for one, are no party to this
+        with in_turn(), untracked():  # the program's modes, of fake tensors for one, are no party to this
             if not torch.equal(torch.get_rng_state(), self._torch):
                 torch.set_rng_state(self._torch)
         random.setstate(self._python)

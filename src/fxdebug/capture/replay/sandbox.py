@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from torch import nn
 
 from fxdebug.capture.hooks.observers import hidden_from_recordings
-from fxdebug.capture.replay.pause_gc_and_threads import gc_paused
+from fxdebug.capture.replay.pause_gc_and_threads import gc_paused, in_turn
 from fxdebug.capture.replay.side_effects import side_effects_blocked
 from fxdebug.capture.replay.snapshot import Snapshot
 from fxdebug.capture.replay.variables import Change
@@ -35,6 +35,8 @@ def sandboxed(model: nn.Module, extra_roots: Iterable[Any] = ()) -> Iterator[San
 
     **Around everything**, from ``with`` to its end:
 
+    0. *One thread at a time does so* (``pause_gc_and_threads.in_turn``). Two of them would take the seeds that
+       ``rng.RngWatch`` sets, and the settings and objects that are restored, for what the body of the other wrote.
     1. *The garbage collector is off* (``pause_gc_and_threads.gc_paused``). A finalizer that ran meanwhile could not be
        told from the body: its writes would be undone, and removing a file would be refused.
     2. *Recordings do not see this thread* (``observers.hidden_from_recordings``). Only observers that register within
@@ -63,7 +65,7 @@ def sandboxed(model: nn.Module, extra_roots: Iterable[Any] = ()) -> Iterator[San
     ``extra_roots`` are objects that the program passes to the bodies, such as caches and callbacks.
     """
     sandbox = Sandbox(model, extra_roots)
-    with gc_paused(), hidden_from_recordings():
+    with in_turn(), gc_paused(), hidden_from_recordings():
         try:
             yield sandbox
         finally:

@@ -106,6 +106,7 @@ class CallTape:
     dispatch_modes: tuple[Any, ...] = ()  # of an outermost body: those on around the run
     function_modes = 0  # how many were on when it began
     compiled_ops = 0  # how many of its operations are compiled code
+    has_unseen_results = False  # did compiled code return what torch does not show?
 
     def __init__(self, index: int, module: nn.Module, forward: Callable[..., Any], context: Context) -> None:
         self.index = index

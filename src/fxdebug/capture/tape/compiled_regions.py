@@ -6,11 +6,11 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 from fxdebug.capture.hooks.patch import Attribute, OwnAttribute, Patch, SharedPatch
-from fxdebug.capture.tape.tape_mode import Tape
+from fxdebug.capture.tape.tape_mode import UNSEEN, Tape
 from fxdebug.capture.torch_state import internals
 from fxdebug.capture.torch_state.mode_stack import insert_mode, remove_mode
 
@@ -101,7 +101,7 @@ class CompiledRegions:
     @staticmethod
     def is_inside() -> bool:
         """Is compiled code running in this thread? Modules that it calls are the compiler's own."""
-        return bool(_nesting.frames)
+        return _announced.here.open is not None
 
     def enter(self, function: Any, args: Any, kwargs: Any) -> None:
         """Take the tape off: compiled code begins in this thread."""
@@ -111,7 +111,7 @@ class CompiledRegions:
             self._here.noted = self._tape.enter_region(function, args, kwargs)
 
     def leave(self, result: Any) -> None:
-        """Put the tape on again: compiled code ended in this thread; ``result`` is ``None`` where it is not known."""
+        """Put the tape on again: compiled code ended in this thread, with this result or :data:`UNSEEN`."""
         above = getattr(self._here, "above", None)
         if self._tape is not None and above is not None:
             if self._here.noted is not None:
@@ -120,18 +120,20 @@ class CompiledRegions:
             self._here.above = self._here.noted = None
 
 
-class _Nesting(threading.local):
-    """The regions this thread is in, each as the id of the Python frame of dynamo in which it begins and ends."""
+class _Here(threading.local):
+    """The region that this thread is in, without those inside it: where it began, and the exception handled then."""
 
     def __init__(self) -> None:
-        self.frames: list[int] = []
-
-
-_nesting = _Nesting()
+        self.open: int | None = None  # the id of the frame of dynamo, or of the context manager, that ends it, too
+        self.handled: BaseException | None = None
 
 
 class _Announcements(SharedPatch):
     """The patch of dynamo's announcements of regions. Its users are all :class:`CompiledRegions` that are on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.here = _Here()
 
     def places(self) -> tuple[Patch, ...]:
         """Return the places to patch now."""
@@ -154,32 +156,63 @@ class _Announcements(SharedPatch):
         """Restore, if this is the last user."""
         super().end(user)
         if not self.users:
-            _nesting.frames.clear()
+            self.here = _Here()  # of all threads: their regions end unannounced
 
     def _announcing(self, original: Any) -> Any:
         def ours(callback: Any) -> Any:
-            frame, frames = sys._getframe(1), _nesting.frames
-            # Dynamo announces code that must not be compiled, too, and each end with the callback from before the
-            # region: only the frame tells a beginning from an end. A context manager has one frame for each.
-            ended = bool(frames) and (frames[-1] == id(frame) or frame.f_code.co_name == "__exit__")
-            if ended:
-                frames.pop()
-                before = original(callback)  # called first: until then older torch inspects every frame, even ours
-                if not frames:
-                    result = frame.f_locals.get("result")
-                    for regions in reversed(self.users):
-                        regions.leave(result)
+            frame, here = sys._getframe(1), self.here
+            place = _place_of(frame)
+            if here.open == place:  # called first: until then older torch inspects every frame, even ours
+                before = original(callback)
+                here.open = None
+                _with_result(frame, sys.exc_info()[1] is not here.handled, self._left)
                 return before
-            if frames or callable(callback):
-                if not frames:
-                    found = frame.f_locals
-                    for regions in self.users:
-                        regions.enter(found.get("fn"), found.get("args", ()), found.get("kwargs", {}))
-                frames.append(id(frame))
+            if here.open is None and callable(callback) and not _gives_back(frame, callback):
+                found = frame.f_locals
+                for regions in self.users:
+                    regions.enter(found.get("fn"), found.get("args", ()), found.get("kwargs", {}))
+                here.open, here.handled = place, sys.exc_info()[1]
             return original(callback)
 
         internals.keep_dynamo_off(ours.__code__)
         return ours
+
+    def _left(self, result: Any) -> None:
+        for regions in reversed(self.users):
+            regions.leave(result)
+
+
+def _place_of(frame: FrameType) -> int:
+    """Return what the beginning and the end of a region have in common; a context manager has a frame for each."""
+    is_of_manager = frame.f_code.co_name in ("__enter__", "__exit__")
+    return id(frame.f_locals.get("self") if is_of_manager else frame)
+
+
+def _gives_back(frame: FrameType, callback: Any) -> bool:
+    """Does dynamo set the callback from before? Then something ends whose beginning was not announced.
+
+    It announces code that must not be compiled, too, of which torch 2.14 announces only the end.
+    """
+    return frame.f_locals.get("prior", _announced) is callback
+
+
+def _with_result(frame: FrameType, has_raised: bool, then: Callable[[Any], None]) -> None:
+    """Call ``then`` with what a region returned, ``None`` if it raised.
+
+    Dynamo of torch 2.8 and 2.9 has that in no variable: a profile function sees it as soon as the frame returns, if the
+    program has no profiler of its own.
+    """
+    found = frame.f_locals.get("result", None if has_raised else UNSEEN)
+    if found is not UNSEEN or sys.getprofile() is not None or frame.f_code.co_name == "__exit__":
+        then(found)
+        return
+
+    def profile(at: FrameType, event: str, result: Any) -> None:
+        if at is frame and event == "return":
+            sys.setprofile(None)
+            then(result)
+
+    sys.setprofile(profile)
 
 
 _announced = _Announcements()

@@ -151,6 +151,8 @@ def _compares_attributes(kind: type[nn.Module]) -> bool | None:
 def _note_compiled(call_tape: CallTape) -> None:
     if call_tape.compiled_ops and call_tape.compiled_ops == len(call_tape.entries):
         call_tape.unobserved = reasons.COMPILED()
+    elif call_tape.has_unseen_results:  # a graph would have them as constants
+        call_tape.unobserved = reasons.RETURNED_UNSEEN()
 
 
 def _why_unobserved(

@@ -77,6 +77,8 @@ NO_KWARGS: dict[str, Any] = {}  # shared by all operations that have none: never
 _ELSEWHERE = object()  # the native core's answer where an operation is to be run and noted here
 _OWN_WAYS = NORMS | UNTRACKED_WRITES | FORWARD_AD | ATTENTION | SHARE_FOREIGN_MEMORY
 
+UNSEEN: Any = object()
+"""Stands for what compiled code returned where torch does not show it."""
 _Region = tuple[CallTape, Any, tuple[Any, Any], TensorRefs]  # the arguments of ``Tape._note`` before the result
 
 
@@ -526,15 +528,17 @@ class Tape(TorchFunctionMode):
                 refs = TensorRefs()
                 codes = self._codes(args, kwargs, refs)
         except Exception:
+            tape.untraceable = reasons.RUNS_COMPILED_UNNOTED()
             return None
         return tape, function, codes, refs
 
     def leave_region(self, region: _Region, result: Any) -> None:
-        """Note the result of compiled code."""
+        """Note the result of compiled code, or that it is :data:`UNSEEN`."""
         tape = region[0]
         try:
-            self._note(*region, result, sys._getframe(1))
+            self._note(*region, None if result is UNSEEN else result, sys._getframe(1))
             tape.compiled_ops += 1
+            tape.has_unseen_results = tape.has_unseen_results or result is UNSEEN
         except Exception:
             tape.untraceable = reasons.RUNS_COMPILED_UNNOTED()
 

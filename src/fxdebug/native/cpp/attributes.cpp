@@ -40,10 +40,10 @@ PyObject* attributes_now(PyObject* needs, PyObject* module) {
   const Object place = module_name.of(reinterpret_cast<PyObject*>(Py_TYPE(module)));
   const Object attributes(PyObject_GenericGetDict(module, nullptr));
   if (!place || !PyUnicode_Check(place.get()) || !attributes || !PyDict_CheckExact(attributes.get())) {
-    PyErr_Clear();
-    return not_mine();
+    return not_mine_unless_interrupted();
   }
-  PyObject* buffers = PyDict_GetItemWithError(attributes.get(), buffers_name.text());
+  const Object kept = Object::borrowed(PyDict_GetItemWithError(attributes.get(), buffers_name.text()));
+  PyObject* buffers = kept.get();
   if (!buffers || !PyDict_CheckExact(buffers) ||
       PyUnicode_Tailmatch(place.get(), of_torch, 0, PY_SSIZE_T_MAX, -1) == 1) {
     Py_RETURN_NONE;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kColumns = 61;     // a prime: rows of any usual length that change places change the columns
 constexpr int64_t kRows = 1 << 10;   // in a piece of work
-constexpr int64_t kQuick = 1 << 18;  // bytes, read in some microseconds
+constexpr int64_t kQuick = 1 << 18;  // bytes, read in some microseconds: no second thread is worth its start
 
 struct Columns {
   uint64_t sums[kColumns];
@@ -69,14 +69,7 @@ PyObject* checksum_at(PyObject* address, PyObject* size) {
   if (rows && bytes <= kQuick) {
     columns_of(data, rows, columns);
   } else if (rows) {
-    PyThreadState* state = PyEval_SaveThread();
-    try {
-      columns = all_columns(data, rows);
-    } catch (...) {
-      PyEval_RestoreThread(state);
-      throw;
-    }
-    PyEval_RestoreThread(state);
+    columns = all_columns(data, rows);  // with the interpreter's lock: without it, another thread may free the memory
   }
   PyObject* result = PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(sizeof columns) + rest);
   if (!result) return nullptr;

@@ -7,7 +7,7 @@
 namespace fxdebug {
 
 // Calls `work` for each number below `count`, in torch.get_num_threads() threads; returns when all is done.
-// Call it without the interpreter's lock. What `work` throws is thrown here.
+// `work` touches no Python object. What it throws is thrown here.
 void in_threads(int64_t count, const std::function<void(int64_t)>& work);
 
 }  // namespace fxdebug

@@ -27,10 +27,10 @@ Object code_of_sequence(Coding& coding, PyObject* sequence, bool is_tuple, int d
   bool is_same = is_tuple;
   for (Py_ssize_t index = 0; index < count; ++index) {
     if (index >= PySequence_Fast_GET_SIZE(sequence)) return {};
-    PyObject* item = PySequence_Fast_GET_ITEM(sequence, index);
-    Object code = code_of(coding, item, depth + 1);
+    const Object item = Object::borrowed(PySequence_Fast_GET_ITEM(sequence, index));
+    Object code = code_of(coding, item.get(), depth + 1);
     if (!code) return code;
-    is_same = is_same && code.get() == item;
+    is_same = is_same && code.get() == item.get();
     if (is_tuple) {
       PyTuple_SET_ITEM(made.get(), index, code.release());
     } else {

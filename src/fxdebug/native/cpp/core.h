@@ -22,14 +22,23 @@ inline PyObject* not_mine() {
   return Py_NotImplemented;
 }
 
+// Has the program raised what is no failure of ours, such as an interrupt (Ctrl-C)? That passes on.
+inline bool is_interrupted() { return PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception); }
+
+// The case is Python's after a failure of ours, unless an interrupt is set: that is no failure, and nullptr.
+inline PyObject* not_mine_unless_interrupted() {
+  if (is_interrupted()) return nullptr;
+  PyErr_Clear();
+  return not_mine();
+}
+
 // Runs the body of a function that Python calls. Where torch throws, Python asks torch itself and sees its error.
 template <class Body>
 PyObject* guarded(Body body) {
   try {
     return body();
   } catch (const std::exception&) {
-    PyErr_Clear();
-    return not_mine();
+    return not_mine_unless_interrupted();
   }
 }
 

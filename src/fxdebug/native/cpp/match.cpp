@@ -67,7 +67,8 @@ Answer is_attribute(const Attempt& attempt, PyObject* attribute, PyObject* code)
   if (!name || !PyUnicode_Check(name.get()) || !Needs::is_of(code, attempt.needs.tensor_id)) return Answer::kNotMine;
   const Object tensor = member(attempt.module, name.get());
   const Object key(tensor ? PyLong_FromVoidPtr(tensor.get()) : nullptr);
-  PyObject* ref = key ? PyDict_GetItemWithError(attempt.refs, key.get()) : nullptr;
+  const Object kept = Object::borrowed(key ? PyDict_GetItemWithError(attempt.refs, key.get()) : nullptr);
+  PyObject* ref = kept.get();
   if (!ref) return Answer::kNotMine;
   if (Needs::is_of(ref, attempt.needs.weight_ref)) {
     if (finds(ref, tensor.get()) != Answer::kSame) return Answer::kNotMine;
@@ -85,8 +86,8 @@ Answer is_in_slot(const Attempt& attempt, PyObject* slot, PyObject* code, bool m
   const Object number = number_name.of(slot);
   const Py_ssize_t index = number ? PyLong_AsSsize_t(number.get()) : -1;
   if (index < 0 || index >= PyList_GET_SIZE(attempt.tensor_ids.get())) return Answer::kNotMine;
-  PyObject* bound = PyList_GET_ITEM(attempt.tensor_ids.get(), index);
-  if (bound != Py_None) return answer(PyObject_RichCompareBool(bound, code, Py_EQ));
+  const Object bound = Object::borrowed(PyList_GET_ITEM(attempt.tensor_ids.get(), index));
+  if (bound.get() != Py_None) return answer(PyObject_RichCompareBool(bound.get(), code, Py_EQ));
   if (!may_bind) return Answer::kDiffers;
   PyList_SetItem(attempt.tensor_ids.get(), index, Object::borrowed(code).release());
   return Answer::kSame;

@@ -1,12 +1,10 @@
-// Python's errors in C++: which of them pass on to the program, and taking one off and setting it again.
+// Python's errors in C++: taking one off, and setting it again.
 #pragma once
 
+#include "core.h"
 #include "python_object.h"
 
 namespace fxdebug {
-
-// Has the program raised what is no failure of ours, such as an interrupt (Ctrl-C)? That passes on.
-inline bool is_interrupted() { return PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception); }
 
 // The exception that is set, taken off.
 inline Object caught() {

@@ -8,7 +8,9 @@
 
 namespace fxdebug {
 
-// A counted reference, or none.
+// A counted reference, or none. Hold what a dict or a list has by one of these across any call that may run Python:
+// another thread, or a finalizer, may take it out of there. A bare PyObject* is an argument of ours, whose caller holds
+// it, or is used before anything else runs.
 class Object {
  public:
   Object() = default;

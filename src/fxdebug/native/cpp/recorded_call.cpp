@@ -42,6 +42,7 @@ struct Call {
   Object frame, own_time;
   TapedCall taped;        // where operations are recorded, too
   bool is_begun = false;  // is it among the tape's open calls? Else Python's run_taped is to run it
+  bool is_on_stack = false;
 
   explicit Call(PyObject* tuple, PyObject* of_module)
       : held(Object::borrowed(tuple)),
@@ -88,13 +89,17 @@ bool note_failure(const Call& call, const char* method) {
   return true;
 }
 
+// Did a step of ours succeed, or became its failure a note? False: an interrupt is set.
+bool is_noted(const Call& call, bool is_done, const char* method) { return is_done || note_failure(call, method); }
+
 // Tells the listeners of the recorder, if there are some, that a call begins or is over.
 bool tell(const Call& call, const Name& method) {
   if (call.needs.has_listeners != Py_True) return true;
   return static_cast<bool>(Object(PyObject_CallMethodOneArg(call.needs.recorder, method.text(), call.frame.get())));
 }
 
-// The frame of a call, numbered and in the list of all; its fields in the order of Frame.__init__.
+// The frame of a call, numbered and in the list of all; its fields in the order of Frame.__init__. False: an error is
+// set, and the frame is in no list.
 bool open_frame(Call& call, PyObject* site, PyObject* parent) {
   static const Name site_name("site"), module_name("module"), index_name("index"), number_name("number"),
       parent_name("parent"), depth_name("depth"), path_name("path");
@@ -108,15 +113,15 @@ bool open_frame(Call& call, PyObject* site, PyObject* parent) {
   const Locked locked(needs.lock);  // another thread may be between the number of its frame and its place in the list
   if (!locked.is_held()) return false;
   PyObject* before = PyDict_GetItemWithError(needs.counts, path.get());
+  if (PyErr_Occurred()) return false;
   const Object number = before ? Object::borrowed(before) : Object(PyLong_FromLong(0));
   const Object next(number ? PyLong_FromLong(PyLong_AsLong(number.get()) + 1) : nullptr);
   const Object index(PyLong_FromSsize_t(PyList_GET_SIZE(needs.frames)));
-  if (!next || !index || PyDict_SetItem(needs.counts, path.get(), next.get()) < 0 ||
-      PyList_Append(needs.frames, frame) < 0) {
-    return false;
-  }
-  return site_name.set(frame, site) && module_name.set(frame, call.module) && index_name.set(frame, index.get()) &&
-         number_name.set(frame, number.get()) && parent_name.set(frame, parent) && depth_name.set(frame, depth.get());
+  const bool is_filled = next && index && site_name.set(frame, site) && module_name.set(frame, call.module) &&
+                         index_name.set(frame, index.get()) && number_name.set(frame, number.get()) &&
+                         parent_name.set(frame, parent) && depth_name.set(frame, depth.get());
+  return is_filled && PyDict_SetItem(needs.counts, path.get(), next.get()) == 0 &&
+         PyList_Append(needs.frames, frame) == 0;
 }
 
 // What is true of the call where it begins; fields that are as the class Frame has them are not set.
@@ -174,6 +179,7 @@ bool note_outputs(const Call& call, PyObject* output) {
 
 // Takes the frame off the stack, with those above it: their calls ended unnoticed (a generator was thrown away).
 bool take_off(const Call& call) {
+  if (!call.is_on_stack) return true;
   PyObject* stack = call.needs.stack;
   for (Py_ssize_t count = PyList_GET_SIZE(stack); count; count = PyList_GET_SIZE(stack)) {
     const bool is_ours = PyList_GET_ITEM(stack, count - 1) == call.frame.get();
@@ -205,7 +211,7 @@ bool close_frame(const Call& call, double arrived) {
       module_name("module"), order_name("finish_order");
   PyObject* frame = call.frame.get();
   const double started = seconds_of(started_name.of(frame));
-  if (!set_seconds(frame, duration_name, arrived - own_seconds(call) - started) || !take_off(call)) return false;
+  if (!set_seconds(frame, duration_name, arrived - own_seconds(call) - started)) return false;
   const int is_parent = has_children(call);
   if (is_parent < 0 || (is_parent && !children_name.set(frame, Py_True)) || !module_name.set(frame, Py_None)) {
     return false;
@@ -228,31 +234,38 @@ bool enter_tape(Call& call, PyObject* run, PyObject* args, PyObject* kwargs) {
   return static_cast<bool>(call.taped.tape);
 }
 
-// Opens the call: its frame, all that is known before it runs, and its place on the stack. False: an interrupt.
+// Opens the call: its frame, all that is known before it runs, and its place on the stack. A failure of ours becomes a
+// note once the frame is there. False: an interrupt is set, or, without an error, nothing has happened and Python is to
+// do it.
 bool enter(Call& call, PyObject* site, PyObject* parent, PyObject* run, PyObject* args, PyObject* kwargs) {
   static const Name started_name("started_at"), entered_name("tell_entered");
   const Needs& needs = call.needs;
   const std::optional<double> arrived = now(needs);
-  if (!arrived || !open_frame(call, site, parent)) return false;
+  if (!arrived || !open_frame(call, site, parent)) {
+    if (!is_interrupted()) PyErr_Clear();
+    return false;
+  }
+  const auto noted = [&call](bool is_done) { return is_noted(call, is_done, "note_inputs_failed"); };
   const Object before = name_current().of(needs.stack);
-  if (!before || !name_current().set(needs.stack, call.frame.get())) return false;
-  if (!note_surroundings(call, site) && !note_failure(call, "note_inputs_failed")) return false;
-  if (!note_inputs(call, args, kwargs) && !note_failure(call, "note_inputs_failed")) return false;
-  if (needs.tape != Py_None && !enter_tape(call, run, args, kwargs)) return false;
-  if (!tell(call, entered_name) && !note_failure(call, "note_inputs_failed")) return false;
-  if (!name_current().set(needs.stack, before.get()) || PyList_Append(needs.stack, call.frame.get()) < 0) return false;
+  const bool is_known = noted(before && name_current().set(needs.stack, call.frame.get())) &&
+                        noted(note_surroundings(call, site)) && noted(note_inputs(call, args, kwargs)) &&
+                        noted(needs.tape == Py_None || enter_tape(call, run, args, kwargs)) &&
+                        noted(tell(call, entered_name));
+  if (!is_known || !noted(!before || name_current().set(needs.stack, before.get()))) return false;
+  call.is_on_stack = PyList_Append(needs.stack, call.frame.get()) == 0;
+  if (!noted(call.is_on_stack)) return false;
   const std::optional<double> ready = now(needs);
-  return ready && add_own_seconds(call, *ready - *arrived) &&
-         set_seconds(call.frame.get(), started_name, *ready - own_seconds(call));
+  return noted(ready && add_own_seconds(call, *ready - *arrived) &&
+               set_seconds(call.frame.get(), started_name, *ready - own_seconds(call)));
 }
 
 Object run_forward(Call& call, PyObject* run, PyObject* args, PyObject* kwargs) {
   static const Name line_name("line");
   const Needs& needs = call.needs;
-  if (needs.tape == Py_None) return Object(PyObject_Call(run, args, kwargs));
+  if (!call.taped.tape) return Object(PyObject_Call(run, args, kwargs));
   const double began = seconds_now();
-  const Object line = line_name.of(call.frame.get());
-  if (!line) return {};
+  Object line = line_name.of(call.frame.get());
+  if (!line) line = Object::borrowed(Py_None);
   call.is_begun = begin_taped(needs.tape_parts, call.taped, call.module, args, kwargs, line.get());
   if (is_interrupted()) return {};
   PyErr_Clear();
@@ -288,17 +301,16 @@ void fail(const Call& call) {
 // Closes a call that returned, and notes its outputs. False: an interrupt is set.
 bool leave(const Call& call, PyObject* output) {
   static const Name left_name("tell_left");
+  const auto noted = [&call](bool is_done) { return is_noted(call, is_done, "note_outputs_failed"); };
+  if (!noted(take_off(call))) return false;
   const std::optional<double> arrived = now(call.needs);
-  if (!arrived) return note_failure(call, "note_outputs_failed");
-  const Object before = name_current().of(call.needs.stack);
-  const bool is_noted = before && close_frame(call, *arrived) &&
-                        name_current().set(call.needs.stack, call.frame.get()) && note_outputs(call, output) &&
-                        tell(call, left_name);
-  if (!is_noted && !note_failure(call, "note_outputs_failed")) return false;
+  const Object before = arrived ? name_current().of(call.needs.stack) : Object();
+  const bool is_left =
+      noted(before && close_frame(call, *arrived) && name_current().set(call.needs.stack, call.frame.get()) &&
+            note_outputs(call, output) && tell(call, left_name));
+  if (!is_left || !before) return is_left;
   const std::optional<double> done = now(call.needs);
-  const bool is_closed =
-      done && before && name_current().set(call.needs.stack, before.get()) && add_own_seconds(call, *done - *arrived);
-  return is_closed || note_failure(call, "note_outputs_failed");
+  return noted(name_current().set(call.needs.stack, before.get()) && done && add_own_seconds(call, *done - *arrived));
 }
 
 bool is_stepped(PyObject* output) {
@@ -367,27 +379,29 @@ bool is_calls(PyObject* object) { return Py_TYPE(object) == calls_type; }
 Object run_recorded(PyObject* object, PyObject* module, PyObject* run, PyObject* args, PyObject* kwargs, double came) {
   static const Name own_time_name("own_time"), order_name("finish_order"), relayed_name("relayed"),
       leave_name("leave_call");
+  const auto leave_to_python = [] {
+    if (!is_interrupted()) PyErr_Clear();
+    return Object();
+  };
   auto* calls = reinterpret_cast<Calls*>(object);
   if (!calls->needs || PyThread_get_thread_ident() != calls->owner) return {};
   Call call(calls->needs, module);
   const Needs& needs = call.needs;
   const Object key(PyLong_FromVoidPtr(module));
   PyObject* site = key ? PyDict_GetItemWithError(needs.sites, key.get()) : nullptr;
-  if (!site) return {};
+  if (!site) return leave_to_python();
   const Object kept_site = Object::borrowed(site);
   const Py_ssize_t open = PyList_GET_SIZE(needs.stack);
   const Object parent = Object::borrowed(open ? PyList_GET_ITEM(needs.stack, open - 1) : Py_None);
   if (open) {
     const Object order = order_name.of(parent.get());
-    if (order.get() != Py_None) return {};  // a generator: its consumer is further out
+    if (order.get() != Py_None) return leave_to_python();  // a generator: its consumer is further out
   }
   call.own_time = own_time_name.of(needs.stack);
-  if (!call.own_time) return {};
-
-  if (!add_own_seconds(call, seconds_now() - came + std::exchange(seconds_before_call(), 0.0)) ||
-      !enter(call, site, parent.get(), run, args, kwargs)) {
-    return {};
+  if (!call.own_time || !add_own_seconds(call, seconds_now() - came + std::exchange(seconds_before_call(), 0.0))) {
+    return leave_to_python();
   }
+  if (!enter(call, site, parent.get(), run, args, kwargs)) return {};
   Object output = run_forward(call, run, args, kwargs);
   if (!output || !end_on_tape(call, output.get())) {
     fail(call);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -15,7 +16,7 @@ namespace fxdebug {
 
 namespace {
 
-constexpr int64_t kQuick = 1 << 16;   // elements, read in some microseconds: while more are read, other threads may run
+constexpr int64_t kAtOnce = 64;       // stretches, read in a millisecond or two; then other threads of Python may run
 constexpr int64_t kFewIntegers = 64;  // up to so many, Python's arithmetic is followed exactly
 constexpr int64_t kExact = int64_t{1} << 53;  // up to here float64 has every integer
 constexpr int64_t kMostInAll = int64_t{1} << 40;
@@ -24,7 +25,11 @@ constexpr int64_t kMostInAll = int64_t{1} << 40;
 // tensors, that of the indices for others; a dimension that repeats its elements is read once.
 class Elements {
  public:
-  explicit Elements(const at::Tensor& tensor) : size_(static_cast<int64_t>(tensor.element_size())) {
+  explicit Elements(const at::Tensor& tensor)
+      : size_(static_cast<int64_t>(tensor.element_size())),
+        storage_(tensor.storage()),
+        memory_(storage_.data_ptr().get()),
+        bytes_(storage_.nbytes()) {
     data_ = static_cast<const char*>(tensor.const_data_ptr());
     dtype = tensor.scalar_type();
     is_dense_ = true;
@@ -48,21 +53,26 @@ class Elements {
   c10::ScalarType dtype;
   int64_t count = 1, repeats = 1;
 
-  // Calls work(number, data, count) for each stretch; numbers count from 0.
+  // Calls work(number, data, count) for each stretch; numbers count from 0. Other threads of Python run in between, so
+  // it throws where one of them has freed the memory.
   template <class Work>
   void for_each(const Work& work) const {
     const int64_t stretches = (count + kMostElements - 1) / kMostElements;
     if (is_dense_) {
-      in_threads(stretches, [&](int64_t number) {
-        const int64_t start = number * kMostElements;
-        work(number, data_ + start * size_, std::min(kMostElements, count - start));
-      });
+      for (int64_t first = 0; first < stretches; first += kAtOnce) {
+        if (first) let_others_run();
+        in_threads(std::min(kAtOnce, stretches - first), [&](int64_t number) {
+          const int64_t start = (first + number) * kMostElements;
+          work(first + number, data_ + start * size_, std::min(kMostElements, count - start));
+        });
+      }
       return;
     }
     std::vector<char> gathered(static_cast<size_t>(std::min(count, kMostElements) * size_));
     std::vector<int64_t> index(sizes_.size(), 0);
     for (int64_t number = 0; number < stretches; ++number) {
       const int64_t here = std::min(kMostElements, count - number * kMostElements);
+      if (number && number % kAtOnce == 0) let_others_run();
       gather(gathered.data(), here, index);
       work(number, gathered.data(), here);
     }
@@ -73,6 +83,17 @@ class Elements {
   int64_t size_;
   std::vector<int64_t> sizes_, strides_;
   bool is_dense_;
+  const c10::Storage storage_;  // kept, also where another thread lets go of the tensor
+  const void* memory_;
+  size_t bytes_;
+
+  // The memory is read with the interpreter's lock: without it, `storage.resize_` in another thread may free it.
+  void let_others_run() const {
+    PyEval_RestoreThread(PyEval_SaveThread());
+    if (storage_.data_ptr().get() != memory_ || storage_.nbytes() < bytes_) {
+      throw std::runtime_error("the memory of a tensor was freed while it was read");
+    }
+  }
 
   // Do the elements fill a stretch of memory, in any order?
   bool covers_a_stretch() const {
@@ -277,19 +298,9 @@ PyObject* stats_of(const Numbers& numbers, PyObject* make) {
   return stats;
 }
 
-// False where Python must measure. Other threads of Python run while a large tensor is read.
+// False where Python must measure.
 bool measure(const Elements& elements, bool is_float, Numbers& numbers) {
-  const auto read = [&] { return is_float ? measure_floats(elements, numbers) : measure_integers(elements, numbers); };
-  if (elements.count <= kQuick) return read();
-  PyThreadState* state = PyEval_SaveThread();
-  try {
-    const bool is_measured = read();
-    PyEval_RestoreThread(state);
-    return is_measured;
-  } catch (...) {
-    PyEval_RestoreThread(state);
-    throw;
-  }
+  return is_float ? measure_floats(elements, numbers) : measure_integers(elements, numbers);
 }
 
 }  // namespace
@@ -302,9 +313,8 @@ PyObject* statistics_of(const at::Tensor& tensor, PyObject* make) {
         tensor.numel() > kMostInAll) {
       return not_mine();
     }
-    const at::Tensor held = tensor;  // another thread may let go of it
     Numbers numbers{};
-    return measure(Elements(held), is_float, numbers) ? stats_of(numbers, make) : not_mine();
+    return measure(Elements(tensor), is_float, numbers) ? stats_of(numbers, make) : not_mine();
   });
 }
 

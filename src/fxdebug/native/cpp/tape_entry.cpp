@@ -78,7 +78,7 @@ bool is_as_at_first(Values* values, PyObject* ref, PyObject* id, PyObject* objec
   const Py_ssize_t number = PyLong_AsSsize_t(id);
   if (number < 0 || number >= PyList_GET_SIZE(values->first_values)) return false;
   return PyList_GET_ITEM(values->first_values, number) == value.get() && is_ordinary(tensor) &&
-         PyTuple_GET_ITEM(state.get(), 0) == layout_of(tensor, object, values->layout) &&
+         PyTuple_GET_ITEM(state.get(), 0) == layout_of(tensor, object, values->layout).get() &&
          requires_grad.of(value.get()).get() == (tensor.requires_grad() ? Py_True : Py_False);
 }
 
@@ -95,11 +95,12 @@ int note(Operation& operation, PyObject* func, PyObject* args, PyObject* kwargs,
                           : Object();
   if (!line) return -1;
   if (is_of_import(line.get())) return 0;
-  PyObject* known = known_ref(operation.coding.values, result);
-  const Object ref = known ? Object::borrowed(known) : ref_of(operation.coding.values, result);
+  const Object known = known_ref(operation.coding.values, result);
+  if (PyErr_Occurred()) return -1;
+  const Object ref = known ? Object::borrowed(known.get()) : ref_of(operation.coding.values, result);
   const Object out = ref ? slots.tensor_id.of(ref.get()) : Object();
   if (!out) return PyErr_Occurred() ? -1 : 0;
-  if (known && !is_as_at_first(operation.coding.values, known, out.get(), result, *tensor))
+  if (known && !is_as_at_first(operation.coding.values, known.get(), out.get(), result, *tensor))
     return PyErr_Occurred() ? -1 : 0;
   const Object context = context_now(needs.contexts, needs.context_now);
   const Object value = context ? slots.value.of(ref.get()) : Object();
@@ -130,7 +131,7 @@ bool is_noted_here(const Needs& needs, Kind kind, PyObject* func, const Object& 
   const Object written_by = Object::borrowed(PyDict_GetItemWithError(needs.kinds, func));
   PyObject* arguments[] = {func, codes.get(), named.get()};
   const Object written(written_by ? PyObject_Vectorcall(written_by.get(), arguments, 3, nullptr) : nullptr);
-  if (!written) PyErr_Clear();
+  if (!written && !is_interrupted()) PyErr_Clear();
   return written && PyTuple_CheckExact(written.get()) && !PyTuple_GET_SIZE(written.get());
 }
 
@@ -142,6 +143,7 @@ void note_raised(const Operation& operation, PyObject* func, const Object& codes
   const Object done(both ? PyObject_CallMethodObjArgs(operation.coding.tape, name.text(), operation.call_tape, func,
                                                       both.get(), error.get(), nullptr)
                          : nullptr);
+  if (!done && is_interrupted()) return;
   put_back(error);  // in the place of what our own call may have raised
 }
 
@@ -237,7 +239,7 @@ PyObject* run_op_since(double came, PyObject* self, PyObject* const* arguments, 
       noted = 0;
     }
   }
-  if (noted == 0) {
+  if (noted == 0 && !is_interrupted()) {
     const Object both(PyTuple_Pack(2, codes.get(), named.get()));
     const Object done(both ? PyObject_CallMethodObjArgs(tape, note_name.text(), call_tape.get(), func, both.get(),
                                                         operation.coding.refs.get(), result.get(),
@@ -249,10 +251,11 @@ PyObject* run_op_since(double came, PyObject* self, PyObject* const* arguments, 
   if (noted < 0) {
     const Object error = caught();
     const Object done(PyObject_CallMethodObjArgs(tape, failed_name.text(), call_tape.get(), error.get(), nullptr));
-    if (!done) return nullptr;
+    if (is_interrupted()) return nullptr;
+    PyErr_Clear();
   }
-  if (!add_seconds(own_time.get(), seconds_now() - returned)) PyErr_Clear();
-  return result.release();
+  if (!add_seconds(own_time.get(), seconds_now() - returned) && !is_interrupted()) PyErr_Clear();
+  return PyErr_Occurred() ? nullptr : result.release();
 }
 
 // run_op(tape, func, args, kwargs): runs an operation and notes it; `elsewhere`, before it has run, for a case that is
@@ -274,7 +277,8 @@ PyObject* torch_function(PyObject* self, PyObject* const* arguments, Py_ssize_t 
       Object result(run_op_since(came, PyCFunction_GET_SELF(run.get()), passed, 4));
       if (result.get() != elsewhere) return result.release();
     }
-    if (PyErr_Occurred()) PyErr_Clear();
+    if (is_interrupted()) return nullptr;
+    PyErr_Clear();
   }
   return PyObject_Vectorcall(in_python, arguments, given, nullptr);
 }

@@ -91,9 +91,9 @@ int note_result(const Needs& needs, const TapedCall& call, PyObject* module, PyO
   static const Name out_name("out"), entries_name("entries"), args_name("args"), kwargs_name("kwargs");
   Values* values = values_in(needs.values);
   const at::Tensor* tensor = plain_tensor(output);
-  PyObject* known = tensor ? known_ref(values, output) : nullptr;
+  const Object ref = tensor ? known_ref(values, output) : Object();
+  PyObject* known = ref.get();
   if (!known) return PyErr_Occurred() ? -1 : 0;
-  const Object ref = Object::borrowed(known);
   if (c10::GradMode::is_enabled() && !has_flag(values, known, *tensor)) return PyErr_Occurred() ? -1 : 0;
   const Object line = name_line().of(call.tape.get());
   if (!line || line.get() == Py_None) return line ? 0 : -1;
@@ -191,6 +191,7 @@ bool end_taped(PyObject* parts, const TapedCall& call, PyObject* module, PyObjec
   const Object is_unchanged(
       is_compared ? PyObject_CallFunctionObjArgs(needs.is_unchanged, module, call.attributes.get(), nullptr) : nullptr);
   if (is_compared && is_unchanged.get() != Py_True) {
+    if (is_interrupted()) return false;
     PyErr_Clear();
     const Object earlier(PyObject_CallFunctionObjArgs(needs.changed, module, call.attributes.get(), nullptr));
     if (!earlier || (earlier.get() != Py_None && !earlier_name.set(call.tape.get(), earlier.get()))) return false;

@@ -3,6 +3,7 @@
 #include <c10/core/impl/COW.h>
 
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace fxdebug {
@@ -63,6 +64,15 @@ struct Layouts {
   size_t count = 0;
   PyObject* kind = nullptr;  // the class of all of them
 
+  Object find(uint64_t hash, const at::Tensor& tensor) const {
+    const auto found = by_hash.find(hash);
+    if (found == by_hash.end()) return {};
+    for (const auto& [form, layout] : found->second) {
+      if (form.is_of(tensor)) return Object::borrowed(layout);
+    }
+    return {};
+  }
+
   void clear() {
     auto old = std::move(by_hash);
     by_hash.clear();
@@ -92,24 +102,35 @@ bool is_ordinary(const at::Tensor& tensor) {
 
 int64_t version_of(const at::Tensor& tensor) { return tensor.is_inference() ? -1 : tensor._version(); }
 
-PyObject* layout_of(const at::Tensor& tensor, PyObject* object, PyObject* kind) {
+Object layout_of(const at::Tensor& tensor, PyObject* object, PyObject* kind) {
   if (layouts().kind != kind) {
-    layouts().clear();
     Py_INCREF(kind);
     layouts().kind = kind;
+    layouts().clear();
   }
   const uint64_t hash = hash_of(tensor);
-  for (const auto& [form, layout] : layouts().by_hash[hash]) {
-    if (form.is_of(tensor)) return layout;
-  }
-  PyObject* layout = PyObject_CallOneArg(kind, object);  // may run other threads: look the table up again
-  if (!layout) return nullptr;
+  if (Object known = layouts().find(hash, tensor)) return known;
+  Object made(PyObject_CallOneArg(kind, object));
+  if (!made) return made;
+  if (Object known = layouts().find(hash, tensor)) return known;  // another thread has made it meanwhile
   if (layouts().count >= kLayoutsKept) layouts().clear();
   ++layouts().count;
   Form form{tensor.sizes().vec(), tensor.strides().vec(), tensor.storage_offset(), tensor.scalar_type(),
             tensor.device(),      tensor.is_neg(),        tensor.is_conj()};
-  layouts().by_hash[hash].emplace_back(std::move(form), layout);
-  return layout;
+  layouts().by_hash[hash].emplace_back(std::move(form), Object::borrowed(made.get()).release());
+  return made;
+}
+
+Object new_state(PyObject* kind, const at::Tensor& tensor, Object layout, int64_t version) {
+  auto* type = reinterpret_cast<PyTypeObject*>(kind);  // a named tuple: its items are those of a tuple
+  Object facts[] = {std::move(layout), Object(PyLong_FromVoidPtr(tensor.storage().unsafeGetStorageImpl())),
+                    Object(PyLong_FromVoidPtr(const_cast<void*>(tensor.const_data_ptr()))),
+                    version < 0 ? Object::borrowed(Py_None) : Object(PyLong_FromLongLong(version))};
+  Object state(facts[1] && facts[2] && facts[3] ? type->tp_alloc(type, 4) : nullptr);
+  for (Py_ssize_t index = 0; state && index < 4; ++index) {
+    PyTuple_SET_ITEM(state.get(), index, facts[index].release());
+  }
+  return state;
 }
 
 namespace {
@@ -119,19 +140,9 @@ PyObject* state_of(PyObject* needs, PyObject* object) {
   return guarded([&]() -> PyObject* {
     const at::Tensor* tensor = plain_tensor(object);
     if (!tensor || !is_ordinary(*tensor)) return not_mine();
-    PyObject* layout = layout_of(*tensor, object, PyTuple_GET_ITEM(needs, 0));
+    Object layout = layout_of(*tensor, object, PyTuple_GET_ITEM(needs, 0));
     if (!layout) return nullptr;
-    auto* kind = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(needs, 1));
-    PyObject* state = kind->tp_alloc(kind, 4);
-    if (!state) return nullptr;
-    const int64_t version = version_of(*tensor);
-    Py_INCREF(layout);
-    PyTuple_SET_ITEM(state, 0, layout);
-    PyTuple_SET_ITEM(state, 1, PyLong_FromVoidPtr(tensor->storage().unsafeGetStorageImpl()));
-    PyTuple_SET_ITEM(state, 2, PyLong_FromVoidPtr(const_cast<void*>(tensor->const_data_ptr())));
-    if (version < 0) Py_INCREF(Py_None);
-    PyTuple_SET_ITEM(state, 3, version < 0 ? Py_None : PyLong_FromLongLong(version));
-    return state;
+    return new_state(PyTuple_GET_ITEM(needs, 1), *tensor, std::move(layout), version_of(*tensor)).release();
   });
 }
 

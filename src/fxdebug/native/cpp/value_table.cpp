@@ -45,7 +45,7 @@ bool is_unmoved(Values* values, PyObject* ref, PyObject* object, const at::Tenso
   const Object state = values->slots.state.of(ref);
   if (!state || !PyTuple_Check(state.get()) || PyTuple_GET_SIZE(state.get()) != 4) return false;
   return PyLong_AsVoidPtr(PyTuple_GET_ITEM(state.get(), 2)) == tensor.const_data_ptr() &&
-         PyTuple_GET_ITEM(state.get(), 0) == layout_of(tensor, object, values->layout);
+         PyTuple_GET_ITEM(state.get(), 0) == layout_of(tensor, object, values->layout).get();
 }
 
 // The number of a storage, given now if it has none. No reference and no error: not the core's case.
@@ -53,8 +53,8 @@ Object storage_number(Values* values, const at::Tensor& tensor, bool is_named) {
   static const Name count_name("count");
   const Object address(PyLong_FromVoidPtr(tensor.storage().unsafeGetStorageImpl()));
   if (!address) return {};
-  PyObject* ref = PyDict_GetItemWithError(values->storage_refs, address.get());
-  if (ref && referent(ref)) return values->slots.number_of_storage.of(ref);
+  const Object ref = Object::borrowed(PyDict_GetItemWithError(values->storage_refs, address.get()));
+  if (ref && referent(ref.get())) return values->slots.number_of_storage.of(ref.get());
   if (PyErr_Occurred()) return {};
   const Object storage(storage_object(tensor));
   if (!storage) return {};
@@ -70,11 +70,12 @@ Object storage_number(Values* values, const at::Tensor& tensor, bool is_named) {
   return Object::borrowed(number.get());
 }
 
-// The entry of the tensor that counts the versions of this one; nullptr if the table has none.
-PyObject* counting_ref(Values* values, const at::Tensor& tensor, PyObject* own) {
-  if (!tensor.is_view()) return own;
+// The entry of the base of a view, which counts the view's versions. No reference: it is no view, the table has no
+// entry, or an error is set.
+Object entry_of_base(Values* values, const at::Tensor& tensor) {
+  if (!tensor.is_view()) return {};
   const Object base(tensor_object(at::Tensor(tensor._base())));
-  return base ? known_ref(values, base.get()) : nullptr;
+  return base ? known_ref(values, base.get()) : Object();
 }
 
 // What is known of the weights from before the run (Parameters.core_parts in Python).
@@ -85,7 +86,7 @@ struct Before {
 
 // What the run takes over of a weight that is as it was before; nothing of any other tensor.
 struct Known {
-  PyObject *name = nullptr, *storage = nullptr, *stats = nullptr;  // borrowed of the lists
+  Object name, storage, stats;
 };
 
 bool are_equal(PyObject* a, PyObject* b) { return a == b || PyObject_RichCompareBool(a, b, Py_EQ) == 1; }
@@ -125,12 +126,15 @@ Known known_before_run(Values* values, PyObject* object, PyObject* key, PyObject
   for (PyObject* list : {before.states, before.stats, before.names, before.storages}) {
     if (place < 0 || place >= PyList_GET_SIZE(list)) return {};
   }
-  PyObject *names = PyList_GET_ITEM(before.names, place), *storage = PyList_GET_ITEM(before.storages, place);
-  if (storage == Py_None || !PyTuple_CheckExact(names) || !PyTuple_GET_SIZE(names) ||
-      !is_as_before(values, PyList_GET_ITEM(before.states, place), state)) {
+  const Object names = Object::borrowed(PyList_GET_ITEM(before.names, place)),
+               state_before = Object::borrowed(PyList_GET_ITEM(before.states, place));
+  Object storage = Object::borrowed(PyList_GET_ITEM(before.storages, place)),
+         stats = Object::borrowed(PyList_GET_ITEM(before.stats, place));
+  if (storage.get() == Py_None || !PyTuple_CheckExact(names.get()) || !PyTuple_GET_SIZE(names.get()) ||
+      !is_as_before(values, state_before.get(), state)) {
     return {};
   }
-  return {PyTuple_GET_ITEM(names, 0), storage, PyList_GET_ITEM(before.stats, place)};
+  return {Object::borrowed(PyTuple_GET_ITEM(names.get(), 0)), std::move(storage), std::move(stats)};
 }
 
 // Measures a tensor: here, or in Python where the core leaves it to that. No reference: an error.
@@ -150,9 +154,9 @@ Object stats_of(Values* values, PyObject* object, const at::Tensor& tensor, PyOb
   const Object dims = values->slots.dims.of(layout), dtype = values->slots.torch_dtype.of(layout);
   if (!dims || !dtype) return {};
   if (dims.get() == Py_None) return measured(values, object);
-  PyObject* counting = counting_ref(values, tensor, nullptr);
+  const Object base = entry_of_base(values, tensor);
   if (PyErr_Occurred()) return {};
-  const Object owner = counting ? values->slots.tensor_id.of(counting) : Object::borrowed(id);
+  const Object owner = base ? values->slots.tensor_id.of(base.get()) : Object::borrowed(id);
   PyObject *address = PyTuple_GET_ITEM(state, 2), *version = PyTuple_GET_ITEM(state, 3);
   const Object key(owner ? PyTuple_Pack(6, owner.get(), storage, address, dims.get(), dtype.get(), version) : nullptr);
   if (!key) return {};
@@ -162,20 +166,6 @@ Object stats_of(Values* values, PyObject* object, const at::Tensor& tensor, PyOb
   Object stats = measured(values, object);
   if (!stats || PyDict_SetItem(values->taken, key.get(), stats.get()) < 0) return {};
   return stats;
-}
-
-Object state_of(Values* values, const at::Tensor& tensor, PyObject* layout, int64_t version) {
-  auto* kind = reinterpret_cast<PyTypeObject*>(values->state);  // a named tuple: its items are those of a tuple
-  Object state(kind->tp_alloc(kind, 4));
-  if (!state) return state;
-  Py_INCREF(layout);
-  PyTuple_SET_ITEM(state.get(), 0, layout);
-  PyTuple_SET_ITEM(state.get(), 1, PyLong_FromVoidPtr(tensor.storage().unsafeGetStorageImpl()));
-  PyTuple_SET_ITEM(state.get(), 2, PyLong_FromVoidPtr(const_cast<void*>(tensor.const_data_ptr())));
-  PyTuple_SET_ITEM(state.get(), 3, PyLong_FromLongLong(version));
-  if (PyErr_Occurred()) return {};
-  is_in_no_cycle(state.get());
-  return state;
 }
 
 // Adds a tensor object, and its value, to the table. No reference and no error: not the core's case.
@@ -192,18 +182,20 @@ Object add(Values* values, PyObject* object, const at::Tensor& tensor, bool weig
   const Untracked untracked;
   const Locked locked(values->lock);
   if (!locked.is_held()) return {};
-  if (PyObject* added = known_ref(values, object)) return Object::borrowed(added);  // by another thread, meanwhile
+  if (Object added = known_ref(values, object)) return added;  // by another thread, meanwhile
+  if (PyErr_Occurred()) return {};
 
-  PyObject* layout = layout_of(tensor, object, values->layout);
-  if (!layout) return {};
-  const Object kept = Object::borrowed(layout);
-  const Object state = state_of(values, tensor, layout, version);
+  const Object kept = layout_of(tensor, object, values->layout);
+  PyObject* layout = kept.get();
+  const Object state = layout ? new_state(values->state, tensor, Object::borrowed(layout), version) : Object();
   if (!state) return {};
-  const Known known = known_before_run(values, object, key.get(), state.get());
-  PyObject* name = known.name ? known.name : PyDict_GetItemWithError(values->names, key.get());
+  is_in_no_cycle(state.get());
+  Known known = known_before_run(values, object, key.get(), state.get());
+  const Object name =
+      known.name ? std::move(known.name) : Object::borrowed(PyDict_GetItemWithError(values->names, key.get()));
   if (PyErr_Occurred()) return {};
   const Object storage =
-      known.storage ? Object::borrowed(known.storage) : storage_number(values, tensor, name != nullptr);
+      known.storage ? std::move(known.storage) : storage_number(values, tensor, static_cast<bool>(name));
   if (!storage) return {};
   const int is_unversioned =
       PySet_GET_SIZE(values->unversioned) ? PySet_Contains(values->unversioned, storage.get()) : 0;
@@ -211,9 +203,9 @@ Object add(Values* values, PyObject* object, const at::Tensor& tensor, bool weig
   const Object next_id(PyLong_FromSsize_t(PyList_GET_SIZE(values->first_values)));
   const Object id(next_id ? PyObject_CallOneArg(values->tensor_id, next_id.get()) : nullptr);
   if (!id) return {};
-  const bool is_measured = known.stats && !(weights && known.stats == Py_None);
-  const Object stats = is_measured ? Object::borrowed(known.stats)
-                                   : stats_of(values, object, tensor, state.get(), id.get(), storage.get());
+  const bool is_measured = known.stats && !(weights && known.stats.get() == Py_None);
+  const Object stats =
+      is_measured ? std::move(known.stats) : stats_of(values, object, tensor, state.get(), id.get(), storage.get());
   if (!stats) return {};
 
   const Object number(PyLong_FromSsize_t(PyList_GET_SIZE(values->all)));
@@ -224,9 +216,18 @@ Object add(Values* values, PyObject* object, const at::Tensor& tensor, bool weig
     if (!fact) return {};
   }
   PyObject* requires_grad = tensor.requires_grad() ? Py_True : Py_False;
-  PyObject* arguments[] = {number.get(),  facts[0].get(), facts[1].get(),        facts[2].get(),
-                           strided,       facts[3].get(), facts[4].get(),        facts[5].get(),
-                           requires_grad, storage.get(),  name ? name : Py_None, stats.get()};
+  PyObject* arguments[] = {number.get(),
+                           facts[0].get(),
+                           facts[1].get(),
+                           facts[2].get(),
+                           strided,
+                           facts[3].get(),
+                           facts[4].get(),
+                           facts[5].get(),
+                           requires_grad,
+                           storage.get(),
+                           name ? name.get() : Py_None,
+                           stats.get()};
   const Object value(number ? PyObject_Vectorcall(values->value, arguments, 12, nullptr) : nullptr);
   Object ref(value ? PyObject_CallOneArg(values->tensor_ref, object) : nullptr);
   if (!ref) return {};
@@ -252,11 +253,11 @@ PyObject* value_of(PyObject* self, PyObject* const* arguments, Py_ssize_t count)
     const at::Tensor* tensor = object ? plain_tensor(object) : nullptr;
     if (!tensor) return not_mine();
     const bool weights = arguments[1] == Py_True;
-    PyObject* ref = known_ref(values, object);
-    Object added;
+    const Object known = known_ref(values, object);
+    PyObject* ref = known.get();
     if (!ref) {
       if (PyErr_Occurred()) return nullptr;
-      added = add(values, object, *tensor, weights);
+      const Object added = add(values, object, *tensor, weights);
       if (!added) return PyErr_Occurred() ? nullptr : not_mine();
       return values->slots.value.of(added.get()).release();
     }
@@ -264,6 +265,7 @@ PyObject* value_of(PyObject* self, PyObject* const* arguments, Py_ssize_t count)
       return PyErr_Occurred() ? nullptr : not_mine();
     }
     if (weights && values->slots.is_unmeasured.of(ref).get() == Py_True) return not_mine();
+    if (PyErr_Occurred()) return nullptr;
     Object value = values->slots.value.of(ref);
     if (!value) return nullptr;
     if (PySet_GET_SIZE(values->unversioned)) {
@@ -415,14 +417,14 @@ Values* values_in(PyObject* object) {
   return Py_TYPE(object) == values_type ? reinterpret_cast<Values*>(object) : nullptr;
 }
 
-PyObject* known_ref(Values* values, PyObject* object) {
+Object known_ref(Values* values, PyObject* object) {
   const Object key = key_of(object);
-  PyObject* ref = key ? PyDict_GetItemWithError(values->refs, key.get()) : nullptr;
-  return ref && referent(ref).get() == object ? ref : nullptr;
+  Object ref = Object::borrowed(key ? PyDict_GetItemWithError(values->refs, key.get()) : nullptr);
+  return ref && referent(ref.get()).get() == object ? std::move(ref) : Object();
 }
 
 Object ref_of(Values* values, PyObject* object) {
-  if (PyObject* known = known_ref(values, object)) return Object::borrowed(known);
+  if (Object known = known_ref(values, object)) return known;
   const at::Tensor* tensor = PyErr_Occurred() ? nullptr : plain_tensor(object);
   return tensor ? add(values, object, *tensor, false) : Object();
 }

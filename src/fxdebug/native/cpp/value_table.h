@@ -30,8 +30,8 @@ struct Values {
 // The Values of a Python object; nullptr for any other object.
 Values* values_in(PyObject* object);
 
-// The entry of a tensor object, borrowed; nullptr if the table has none.
-PyObject* known_ref(Values* values, PyObject* object);
+// The entry of a tensor object. No reference: the table has none, or an error is set.
+Object known_ref(Values* values, PyObject* object);
 
 // The entry of a tensor object; one is added if the table has none. No reference and no error: not the core's case.
 Object ref_of(Values* values, PyObject* object);

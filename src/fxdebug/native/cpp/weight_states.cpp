@@ -13,10 +13,10 @@ Object weight_state(PyObject* kind, PyObject* object) {
   const at::Tensor* tensor = plain_tensor(object);
   const int64_t version = tensor && is_ordinary(*tensor) ? version_of(*tensor) : -1;
   if (version < 0) return {};
-  PyObject* layout = layout_of(*tensor, object, kind);
+  const Object layout = layout_of(*tensor, object, kind);
   if (!layout) return {};
-  const Object kept = Object::borrowed(layout);
-  const Object shape = shape_name.of(layout), stride = stride_name.of(layout), dtype = dtype_name.of(layout);
+  const Object shape = shape_name.of(layout.get()), stride = stride_name.of(layout.get()),
+               dtype = dtype_name.of(layout.get());
   if (!shape || !stride || !dtype) return {};
   void *address = const_cast<void*>(tensor->const_data_ptr()), *storage = tensor->storage().unsafeGetStorageImpl();
   return Object(Py_BuildValue("(NOOON(LO))", PyLong_FromVoidPtr(address), shape.get(), stride.get(), dtype.get(),
@@ -32,7 +32,9 @@ PyObject* weight_states(PyObject* needs, PyObject* tensors) {
     const Py_ssize_t count = PyList_GET_SIZE(tensors);
     Object states(PyList_New(count));
     for (Py_ssize_t index = 0; states && index < count; ++index) {
-      Object state = weight_state(PyTuple_GET_ITEM(needs, 0), PyList_GET_ITEM(tensors, index));
+      if (index >= PyList_GET_SIZE(tensors)) return not_mine();
+      const Object tensor = Object::borrowed(PyList_GET_ITEM(tensors, index));
+      Object state = weight_state(PyTuple_GET_ITEM(needs, 0), tensor.get());
       if (!state) return PyErr_Occurred() ? nullptr : not_mine();
       PyList_SET_ITEM(states.get(), index, state.release());
     }

@@ -52,7 +52,7 @@ class OneFileEach:
 
     def _add_dense(self, number: int, data: Tensor) -> None:
         data = data.resolve_conj().resolve_neg()
-        if data.dtype in (torch.complex128, torch.complex32):
+        if data.is_complex() and data.dtype is not torch.complex64:
             data = torch.view_as_real(data)  # safetensors knows complex64 only
         if data.dtype is FLOAT4:  # safetensors has a name for this dtype, and transformers' debugger uses it
             copy = data.view(torch.uint8).contiguous().cpu().clone()  # torch 2.8 cannot copy a float4
