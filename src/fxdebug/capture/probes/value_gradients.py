@@ -25,7 +25,7 @@ from fxdebug.capture.recorder.module_names import Sites
 from fxdebug.capture.source.source_line import Line, user_line
 from fxdebug.capture.tape.op_traits import METADATA
 from fxdebug.capture.tensors.named_tensors import named_tensors
-from fxdebug.capture.tensors.special_tensors import local_part
+from fxdebug.capture.tensors.special_tensors import PLAIN, local_part
 from fxdebug.capture.torch_state.callers_frame import as_called_there
 from fxdebug.capture.torch_state.mode_stack import allows_mode_around, without_mode
 from fxdebug.capture.torch_state.uncounted import uncounted
@@ -46,9 +46,10 @@ class _Op:
 class ValueGradients(ForwardsOnly, TorchFunctionMode):
     """An observer of a model's modules, and a mode, for the thread that runs the model."""
 
-    def __init__(self, sites: Sites) -> None:
+    def __init__(self, sites: Sites, ran_unregistered: Callable[[nn.Module], None] = lambda _: None) -> None:
         super().__init__()
         self.bad: BadBackward | None = None
+        self._ran_unregistered = ran_unregistered
         self._calls = OpenCalls(sites)
         self._results: list[ResultGradient] = []
         self._gradients: dict[int, TensorGradient] = {}  # by position among the results
@@ -74,8 +75,13 @@ class ValueGradients(ForwardsOnly, TorchFunctionMode):
         for place, tensor in named_tensors(result):
             if tensor.requires_grad:
                 self._handles.append(note_gradient(tensor, len(self._results), self._gradients))
-                self._results.append(ResultGradient(*call, place, tuple(tensor.shape), None))
+                self._results.append(ResultGradient(*call, place, tuple(tensor.shape), None, _is_silent(tensor)))
         return result
+
+    def wants(self, module: nn.Module) -> bool:
+        """Leave modules that were not in the model without a wrapper, and tell of them."""
+        self._ran_unregistered(module)
+        return False
 
     def _run(self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if allows_mode_around(module):
@@ -166,6 +172,14 @@ def gradient_numbers(gradient: Tensor) -> TensorGradient:
         sizes = (part.abs() for part in data.reshape(-1).split(BLOCK))
         small = sum(int((size < least).sum()) for size in sizes if size.numel() and not bool(size.min() >= least))
         return TensorGradient(norm_of(stats), stats, small - stats.zeros, str(data.dtype)[6:])
+
+
+def _is_silent(tensor: Tensor) -> bool:
+    """Are all elements of a result 0?"""
+    if type(tensor) not in PLAIN or tensor.is_meta or tensor.layout is not torch.strided or tensor.is_nested:
+        return False
+    with untracked():
+        return tensor.numel() > 0 and not bool(tensor.detach().any())
 
 
 def _is_finite(gradient: Any) -> bool:
