@@ -134,21 +134,27 @@ HEALTHY: dict[str, tuple[Callable[[], nn.Module], Callable[[], Iterator[Batch]],
 # Healthy training --------------------------------------------------------------------------------
 
 
-def healthy(name: str, steps: int) -> Case:
-    """Train a model; the loss must fall and nothing above advice be found, before, meanwhile and afterwards."""
+def healthy_training(name: str, steps: int) -> tuple[list[tuple[str, Sequence[Finding]]], list[float]]:
+    """Train a model; return what each analysis finds before, meanwhile and afterwards, and the losses."""
     make, data, loss_of = HEALTHY[name]
     torch.manual_seed(0)
     model, batches = make(), data()
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
-    found = [*above_advice(fxdebug.weights(model).findings), *_gradients(model, next(batches), loss_of)]
+    found = [("weights", fxdebug.weights(model).findings), ("gradients", _gradients(model, next(batches), loss_of))]
     with tempfile.TemporaryDirectory() as folder, fxdebug.watch(model, optimizer, every=20, save=folder) as watched:
         for _ in range(steps):
             loss_of(model, next(batches)).backward()
             optimizer.step()
             optimizer.zero_grad()
-        found += above_advice(watched.report().findings)
-    found += [*above_advice(fxdebug.weights(model).findings), *_gradients(model, next(batches), loss_of)]
-    losses = [step.loss or 0.0 for step in watched.steps]
+        found.append(("training", watched.report().findings))
+    found += [("weights", fxdebug.weights(model).findings), ("gradients", _gradients(model, next(batches), loss_of))]
+    return found, [step.loss or 0.0 for step in watched.steps]
+
+
+def healthy(name: str, steps: int) -> Case:
+    """Train a model; the loss must fall and nothing above advice be found, before, meanwhile and afterwards."""
+    seen, losses = healthy_training(name, steps)
+    found = [finding for _, findings in seen for finding in above_advice(findings)]
     first, last = sum(losses[:5]) / 5, sum(losses[-5:]) / 5
     text = f"loss {first:.2f} → {last:.2f}; " + ("; ".join(map(str, found)) or "no finding")
     return Case(name, f"{steps} steps, no finding", text, not found and last < 0.8 * first)
@@ -159,14 +165,14 @@ def above_advice(findings: Sequence[Finding]) -> list[Finding]:
     return [finding for finding in findings if finding.severity != "advice"]
 
 
-def _gradients(model: nn.Module, batch: Batch, loss_of: Losses) -> list[Finding]:
+def _gradients(model: nn.Module, batch: Batch, loss_of: Losses) -> Sequence[Finding]:
     if loss_of is language_loss:
         report = fxdebug.gradients(model, {"input_ids": batch[0], "labels": batch[1]})
     else:
         report = fxdebug.gradients(
             model, batch[0], lambda out: nn.functional.cross_entropy(out.flatten(0, -2), batch[1].flatten())
         )
-    return above_advice(report.findings)
+    return report.findings
 
 
 # Planted faults ----------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from torch.optim import Optimizer
 from fxdebug.analyses.gradients.rules import not_finite
 from fxdebug.analyses.gradients.updates import not_optimised, not_registered, other_optimizer
 from fxdebug.analyses.numbers import numerics
-from fxdebug.analyses.training.spikes import is_spike
+from fxdebug.analyses.training.spikes import LEAST_STEPS, RECENT, is_spike
 from fxdebug.analyses.training.training import TrainingRow, training_report
 from fxdebug.api.reports.report import Report
 from fxdebug.api.run_model import fx_debug
@@ -162,7 +162,9 @@ class Watch:
 
     def is_spike(self, loss: float) -> bool:
         """Is this loss far above those of the last steps?"""
-        return is_spike([step.loss for step in self._steps[-100:]], loss)
+        return is_spike(
+            [step.loss for step in self._steps[-RECENT:]], loss, [step.loss for step in self._steps[:LEAST_STEPS]]
+        )
 
     def on_step(self, step: StepRecord, watched: WatchedStep | None, histograms: StepHistograms | None) -> None:
         """Keep a step that has ended, with the statistics and histograms that were taken of it."""

@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 from fxdebug.data.findings import ADVICE, ERROR, WARNING, Finding, Severity
 from fxdebug.data.measured.gradients import GradientRecord, ParameterGradient, Unregistered
 from fxdebug.data.measures import quantity
+from fxdebug.operators.activation_functions import RECTIFIERS, function_of
 from fxdebug.operators.dtypes import FLOATS
 
 Trend: TypeAlias = Literal["falling", "rising", "flat"]
@@ -19,7 +20,6 @@ LEAST_STEPS = 20  # below, a training is at its beginning: warm-ups start from a
 FALLEN = 0.1  # of its highest: a rate below was lowered on purpose, by a scheduler
 SHARE = 0.1  # of all elements: gradients of 0 behind an activation function are a warning from here on
 NAMED = 3
-_RECTIFIERS = ("relu", "relu6", "threshold", "hardtanh", "hardswish", "hardsigmoid", "squaredrelu")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class UpdateLimits:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a training did up to the step that is judged.
+    """The course of a training up to the step that is judged.
 
     ``trend`` is that of the loss, ``None`` where there are too few steps. ``rates`` are the highest learning rate of
     each step, and ``numbers`` the steps.
@@ -204,9 +204,7 @@ def _zero_gradients(
         return
     whole = len(zero) == len([p for p in trained if p.gradient is not None])
     share = _elements(zero) / max(_elements(record.parameters), 1)
-    silent = next(
-        (r for r in record.results if r.silent and r.type.lower().replace("activation", "") in _RECTIFIERS), None
-    )
+    silent = next((r for r in record.results if r.silent and function_of(r.type) in RECTIFIERS), None)
     names = _named([p.name for p in zero])
     what = f"no gradient reaches {names} ({quantity(100 * share, '%')} of all elements): it is exactly 0"
     severity: Severity = WARNING if whole else ADVICE

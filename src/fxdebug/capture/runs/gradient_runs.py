@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from fxdebug.capture.probes.unregistered_leaves import UnregisteredLeaves, outside_of
 from fxdebug.capture.probes.value_gradients import ValueGradients, gradient_numbers
 from fxdebug.capture.recorder.module_names import Sites
+from fxdebug.capture.recorder.unregistered_leaves import UnregisteredLeaves, outside_of
 from fxdebug.capture.runs.attach import Attached
 from fxdebug.capture.runs.same_start import copied_inputs, gradients_restored, state_restored
 from fxdebug.capture.runs.timed_runs import Loss, scalar_loss

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from fxdebug.capture.probes.unregistered_leaves import Found, outside_of
+from fxdebug.capture.recorder.unregistered_leaves import Found, outside_of
 from fxdebug.capture.runs.gradient_runs import rates_of
 from fxdebug.capture.tensors.special_tensors import local_part
 from fxdebug.capture.torch_state.untracked import untracked
@@ -23,7 +23,7 @@ PLACES = 16  # elements of each weight that are compared
 
 
 class LoopFacts:
-    """What the forwards, backwards and steps of one training have in common.
+    """The facts that the forwards, backwards and steps of one training show together.
 
     ``forwards`` and ``backwards`` are counted from the last step. ``others`` counts steps of optimizers that have none
     of the model's parameters, by class; ``foreign`` are the classes of those among them that were to be followed, or
@@ -87,7 +87,7 @@ class LoopFacts:
 
     @property
     def unregistered(self) -> Sequence[Unregistered]:
-        """What gets gradients, is no parameter of the model, and is in no optimizer."""
+        """Everything that gets gradients, is no parameter of the model, and is in no optimizer."""
         return outside_of(self.found, self.optimised)
 
     def has_changed(self) -> bool:

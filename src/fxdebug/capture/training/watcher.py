@@ -20,8 +20,8 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from fxdebug.capture.hooks.patch import Attribute, SharedPatch
-from fxdebug.capture.probes.unregistered_leaves import UnregisteredLeaves
 from fxdebug.capture.recorder.module_names import Sites
+from fxdebug.capture.recorder.unregistered_leaves import UnregisteredLeaves
 from fxdebug.capture.runs.attach import Attached
 from fxdebug.capture.runs.gradient_runs import rates_of
 from fxdebug.capture.torch_state.untracked import untracked

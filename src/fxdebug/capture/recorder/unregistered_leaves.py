@@ -1,4 +1,4 @@
-"""Find what learns in a model but is none of its parameters: layers in plain lists, tensors, layers of a forward."""
+"""Find leaves that learn in a model and are none of its parameters: layers in plain lists, tensors, layers of a forward."""
 
 from __future__ import annotations
 
