@@ -15,8 +15,9 @@ import sys
 import tempfile
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 with warnings.catch_warnings():
@@ -24,14 +25,26 @@ with warnings.catch_warnings():
     import torch
 
 import fxdebug
-from fxdebug.analyses.rules.table import ANALYSES, ATTENTION, GRADIENTS, PLUGINS, TRAINING, rule_of
+from fxdebug.analyses.rules.false_alarms import FalseAlarms
+from fxdebug.analyses.rules.table import (
+    ANALYSES,
+    ATTENTION,
+    GRADIENTS,
+    PLUGINS,
+    RULES,
+    THRESHOLDS,
+    TRAINING,
+    rule_of,
+)
 from fxdebug.data.findings import Finding
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 import bench_health  # noqa: E402
 import trained_models  # noqa: E402
+from running import put_between  # noqa: E402
 
+PAGE = HERE.parent / "docs" / "check.md"
 FILE = HERE.parent / "src" / "fxdebug" / "analyses" / "rules" / "false_alarms.json"
 CHECKED = tuple(name for name in ANALYSES if name not in (TRAINING, PLUGINS))
 Seen = tuple[str, Sequence[Finding]]  # an analysis that was done of something healthy, and what it found
@@ -52,7 +65,7 @@ def of_training(name: str, seed: int, analyses: Sequence[str] = CHECKED, steps: 
                 optimizer.step()
         yield TRAINING, watched.report().findings
     losses = [step.loss or 0.0 for step in watched.steps]
-    first, last = sum(losses[:5]) / 5, sum(losses[-10:]) / 10
+    first, last = mean(losses[:5]), mean(losses[-10:])
     if last > one.fall * first:
         raise ValueError(f"{name} does not learn: {first:.3g} → {last:.3g}")
     batch = one.batch()
@@ -93,11 +106,7 @@ def count(seen: Sequence[Seen]) -> dict[str, list[int]]:
     for analysis, findings in seen:
         for id, above in {(_id(analysis, f), f.severity != "advice") for f in findings}:
             (alarms if above else advice)[id] += 1
-    return {
-        id: [done[rule.analysis], alarms[id], advice[id]]
-        for id, rule in fxdebug.analyses.rules.table.RULES.items()  # type: ignore[attr-defined]
-        if done[rule.analysis]
-    }
+    return {id: [done[rule.analysis], alarms[id], advice[id]] for id, rule in RULES.items() if done[rule.analysis]}
 
 
 def _id(analysis: str, finding: Finding) -> str:
@@ -138,9 +147,22 @@ def main(arguments: Sequence[str]) -> int:
         failed |= bool(above)
         seen += found
     if options.write:
-        rows = [f'  "{id}": {json.dumps(row)}' for id, row in count(seen).items()]
+        counts = count(seen)
+        rows = [f'  "{id}": {json.dumps(row)}' for id, row in counts.items()]
         FILE.write_text("{\n" + ",\n".join(rows) + "\n}\n", encoding="utf-8")
+        put_between(PAGE, "rules", table(counts))
     return int(failed)
+
+
+def table(counts: Mapping[str, Sequence[int]]) -> str:
+    """Return every rule as a row of the table in the docs, with its thresholds and its false alarms."""
+    lines = ["| rule | gravest | thresholds | false alarms | advice |", "|---|---|---|---|---|"]
+    for id, rule in RULES.items():
+        limits = ", ".join(f"{name.partition('.')[2]} {THRESHOLDS[name].default:g}" for name in rule.thresholds)
+        checks, alarms, advice = counts.get(id, (0, 0, 0))
+        rate, advised = (str(FalseAlarms(checks, alarms, advice)), str(advice)) if checks else ("not tried", "")
+        lines.append(f"| `{id}` | {rule.severity} | {limits} | {rate} | {advised} |")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -107,6 +107,7 @@ def test_a_weight_with_nan_is_told_once_and_names_all_who_found_it() -> None:
 def test_errors_come_first_and_advice_last() -> None:
     model, options = sick_models.a_mask_that_lets_padding_through()
     changed(model, "bert.encoder.layer.0.output.dense.bias", lambda bias: bias[3].fill_(50))
+    changed(model, "bert.encoder.layer.1.output.dense.weight", lambda weight: weight[5].zero_())
     severities = [finding.severity for finding in fxdebug.check(model, **options)]
     assert severities == sorted(severities, key=["error", "warning", "advice"].index)
     assert severities[0] == "error" and "warning" in severities

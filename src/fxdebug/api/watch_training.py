@@ -191,7 +191,7 @@ class Watch:
             yield Incident(number, "not registered", None, None, what, facts.unregistered[0].path, rank=self._rank)
         names, elements = facts.unoptimised
         late = SETTLED if self._watcher.has_optimizer else 1
-        if names and "not optimised" not in told and facts.steps >= (2 if is_over else late + 1):
+        if names and not facts.foreign and "not optimised" not in told and facts.steps >= (2 if is_over else late + 1):
             whole = sum(parameter.numel() for parameter in self._watcher.inner.parameters())
             what, _ = not_optimised(names, elements, whole, "no optimizer that made a step")
             yield Incident(

@@ -80,6 +80,13 @@ def find_updates(
         yield from _too_small(record, ratios, limits, progress)
 
 
+SCHEDULE = "Expected at the end of a schedule; where the training is to go on, look at the scheduler."
+
+
+def _fell(since: int, highest: float, now: float) -> str:
+    return f"the learning rate fell from {highest:.3g} to {now:.3g}, below a tenth since step {since}"
+
+
 def _named(names: Sequence[str]) -> str:
     return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
 
@@ -247,7 +254,11 @@ def _no_update(
             narrow = next((p.dtype for p in group if p.dtype in FLOATS and FLOATS[p.dtype].bits < 32), None)
             what = f"a step of {record.optimizer} leaves {names} exactly as they were, although gradients arrive"
             advice = "Look at what the optimizer does with them."
-            if narrow is not None:
+            fallen = None if progress is None else progress.fallen()
+            if fallen is not None:
+                what = f"{what}; {_fell(*fallen)}"
+                advice = SCHEDULE
+            elif narrow is not None:
                 lost = f"a change of less than 1/{round(2 / FLOATS[narrow].eps)} of a number"
                 what = f"{what}; {narrow} rounds {lost} away"
                 advice = "Keep a float32 copy of the weights: train in float32 under autocast."
@@ -299,9 +310,8 @@ def _too_small(
     severity: Severity = ADVICE
     fallen = None if progress is None else progress.fallen()
     if fallen is not None:
-        since, highest, now = fallen
-        what = f"{what}; the learning rate fell from {highest:.3g} to {now:.3g}, below a tenth since step {since}"
-        advice = "Expected at the end of a schedule; where the training is to go on, look at the scheduler."
+        what = f"{what}; {_fell(*fallen)}"
+        advice = SCHEDULE
     elif progress is not None and progress.trend == "rising":
         what = f"{what}, and the loss rises"
         advice = "Steps as small as these do not make a loss rise: look at the data, and at what else changes."

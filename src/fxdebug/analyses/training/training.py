@@ -37,8 +37,8 @@ RULES: Mapping[Trouble, tuple[str, Severity, str]] = {  # the rule, its severity
     ),
     "not registered": (
         "not registered", ERROR,
-        "Hold modules as attributes or in nn.ModuleList, tensors as nn.Parameter, and make layers in __init__; then "
-        "make the optimizer.",
+        "Hold modules as attributes, in nn.ModuleList or in nn.ModuleDict, tensors as nn.Parameter, and make layers in "
+        "__init__; then make the optimizer.",
     ),
 }  # fmt: skip
 

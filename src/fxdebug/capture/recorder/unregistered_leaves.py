@@ -1,4 +1,4 @@
-"""Find leaves that learn in a model and are none of its parameters: layers in plain lists, tensors, layers of a forward."""
+"""Find what learns in a model and is none of its parameters: layers in lists, tensors, layers of a forward."""
 
 from __future__ import annotations
 
