@@ -93,8 +93,8 @@ STATES: dict[str, tuple[Callable[[], tuple[Finding, ...]], list[tuple[str, str]]
     "the rate fell to the end of a schedule": (
         lambda: train(
             net := mlp(), sgd(net), loss=lambda y, x: squares(y, x) * 0 + y.mean(),
-            before=rate(lambda step: 1e-2 * (1 - step / 40) ** 8),
-        ), [("no update", "advice")], "the learning rate fell from 0.01 to ",
+            before=rate(lambda step: 1e-2 * (1 - step / 40) ** 3),
+        ), [], "",
     ),
     "no unit of a layer is active": (
         lambda: train(net := dead(mlp()), sgd(net)),
@@ -131,7 +131,11 @@ STATES: dict[str, tuple[Callable[[], tuple[Finding, ...]], list[tuple[str, str]]
         lambda: train(
             net := mlp(), sgd(net), loss=lambda y, x: squares(y, x).detach() + 0.1 * y.mean(),
             before=rate(lambda step: 1e-2 if step < 10 else 1e-5),
-        ), [("update too small", "advice")], "the learning rate fell from 0.01 to 1e-05, below a tenth since step 10",
+        ), [("update too small", "warning")], "the learning rate fell from 0.01 to 1e-05, below a tenth since step 10",
+    ),
+    "a scheduler of epochs is called in every step": (
+        lambda: train(net := mlp(), sgd(net), steps=60, before=rate(lambda step: 1e-2 * 0.1 ** (step // 5))),
+        [("no update", "warning")], "the learning rate fell from 0.01 to 1e-13",
     ),
     "the loss falls": (lambda: train(net := mlp(), sgd(net)), [], ""),
 }  # fmt: skip

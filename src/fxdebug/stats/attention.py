@@ -84,6 +84,10 @@ def rebuild_multi_head(arguments: Mapping[str, Any], result: Tensor) -> Rebuilt:
     ``result`` is the tensor it returned first. The weighted sums per head are known where all keys come from ``key``.
     """
     plain = {name: x.detach() if isinstance(x, Tensor) else x for name, x in arguments.items()}
+    if plain.get("is_causal") and plain.get("key_padding_mask") is None and not plain.get("need_weights", True):
+        queries, keys = plain["query"].shape[0], plain["key"].shape[0]  # the hint replaces the mask that was given
+        seen = torch.ones(queries, keys, dtype=torch.bool, device=result.device).tril()
+        plain |= {"attn_mask": ~seen, "is_causal": False}
     plain |= {"need_weights": True, "average_attn_weights": False, "training": False}
     value, heads = plain["value"], int(plain["num_heads"])
     with _plain_arithmetic(result):

@@ -49,6 +49,14 @@ def test_the_masks_of_multi_head_attention_say_what_a_query_may_see(name: str, n
     assert one.error is not None and one.error < 1e-5
 
 
+def test_the_hint_that_a_mask_is_causal_replaces_it_where_no_weights_are_needed() -> None:
+    layer, x, other = nn.MultiheadAttention(16, 4, batch_first=True), torch.randn(2, LENGTH, 16), PER_HEAD[0]
+    given = {"query": x, "key": x, "value": x, "attn_mask": other, "is_causal": True}
+    for needs, hidden in ((False, CAUSAL < 0), (True, other)):
+        (one,) = fxdebug.attention(layer, given | {"need_weights": needs}).maps
+        assert one.visible is not None and np.array_equal(one.visible[0, 0], ~hidden.numpy())
+
+
 def test_keys_that_the_attention_adds_are_seen_by_every_query() -> None:
     layer, x = (
         nn.MultiheadAttention(16, 4, batch_first=True, add_bias_kv=True, add_zero_attn=True),
