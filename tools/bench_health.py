@@ -261,6 +261,44 @@ def poisoned() -> Sequence[Finding]:
     return trained(perceptron(), spoil=spoil)
 
 
+class Listed(nn.Module):
+    """Layers in a plain list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(32, 32)
+        self.inner, self.head = [perceptron(1), perceptron(1)], nn.Linear(1, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        scores: Tensor = self.head(self.inner[0](x) + self.inner[1](x))
+        return scores
+
+
+def in_a_list() -> Sequence[Finding]:
+    return trained(Listed())
+
+
+def head_left_out() -> Sequence[Finding]:
+    model = perceptron()
+    return trained(model, parameters=model[:-1].parameters())  # type: ignore[index]
+
+
+def of_another_model() -> Sequence[Finding]:
+    return trained(perceptron(), parameters=perceptron().parameters())
+
+
+def silent_layer() -> Sequence[Finding]:
+    model = perceptron()
+    with torch.no_grad():
+        model[2].bias.fill_(-100)  # type: ignore[index, operator, union-attr]
+    return trained(model)
+
+
+def rate_of_zero() -> Sequence[Finding]:
+    return trained(perceptron(), steps=30, lr=0.0)
+
+
 def perceptron_on(spoil: Callable[[nn.Module], None]) -> Sequence[Finding]:
     model = perceptron()
     with torch.no_grad():
@@ -314,6 +352,11 @@ FAULTS: dict[str, tuple[Callable[[], Sequence[Finding]], str, str, str]] = {  # 
     "encoder frozen by mistake": (frozen_encoder, "frozen", "encoder", "do not ask for gradients"),
     "unused head": (unused_head, "not called", "unused_head", "not called"),
     "learning rate 100 times too high": (high_rate, "update too large", "", ""),
+    "layers in a plain list": (in_a_list, "not registered", "inner[0]", "inner[1]"),
+    "head in no optimizer": (head_left_out, "not optimised", "8", "8.weight, 8.bias"),
+    "optimizer of another model": (of_another_model, "other optimizer", "", "none of the model's parameters"),
+    "a layer that returns only zeros": (silent_layer, "zero gradient", "", "3 (ReLU) returned only zeros"),
+    "learning rate of 0": (rate_of_zero, "no update", "", "the learning rate of"),
     "dead ReLU unit": (dead_unit, "dead unit", "3", "unit [5] of 32"),
     "outlier channel": (outlier_channel, "outlier channel", "transformer.h.1.mlp.c_proj", "channel [3] of 64"),
     "attention sink": (sink, "attention sink", "transformer.h.2.attn", "head 1"),

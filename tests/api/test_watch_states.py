@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from torch import Tensor, nn
 import fxdebug
 from fxdebug.api import FxDebugWarning
 from fxdebug.data.findings import Finding
+from fxdebug.store.training_file import read_training
 
 Steps = Callable[[int, torch.optim.Optimizer], None]
 
@@ -369,3 +372,25 @@ def test_a_scaler_that_skips_every_step_is_told_and_a_few_are_not(bad: Any, expe
     for incident in watched.incidents:
         assert (incident.trouble, incident.op, incident.step) == ("skipped", "sqrt", 5)
         assert "left out 10 steps in a row" in incident.what and "the backward of sqrt makes 32 NaN" in incident.what
+
+
+def test_a_training_that_an_older_version_wrote_is_read(tmp_path: Path) -> None:
+    """Its lines end before the fields that came later: the rates of a step, and what the optimizer has."""
+    net = mlp()
+    optimizer = sgd(net)
+    with fxdebug.watch(net, every=1, save=tmp_path) as watched:
+        squares(net(x := normal(4, 8)), x).backward()
+        optimizer.step()
+    (now,) = read_training(tmp_path).watched
+    lines = [json.loads(line) for line in (tmp_path / "training.jsonl").read_text().splitlines()]
+    for line in lines:
+        if "step" in line:
+            assert line["step"].pop() == [0.01]
+        if "watched" in line:
+            line["watched"][2] = [row[:-2] for row in line["watched"][2]]
+    (tmp_path / "training.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    older = read_training(tmp_path)
+    assert older.steps[0].rates == () and watched.steps[0].rates == (0.01,)
+    assert [(p.optimised, p.rate) for p in now.parameters] == [(True, 0.01)] * 4
+    assert [(p.optimised, p.rate) for p in older.watched[0].parameters] == [(None, None)] * 4
+    assert told(tuple(fxdebug.check(tmp_path))) == []

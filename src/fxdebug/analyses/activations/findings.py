@@ -155,21 +155,22 @@ def never_active(one: Activation, dead: Chosen) -> str:
 
 
 def _saturated(activations: Iterable[Activation], limits: ActivationLimits) -> Iterator[Finding]:
-    """Yield the activation functions at their bounds: a warning where weights read the result.
+    """Yield the activation functions at their bounds: a warning where weights read the result, or nothing was learned.
 
-    A gate that multiplies something, and the answer of a model, may be sure of themselves.
+    A gate that multiplies something, and the answer of a model, may be sure of themselves once they were trained.
     """
     for one in activations:
         if one.function not in BOUNDS or one.units is None or one.units.saturated <= limits.saturated:
             continue
         what = f"{one.units.saturated:.0%} of its elements lie at a bound of {one.function}, where the gradient is 0"
-        if one.read_by_weights:
+        is_wrong = one.read_by_weights or one.untrained
+        if is_wrong:
             advice = "smaller weights before it, or a normalisation"
         else:
             advice = (
                 "gates and answers may be sure of themselves; else take smaller weights before it, or a normalisation"
             )
-        severity: Severity = WARNING if one.read_by_weights else ADVICE
+        severity: Severity = WARNING if is_wrong else ADVICE
         yield _finding(one, "saturated", severity, what, advice, one.units.saturated, limits.saturated)
 
 

@@ -20,7 +20,8 @@ class Activation:
     the largest one in robust deviations. ``maker`` is the path of the module whose weights make the units, empty
     where no such module returned what the function was given. ``read_by_weights`` tells whether a layer with weights
     was given its result, or what was made of it alone. ``odd`` are the units whose bias in the maker lies far below the
-    others, ``None`` where there is no such bias.
+    others, ``None`` where there is no such bias. ``untrained`` tells whether all weights of the model lie in the range
+    that torch draws them from.
     """
 
     id: str
@@ -34,3 +35,4 @@ class Activation:
     maker: str = ""
     read_by_weights: bool = False
     odd: npt.NDArray[np.bool_] | None = None
+    untrained: bool = False

@@ -181,6 +181,10 @@ _REASONS: Mapping[Reach, tuple[str, str]] = {
 }
 
 
+_CHECKPOINTED = (
+    "got no gradient: they ran in a reentrant checkpoint none of whose inputs asks for gradients",
+    "Checkpoint with use_reentrant=False, or let its input ask for gradients (requires_grad_()).",
+)
 _ROUTED = "Experts that a router did not choose are no fault; others remove, or call."
 
 
@@ -197,17 +201,19 @@ def _without_gradient(record: GradientRecord) -> Iterator[Finding]:
             named = ", ".join(paths[:NAMED]) + (f", … {len(paths)} in all" if len(paths) > NAMED else "")
             share = 100 * elements / max(whole, 1)
             routed = reach == "not called" and _have_others(paths, record.parameters)
+            cut = reach == "not reached" and all(parameter.path in record.checkpointed for parameter in group)
+            why, then = _CHECKPOINTED if cut else (reason, _ROUTED if routed else advice)
             yield Finding(
                 rule=reach,
-                severity=ADVICE,
+                severity=WARNING if cut else ADVICE,
                 path=path,
                 call=f"{path}#0",
                 op=group[0].name,
-                what=f"{count} of {named or 'the model'} ({quantity(share, '%')} of all elements) {reason}",
+                what=f"{count} of {named or 'the model'} ({quantity(share, '%')} of all elements) {why}",
                 measured=share,
                 threshold=0.0,
                 unit="%",
-                advice=_ROUTED if routed else advice,
+                advice=then,
                 others=tuple([parameter.name for parameter in group[1:]]),
             )
 

@@ -188,7 +188,7 @@ _RULES = (
     _rule(GRADIENTS, "not registered", ERROR, "something learns that is no parameter of the model"),
     _rule(GRADIENTS, "frozen", ADVICE, "parameters do not ask for gradients"),
     _rule(GRADIENTS, "not called", ADVICE, "parameters get no gradient: their modules did not run"),
-    _rule(GRADIENTS, "not reached", ADVICE, "parameters get no gradient although their modules ran"),
+    _rule(GRADIENTS, "not reached", WARNING, "parameters get no gradient although their modules ran"),
     _rule(WEIGHTS, "weight not finite", ERROR, "a weight has NaN or infinities", subject=NOT_FINITE),
     _rule(WEIGHTS, "initialisation", WARNING, "a weight was drawn on another scale than the others", "errors ratio"),
     _rule(WEIGHTS, "dead unit", WARNING, "all weights of an output unit are 0", subject=DEAD),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -95,6 +96,7 @@ def _of_model(
     with state_restored(module):
         notes, count, read = run_with_activations(target, module, given, gathered.add)
     gathered.read = {f"{path}/{name}" if name else path for path, name in read}
+    gathered.untrained = _is_untrained(module)
     gathered.odd = {path: odd for path, inner in module.named_modules() if (odd := _odd_biases(inner)) is not None}
     return notes, count
 
@@ -105,6 +107,7 @@ class _Gathered:
     def __init__(self, limits: ActivationLimits) -> None:
         self._limits = limits
         self.read: set[str] = set()  # ids of activation functions whose results weights read
+        self.untrained = False
         self.odd: dict[str, npt.NDArray[np.bool_]] = {}  # by the path of the module: units with a bias far below
         self._of: dict[tuple[str, str], tuple[str, str, str, tuple[int, ...], Distributions, UnitSums]] = {}
         self._outliers: dict[tuple[str, str], tuple[int, float] | None] = {}
@@ -148,9 +151,20 @@ class _Gathered:
                     maker=maker,
                     read_by_weights=id in self.read,
                     odd=self.odd.get(maker),
+                    untrained=self.untrained,
                 )
             )
         return found
+
+
+def _is_untrained(model: nn.Module) -> bool:
+    """Do all weights of linear layers and convolutions lie within ±1/√fan_in, from which torch draws them?"""
+    layers = [module for module in model.modules() if isinstance(module, (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d))]
+    weights = [layer.weight for layer in layers if type(layer.weight) is nn.Parameter and layer.weight.numel()]
+    return bool(weights) and not any(
+        weight.is_meta or float(weight.detach().abs().max()) > 1.00001 / math.sqrt(weight[0].numel())
+        for weight in weights
+    )
 
 
 def _odd_biases(module: nn.Module) -> npt.NDArray[np.bool_] | None:

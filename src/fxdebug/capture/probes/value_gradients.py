@@ -11,11 +11,13 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from threading import get_ident
+from types import FrameType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
+from torch.utils.checkpoint import CheckpointFunction
 from torch.utils.hooks import RemovableHandle
 
 from fxdebug.capture.hooks.observers import ForwardsOnly
@@ -49,6 +51,7 @@ class ValueGradients(ForwardsOnly, TorchFunctionMode):
     def __init__(self, sites: Sites, ran_unregistered: Callable[[nn.Module], None] = lambda _: None) -> None:
         super().__init__()
         self.bad: BadBackward | None = None
+        self.checkpointed: set[str] = set()  # paths of modules that ran in a reentrant checkpoint
         self._ran_unregistered = ran_unregistered
         self._calls = OpenCalls(sites)
         self._results: list[ResultGradient] = []
@@ -69,9 +72,12 @@ class ValueGradients(ForwardsOnly, TorchFunctionMode):
         self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Run the forward and put hooks on what it returns."""
+        is_checkpointed = not torch.is_grad_enabled() and _is_in_checkpoint(sys._getframe(1))
         call, result = self._calls.run(module, lambda: self._run(module, run, args, kwargs))
         if call is None:
             return result
+        if is_checkpointed:
+            self.checkpointed.add(call.path)
         for place, tensor in named_tensors(result):
             if tensor.requires_grad:
                 self._handles.append(note_gradient(tensor, len(self._results), self._gradients))
@@ -172,6 +178,16 @@ def gradient_numbers(gradient: Tensor) -> TensorGradient:
         sizes = (part.abs() for part in data.reshape(-1).split(BLOCK))
         small = sum(int((size < least).sum()) for size in sizes if size.numel() and not bool(size.min() >= least))
         return TensorGradient(norm_of(stats), stats, small - stats.zeros, str(data.dtype)[6:])
+
+
+def _is_in_checkpoint(frame: FrameType | None) -> bool:
+    """Does a call run in a reentrant checkpoint, by the frames around it?"""
+    while frame is not None and frame.f_code is not _CHECKPOINT:
+        frame = frame.f_back
+    return frame is not None
+
+
+_CHECKPOINT = CheckpointFunction.forward.__code__
 
 
 def _is_silent(tensor: Tensor) -> bool:

@@ -76,6 +76,7 @@ def run_with_gradients(
             optimizer=None if optimizer is None else type(optimizer).__name__,
             notes=tuple(notes),
             unregistered=outside_of(strays, rates),
+            checkpointed=tuple(sorted(probe.checkpointed)),
             foreign=optimised is not None and bool(parameters) and not any(p.optimised for p in parameters),
         )
 

@@ -125,7 +125,8 @@ class GradientRecord:
     """Gradients of one step: the loss, the results in forward order, the parameters in the order of the model.
 
     ``loss`` is ``None`` where the step does not tell. ``unregistered`` learns and is no parameter of the model.
-    ``foreign`` tells whether the optimizer has none of the model's parameters.
+    ``foreign`` tells whether the optimizer has none of the model's parameters. ``checkpointed`` are the paths of
+    modules that ran in a reentrant checkpoint.
     """
 
     loss: float | None
@@ -136,3 +137,4 @@ class GradientRecord:
     notes: tuple[str, ...] = ()
     unregistered: tuple[Unregistered, ...] = ()
     foreign: bool = False
+    checkpointed: tuple[str, ...] = ()
