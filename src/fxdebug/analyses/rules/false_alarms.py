@@ -1,4 +1,4 @@
-"""How often each rule alarmed where nothing was wrong: counts that ``tools/false_alarms.py`` took, by rule."""
+"""Counts of how often each rule alarmed where nothing was wrong, taken by ``tools/false_alarms.py``."""
 
 from __future__ import annotations
 
