@@ -345,6 +345,26 @@ def test_a_loop_without_a_step_is_told_after_five_forwards_and_accumulation_is_n
     assert watched.incidents == ()
 
 
+@pytest.mark.parametrize("is_given", [False, True])
+def test_a_loop_whose_optimizer_holds_copies_of_the_weights_has_no_finding(is_given: bool) -> None:
+    net = mlp()
+    masters = [parameter.detach().clone().requires_grad_() for parameter in net.parameters()]
+    optimizer = torch.optim.SGD(masters, lr=1e-2)
+    with fxdebug.watch(net, optimizer if is_given else None, save=None) as watched:
+        for step in range(8):
+            squares(net(x := normal(4, 8, seed=step)), x).backward()
+            for master, parameter in zip(masters, net.parameters()):
+                master.grad = parameter.grad
+            optimizer.step()
+            net.zero_grad()
+            with torch.no_grad():
+                for master, parameter in zip(masters, net.parameters()):
+                    parameter.copy_(master)
+    report = watched.report()
+    assert told(report.findings) == []
+    assert ["though its weights changed" in note.what for note in report.notes] == ([] if is_given else [True])
+
+
 class Rooted(nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -102,6 +102,12 @@ class Watch:
         try:
             for incident in self._standing(is_over=error is None):
                 self._tell(incident)
+            facts = self._watcher.facts
+            if not facts.steps and facts.forwards >= MOST_WITHOUT and facts.has_changed():
+                self._note(
+                    f"{_without_step(facts, self._model)}, though its weights changed: watch sees steps of optimizers "
+                    "that hold the parameters themselves"
+                )
             if isinstance(error, Exception):
                 what = f"the training raised {type(error).__name__}: {first_line(error)}"
                 self._add(Incident(self._watcher.number, "exception", None, None, what, rank=self._rank))
@@ -199,10 +205,11 @@ class Watch:
             )
         if told & {"no step", "other optimizer"}:
             return
-        if facts.foreign and not facts.has_changed():
+        is_sure = is_over or facts.steps != 1  # copies of the weights are written back after the first step
+        if facts.foreign and is_sure and not facts.has_changed():
             what = other_optimizer(", ".join(facts.foreign)).what
             yield Incident(number, "other optimizer", None, None, what, rank=self._rank)
-        elif not facts.steps and facts.forwards >= (MOST_WITHOUT if is_over else SETTLED):
+        elif not facts.steps and facts.forwards >= (MOST_WITHOUT if is_over else SETTLED) and not facts.has_changed():
             yield Incident(number, "no step", None, None, _without_step(facts, model), rank=self._rank)
 
     def _tell(self, incident: Incident) -> None:
@@ -351,8 +358,6 @@ def _without_step(facts: LoopFacts, model: str) -> str:
     what = f"{ran} and backward() {counted(facts.backwards, 'time')}, and no optimizer with its parameters made a step"
     if facts.skipped:
         return f"{what}: a GradScaler left out {facts.skipped} ({facts.first_scale:g} → {facts.scale:g})"
-    if facts.has_changed():
-        what = f"{what}, though its weights changed: watch sees steps of optimizers that hold the parameters themselves"
     return f"{what}; steps of others: {others}" if others else what
 
 

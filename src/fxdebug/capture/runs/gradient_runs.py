@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
@@ -85,10 +86,11 @@ def rates_of(optimizer: Optimizer) -> dict[int, float | None]:
     """Return the learning rate of each parameter that an optimizer has, by its id; ``None`` where it has none."""
     found: dict[int, float | None] = {}
     for group in optimizer.param_groups:
-        rate = group.get("lr")
-        known = isinstance(rate, (int, float, Tensor))
-        with untracked():
-            found |= dict.fromkeys(map(id, group["params"]), float(rate) if known else None)
+        rate, known = group.get("lr"), None
+        if isinstance(rate, (int, float, Tensor)):
+            with untracked(), contextlib.suppress(TypeError, ValueError, RuntimeError):  # a rate of each element
+                known = float(rate)
+        found |= dict.fromkeys(map(id, group["params"]), known)
     return found
 
 

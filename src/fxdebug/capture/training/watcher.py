@@ -273,7 +273,7 @@ class Watcher:
         if self._guarded(lambda: _is_skipped(optimizer)):
             self._held, self._losses, self._statistics, self._norm = [], [], None, None
         else:
-            self.facts.on_step(getattr(optimizer, "optimizer", optimizer))
+            self._guarded(lambda: self.facts.on_step(getattr(optimizer, "optimizer", optimizer)))
             self._guarded(self._finish)
 
     def _finish(self) -> None:
