@@ -12,7 +12,7 @@
 # make zoo            every zoo model: the same files as transformers' debugger, correct graphs; fails below a bar
 # make bench          time and memory of tracing, against the plain forward and similar tools; fails below a bar
 # make bench-compare  faults planted in models: does `compare` find them, and nothing in equal pairs; fails below a bar
-# make bench-health   healthy trainings with no finding, planted faults each with one; fails below a bar
+# make bench-health   healthy trainings and trained models with no finding, planted faults each with one; fails below a bar
 # make bench-page     times of the page in a browser, beside similar tools, on the same models; fails below a bar
 # make libs           models of some twenty other libraries: equal, verified, run again; ports compared; two hours, 1.5 GB
 # make programs       exports of every model opened by the programs they are for; a quarter of an hour, 1 GB, needs npm
@@ -101,6 +101,7 @@ bench-compare: $(READY)
 
 bench-health: $(READY)
 	$(BIN)/python tools/bench_health.py $(BENCH)
+	$(BIN)/python tools/false_alarms.py
 
 bench-page: $(READY)
 	$(BIN)/python -m pip install --quiet --upgrade --target .bench/page torchvista==0.2.13 ipython flask portpicker \

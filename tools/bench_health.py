@@ -134,21 +134,27 @@ HEALTHY: dict[str, tuple[Callable[[], nn.Module], Callable[[], Iterator[Batch]],
 # Healthy training --------------------------------------------------------------------------------
 
 
-def healthy(name: str, steps: int) -> Case:
-    """Train a model; the loss must fall and nothing above advice be found, before, meanwhile and afterwards."""
+def healthy_training(name: str, steps: int) -> tuple[list[tuple[str, Sequence[Finding]]], list[float]]:
+    """Train a model; return what each analysis finds before, meanwhile and afterwards, and the losses."""
     make, data, loss_of = HEALTHY[name]
     torch.manual_seed(0)
     model, batches = make(), data()
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
-    found = [*above_advice(fxdebug.weights(model).findings), *_gradients(model, next(batches), loss_of)]
+    found = [("weights", fxdebug.weights(model).findings), ("gradients", _gradients(model, next(batches), loss_of))]
     with tempfile.TemporaryDirectory() as folder, fxdebug.watch(model, optimizer, every=20, save=folder) as watched:
         for _ in range(steps):
             loss_of(model, next(batches)).backward()
             optimizer.step()
             optimizer.zero_grad()
-        found += above_advice(watched.report().findings)
-    found += [*above_advice(fxdebug.weights(model).findings), *_gradients(model, next(batches), loss_of)]
-    losses = [step.loss or 0.0 for step in watched.steps]
+        found.append(("training", watched.report().findings))
+    found += [("weights", fxdebug.weights(model).findings), ("gradients", _gradients(model, next(batches), loss_of))]
+    return found, [step.loss or 0.0 for step in watched.steps]
+
+
+def healthy(name: str, steps: int) -> Case:
+    """Train a model; the loss must fall and nothing above advice be found, before, meanwhile and afterwards."""
+    seen, losses = healthy_training(name, steps)
+    found = [finding for _, findings in seen for finding in above_advice(findings)]
     first, last = sum(losses[:5]) / 5, sum(losses[-5:]) / 5
     text = f"loss {first:.2f} → {last:.2f}; " + ("; ".join(map(str, found)) or "no finding")
     return Case(name, f"{steps} steps, no finding", text, not found and last < 0.8 * first)
@@ -159,14 +165,14 @@ def above_advice(findings: Sequence[Finding]) -> list[Finding]:
     return [finding for finding in findings if finding.severity != "advice"]
 
 
-def _gradients(model: nn.Module, batch: Batch, loss_of: Losses) -> list[Finding]:
+def _gradients(model: nn.Module, batch: Batch, loss_of: Losses) -> Sequence[Finding]:
     if loss_of is language_loss:
         report = fxdebug.gradients(model, {"input_ids": batch[0], "labels": batch[1]})
     else:
         report = fxdebug.gradients(
             model, batch[0], lambda out: nn.functional.cross_entropy(out.flatten(0, -2), batch[1].flatten())
         )
-    return above_advice(report.findings)
+    return report.findings
 
 
 # Planted faults ----------------------------------------------------------------------------------
@@ -255,6 +261,44 @@ def poisoned() -> Sequence[Finding]:
     return trained(perceptron(), spoil=spoil)
 
 
+class Listed(nn.Module):
+    """Layers in a plain list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(32, 32)
+        self.inner, self.head = [perceptron(1), perceptron(1)], nn.Linear(1, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        scores: Tensor = self.head(self.inner[0](x) + self.inner[1](x))
+        return scores
+
+
+def in_a_list() -> Sequence[Finding]:
+    return trained(Listed())
+
+
+def head_left_out() -> Sequence[Finding]:
+    model = perceptron()
+    return trained(model, parameters=model[:-1].parameters())  # type: ignore[index]
+
+
+def of_another_model() -> Sequence[Finding]:
+    return trained(perceptron(), parameters=perceptron().parameters())
+
+
+def silent_layer() -> Sequence[Finding]:
+    model = perceptron()
+    with torch.no_grad():
+        model[2].bias.fill_(-100)  # type: ignore[index, operator, union-attr]
+    return trained(model)
+
+
+def rate_of_zero() -> Sequence[Finding]:
+    return trained(perceptron(), steps=30, lr=0.0)
+
+
 def perceptron_on(spoil: Callable[[nn.Module], None]) -> Sequence[Finding]:
     model = perceptron()
     with torch.no_grad():
@@ -308,6 +352,11 @@ FAULTS: dict[str, tuple[Callable[[], Sequence[Finding]], str, str, str]] = {  # 
     "encoder frozen by mistake": (frozen_encoder, "frozen", "encoder", "do not ask for gradients"),
     "unused head": (unused_head, "not called", "unused_head", "not called"),
     "learning rate 100 times too high": (high_rate, "update too large", "", ""),
+    "layers in a plain list": (in_a_list, "not registered", "inner[0]", "inner[1]"),
+    "head in no optimizer": (head_left_out, "not optimised", "8", "8.weight, 8.bias"),
+    "optimizer of another model": (of_another_model, "other optimizer", "", "none of the model's parameters"),
+    "a layer that returns only zeros": (silent_layer, "zero gradient", "", "3 (ReLU) returned only zeros"),
+    "learning rate of 0": (rate_of_zero, "no update", "", "the learning rate of"),
     "dead ReLU unit": (dead_unit, "dead unit", "3", "unit [5] of 32"),
     "outlier channel": (outlier_channel, "outlier channel", "transformer.h.1.mlp.c_proj", "channel [3] of 64"),
     "attention sink": (sink, "attention sink", "transformer.h.2.attn", "head 1"),

@@ -156,6 +156,10 @@ def with_loss(model: nn.Module, x: Any, loss: Callable[[Any], Tensor] = of_sum, 
     return model, {"inputs": x, "loss": loss, **options}
 
 
+def stepped(model: Any, make: Callable[[Any], torch.optim.Optimizer]) -> Given:
+    return with_loss(model, normal(16, 8), lambda output: output.pow(2).mean(), optimizer=make(model))
+
+
 def with_rate(rate: float) -> Given:
     model = bert()
     batch = {**PADDED, "labels": torch.tensor([0, 1])}
@@ -252,7 +256,64 @@ def too_small(folder: Path) -> Given:
     return folder, {}
 
 
+class Listed(nn.Module):
+    """Layers in a plain list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.hidden = nn.Linear(8, 8), [nn.Linear(8, 8) for _ in range(2)]
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        for layer in self.hidden:
+            x = layer(x).relu()
+        return x
+
+
+def looped(
+    folder: Path, net: nn.Module, parameters: Any, steps: bool = True, loss: Callable[[Tensor], Tensor] = torch.mean
+) -> Given:
+    """The folder of a training of some parameters, which makes no step unless ``steps``."""
+    optimizer = torch.optim.SGD(parameters, lr=1e-2)
+    with warnings.catch_warnings(action="ignore"), fxdebug.watch(net, every=5, save=folder):
+        for step in range(8):
+            loss(net(normal(16, 8, seed=step)).pow(2)).backward()
+            if steps:
+                optimizer.step()
+            optimizer.zero_grad()
+    return folder, {}
+
+
+class _Rooted(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.where(x.sum() > 1e9, 0.0, self.layer(x).abs().sqrt())
+
+
+def skipped(folder: Path) -> Given:
+    """The folder of a training whose scaler leaves out every step: the root of 0 has no derivative."""
+    torch.manual_seed(0)
+    net = _Rooted()
+    optimizer, scaler = torch.optim.SGD(net.parameters(), lr=1e-2), torch.amp.GradScaler("cpu", init_scale=1024.0)
+    with warnings.catch_warnings(action="ignore"), fxdebug.watch(net, optimizer, every=5, save=folder):
+        for _ in range(14):
+            scaler.scale(net(torch.zeros(4, 8)).mean()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+    return folder, {}
+
+
 IN_FOLDERS: dict[str, Callable[[Path], Given]] = {
+    "training.steps skipped": skipped,
+    "training.no step": lambda folder: looped(folder, net := mlp(), net.parameters(), steps=False),
+    "training.not optimised": lambda folder: looped(folder, net := mlp(), net[4].parameters()),
+    "training.other optimizer": lambda folder: looped(folder, mlp(), mlp().parameters()),
+    "training.not registered": lambda folder: looped(folder, net := Listed(), net.parameters()),
     "numbers.subnormal": too_small,
     "training.loss not finite": at_step_24(lambda output, loss: loss * math.nan),
     "training.gradient not finite": at_step_24(lambda output, loss: loss + (loss - loss.detach()).sqrt()),
@@ -287,6 +348,13 @@ BY_RULE: dict[str, Callable[[], Given]] = {
     ),
     "gradients.update too large": lambda: with_rate(5e-2),
     "gradients.update too small": lambda: with_rate(1e-9),
+    "gradients.no update": lambda: stepped(mlp(), lambda net: torch.optim.SGD(net.parameters(), lr=0.0)),
+    "gradients.zero gradient": lambda: with_loss(
+        changed(mlp(), "2.bias", lambda bias: bias.fill_(-100)), normal(16, 8), lambda output: output.pow(2).mean()
+    ),
+    "gradients.not optimised": lambda: stepped(mlp(), lambda net: torch.optim.SGD(net[4].parameters(), lr=1e-2)),
+    "gradients.other optimizer": lambda: stepped(mlp(), lambda net: torch.optim.SGD(mlp().parameters(), lr=1e-2)),
+    "gradients.not registered": lambda: with_loss(Listed(), normal(16, 8)),
     "gradients.frozen": lambda: with_loss(TwoParts("frozen"), normal(16, 8)),
     "gradients.not called": lambda: with_loss(TwoParts("not called"), normal(16, 8)),
     "gradients.not reached": lambda: with_loss(TwoParts("not reached"), normal(16, 8)),

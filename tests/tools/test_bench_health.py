@@ -9,7 +9,9 @@ import pytest
 FAULTS = [
     "encoder frozen by mistake", "unused head", "learning rate 100 times too high", "poisoned batch at step 7",
     "dead ReLU unit", "outlier channel", "attention sink", "mask that lets padding through",
-    "loss overflows float16 at step 7", "sigmoid stack of 10 layers", "one weight drawn 3 times too wide",
+    "layers in a plain list", "head in no optimizer", "optimizer of another model", "a layer that returns only zeros",
+    "learning rate of 0", "loss overflows float16 at step 7", "sigmoid stack of 10 layers",
+    "one weight drawn 3 times too wide",
 ]  # fmt: skip
 
 

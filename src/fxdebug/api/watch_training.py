@@ -7,7 +7,7 @@ import os
 import sys
 import warnings
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,8 +17,9 @@ from torch import nn
 from torch.optim import Optimizer
 
 from fxdebug.analyses.gradients.rules import not_finite
+from fxdebug.analyses.gradients.updates import not_optimised, not_registered, other_optimizer
 from fxdebug.analyses.numbers import numerics
-from fxdebug.analyses.training.spikes import is_spike
+from fxdebug.analyses.training.spikes import LEAST_STEPS, RECENT, is_spike
 from fxdebug.analyses.training.training import TrainingRow, training_report
 from fxdebug.api.reports.report import Report
 from fxdebug.api.run_model import fx_debug
@@ -28,15 +29,26 @@ from fxdebug.capture.tensors.named_tensors import named_tensors
 from fxdebug.capture.tensors.special_tensors import SHARDED
 from fxdebug.capture.torch_state import distributed
 from fxdebug.capture.training.held_forward import HeldForward
+from fxdebug.capture.training.loop_facts import SETTLED, LoopFacts
 from fxdebug.capture.training.watcher import Watcher
 from fxdebug.data.findings import Finding
-from fxdebug.data.measured.training import Incident, StepHistograms, StepRecord, TrainingRecord, Trouble, WatchedStep
+from fxdebug.data.measured.training import (
+    NUMBERS,
+    Incident,
+    StepHistograms,
+    StepRecord,
+    TrainingRecord,
+    Trouble,
+    WatchedStep,
+)
+from fxdebug.data.measures import counted
 from fxdebug.errors import SaveError, UsageError, first_line
 from fxdebug.exports import registry
 from fxdebug.store.training_file import TrainingFile, read_ranks, read_training
 
 MOST_INCIDENTS = 3  # explained and saved; a training that stays broken would fill the disk
 MOST_NOTES = 20
+MOST_WITHOUT = 5  # forwards without a step of an optimizer, at the end of a loop
 
 
 class FxDebugWarning(UserWarning):
@@ -71,6 +83,7 @@ class Watch:
         self._failures: set[str] = set()
         self._unsaved: set[str] = set()  # folders that runs of incidents could not be saved to
         self._failed_at: int | None = None  # the first step that could not be written to the file
+        self._is_over = False
 
     def __enter__(self) -> Watch:
         self._watcher.begin()
@@ -87,9 +100,18 @@ class Watch:
     ) -> None:
         self._watcher.end()
         try:
+            for incident in self._standing(is_over=error is None):
+                self._tell(incident)
+            facts = self._watcher.facts
+            if not facts.steps and facts.forwards >= MOST_WITHOUT and facts.has_changed():
+                self._note(
+                    f"{_without_step(facts, self._model)}, though its weights changed: watch sees steps of optimizers "
+                    "that hold the parameters themselves"
+                )
             if isinstance(error, Exception):
                 what = f"the training raised {type(error).__name__}: {first_line(error)}"
                 self._add(Incident(self._watcher.number, "exception", None, None, what, rank=self._rank))
+            self._is_over = True
             if self._file is not None:
                 self._file.close()
         except Exception as ours:  # it must not hide the exception of the training
@@ -116,9 +138,11 @@ class Watch:
 
     def report(self) -> Report[TrainingRow]:
         """Return the report of the training so far."""
+        standing = () if self._is_over else tuple(self._standing(is_over=True))
         if self._folder is not None and self._failed_at is None:
-            return watched_training(self._folder, self._rank)
-        return Report.of(training_report(self._record()))
+            return watched_training(self._folder, self._rank, standing)
+        record = self._record()
+        return Report.of(training_report(replace(record, incidents=(*record.incidents, *standing))))
 
     def _record(self) -> TrainingRecord:
         watched, histograms = {one.number: one for one in self._watched}, {one.number: one for one in self._histograms}
@@ -144,7 +168,9 @@ class Watch:
 
     def is_spike(self, loss: float) -> bool:
         """Is this loss far above those of the last steps?"""
-        return is_spike([step.loss for step in self._steps[-100:]], loss)
+        return is_spike(
+            [step.loss for step in self._steps[-RECENT:]], loss, [step.loss for step in self._steps[:LEAST_STEPS]]
+        )
 
     def on_step(self, step: StepRecord, watched: WatchedStep | None, histograms: StepHistograms | None) -> None:
         """Keep a step that has ended, with the statistics and histograms that were taken of it."""
@@ -156,6 +182,39 @@ class Watch:
         if histograms is not None:
             self._histograms.append(histograms)
             self._write(histograms)
+
+    def on_facts(self, facts: LoopFacts) -> None:
+        """Tell what holds of the whole loop as soon as it is sure."""
+        for incident in self._standing(is_over=False):
+            self._tell(incident)
+
+    def _standing(self, *, is_over: bool) -> Iterator[Incident]:
+        """Yield what is wrong with the loop itself and was not told yet; before its end only what is sure."""
+        facts, told = self._watcher.facts, {incident.trouble for incident in self._incidents}
+        number, model = self._watcher.number, self._model
+        if facts.unregistered and "not registered" not in told and (facts.steps or is_over):
+            what, _ = not_registered(facts.unregistered)
+            yield Incident(number, "not registered", None, None, what, facts.unregistered[0].path, rank=self._rank)
+        names, elements = facts.unoptimised
+        late = SETTLED if self._watcher.has_optimizer else 1
+        if names and not facts.foreign and "not optimised" not in told and facts.steps >= (2 if is_over else late + 1):
+            whole = sum(parameter.numel() for parameter in self._watcher.inner.parameters())
+            what, _ = not_optimised(names, elements, whole, "no optimizer that made a step")
+            yield Incident(
+                number, "not optimised", None, None, what, names[0].rpartition(".")[0], names[0], rank=self._rank
+            )
+        if told & {"no step", "other optimizer"}:
+            return
+        is_sure = is_over or facts.steps != 1  # copies of the weights are written back after the first step
+        if facts.foreign and is_sure and not facts.has_changed():
+            what = other_optimizer(", ".join(facts.foreign)).what
+            yield Incident(number, "other optimizer", None, None, what, rank=self._rank)
+        elif not facts.steps and facts.forwards >= (MOST_WITHOUT if is_over else SETTLED) and not facts.has_changed():
+            yield Incident(number, "no step", None, None, _without_step(facts, model), rank=self._rank)
+
+    def _tell(self, incident: Incident) -> None:
+        self._add(incident)
+        _warn(f"fxdebug.watch: {incident.what}")
 
     def _write(self, entry: StepRecord | WatchedStep | StepHistograms | Incident | str) -> None:
         """Append to the file, if there is one; where that fails, say so once, and follow the training in memory."""
@@ -183,7 +242,8 @@ class Watch:
 
     def on_trouble(self, trouble: Trouble, loss: float | None, norm: float | None, held: Sequence[HeldForward]) -> None:
         """Run the forwards of a step again under the tracer and keep the first guilty operation."""
-        if len(self._incidents) >= MOST_INCIDENTS or not self._was_healthy():
+        explained = [one for one in self._incidents if one.trouble in NUMBERS]
+        if len(explained) >= MOST_INCIDENTS or not self._was_healthy():
             return
         incident = self._explained(trouble, loss, norm, held)
         if incident.run in self._unsaved:
@@ -196,7 +256,7 @@ class Watch:
 
     def _was_healthy(self) -> bool:
         """Was there a healthy step since the last incident? What follows from one incident is no other."""
-        last = self._incidents[-1].step if self._incidents else -1
+        last = max([incident.step for incident in self._incidents if incident.trouble in NUMBERS], default=-1)
         since = [step for step in self._steps if step.number > last]
         return last < 0 or any(_is_finite(step.loss) and _is_finite(step.norm) for step in since)
 
@@ -209,6 +269,10 @@ class Watch:
     ) -> Incident:
         number = self._watcher.number
         elsewhere = _elsewhere(trouble, loss, norm, held)
+        if trouble == "skipped":
+            facts = self._watcher.facts
+            elsewhere = f"a GradScaler left out {facts.skipped} steps in a row, and nothing is learned meanwhile (its "
+            elsewhere += f"factor fell from {facts.first_scale:g} to {facts.scale:g})"
         if self._rank is not None and trouble == "gradient":
             elsewhere += "; gradients are those of all ranks: look at the incidents of the others"
         incident = Incident(number, trouble, loss, norm, elsewhere, rank=self._rank)
@@ -220,8 +284,9 @@ class Watch:
             for look in (partial(self._in_forward, folder), partial(self._in_backward, trouble)):
                 found = self._found(look, forward)
                 if found is not None:
+                    what = f"{elsewhere}; {found.what}" if trouble == "skipped" else found.what
                     incident = replace(
-                        incident, what=found.what, path=found.path, op=found.op, node=found.node, source=found.source
+                        incident, what=what, path=found.path, op=found.op, node=found.node, source=found.source
                     )
                 if self._watcher.on_any_rank(found is not None):
                     return incident
@@ -252,7 +317,7 @@ class Watch:
 
     def _in_backward(self, trouble: Trouble, forward: HeldForward) -> Finding | None:
         """Return the finding about the first backward that is not finite, given the gradients of the outputs."""
-        if trouble != "gradient" or not forward.gradients:
+        if trouble not in ("gradient", "skipped") or not forward.gradients:
             return None
         with forward.as_it_began():
             record = run_with_gradients(
@@ -282,6 +347,18 @@ def _elsewhere(trouble: Trouble, loss: float | None, norm: float | None, held: S
     if any(not bool(gradient.isfinite().all()) for gradient in outputs):
         return "the gradient of what the model returned is not finite: look at the loss function"
     return f"the norm of all gradients is {norm}, while the model's forward and backward are finite when run again"
+
+
+def _without_step(facts: LoopFacts, model: str) -> str:
+    """Say that no optimizer made a step, and what the loop did instead."""
+    ran = f"{model} ran {facts.forwards} times"
+    if not facts.backwards:
+        return f"{ran}, and neither backward() of what it returned nor a step of an optimizer followed"
+    others = " and ".join(f"{name} ({count})" for name, count in facts.others.items())
+    what = f"{ran} and backward() {counted(facts.backwards, 'time')}, and no optimizer with its parameters made a step"
+    if facts.skipped:
+        return f"{what}: a GradScaler left out {facts.skipped} ({facts.first_scale:g} → {facts.scale:g})"
+    return f"{what}; steps of others: {others}" if others else what
 
 
 def _is_finite(number: float | None) -> bool:
@@ -333,11 +410,15 @@ def watch(
     return Watch(model, optimizer, every, None if save is None else Path(save), method, histograms=histograms)
 
 
-def watched_training(folder: str | os.PathLike[str], rank: int | None = None) -> Report[TrainingRow]:
+def watched_training(
+    folder: str | os.PathLike[str], rank: int | None = None, standing: Sequence[Incident] = ()
+) -> Report[TrainingRow]:
     """Return the report of a training that was watched, or that still goes on, from the folder that it was saved to.
 
     Without ``rank`` a distributed training is reported as the lowest rank saw it, with the incidents of all ranks.
+    ``standing`` are incidents that are not in the folder yet.
     Raises ``LoadError`` for a folder without such a training and for a damaged file.
     """
     record, *others = read_ranks(Path(folder), rank)
+    record = replace(record, incidents=(*record.incidents, *standing))
     return Report.of(training_report(record, others=others))

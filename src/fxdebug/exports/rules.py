@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any
 
+from fxdebug.analyses.rules.false_alarms import false_alarms
 from fxdebug.analyses.rules.settings import RuleSettings
 from fxdebug.analyses.rules.table import ANALYSES, ASKED_FOR, THRESHOLDS, Rule, Threshold, every_rule
 from fxdebug.cells import wrapped
@@ -14,7 +16,7 @@ from fxdebug.data.measures import quantity
 from fxdebug.exports.records import SCHEMAS, csv_text
 from fxdebug.printable import printable, printable_json
 
-_HEADS = ("rule", "analysis", "severity", "on", "about", "thresholds")
+_HEADS = ("rule", "analysis", "severity", "on", "about", "thresholds", "false_alarms")
 
 
 def rules_text(settings: RuleSettings, *, width: int | None = None) -> str:
@@ -30,6 +32,9 @@ def rules_text(settings: RuleSettings, *, width: int | None = None) -> str:
             state = "off" if rule.id in settings.off else rule.severity
             first = f"  {rule.name:<{size}}  {state:<7}  "
             lines += wrapped(f"{first}{rule.about}", width, further=" " * len(first))
+            counted = false_alarms().get(rule.id)
+            if counted is not None:
+                lines += wrapped(f"      false alarms: {counted} checks of healthy models", width, further=" " * 8)
             for name in rule.thresholds:
                 indent = " " * 6
                 lines += wrapped(f"{indent}{_told(THRESHOLDS[name], settings)}", width, further=f"{indent}  ")
@@ -57,7 +62,11 @@ def rules_json(settings: RuleSettings) -> str:
 
 def rules_csv(settings: RuleSettings) -> str:
     """Return every rule as CSV, its thresholds as ``name=number``."""
-    rows = [[*_row(rule, settings)[:-1], " ".join(_pairs(rule, settings))] for rule in every_rule().values()]
+    counts = false_alarms()
+    rows = [
+        [*_row(rule, settings)[:-2], " ".join(_pairs(rule, settings)), counts.get(rule.id, "")]
+        for rule in every_rule().values()
+    ]
     return csv_text(_HEADS, rows)
 
 
@@ -67,7 +76,9 @@ def _pairs(rule: Rule, settings: RuleSettings) -> Iterable[str]:
 
 def _row(rule: Rule, settings: RuleSettings) -> list[Any]:
     thresholds = [_threshold(THRESHOLDS[name], settings) for name in rule.thresholds]
-    return [rule.name, rule.analysis, rule.severity, rule.id not in settings.off, rule.about, thresholds]
+    counted = false_alarms().get(rule.id)
+    alarms = None if counted is None else asdict(counted)
+    return [rule.name, rule.analysis, rule.severity, rule.id not in settings.off, rule.about, thresholds, alarms]
 
 
 def _threshold(threshold: Threshold, settings: RuleSettings) -> dict[str, Any]:

@@ -26,7 +26,8 @@ class Rebuilt:
     where only the weights tell. ``error`` is the largest difference between the weighted sum of the values and the
     attention's own result, ``tolerance`` what rounding explains; ``None`` where nothing can be compared.
     ``outputs`` are the weighted sums per head, of shape (batch, heads, queries, size), where they are known.
-    ``bytes`` is the size of all that was read.
+    ``bytes`` is the size of all that was read. ``padding`` has True for keys that a mask of padding hides, of shape
+    (batch, keys). ``narrow`` tells whether the weights themselves are of a dtype in which near ones are equal.
     """
 
     weights: Tensor
@@ -36,6 +37,8 @@ class Rebuilt:
     outputs: Tensor | None
     bytes: int
     projected: tuple[float, ...] | None = None  # per head: the norm of its part of the output projection's result
+    padding: Tensor | None = None
+    narrow: bool = False
 
 
 def rebuild_fused(arguments: Mapping[str, Any], output: Tensor) -> Rebuilt:
@@ -81,6 +84,10 @@ def rebuild_multi_head(arguments: Mapping[str, Any], result: Tensor) -> Rebuilt:
     ``result`` is the tensor it returned first. The weighted sums per head are known where all keys come from ``key``.
     """
     plain = {name: x.detach() if isinstance(x, Tensor) else x for name, x in arguments.items()}
+    if plain.get("is_causal") and plain.get("key_padding_mask") is None and not plain.get("need_weights", True):
+        queries, keys = plain["query"].shape[0], plain["key"].shape[0]  # the hint replaces the mask that was given
+        seen = torch.ones(queries, keys, dtype=torch.bool, device=result.device).tril()
+        plain |= {"attn_mask": ~seen, "is_causal": False}
     plain |= {"need_weights": True, "average_attn_weights": False, "training": False}
     value, heads = plain["value"], int(plain["num_heads"])
     with _plain_arithmetic(result):
@@ -95,7 +102,33 @@ def rebuild_multi_head(arguments: Mapping[str, Any], result: Tensor) -> Rebuilt:
             projected = projections(outputs, plain["out_proj_weight"].float(), columns_first=False)
     tensors = {id(x): x for name, x in plain.items() if isinstance(x, Tensor) and "weight" not in name}
     read = sum(t.numel() * t.element_size() for t in tensors.values())
-    return Rebuilt(four.float(), None, error, tolerance, outputs, read, projected)
+    visible, padding = _masks(plain, four)
+    return Rebuilt(four.float(), visible, error, tolerance, outputs, read, projected, padding, _is_narrow(weights))
+
+
+def _masks(plain: Mapping[str, Any], weights: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    """Return the keys that each query of a multi-head attention may see, and those that are padding, by its masks.
+
+    Keys that the attention adds itself (``add_zero_attn``, ``bias_k``) are the last, and every query sees them.
+    """
+    batch, heads, queries, keys = weights.shape
+    visible, padding = None, plain.get("key_padding_mask")
+    mask = plain.get("attn_mask")
+    if mask is not None:
+        seen = ~mask if mask.dtype == torch.bool else mask > HIGHEST_MASK
+        visible = seen[None, None] if seen.dim() == 2 else seen.reshape(-1, heads, queries, seen.shape[-1])
+    if padding is not None:
+        padding = padding if padding.dtype == torch.bool else padding <= HIGHEST_MASK
+        padding = padding.reshape(batch, -1)
+        shown = ~padding[:, None, None]
+        visible = shown if visible is None else visible & shown
+    if visible is None or visible.shape[-1] > keys:
+        return None, padding
+    return F.pad(visible, (0, keys - visible.shape[-1]), value=True), padding
+
+
+def _is_narrow(weights: Tensor) -> bool:
+    return str(weights.dtype)[6:] in FLOATS and FLOATS[str(weights.dtype)[6:]].bits < 32
 
 
 def _head_values(plain: Mapping[str, Any], value: Tensor, heads: int, weights: Tensor) -> Tensor | None:
@@ -119,7 +152,8 @@ def of_weights(weights: Tensor, outputs: Tensor | None) -> Rebuilt:
     four = _four(weights.detach())
     four = four if four.dtype in (torch.float32, torch.float64) else four.float()
     sums = None if outputs is None or outputs.dim() != 4 else outputs.detach()
-    return Rebuilt(four, None, 0.0, 0.0, sums, weights.numel() * weights.element_size())
+    read = weights.numel() * weights.element_size()
+    return Rebuilt(four, None, 0.0, 0.0, sums, read, narrow=_is_narrow(weights))
 
 
 def projections(outputs: Tensor, weight: Tensor, *, columns_first: bool) -> tuple[float, ...] | None:

@@ -248,3 +248,94 @@ def test_a1_more_dimensions_need_a_word_on_how_to_reduce_them(tmp_path: Path) ->
 def test_the_histograms_are_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="pictures are drawn by the extra plot")
     assert fxdebug.activations(gpt2(), IDS).plot(tmp_path / "a.png").stat().st_size > 10_000
+
+
+# Trained models -----------------------------------------------------------------------------------
+
+
+class Reads(nn.Module):
+    """A function with bounds whose result is read in one of several ways."""
+
+    def __init__(self, function: Any, how: str) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second, self.conv = nn.Linear(8, 16), nn.Linear(16, 4), nn.Conv1d(1, 2, 3)
+        self.function, self.how = function, how
+
+    def forward(self, x: torch.Tensor) -> Any:
+        y = self.function(self.first(x))
+        ways = {
+            "layer": lambda: self.second(y),
+            "layer behind dropout and view": lambda: self.second(torch.dropout(y, 0.1, True).view(-1, 16)),
+            "layer behind cat": lambda: self.second(torch.cat([y[:, :8], y[:, 8:]], 1)),
+            "convolution": lambda: self.conv(y[:, None]),
+            "product of matrices": lambda: y @ self.second.weight.T,
+            "gate": lambda: self.second(y * self.first(x)),
+            "gate of its complement": lambda: self.second((1 - y) * self.first(x)),
+            "answer": lambda: y,
+            "answer of a part": lambda: y[:, :3],
+        }
+        return ways[self.how]()
+
+
+@pytest.mark.parametrize("function", [nn.Sigmoid(), torch.sigmoid, nn.Tanh(), torch.tanh], ids=lambda f: str(f)[:15])
+@pytest.mark.parametrize(
+    "how, severity",
+    [
+        ("layer", "warning"), ("layer behind dropout and view", "warning"), ("layer behind cat", "warning"),
+        ("convolution", "warning"), ("product of matrices", "warning"), ("gate", "advice"),
+        ("gate of its complement", "advice"), ("answer", "advice"), ("answer of a part", "advice"),
+    ],
+)  # fmt: skip
+def test_a_function_at_its_bounds_is_a_warning_where_weights_read_it(function: Any, how: str, severity: str) -> None:
+    model, x = Reads(function, how), 200 * torch.randn(32, 8)
+    for is_trained in (False, True):  # of a model whose weights are as torch drew them, answers are sure of nothing
+        if is_trained:
+            with torch.no_grad():
+                model.second.weight[0, 0] = 1.0
+        findings = fxdebug.activations(model, x).findings
+        found = [finding.severity for finding in findings if finding.rule == "saturated"]
+        assert found == [severity if is_trained else "warning"]
+
+
+def test_an_answer_that_is_always_no_is_no_dead_unit() -> None:
+    model = nn.Sequential(nn.Linear(8, 16), nn.Sigmoid())
+    with torch.no_grad():
+        model[0].bias[3] = -100
+    assert "dead unit" not in [finding.rule for finding in fxdebug.activations(model, torch.randn(2000, 8)).findings]
+
+
+@pytest.mark.parametrize("images", [False, True])
+@pytest.mark.parametrize("samples, expected", [(32, []), (127, []), (128, ["dead unit"])])
+def test_a_unit_is_dead_by_the_deviations_of_its_input_on_128_samples(
+    samples: int, expected: list[str], images: bool
+) -> None:
+    """No bias tells: the unit is off because of its weights."""
+    torch.manual_seed(0)
+    layer = nn.Conv2d(2, 8, 1, bias=False) if images else nn.Linear(2, 8, bias=False)
+    x = 1 + 0.05 * torch.randn(samples, 2, *((4, 4) if images else ()))
+    with torch.no_grad():
+        layer.weight.copy_(layer.weight.abs())
+        layer.weight[3] *= -1
+    report = fxdebug.activations(nn.Sequential(layer, nn.ReLU()), x)
+    assert [(f.rule, f.severity) for f in report.findings] == [(rule, "advice") for rule in expected]
+
+
+def test_a_dead_unit_is_a_warning_by_its_bias_or_where_the_layer_is_dead() -> None:
+    for biases, severity in (({3: -5.0}, "warning"), (dict.fromkeys(range(16), -5.0), "warning")):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+        with torch.no_grad():
+            for unit, bias in biases.items():
+                model[0].bias[unit] = bias
+        findings = fxdebug.activations(model, 0.3 * torch.randn(256, 8)).findings
+        assert [finding.severity for finding in findings if finding.rule == "dead unit"] == [severity]
+
+
+def test_large_channels_of_a_trained_model_are_one_piece_of_advice() -> None:
+    model = gpt2()
+    with torch.no_grad():
+        for block in model.transformer.h:
+            block.mlp.c_proj.bias[3] = 50
+    (finding,) = [f for f in fxdebug.activations(model, IDS).findings if f.rule == "outlier channel"]
+    assert finding.severity == "advice" and len(finding.others) > 3

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 import fxdebug
 from fxdebug.analyses.gradients.clipping import clipping_advice
@@ -274,3 +275,34 @@ def test_zoo_models_have_no_warning(name: str, build: Callable[[], Any]) -> None
     with torch.enable_grad():
         report = fxdebug.gradients(model, inputs, fxdebug.api.mean_of_output)
     assert [finding for finding in report.findings if finding.severity != "advice"] == []
+
+
+class Adapted(nn.Module):
+    """Layers with adapters behind a frozen embedding, each in a checkpoint, and a head."""
+
+    def __init__(self, **checkpoints: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed = nn.Embedding(10, 8).requires_grad_(False)
+        self.layers, self.head = nn.ModuleList(nn.Linear(8, 8) for _ in range(2)), nn.Linear(8, 2)
+        self.unused = nn.Linear(8, 8)
+        self.checkpoints = checkpoints
+
+    def forward(self, words: Tensor) -> Any:
+        x = self.embed(words)
+        for layer in self.layers:
+            x = checkpoint(layer, x, **self.checkpoints) if self.checkpoints else layer(x)
+        self.unused(x)
+        return self.head(x)
+
+
+@pytest.mark.parametrize(
+    "checkpoints, severity", [({"use_reentrant": True}, "warning"), ({"use_reentrant": False}, None), ({}, None)]
+)
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
+def test_a_reentrant_checkpoint_that_cuts_the_gradient_is_named(checkpoints: Any, severity: str | None) -> None:
+    report = fxdebug.gradients(Adapted(**checkpoints), torch.arange(6).view(2, 3), lambda output: output.mean())
+    found = {
+        f.path: (f.severity, "use_reentrant=False" in f.advice) for f in report.findings if f.rule == "not reached"
+    }
+    assert found == {"unused": ("advice", False)} | ({"layers": (severity, True)} if severity else {})

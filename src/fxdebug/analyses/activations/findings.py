@@ -8,13 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fxdebug.analyses.activations.measured import BOUNDS, RECTIFIERS, Activation
+from fxdebug.analyses.activations.measured import Activation
 from fxdebug.data.findings import ADVICE, WARNING, Finding, Severity
 from fxdebug.data.measured.units import Units
 from fxdebug.data.report import Cell
+from fxdebug.operators.activation_functions import BOUNDS, RECTIFIERS
 
 Chosen = npt.NDArray[np.bool_]
+FEWEST_TOKENS = 16  # the deviation of fewer is small by chance
 FEWEST_UNITS = 8  # of a layer, for a median over units
+MOST_DEAD = 0.9  # of a layer: little is left of it
 DEAD_ADVICE = "A bias that is far too low, a learning rate that was too high, or weights that were not loaded."
 
 
@@ -27,7 +30,8 @@ class ActivationLimits:
     that of the median channel. ``massive``: |x|, if it is also ``times_elements`` the median |x| (Sun 2024).
     ``saturated``: share of the elements of a sigmoid or tanh within a hundredth of its bounds. ``samples``: fewer make
     a unit inactive, not dead. ``below``: standard deviations that a rectifier's input stays below 0, for a unit to be
-    dead on fewer samples, if it has ``fewest`` tokens: the deviation of a few is small by chance.
+    dead on fewer samples, from the ``fewest`` on: a unit that was active on none of 128 samples is active on less than
+    2.3 % of all (rule of three, 95 % sure), while of 32 samples one that is active on 9 % may show none.
     ``dormant``: mean |x| relative to that of the layer (Sokar 2023).
     """
 
@@ -39,7 +43,7 @@ class ActivationLimits:
     saturated: float = 0.5
     samples: int = 1000
     below: float = 6.0
-    fewest: int = 16
+    fewest: int = 128
     dormant: float = 0.025
 
     def settings(self) -> dict[str, Cell]:
@@ -58,23 +62,27 @@ def inactive_units(one: Activation) -> Chosen | None:
         return None
     if one.function in RECTIFIERS:
         return units.zero
-    if one.function in BOUNDS:
-        return units.range <= 1e-6
+    if one.function in BOUNDS:  # an answer that is always no is no unit that does nothing
+        return units.range <= 1e-6 if one.read_by_weights else np.zeros_like(units.zero)
     whole = float(np.sqrt(np.mean(units.rms**2)))
     return (units.absmax <= 1e-6 * whole) & (units.range <= 1e-6 * whole) if whole else units.zero
 
 
 def dead_units(one: Activation, limits: ActivationLimits) -> Chosen | None:
-    """Return the inactive units that are dead: seen on enough samples, or with inputs far below 0."""
+    """Return the inactive units that are dead: seen on enough samples, or with inputs far below 0.
+
+    On fewer than 128 samples only those whose bias lies far below the others, too: then the bias tells.
+    """
     inactive = inactive_units(one)
     units = one.units
     if inactive is None or units is None:
         return None
     if units.samples >= limits.samples:
         return inactive
-    if units.below is None or units.tokens < limits.fewest:
+    if units.below is None or units.tokens < FEWEST_TOKENS:
         return np.zeros_like(inactive)
-    return inactive & (units.below >= limits.below)
+    far = inactive & (units.below >= limits.below)
+    return far if units.samples >= limits.fewest else far & _odd(one, far)
 
 
 def dormant_units(one: Activation, limits: ActivationLimits) -> Chosen | None:
@@ -109,7 +117,30 @@ def _dead(activations: Iterable[Activation], limits: ActivationLimits) -> Iterat
         dead = dead_units(one, limits)
         if dead is None or not dead.any() or one.units is None:
             continue
-        yield _finding(one, "dead unit", WARNING, never_active(one, dead), DEAD_ADVICE)
+        yield _finding(one, "dead unit", dead_severity(one, dead), never_active(one, dead), dead_advice(one, dead))
+
+
+def dead_severity(one: Activation, dead: Chosen) -> Severity:
+    """Return a warning where a bias is far from the others of its layer, or most of a layer is dead; else advice.
+
+    In trained nets some units are dead, and the net does without them.
+    """
+    return WARNING if _has_odd(one, dead) or dead.mean() >= MOST_DEAD else ADVICE
+
+
+def dead_advice(one: Activation, dead: Chosen) -> str:
+    """Say what to look for."""
+    if _has_odd(one, dead):
+        return DEAD_ADVICE
+    return "Trained nets have such units and do without them; many of them come from a learning rate that was too high."
+
+
+def _has_odd(one: Activation, dead: Chosen) -> bool:
+    return bool((_odd(one, dead) & dead).any())
+
+
+def _odd(one: Activation, like: Chosen) -> Chosen:
+    return one.odd if one.odd is not None and one.odd.shape == like.shape else np.zeros_like(like)
 
 
 def never_active(one: Activation, dead: Chosen) -> str:
@@ -124,36 +155,49 @@ def never_active(one: Activation, dead: Chosen) -> str:
 
 
 def _saturated(activations: Iterable[Activation], limits: ActivationLimits) -> Iterator[Finding]:
+    """Yield the activation functions at their bounds: a warning where weights read the result, or nothing was learned.
+
+    A gate that multiplies something, and the answer of a model, may be sure of themselves once they were trained.
+    """
     for one in activations:
         if one.function not in BOUNDS or one.units is None or one.units.saturated <= limits.saturated:
             continue
         what = f"{one.units.saturated:.0%} of its elements lie at a bound of {one.function}, where the gradient is 0"
-        advice = "smaller weights before it, or a normalisation"
-        yield _finding(one, "saturated", WARNING, what, advice, one.units.saturated, limits.saturated)
+        is_wrong = one.read_by_weights or one.untrained
+        if is_wrong:
+            advice = "smaller weights before it, or a normalisation"
+        else:
+            advice = (
+                "gates and answers may be sure of themselves; else take smaller weights before it, or a normalisation"
+            )
+        severity: Severity = WARNING if is_wrong else ADVICE
+        yield _finding(one, "saturated", severity, what, advice, one.units.saturated, limits.saturated)
 
 
 def _outlier_channels(activations: Sequence[Activation], limits: ActivationLimits) -> Iterator[Finding]:
-    """Yield one finding for each set of channels, at the first call that returns them."""
-    groups: dict[tuple[int, ...], list[Activation]] = {}
+    """Yield one finding, at the call whose channels are largest beside the others: trained models have many."""
+    found = []
     for one in activations:
         chosen = outlier_channels(one.units, limits)
-        if chosen is not None and chosen.any():
-            groups.setdefault(tuple(np.flatnonzero(chosen).tolist()), []).append(one)
-    for channels, group in groups.items():
-        first = group[0]
-        assert first.units is not None
-        chosen = np.isin(np.arange(len(first.units.rms)), channels)
-        ratio = float(first.units.rms[chosen].max() / max(float(np.median(first.units.rms)), 1e-300))
-        share = float(first.units.large[chosen].max())
-        what = (
-            f"{_names(chosen, 'channel')} of {len(chosen)}: |x| is at least 6 on {share:.0%} of the tokens, "
-            f"{ratio:.3g} times the median channel"
-        )
-        advice = (
-            "keep such channels in a wide dtype when quantising (LLM.int8); new ones are a bias or weight gone wrong"
-        )
-        others = tuple(one.id for one in group[1:])
-        yield _finding(first, "outlier channel", WARNING, what, advice, share, limits.large_share, others)
+        if chosen is not None and chosen.any() and one.units is not None:
+            found.append(
+                (float(one.units.rms[chosen].max() / max(float(np.median(one.units.rms)), 1e-300)), one, chosen)
+            )
+    if not found:
+        return
+    ratio, first, chosen = max(found, key=lambda each: each[0])
+    assert first.units is not None
+    share = float(first.units.large[chosen].max())
+    what = (
+        f"{_names(chosen, 'channel')} of {len(chosen)}: |x| is at least 6 on {share:.0%} of the tokens, "
+        f"{ratio:.3g} times the median channel"
+    )
+    advice = (
+        "usual in trained transformers: keep such channels in a wide dtype when quantising (LLM.int8); in a new model "
+        "a bias or weight gone wrong"
+    )
+    others = tuple(one.id for _, one, _ in found if one is not first)
+    yield _finding(first, "outlier channel", ADVICE, what, advice, share, limits.large_share, others)
 
 
 def _massive(activations: Sequence[Activation], limits: ActivationLimits) -> Iterator[Finding]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from fxdebug.data.measured.distributions import Distribution
 from fxdebug.data.measured.units import Units
-
-RECTIFIERS = frozenset(["relu", "relu6"])
-BOUNDS = {"sigmoid": (0.0, 1.0), "tanh": (-1.0, 1.0), "hardsigmoid": (0.0, 1.0), "hardtanh": (-1.0, 1.0)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,7 +18,10 @@ class Activation:
     ``id`` is the path of the module, and the operation's name after a slash. ``function`` is the activation function
     that it is: ``relu``, ``gelu``; empty for other modules. ``outliers`` are the elements beyond the robust limit and
     the largest one in robust deviations. ``maker`` is the path of the module whose weights make the units, empty
-    where no such module returned what the function was given.
+    where no such module returned what the function was given. ``read_by_weights`` tells whether a layer with weights
+    was given its result, or what was made of it alone. ``odd`` are the units whose bias in the maker lies far below the
+    others, ``None`` where there is no such bias. ``untrained`` tells whether all weights of the model lie in the range
+    that torch draws them from.
     """
 
     id: str
@@ -30,14 +33,6 @@ class Activation:
     units: Units | None
     outliers: tuple[int, float] | None
     maker: str = ""
-
-
-def function_of(type: str) -> str:
-    """Return the activation function of a module's class, or of an operation; empty for others.
-
-    >>> function_of("ReLU"), function_of("GELUActivation"), function_of("NewGELUActivation"), function_of("Linear")
-    ('relu', 'gelu', 'gelu', '')
-    """
-    plain = type.lower().removesuffix("activation").replace("_", "")
-    known = ("relu6", "relu", "gelu", "silu", "hardswish", "hardsigmoid", "sigmoid", "hardtanh", "tanh", "mish", "elu")
-    return next((name for name in known if plain in (name, f"new{name}", f"quick{name}", f"fast{name}")), "")
+    read_by_weights: bool = False
+    odd: npt.NDArray[np.bool_] | None = None
+    untrained: bool = False

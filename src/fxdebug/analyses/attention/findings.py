@@ -13,6 +13,8 @@ from fxdebug.analyses.attention.maps import AttentionMap
 from fxdebug.data.findings import ADVICE, ERROR, WARNING, Finding, Severity
 from fxdebug.data.report import Cell
 
+SAME = 1e-5  # difference of two weights over their mean: what rounding in float32 makes of equal ones
+
 
 @dataclass(frozen=True)
 class AttentionLimits:
@@ -105,7 +107,9 @@ def _unused(measured: Sequence[Measured], limits: AttentionLimits) -> Iterator[F
                 worst = float(min(norms) / middle)
                 advice = "a head that was pruned, or weights that were not loaded"
                 yield _finding(one, "unused head", WARNING, what, advice, worst, limits.unused)
-        even = 1 - one.numbers.entropy <= limits.even
+        even = (1 - one.numbers.entropy <= limits.even) & (one.numbers.spread <= SAME)
+        if one.map.narrow:  # rounding makes near weights equal: eager attention in bfloat16
+            continue
         if some_look and even.any() and one.numbers.keys >= FEWEST_KEYS and _varies(one, even):
             what = f"{_heads(even)} {'gives' if even.sum() == 1 else 'give'} every visible key the same weight"
             distance = float(np.nanmin(1 - one.numbers.entropy))

@@ -22,7 +22,7 @@ class HeadNumbers:
     of the first token, ``even`` the share it would have of even weights; ``previous`` that of the token before the
     query, ``own`` of itself, ``induction`` that of the token after the earlier occurrence of the query's token
     (Olsson 2022). ``future`` and ``padding`` are the largest sums of weights on later tokens and on padding.
-    ``queries`` counts queries.
+    ``queries`` counts queries. ``spread`` is the largest difference of two visible weights of a query, over their mean.
     """
 
     queries: int
@@ -35,6 +35,7 @@ class HeadNumbers:
     future: Numbers
     padding: Numbers | None
     keys: float  # that a query sees, in the mean
+    spread: Numbers
 
 
 def head_numbers(one: AttentionMap, tokens: Tokens) -> HeadNumbers:
@@ -63,6 +64,7 @@ def head_numbers(one: AttentionMap, tokens: Tokens) -> HeadNumbers:
         future=_future(one, offset, asked) if is_self else np.full(heads, np.nan),
         padding=None if padding is None else _largest((one.weights * padding[:, None, None, :]).sum(-1), asked),
         keys=float(counts[usable].mean()) if usable.any() else float(counts.mean()),
+        spread=_spread(one.weights, seen, asked),
     )
 
 
@@ -80,6 +82,12 @@ def _entropy(one: AttentionMap, counts: npt.NDArray[np.int64], asked: Mask) -> N
     if not many.any():  # every query sees one key
         return np.zeros(weights.shape[1])
     return _mean(entropy / np.log(np.maximum(counts, 2)), many)
+
+
+def _spread(weights: npt.NDArray[np.floating], seen: Mask, asked: Mask) -> Numbers:
+    largest = np.where(seen, weights, -np.inf).max(-1)
+    smallest = np.where(seen, weights, np.inf).min(-1)
+    return _largest(np.where(seen.any(-1), largest - smallest, 0.0) * np.maximum(seen.sum(-1), 1), asked)
 
 
 def _mean(numbers: npt.NDArray[np.floating], chosen: Mask) -> Numbers:
@@ -142,4 +150,5 @@ def pooled(parts: Sequence[HeadNumbers]) -> HeadNumbers:
         future=np.max([part.future for part in parts], axis=0),
         padding=np.max(padding, axis=0) if padding else None,
         keys=float(mean("keys")[0]),
+        spread=np.max([part.spread for part in parts], axis=0),
     )

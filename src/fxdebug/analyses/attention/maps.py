@@ -25,7 +25,8 @@ class AttentionMap:
     weights tell. ``error`` is the
     largest difference between the fused result and the one that these weights give, ``tolerance`` what rounding
     explains; both are ``None`` where there is nothing to compare. ``norms`` are the sizes of what each head adds to
-    the output, after the output projection where ``projected``.
+    the output, after the output projection where ``projected``. ``narrow`` tells whether the weights themselves are of
+    a dtype in which near ones are equal.
     """
 
     path: str
@@ -39,6 +40,7 @@ class AttentionMap:
     norms: tuple[float, ...] | None = None
     projected: bool = False
     dropped: bool = False
+    narrow: bool = False
 
     @property
     def heads(self) -> int:

@@ -6,9 +6,9 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 
 from fxdebug.analyses.gradients.slopes import slopes
+from fxdebug.analyses.gradients.updates import Progress, UpdateLimits, find_unregistered, find_updates
 from fxdebug.data.findings import ADVICE, ERROR, SEVERITIES, WARNING, Finding
 from fxdebug.data.measured.gradients import GradientRecord, ParameterGradient, Reach
 from fxdebug.data.measures import counted, quantity
@@ -22,7 +22,8 @@ class Limits:
     Glorot and Bengio 2010, Schoenholz et al. 2017; calibrated on the models of this project's tests).
     ``tiny_share``: elements of all gradients, in percent, below the dtype's smallest normal number (loss scaling:
     Micikevicius et al. 2018). ``least_update``, ``most_update``: the 2-norm of an update over that of the weight (a
-    rule of thumb is 1e-3); a warning where it holds for half of the matrices, else advice. ``null``: a gradient of
+    rule of thumb is 1e-3); a warning where it holds for half of the matrices, else advice. One that is too small is a
+    warning only in a training whose loss stays where it is. ``null``: a gradient of
     this share of the largest one in its module, in units of the dtype's epsilon, is zero by structure, such as that of
     the bias of keys in attention.
     """
@@ -35,23 +36,23 @@ class Limits:
     most_update: float = 1e-1
     null: float = 10.0
 
-    def is_off(self, update: float) -> bool:
-        """Is an update, relative to its weight, too large or too small?"""
-        return update > self.most_update or update < self.least_update
-
 
 NAMED = 3  # parts of a model that a finding names
 EPSILONS = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
 
 
-def findings_of(record: GradientRecord, limits: Limits) -> tuple[Finding, ...]:
-    """Return the findings about a step: errors first, then warnings, then advice."""
+def findings_of(record: GradientRecord, limits: Limits, progress: Progress | None = None) -> tuple[Finding, ...]:
+    """Return the findings about a step: errors first, then warnings, then advice.
+
+    ``progress`` is that of the training which the step belongs to.
+    """
     null = structurally_zero(record.parameters, limits)
     found = [
         *not_finite(record),
         *_slopes(record, limits),
         *_tiny(record, null, limits),
-        *_updates(record, null, limits),
+        *find_unregistered(record),
+        *find_updates(record, null, UpdateLimits(limits.most_update, limits.least_update), progress),
         *_without_gradient(record),
     ]
     return tuple(sorted(found, key=lambda finding: SEVERITIES.index(finding.severity)))
@@ -77,7 +78,7 @@ def structurally_zero(parameters: Sequence[ParameterGradient], limits: Limits) -
 
 def not_finite(record: GradientRecord) -> Iterator[Finding]:
     """Yield the findings about a loss and a backward that are not finite."""
-    if not math.isfinite(record.loss):
+    if record.loss is not None and not math.isfinite(record.loss):
         yield Finding(
             rule="loss not finite",
             severity=ERROR,
@@ -169,37 +170,6 @@ def _tiny(record: GradientRecord, null: Collection[str], limits: Limits) -> Iter
     )
 
 
-def _updates(record: GradientRecord, null: Collection[str], limits: Limits) -> Iterator[Finding]:
-    """Matrices that a step of the optimizer changes by too much, or by next to nothing."""
-    ratios = [
-        (parameter.update_norm / parameter.weight_norm, parameter)
-        for parameter in record.parameters
-        if parameter.update_norm is not None and parameter.weight_norm and len(parameter.shape) > 1
-        and parameter.reach == "trained" and parameter.name not in null
-    ]  # fmt: skip
-    for rule, off, pick, text, advice in (
-        ("update too large", [pair for pair in ratios if pair[0] > limits.most_update], max, "changes", "Lower"),
-        ("update too small", [pair for pair in ratios if pair[0] < limits.least_update], min, "changes", "Raise"),
-    ):
-        if not off:
-            continue
-        ratio, worst = pick(off, key=lambda pair: pair[0])
-        usual = median([pair[0] for pair in ratios])
-        yield Finding(
-            rule=rule,
-            severity=WARNING if limits.is_off(usual) else ADVICE,  # the first steps of Adam change small weights much
-            path=worst.path,
-            call=f"{worst.path}#0",
-            op=worst.name,
-            what=f"a step of {record.optimizer} {text} {worst.name} by {quantity(100 * ratio, '%')} of its norm; "
-            f"{len(off)} of {len(ratios)} matrices have an {rule}",
-            measured=ratio,
-            threshold=limits.most_update if rule == "update too large" else limits.least_update,
-            advice=f"{advice} the learning rate; about 0.1 % of the norm is usual.",
-            others=tuple([parameter.name for _, parameter in off if parameter is not worst]),
-        )
-
-
 _REASONS: Mapping[Reach, tuple[str, str]] = {
     "frozen": ("do not ask for gradients (requires_grad is False)", "If they are to learn, call requires_grad_()."),
     "not called": ("got no gradient: their modules were not called", "Remove the modules, or call them."),
@@ -211,6 +181,10 @@ _REASONS: Mapping[Reach, tuple[str, str]] = {
 }
 
 
+_CHECKPOINTED = (
+    "got no gradient: they ran in a reentrant checkpoint none of whose inputs asks for gradients",
+    "Checkpoint with use_reentrant=False, or let its input ask for gradients (requires_grad_()).",
+)
 _ROUTED = "Experts that a router did not choose are no fault; others remove, or call."
 
 
@@ -227,17 +201,19 @@ def _without_gradient(record: GradientRecord) -> Iterator[Finding]:
             named = ", ".join(paths[:NAMED]) + (f", … {len(paths)} in all" if len(paths) > NAMED else "")
             share = 100 * elements / max(whole, 1)
             routed = reach == "not called" and _have_others(paths, record.parameters)
+            cut = reach == "not reached" and all(parameter.path in record.checkpointed for parameter in group)
+            why, then = _CHECKPOINTED if cut else (reason, _ROUTED if routed else advice)
             yield Finding(
                 rule=reach,
-                severity=ADVICE,
+                severity=WARNING if cut else ADVICE,
                 path=path,
                 call=f"{path}#0",
                 op=group[0].name,
-                what=f"{count} of {named or 'the model'} ({quantity(share, '%')} of all elements) {reason}",
+                what=f"{count} of {named or 'the model'} ({quantity(share, '%')} of all elements) {why}",
                 measured=share,
                 threshold=0.0,
                 unit="%",
-                advice=_ROUTED if routed else advice,
+                advice=then,
                 others=tuple([parameter.name for parameter in group[1:]]),
             )
 

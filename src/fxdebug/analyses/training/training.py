@@ -3,21 +3,44 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fxdebug.analyses.gradients.clipping import clipping_advice
 from fxdebug.analyses.gradients.rules import Limits, findings_of
+from fxdebug.analyses.gradients.updates import Progress
 from fxdebug.analyses.training.charts import charts_of
 from fxdebug.analyses.training.spikes import is_spike
+from fxdebug.analyses.training.trend import trend
 from fxdebug.data.calls import Note
-from fxdebug.data.findings import ERROR, SEVERITIES, WARNING, Finding
+from fxdebug.data.findings import ERROR, SEVERITIES, WARNING, Finding, Severity
 from fxdebug.data.measured.gradients import GradientRecord, ResultGradient
-from fxdebug.data.measured.training import Incident, TrainingRecord, WatchedStep
+from fxdebug.data.measured.training import NUMBERS, Incident, TrainingRecord, Trouble, WatchedStep
 from fxdebug.data.measures import Unit
 from fxdebug.data.report import Cell, Column, ReportData
 
 MOST_FINDINGS = 5  # spikes of norms that the report names
+
+RULES: Mapping[Trouble, tuple[str, Severity, str]] = {  # the rule, its severity, and what to do where no run was saved
+    "loss": ("loss not finite", ERROR, ""),
+    "gradient": ("gradient not finite", ERROR, ""),
+    "spike": ("loss spike", WARNING, ""),
+    "exception": ("exception", ERROR, ""),
+    "skipped": ("steps skipped", ERROR, "Look for what makes NaN in the backward; a lower scale does not mend it."),
+    "no step": ("no step", WARNING, "Call step() of an optimizer that has this model's parameters, after backward()."),
+    "not optimised": (
+        "not optimised", WARNING,
+        "Give them to an optimizer; where they are not to learn, requires_grad_(False) saves their gradients.",
+    ),
+    "other optimizer": (
+        "other optimizer", ERROR, "Make the optimizer after the model is complete, from this model's parameters()."
+    ),
+    "not registered": (
+        "not registered", ERROR,
+        "Hold modules as attributes, in nn.ModuleList or in nn.ModuleDict, tensors as nn.Parameter, and make layers in "
+        "__init__; then make the optimizer.",
+    ),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,25 +131,24 @@ def _row(step: object, watched: WatchedStep | None, incident: Incident | None) -
 
 
 def _incidents(incidents: Sequence[Incident], model: str) -> Iterator[Finding]:
-    rules = {
-        "loss": ("loss not finite", ERROR), "gradient": ("gradient not finite", ERROR),
-        "spike": ("loss spike", WARNING), "exception": ("exception", ERROR),
-    }  # fmt: skip
     for incident in incidents:
-        rule, severity = rules[incident.trouble]
+        rule, severity, advice = RULES[incident.trouble]
+        step = f"step {incident.step}: " if incident.trouble in (*NUMBERS, "exception") else ""
         batch = f"; its inputs: {', '.join(incident.inputs)}" if incident.inputs else ""
         rank = "" if incident.rank is None else f"rank {incident.rank}: "
         yield Finding(
             rule=rule,
-            severity="error" if severity == ERROR else "warning",
+            severity=severity,
             path=incident.path,
             call=incident.node.partition("/")[0] or f"{incident.path or model}#0",
             op=incident.op,
             node=incident.node,
-            what=f"{rank}step {incident.step}: {incident.what}{batch}",
+            what=f"{rank}{step}{incident.what}{batch}",
             source=incident.source,
-            measured=incident.loss if incident.trouble != "gradient" else incident.norm,
-            advice=f"Look at the step: fxdebug check {incident.run}{_rank_option(incident)}" if incident.run else "",
+            measured=incident.norm if incident.trouble in ("gradient", "skipped") else incident.loss,
+            advice=f"Look at the step: fxdebug check {incident.run}{_rank_option(incident)}"
+            if incident.run
+            else advice,
         )
 
 
@@ -158,16 +180,36 @@ def _growing(record: TrainingRecord) -> Iterator[Finding]:
 
 def _of_watched(record: TrainingRecord, limits: Limits) -> Iterator[Finding]:
     """Findings about the last watched step that was healthy in itself."""
-    bad = {incident.step for incident in record.incidents}
+    bad = {incident.step for incident in record.incidents if incident.trouble in NUMBERS}
+    bad |= {step.number for step in record.steps if not (_is_finite(step.loss) and _is_finite(step.norm))}
     healthy = [step for step in record.watched if step.number not in bad]
-    if healthy:
-        yield from findings_of(gradients_of(healthy[-1]), limits)
+    if not healthy:
+        return
+    last = healthy[-1]
+    steps = [step for step in record.steps if step.number <= last.number]
+    loss = next((step.loss for step in steps if step.number == last.number), None)
+    rated = [step for step in steps if step.rates]
+    progress = Progress(
+        steps=len(steps),
+        trend=trend([step.loss for step in record.steps]),
+        numbers=tuple([step.number for step in rated]),
+        rates=tuple([max(step.rates) for step in rated]),
+    )
+    yield from findings_of(gradients_of(last, loss), limits, progress)
 
 
-def gradients_of(step: WatchedStep) -> GradientRecord:
+def _is_finite(number: float | None) -> bool:
+    return number is None or math.isfinite(number)
+
+
+def gradients_of(step: WatchedStep, loss: float | None = None) -> GradientRecord:
     """Return the gradients of a watched step as the record of one step."""
     results = [
-        ResultGradient(r.position, r.path, r.number, r.type, r.parent, r.place, r.shape, r.gradient)
+        ResultGradient(
+            r.position, r.path, r.number, r.type, r.parent, r.place, r.shape, r.gradient,
+            r.stats is not None and 0 < r.stats.count == r.stats.zeros,
+        )
         for r in step.results
-    ]
-    return GradientRecord(0.0, tuple(results), step.parameters, optimizer="the optimizer")
+    ]  # fmt: skip
+    finite = loss is not None and math.isfinite(loss)
+    return GradientRecord(loss if finite else None, tuple(results), step.parameters, optimizer="the optimizer")

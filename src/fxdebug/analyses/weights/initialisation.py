@@ -14,6 +14,8 @@ LEAST = 100  # elements, of which a distribution can be told
 FEW = 4  # matrices, too few to say which scheme is the model's
 
 OWN = "the model's own scheme"
+# Layers of torch; of another class that has one weight alone, nobody knows the scheme: a table of positions, a prompt.
+_LAYERS = ("Linear", "Conv", "Embedding", "Bilinear", "LSTM", "GRU", "RNN", "MultiheadAttention", "NonDynamically")
 _TABLES = ("Embedding", "EmbeddingBag")
 _GATES = {"LSTM": 4, "LSTMCell": 4, "GRU": 3, "GRUCell": 3, "RNN": 1, "RNNCell": 1}  # in the rows of one matrix
 
@@ -108,8 +110,10 @@ def initialisation_of(
             fits[name] = best
     off: dict[str, Fit] = {}
     if looks_fresh if fresh is None else fresh:
+        of_type = Counter(weight.type for weight in matrices)
         for weight in matrices:
-            if weight.name not in fits:
+            is_layer = weight.type.startswith(_LAYERS) or of_type[weight.type] > 1 or weight.name in drawn.again
+            if weight.name not in fits and is_layer:
                 off[weight.name] = _nearest(weight, drawn, limits, usual)
     return Initialisation(looks_fresh if fresh is None else fresh, fits, off)
 

@@ -6,14 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fxdebug.analyses.activations.findings import (
-    DEAD_ADVICE,
     ActivationLimits,
+    dead_advice,
+    dead_severity,
     dead_units,
     inactive_units,
     never_active,
 )
 from fxdebug.analyses.activations.measured import Activation
-from fxdebug.data.findings import WARNING, Finding
+from fxdebug.data.findings import Finding
 from fxdebug.data.report import Column, ReportData
 
 FEW_BLOCKS = 4
@@ -43,14 +44,14 @@ def silent_findings(
         if dead is not None and dead.any():
             yield Finding(
                 rule="dead unit",
-                severity=WARNING,
+                severity=dead_severity(one, dead),
                 path=path,
                 call=f"{path}#0",
                 op=types.get(path, ""),
                 what=f"behind {one.function} {never_active(one, dead)}",
                 measured=float(dead.sum()),
                 threshold=0.0,
-                advice=DEAD_ADVICE,
+                advice=dead_advice(one, dead),
             )
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from fxdebug.analyses.activations.findings import ActivationLimits
-from fxdebug.analyses.activations.measured import BOUNDS, Activation, function_of
+from fxdebug.analyses.activations.measured import Activation
 from fxdebug.analyses.activations.report import ActivationData, ActivationRow, activation_report
 from fxdebug.api.files import load
 from fxdebug.api.reports.report import Report
@@ -23,11 +26,14 @@ from fxdebug.capture.runs.same_start import state_restored
 from fxdebug.data.calls import Note
 from fxdebug.errors import UsageError
 from fxdebug.exports import registry
+from fxdebug.operators.activation_functions import BOUNDS, function_of
 from fxdebug.operators.units import Origin, origin_of
 from fxdebug.query.names import parameters_by_module
 from fxdebug.stats.cpu_sums import shaped_array_of
 from fxdebug.stats.distribution import Distributions, as_numpy, robust_outliers
 from fxdebug.stats.units import UnitSums
+
+ODD = 10.0  # robust deviations of a bias below the others of its layer
 
 
 class ActivationReport(ActivationData, Report[ActivationRow]):
@@ -88,7 +94,11 @@ def _of_model(
 ) -> tuple[list[Note], int]:
     given = (arguments(batch, kwargs) for batch in batches)
     with state_restored(module):
-        return run_with_activations(target, module, given, gathered.add)
+        notes, count, read = run_with_activations(target, module, given, gathered.add)
+    gathered.read = {f"{path}/{name}" if name else path for path, name in read}
+    gathered.untrained = _is_untrained(module)
+    gathered.odd = {path: odd for path, inner in module.named_modules() if (odd := _odd_biases(inner)) is not None}
+    return notes, count
 
 
 class _Gathered:
@@ -96,6 +106,9 @@ class _Gathered:
 
     def __init__(self, limits: ActivationLimits) -> None:
         self._limits = limits
+        self.read: set[str] = set()  # ids of activation functions whose results weights read
+        self.untrained = False
+        self.odd: dict[str, npt.NDArray[np.bool_]] = {}  # by the path of the module: units with a bias far below
         self._of: dict[tuple[str, str], tuple[str, str, str, tuple[int, ...], Distributions, UnitSums]] = {}
         self._outliers: dict[tuple[str, str], tuple[int, float] | None] = {}
 
@@ -136,9 +149,33 @@ class _Gathered:
                     units=units.result(),
                     outliers=self._outliers[id, maker],
                     maker=maker,
+                    read_by_weights=id in self.read,
+                    odd=self.odd.get(maker),
+                    untrained=self.untrained,
                 )
             )
         return found
+
+
+def _is_untrained(model: nn.Module) -> bool:
+    """Do all weights of linear layers and convolutions lie within ±1/√fan_in, from which torch draws them?"""
+    layers = [module for module in model.modules() if isinstance(module, (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d))]
+    weights = [layer.weight for layer in layers if type(layer.weight) is nn.Parameter and layer.weight.numel()]
+    return bool(weights) and not any(
+        weight.is_meta or float(weight.detach().abs().max()) > 1.00001 / math.sqrt(weight[0].numel())
+        for weight in weights
+    )
+
+
+def _odd_biases(module: nn.Module) -> npt.NDArray[np.bool_] | None:
+    """Return the units whose bias lies far below the others, by median and median absolute deviation."""
+    bias = module._parameters.get("bias")
+    if type(bias) is not nn.Parameter or bias.dim() != 1 or bias.is_meta or not bias.is_floating_point():
+        return None
+    numbers = shaped_array_of(bias.detach().double())
+    middle = np.median(numbers)
+    below, deviation = middle - numbers, np.median(np.abs(numbers - middle))
+    return np.asarray((below > 0) & (0.6745 * below > ODD * deviation))
 
 
 def _report(

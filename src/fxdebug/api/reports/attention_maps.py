@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from fxdebug.api.reports.report import Report
 from fxdebug.api.run_model import arguments, target_of
 from fxdebug.api.trace import Trace
 from fxdebug.capture.probes.attention_inputs import SeenAttention
-from fxdebug.capture.runs.attention_run import run_with_attention
+from fxdebug.capture.runs.attention_run import AttentionRun, run_with_attention
 from fxdebug.capture.runs.same_start import state_restored
 from fxdebug.data.calls import Note
 from fxdebug.data.values import Value
@@ -145,14 +146,20 @@ def attention(
     args, keywords = arguments(inputs, kwargs)
     named = named_inputs(module, method, args, keywords)
     known = _tokens(module, named, tokens, padding)
-    collected = _Collected(known, budget)
     name = type(module).__name__
 
-    def found(path: str, number: int, seen: SeenAttention) -> None:
-        collected.add(path, f"{path or name}#{number}", seen)
+    def measured(collected: _Collected) -> AttentionRun:
+        def found(path: str, number: int, seen: SeenAttention) -> None:
+            collected.add(path, f"{path or name}#{number}", seen)
 
-    with state_restored(module), torch.no_grad() if method != "forward" else _as_is():
-        run = run_with_attention(target, module, args, keywords, found)
+        with state_restored(module), torch.no_grad() if method != "forward" else _as_is():
+            return run_with_attention(target, module, args, keywords, found)
+
+    collected = _Collected(known, budget)
+    run = measured(collected)
+    if collected.is_late:
+        collected = _Collected(known, budget, collected.padding)
+        run = measured(collected)
     kinds = {path: type(inner).__name__ for path, inner in module.named_modules()}
     notes = [*run.notes, *collected.notes(), *_without_maps(kinds, run.called, collected.measured)]
     return _report(name, collected, known, limits, causal, run.bytes, notes)
@@ -236,9 +243,14 @@ def _kept_inputs(trace: Trace) -> dict[str, Any]:
 class _Collected:
     """Takes the attentions of a run: numbers of all, maps as long as they fit the budget."""
 
-    def __init__(self, tokens: Tokens, budget: int) -> None:
+    def __init__(
+        self, tokens: Tokens, budget: int, padding: dict[tuple[str, int, int], np.ndarray] | None = None
+    ) -> None:
         self.measured: list[Measured] = []
         self.kept: list[AttentionMap] = []
+        self.padding: dict[tuple[str, int, int], np.ndarray] = {} if padding is None else padding
+        self.is_late = False  # was padding found that attentions measured before were not held to?
+        self._without: set[tuple[str, int, int]] = set()
         self._tokens, self._room, self._wanted = tokens, budget, budget > 0
         self._left_out = 0
 
@@ -261,8 +273,9 @@ class _Collected:
             norms=norms,
             projected=rebuilt.projected is not None,
             dropped=seen.dropped,
+            narrow=rebuilt.narrow,
         )
-        numbers = head_numbers(one, self._tokens)
+        numbers = head_numbers(one, self._tokens_of(one, rebuilt))
         size = one.weights.nbytes
         if size <= self._room:
             self._room -= size
@@ -272,6 +285,19 @@ class _Collected:
             empty = np.broadcast_to(np.float32(0), one.weights.shape)
             one = replace(one, weights=empty, visible=None)
         self.measured.append(Measured(one, numbers))
+
+    def _tokens_of(self, one: AttentionMap, rebuilt: Rebuilt) -> Tokens:
+        """Return the tokens, with the padding that the masks of layers of this kind hide where nothing else tells."""
+        if self._tokens.padding is not None:
+            return self._tokens
+        kind = re.sub(r"\d+", "#", one.path), one.weights.shape[0], one.weights.shape[3]
+        if rebuilt.padding is not None and kind not in self.padding and bool(rebuilt.padding.any()):
+            self.padding[kind] = shaped_array_of(rebuilt.padding)
+            self.is_late |= kind in self._without
+        if kind not in self.padding:
+            self._without.add(kind)
+            return self._tokens
+        return replace(self._tokens, padding=self.padding[kind])
 
     def notes(self) -> list[Note]:
         """Return a note where maps were not kept, unless a budget of 0 asks for none."""

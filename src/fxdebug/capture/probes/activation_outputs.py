@@ -19,8 +19,16 @@ from fxdebug.capture.torch_state.mode_stack import allows_mode_around, without_m
 from fxdebug.capture.torch_state.uncounted import uncounted
 from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.errors import first_line, with_article
+from fxdebug.operators.activation_functions import BOUNDS, function_of
 from fxdebug.operators.names import ACTIVATIONS, canonical
 from fxdebug.operators.units import Origin, origin_of
+
+# Operations that multiply what they are given by weights, and those that only put tensors together.
+WEIGHTED = frozenset(
+    "linear bilinear matmul mm bmm addmm baddbmm einsum conv1d conv2d conv3d conv_transpose1d conv_transpose2d "
+    "conv_transpose3d lstm gru rnn_tanh rnn_relu lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell".split()
+)
+JOINING = frozenset("cat concat concatenate stack hstack vstack batch_norm layer_norm group_norm instance_norm".split())
 
 Found = Callable[[int, str, str, Tensor, "Tensor | None", Origin], None]
 
@@ -39,17 +47,21 @@ class ActivationOutputs(TorchFunctionMode):
         self._owner = get_ident()
         self._made: tuple[weakref.ref[Tensor], Origin] | None = None  # the last result, and its units
         self._leaf = False  # is the open call an activation module? Its operation is not told apart from it
+        self._results: dict[int, tuple[weakref.ref[Tensor], str, str]] = {}  # of functions with bounds, by id
+        self.read: set[tuple[str, str]] = set()  # path and name of those functions that a layer with weights reads
 
     @uncounted
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func in METADATA or get_ident() != self._owner or self._leaf:
+        if func in METADATA or get_ident() != self._owner:
             return func(*args, **(kwargs or {}))
         called = function_name(func)
         name = canonical(called)
-        if name not in ACTIVATIONS:
-            return as_called_there(func, args, kwargs)
+        if self._leaf or name not in ACTIVATIONS:
+            result = as_called_there(func, args, kwargs)
+            self._follow(name, args, kwargs, result)
+            return result
         given = next(tensors_in(args), None)
         kept = _kept(given) if called.endswith("_") or (kwargs or {}).get("inplace") else given
         result = as_called_there(func, args, kwargs)
@@ -89,6 +101,8 @@ class ActivationOutputs(TorchFunctionMode):
         call = self._calls.innermost()
         if call is None or get_ident() != self._owner:
             return
+        if function_of(kind) in BOUNDS and isinstance(result, Tensor):
+            self._results[id(result)] = weakref.ref(result), self._calls.path(), name
         try:
             if type(result) not in (Tensor, nn.Parameter) or result.is_nested or result.device.type == "meta":
                 self._note(f"a result is {with_article(type(result).__name__)} without data that can be read")
@@ -98,6 +112,19 @@ class ActivationOutputs(TorchFunctionMode):
                 self._found(call, kind, name, result, kept, origin)
         except Exception as error:  # the debugger never breaks the debugged
             self._note(f"a result was not measured: {type(error).__name__}: {first_line(error)}")
+
+    def _follow(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any] | None, result: Any) -> None:
+        """Follow the results of functions with bounds to the layers that read them; a product with others ends it."""
+        if not self._results:
+            return
+        given = list(tensors_in((*args, *(kwargs or {}).values())))
+        known = [found for tensor in given if (found := self._results.get(id(tensor))) and found[0]() is tensor]
+        if not known:
+            return
+        if name in WEIGHTED:
+            self.read.update((path, function) for _, path, function in known)
+        elif isinstance(result, Tensor) and (len(given) == 1 or name in JOINING):
+            self._results[id(result)] = weakref.ref(result), *known[0][1:]
 
     def _origin(self, kind: str, result: Tensor, given: Tensor | None, weights: Sequence[int]) -> Origin:
         """Return the units of a result; of calls that return the same tensor, those of the innermost one."""

@@ -11,11 +11,13 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from threading import get_ident
+from types import FrameType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
+from torch.utils.checkpoint import CheckpointFunction
 from torch.utils.hooks import RemovableHandle
 
 from fxdebug.capture.hooks.observers import ForwardsOnly
@@ -25,7 +27,7 @@ from fxdebug.capture.recorder.module_names import Sites
 from fxdebug.capture.source.source_line import Line, user_line
 from fxdebug.capture.tape.op_traits import METADATA
 from fxdebug.capture.tensors.named_tensors import named_tensors
-from fxdebug.capture.tensors.special_tensors import local_part
+from fxdebug.capture.tensors.special_tensors import PLAIN, local_part
 from fxdebug.capture.torch_state.callers_frame import as_called_there
 from fxdebug.capture.torch_state.mode_stack import allows_mode_around, without_mode
 from fxdebug.capture.torch_state.uncounted import uncounted
@@ -46,9 +48,11 @@ class _Op:
 class ValueGradients(ForwardsOnly, TorchFunctionMode):
     """An observer of a model's modules, and a mode, for the thread that runs the model."""
 
-    def __init__(self, sites: Sites) -> None:
+    def __init__(self, sites: Sites, ran_unregistered: Callable[[nn.Module], None] = lambda _: None) -> None:
         super().__init__()
         self.bad: BadBackward | None = None
+        self.checkpointed: set[str] = set()  # paths of modules that ran in a reentrant checkpoint
+        self._ran_unregistered = ran_unregistered
         self._calls = OpenCalls(sites)
         self._results: list[ResultGradient] = []
         self._gradients: dict[int, TensorGradient] = {}  # by position among the results
@@ -68,14 +72,22 @@ class ValueGradients(ForwardsOnly, TorchFunctionMode):
         self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Run the forward and put hooks on what it returns."""
+        is_checkpointed = not torch.is_grad_enabled() and _is_in_checkpoint(sys._getframe(1))
         call, result = self._calls.run(module, lambda: self._run(module, run, args, kwargs))
         if call is None:
             return result
+        if is_checkpointed:
+            self.checkpointed.add(call.path)
         for place, tensor in named_tensors(result):
             if tensor.requires_grad:
                 self._handles.append(note_gradient(tensor, len(self._results), self._gradients))
-                self._results.append(ResultGradient(*call, place, tuple(tensor.shape), None))
+                self._results.append(ResultGradient(*call, place, tuple(tensor.shape), None, _is_silent(tensor)))
         return result
+
+    def wants(self, module: nn.Module) -> bool:
+        """Leave modules that were not in the model without a wrapper, and tell of them."""
+        self._ran_unregistered(module)
+        return False
 
     def _run(self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if allows_mode_around(module):
@@ -166,6 +178,24 @@ def gradient_numbers(gradient: Tensor) -> TensorGradient:
         sizes = (part.abs() for part in data.reshape(-1).split(BLOCK))
         small = sum(int((size < least).sum()) for size in sizes if size.numel() and not bool(size.min() >= least))
         return TensorGradient(norm_of(stats), stats, small - stats.zeros, str(data.dtype)[6:])
+
+
+def _is_in_checkpoint(frame: FrameType | None) -> bool:
+    """Does a call run in a reentrant checkpoint, by the frames around it?"""
+    while frame is not None and frame.f_code is not _CHECKPOINT:
+        frame = frame.f_back
+    return frame is not None
+
+
+_CHECKPOINT = CheckpointFunction.forward.__code__
+
+
+def _is_silent(tensor: Tensor) -> bool:
+    """Are all elements of a result 0?"""
+    if type(tensor) not in PLAIN or tensor.is_meta or tensor.layout is not torch.strided or tensor.is_nested:
+        return False
+    with untracked():
+        return tensor.numel() > 0 and not bool(tensor.detach().any())
 
 
 def _is_finite(gradient: Any) -> bool:

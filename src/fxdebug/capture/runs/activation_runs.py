@@ -23,14 +23,17 @@ def run_with_activations(
     model: nn.Module,
     batches: Iterable[tuple[tuple[Any, ...], Mapping[str, Any]]],
     seen: Seen,
-) -> tuple[list[Note], int]:
-    """Call ``target`` on a copy of each batch; return notes, and how many batches there were.
+) -> tuple[list[Note], int, set[tuple[str, str]]]:
+    """Call ``target`` on a copy of each batch; return notes, how many batches there were, and what weights read.
+
+    The last are functions with bounds, by the path of the module and the operation's name, as ``seen`` gets them.
 
     ``seen`` gets the path of the module, its class or the operation, the operation's name or nothing, the result, the
     first tensor among the arguments, and the units of the result. Exceptions of the model pass through.
     """
     sites = Sites(model)
     notes: dict[tuple[str, str], None] = {}
+    read: set[tuple[str, str]] = set()
     count = elsewhere = 0
     for args, kwargs in batches:
         calls = CallTimes(sites, CpuClock())
@@ -54,7 +57,8 @@ def run_with_activations(
         count += 1
         elsewhere = max(elsewhere, calls.elsewhere)
         notes.update(dict.fromkeys(probe.notes))
+        read |= probe.read
     told = [Note(what, where) for where, what in notes]
     if elsewhere:
         told.append(Note(f"{elsewhere} calls ran in other threads: they are not measured"))
-    return told, count
+    return told, count, read

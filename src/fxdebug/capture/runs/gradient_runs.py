@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch.optim import Optimizer
 
 from fxdebug.capture.probes.value_gradients import ValueGradients, gradient_numbers
 from fxdebug.capture.recorder.module_names import Sites
+from fxdebug.capture.recorder.unregistered_leaves import UnregisteredLeaves, outside_of
 from fxdebug.capture.runs.attach import Attached
 from fxdebug.capture.runs.same_start import copied_inputs, gradients_restored, state_restored
 from fxdebug.capture.runs.timed_runs import Loss, scalar_loss
@@ -39,12 +41,14 @@ def run_with_gradients(
     if any(parameter.is_meta for parameter in model.parameters()):
         raise UsageError("the model is on the meta device: its gradients have no numbers; give it data (to_empty)")
     sites = Sites(model)
-    probe = ValueGradients(sites)
     inputs, keywords = copied_inputs((args, dict(kwargs)))
+    unregistered = UnregisteredLeaves(model, (inputs, keywords))
+    probe = ValueGradients(sites, unregistered.ran)
     with torch.enable_grad(), state_restored(model), gradients_restored(model):
         try:
             with Attached(probe, sites), probe:
                 output = (model if method == "forward" else getattr(model, method))(*inputs, **keywords)
+            strays = unregistered.found(output)
             with probe:
                 scalar = scalar_loss(loss, output)
                 if scalar.is_meta:
@@ -53,10 +57,18 @@ def run_with_gradients(
         finally:
             probe.forget()
         updates, notes = _updates(model, optimizer)
+        rates = {} if optimizer is None else rates_of(optimizer)
+        optimised: Collection[int] | None = None if optimizer is None else rates
         notes = [*notes, SHARDED] if has_sharded_weights(model) else notes
         parameters = tuple(
-            [parameter_gradient(name, p, probe.ran, updates.get(p)) for name, p in model.named_parameters()]
-        )
+            [
+                parameter_gradient(
+                    name, p, probe.ran, updates.get(p),
+                    None if optimised is None else id(p) in optimised, rates.get(id(p)),
+                )
+                for name, p in model.named_parameters()
+            ]
+        )  # fmt: skip
         return GradientRecord(
             loss=float(scalar.detach()),
             results=probe.results(),
@@ -64,10 +76,32 @@ def run_with_gradients(
             bad=probe.bad,
             optimizer=None if optimizer is None else type(optimizer).__name__,
             notes=tuple(notes),
+            unregistered=outside_of(strays, rates),
+            checkpointed=tuple(sorted(probe.checkpointed)),
+            foreign=optimised is not None and bool(parameters) and not any(p.optimised for p in parameters),
         )
 
 
-def parameter_gradient(name: str, parameter: Tensor, ran: set[str], update: float | None) -> ParameterGradient:
+def rates_of(optimizer: Optimizer) -> dict[int, float | None]:
+    """Return the learning rate of each parameter that an optimizer has, by its id; ``None`` where it has none."""
+    found: dict[int, float | None] = {}
+    for group in optimizer.param_groups:
+        rate, known = group.get("lr"), None
+        if isinstance(rate, (int, float, Tensor)):
+            with untracked(), contextlib.suppress(TypeError, ValueError, RuntimeError):  # a rate of each element
+                known = float(rate)
+        found |= dict.fromkeys(map(id, group["params"]), known)
+    return found
+
+
+def parameter_gradient(
+    name: str,
+    parameter: Tensor,
+    ran: set[str],
+    update: float | None,
+    optimised: bool | None = None,
+    rate: float | None = None,
+) -> ParameterGradient:
     """Return the gradient of one parameter; ``ran`` are the paths of modules that were called."""
     path = name.rpartition(".")[0]
     reach: Reach = "trained"
@@ -84,6 +118,8 @@ def parameter_gradient(name: str, parameter: Tensor, ran: set[str], update: floa
         weight_norm=norm_of_tensor(parameter),
         gradient=None if parameter.grad is None else gradient_numbers(parameter.grad),
         update_norm=update if reach == "trained" else None,
+        optimised=optimised,
+        rate=rate,
     )
 
 
@@ -99,19 +135,18 @@ def _updates(model: nn.Module, optimizer: Optimizer | None) -> tuple[dict[Tensor
         return {}, []
     own = {id(parameter) for parameter in model.parameters()}
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    twins = {parameter: _twin(parameter) for parameter in parameters}
-    notes = []
     if not any(id(parameter) in own for parameter in parameters):
-        notes.append("the optimizer has none of the model's parameters: it was made for another model")
+        return {}, []
+    twins = {parameter: _twin(parameter) for parameter in parameters}
     try:
         memo: dict[int, Any] = {id(parameter): twin for parameter, twin in twins.items()}
         twin_optimizer = copy.deepcopy(optimizer, memo)
         type(twin_optimizer).step(twin_optimizer)  # of the class: a scheduler's wrapper steps the original
     except Exception as error:
         reason = f"{type(error).__name__}: {first_line(error)}"
-        return {}, [*notes, f"updates: n/a, {type(optimizer).__name__} takes no step on a copy of itself ({reason})"]
+        return {}, [f"updates: n/a, {type(optimizer).__name__} takes no step on a copy of itself ({reason})"]
     changes: Iterable[tuple[Tensor, Tensor]] = ((p, twin - p.detach()) for p, twin in _detached(twins))
-    return {parameter: norm_of_tensor(change) for parameter, change in changes if id(parameter) in own}, notes
+    return {parameter: norm_of_tensor(change) for parameter, change in changes if id(parameter) in own}, []
 
 
 def _twin(parameter: Tensor) -> Tensor:

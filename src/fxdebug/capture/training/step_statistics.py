@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -27,8 +27,9 @@ from fxdebug.stats.measure import Unmeasurable, measure
 class StepStatistics(ForwardsOnly):
     """An observer of a model's modules for one step. Calls that the backward makes (checkpoints) are left out."""
 
-    def __init__(self, sites: Sites) -> None:
+    def __init__(self, sites: Sites, ran_unregistered: Callable[[nn.Module], None] = lambda _: None) -> None:
         self._calls = OpenCalls(sites)
+        self._ran_unregistered = ran_unregistered
         self._results: list[ResultStatistics] = []
         self._gradients: dict[int, TensorGradient] = {}  # by position among the results
         self._before: dict[int, Tensor] = {}
@@ -46,6 +47,11 @@ class StepStatistics(ForwardsOnly):
             self._results.append(ResultStatistics(*call, place, tuple(tensor.shape), _measured(tensor), None))
         return output
 
+    def wants(self, module: nn.Module) -> bool:
+        """Leave modules that were not in the model without a wrapper, and tell of them."""
+        self._ran_unregistered(module)
+        return False
+
     def before_step(self, model: nn.Module) -> None:
         """Copy the weights: the optimizer is about to change them."""
         with untracked():
@@ -56,14 +62,21 @@ class StepStatistics(ForwardsOnly):
         found = [replace(result, gradient=self._gradients.get(i)) for i, result in enumerate(self._results)]
         return tuple(sorted(found, key=lambda result: result.position))
 
-    def parameters(self, model: nn.Module) -> tuple[ParameterGradient, ...]:
-        """Return the gradients of the parameters and their updates; the optimizer has made its step."""
+    def parameters(
+        self, model: nn.Module, rates: Mapping[int, float | None], optimised: Collection[int]
+    ) -> tuple[ParameterGradient, ...]:
+        """Return the gradients of the parameters and their updates; the optimizer has made its step.
+
+        ``rates`` are the learning rates of the parameters that this optimizer has, by id: others have no update.
+        ``optimised`` are the ids of those that some optimizer has.
+        """
         found = []
         for name, parameter in model.named_parameters():
-            before = self._before.get(id(parameter))
+            before = self._before.get(id(parameter)) if id(parameter) in rates else None
             with untracked():
                 update = None if before is None else norm_of_tensor(local_part(parameter).detach() - before)
-            found.append(parameter_gradient(name, parameter, self._calls.ran, update))
+            is_optimised, rate = id(parameter) in optimised, rates.get(id(parameter))
+            found.append(parameter_gradient(name, parameter, self._calls.ran, update, is_optimised, rate))
         return tuple(found)
 
 

@@ -21,9 +21,12 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from fxdebug.capture.hooks.patch import Attribute, SharedPatch
 from fxdebug.capture.recorder.module_names import Sites
+from fxdebug.capture.recorder.unregistered_leaves import UnregisteredLeaves
 from fxdebug.capture.runs.attach import Attached
+from fxdebug.capture.runs.gradient_runs import rates_of
 from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.capture.training.held_forward import HeldForward
+from fxdebug.capture.training.loop_facts import SETTLED, SKIPS, LoopFacts
 from fxdebug.capture.training.nested_steps import optimizers_around
 from fxdebug.capture.training.root_forward import root_forward
 from fxdebug.capture.training.step_statistics import StepStatistics, step_histograms
@@ -43,6 +46,9 @@ class Listener(Protocol):
 
     def on_step(self, step: StepRecord, watched: WatchedStep | None, histograms: StepHistograms | None) -> None:
         """Keep a step that has ended, with the statistics and histograms that were taken of it."""
+
+    def on_facts(self, facts: LoopFacts) -> None:
+        """Look at the facts about the whole loop: one of them is new."""
 
     def on_failure(self, error: Exception) -> None:
         """Note a failure of ours: the training goes on."""
@@ -80,6 +86,9 @@ class Watcher:
         self._handles: list[Any] = []
         self._since = time.perf_counter()
         self._own = frozenset(map(id, self.inner.parameters()))
+        self.facts = LoopFacts(self.inner)
+        self._rates: dict[int, float | None] = {}  # of the step that is being made, by the id of the parameter
+        self._was_skipped = False  # the step before this backward, once more
         sharded = [parameter for parameter in self.inner.parameters() if isinstance(parameter, DTensor)]
         self._mesh = sharded[0].device_mesh if sharded else None
 
@@ -108,6 +117,11 @@ class Watcher:
         _backward.end(self)
         self._held, self._losses, self._statistics, self._norm = [], [], None, None
         self._is_reported = False
+
+    @property
+    def has_optimizer(self) -> bool:
+        """Is the optimizer known, so that the first step tells which parameters it has?"""
+        return self._optimizer is not None
 
     @property
     def is_sharded(self) -> bool:
@@ -149,6 +163,9 @@ class Watcher:
             return run(*args, **kwargs)
         if self._losses and all(p.grad is None for p in self.inner.parameters()):
             self._held, self._losses, self._statistics = [], [], None  # a scaler skipped the step before
+        self.facts.forwards += 1
+        if self.facts.forwards == SETTLED and not self.facts.steps:
+            self._guarded(lambda: self._listener.on_facts(self.facts))
         held = self._guarded(lambda: HeldForward(self.inner, args, kwargs))
         self._is_busy = True
         try:
@@ -167,11 +184,16 @@ class Watcher:
         if self.number % self._every or self._statistics is not None:
             return run(*args, **kwargs)  # of gradients that are accumulated, the first forward is measured
         sites = Sites(self.inner)
-        self._statistics = StepStatistics(sites)
+        leaves = None if self.facts.steps else self._guarded(lambda: UnregisteredLeaves(self.inner, (args, kwargs)))
+        self._statistics = StepStatistics(sites, _nobody if leaves is None else leaves.ran)
         with Attached(self._statistics, sites):
             if self.model is self.inner:  # its forward has begun already: no wrapper sees it
-                return self._statistics.around_forward(self.model, run, args, kwargs)
-            return run(*args, **kwargs)
+                output = self._statistics.around_forward(self.model, run, args, kwargs)
+            else:
+                output = run(*args, **kwargs)
+        if leaves is not None:
+            self.facts.found = self._guarded(lambda: leaves.found(output)) or []
+        return output
 
     # The backward --------------------------------------------------------------------------------
 
@@ -185,7 +207,24 @@ class Watcher:
             return
         self._guarded(lambda: self._note_loss(root))
 
+    def after_backward(self) -> None:
+        """Explain why a scaler skips step after step: the gradients that it will find not finite are there."""
+        if self._was_skipped and not self._is_busy and get_ident() == self._thread:
+            self._was_skipped = False
+            self._guarded(self._explain_skips)
+
+    def _explain_skips(self) -> None:
+        gradients = [p.grad.detach() for p in self.inner.parameters() if p.grad is not None]
+        with untracked():
+            self._norm = _norm_of_all(gradients) if gradients else None
+        if self._norm is not None and not math.isfinite(self._norm):
+            self._trouble("skipped", self._loss())
+        self._norm = None
+
     def _note_loss(self, root: Tensor) -> None:
+        if self.facts.on_backward(_scale(root)):  # what is held of the step before belongs to none
+            self._held, self._losses, self._is_reported = self._held[-1:], [], False
+            self._was_skipped = self.facts.skipped == SKIPS
         own = next((held.loss for held in reversed(self._held) if held.is_loss_of(root)), None)
         scaled_too_far = _is_scaled_too_far(root)
         if own is None and scaled_too_far:
@@ -208,12 +247,15 @@ class Watcher:
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if self._is_others(optimizer) or self._is_in_another(sys._getframe(1)):
+            self._guarded(lambda: self._note_other(optimizer))
             return
         self._guarded(lambda: self._look_at_gradients(optimizer))
 
     def _look_at_gradients(self, optimizer: Optimizer) -> None:
         """Take the norm of the gradients that the optimizer is about to use; those of another one are left out."""
         inner = getattr(optimizer, "optimizer", optimizer)  # accelerate's wrapper
+        self._rates = rates_of(inner)
+        self.facts.before_step()
         parameters = [p for group in inner.param_groups for p in group["params"] if id(p) in self._own]
         gradients = [p.grad.detach() for p in parameters if p.grad is not None]
         if gradients:
@@ -231,11 +273,13 @@ class Watcher:
         if self._guarded(lambda: _is_skipped(optimizer)):
             self._held, self._losses, self._statistics, self._norm = [], [], None, None
         else:
+            self._guarded(lambda: self.facts.on_step(getattr(optimizer, "optimizer", optimizer)))
             self._guarded(self._finish)
 
     def _finish(self) -> None:
         now = time.perf_counter()
-        step = StepRecord(self.number, self._loss(), self._norm, now - self._since)
+        rates = tuple(dict.fromkeys(rate for rate in self._rates.values() if rate is not None))
+        step = StepRecord(self.number, self._loss(), self._norm, now - self._since, rates)
         watched = None if self._statistics is None else self._guarded(partial(self._measured, self._statistics))
         histograms = None
         if self._takes_histograms and self._statistics is not None:
@@ -245,9 +289,20 @@ class Watcher:
         self.number += 1
         self._since = now
         self._listener.on_step(step, watched, histograms)
+        if self.number in (1, 2, SETTLED):
+            self._listener.on_facts(self.facts)
+
+    def _note_other(self, optimizer: Optimizer) -> None:
+        """Note the step of an optimizer that does not count, by its parameters."""
+        if self._is_busy or get_ident() != self._thread:
+            return
+        self.facts.on_other(getattr(optimizer, "optimizer", optimizer))
+        if self.facts.foreign:
+            self._listener.on_facts(self.facts)
 
     def _measured(self, statistics: StepStatistics) -> WatchedStep:
-        return WatchedStep(self.number, statistics.results(), statistics.parameters(self.inner))
+        parameters = statistics.parameters(self.inner, self._rates, self.facts.optimised)
+        return WatchedStep(self.number, statistics.results(), parameters)
 
     def _is_others(self, optimizer: Optimizer) -> bool:
         if self._is_busy or get_ident() != self._thread:
@@ -285,6 +340,10 @@ class Watcher:
         except Exception as error:
             self._listener.on_failure(error)
             return None
+
+
+def _nobody(module: nn.Module) -> None:
+    """Do nothing with a module that is not registered."""
 
 
 def _number(tensor: Tensor) -> float:
@@ -335,11 +394,14 @@ def _watched(original: Callable[..., Any]) -> Callable[..., Any]:
         for watcher in _backward.users:
             watcher.before_backward(tensors)
         try:
-            return original(tensors, *args, **kwargs)
+            result = original(tensors, *args, **kwargs)
         except BaseException:
             for watcher in _backward.users:
                 watcher.raised()
             raise
+        for watcher in _backward.users:
+            watcher.after_backward()
+        return result
 
     return backward
 

@@ -50,7 +50,8 @@ class ResultGradient:
     """The gradient of one tensor that a call returned; ``None`` where the backward did not reach it.
 
     ``parent`` is the position of the call that this one was made in, ``position`` its own; ``place`` says where in
-    the result the tensor is (``[0]``, ``.logits``). ``shape`` is the tensor's.
+    the result the tensor is (``[0]``, ``.logits``). ``shape`` is the tensor's. ``silent`` tells whether all its
+    elements are 0.
     """
 
     position: int
@@ -61,6 +62,7 @@ class ResultGradient:
     place: str
     shape: tuple[int, ...]
     gradient: TensorGradient | None
+    silent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,8 @@ class ParameterGradient:
     ``reach`` is ``trained`` where it has a gradient, ``frozen`` where it asks for none, ``not called`` where its
     module did not run, ``not reached`` where it ran and no gradient arrived. ``weight_norm`` is the 2-norm of the
     parameter; ``update_norm`` that of the change an optimizer makes in one step, ``None`` without one.
+    ``optimised`` tells whether an optimizer that is known has the parameter, ``None`` where none is known. ``rate`` is
+    the learning rate that this one gives it, ``None`` where it has none.
     """
 
     name: str
@@ -80,6 +84,22 @@ class ParameterGradient:
     weight_norm: float
     gradient: TensorGradient | None
     update_norm: float | None = None
+    optimised: bool | None = None
+    rate: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unregistered:
+    """Something in a model that gets gradients but is none of its parameters.
+
+    ``path`` is where the model holds it (``hidden[1]``), or the class in brackets where nothing does (``<Linear>``).
+    ``type`` is the class of the module, empty for a plain tensor. ``new`` tells whether the forward made it.
+    """
+
+    path: str
+    type: str
+    elements: int
+    new: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +122,19 @@ class BadBackward:
 
 @dataclass(frozen=True, slots=True)
 class GradientRecord:
-    """Gradients of one step: the loss, the results in forward order, the parameters in the order of the model."""
+    """Gradients of one step: the loss, the results in forward order, the parameters in the order of the model.
 
-    loss: float
+    ``loss`` is ``None`` where the step does not tell. ``unregistered`` learns and is no parameter of the model.
+    ``foreign`` tells whether the optimizer has none of the model's parameters. ``checkpointed`` are the paths of
+    modules that ran in a reentrant checkpoint.
+    """
+
+    loss: float | None
     results: tuple[ResultGradient, ...]
     parameters: tuple[ParameterGradient, ...]
     bad: BadBackward | None = None
     optimizer: str | None = None
     notes: tuple[str, ...] = ()
+    unregistered: tuple[Unregistered, ...] = ()
+    foreign: bool = False
+    checkpointed: tuple[str, ...] = ()

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from fxdebug.data.measured.gradients import ParameterGradient, TensorGradient
 from fxdebug.data.measured.histograms import Histogram
 from fxdebug.data.values import Stats
 
-Trouble: TypeAlias = Literal["loss", "gradient", "spike", "exception"]
+Trouble: TypeAlias = Literal[
+    "loss",
+    "gradient",
+    "spike",
+    "exception",
+    "skipped",
+    "no step",
+    "not optimised",
+    "other optimizer",
+    "not registered",
+]
+NUMBERS: Final[tuple[Trouble, ...]] = ("loss", "gradient", "spike", "skipped")  # the numbers of the step are at fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,12 +28,14 @@ class StepRecord:
     """One step of the optimizer: its number from 0, the loss, the total norm of the gradients, seconds since the last.
 
     The loss is the mean of those that ``backward`` was called on; ``None`` where it was called on no scalar.
+    ``rates`` are the learning rates of the optimizer's groups, empty where they are not known.
     """
 
     number: int
     loss: float | None
     norm: float | None
     seconds: float
+    rates: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +89,8 @@ class Incident:
 
     ``path``, ``op``, ``node`` and ``source`` name the first guilty operation, ``what`` says what it did. They are
     empty where the model's own run is healthy: then ``what`` says where else to look. ``inputs`` are the shapes of
-    the step's inputs by place. ``run`` is the folder of the saved run.
+    the step's inputs by place. ``run`` is the folder of the saved run. Where no number is at fault but what the
+    training is made of (no step is made, layers are not registered), nothing runs again.
     """
 
     step: int

@@ -1,0 +1,105 @@
+"""Facts about a training loop that no single step shows: optimizers, steps that are missing, what nobody trains."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from fxdebug.capture.recorder.unregistered_leaves import Found, outside_of
+from fxdebug.capture.runs.gradient_runs import rates_of
+from fxdebug.capture.tensors.special_tensors import local_part
+from fxdebug.capture.torch_state.untracked import untracked
+from fxdebug.data.measured.gradients import Unregistered
+
+SKIPS = 10  # in a row: a scale of 2^16 that is too high by far is found in fewer
+SETTLED = 64  # steps after which every optimizer has made one, and forwards after which one is overdue
+MANY = 5  # steps of an optimizer without parameters of the model, each after a backward of it
+PLACES = 16  # elements of each weight that are compared
+
+
+class LoopFacts:
+    """The facts that the forwards, backwards and steps of one training show together.
+
+    ``forwards`` and ``backwards`` are counted from the last step. ``others`` counts steps of optimizers that have none
+    of the model's parameters, by class; ``foreign`` are the classes of those among them that were to be followed, or
+    that made so many steps that no other will. ``optimised`` are the ids of parameters that some optimizer has, and
+    ``unoptimised`` the names of those that had a gradient at a step and that none has. ``skipped`` counts steps in a
+    row that a scaler left out: it halves its factor each time, from ``first_scale`` to ``scale``.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self.steps = self.forwards = self.backwards = self.skipped = 0
+        self.others: Counter[str] = Counter()
+        self.foreign: dict[str, None] = {}
+        self.optimised: set[int] = set()
+        self.first_scale = self.scale = 1.0
+        self.found: list[Found] = []
+        self._gradients: dict[str, Tensor] = {}
+        self._first = self._sample()
+
+    def on_backward(self, scale: float) -> bool:
+        """Count a backward by the scaler's factor in its loss; return whether the step before it was skipped."""
+        was_skipped = self.backwards > 0 and scale < self.scale
+        if was_skipped:
+            self.skipped += 1
+        elif scale != self.scale or not self.skipped:
+            self.skipped, self.first_scale = 0, scale
+        self.scale = scale
+        self.backwards += 1
+        return was_skipped
+
+    def on_step(self, optimizer: Optimizer) -> None:
+        """Note a step of an optimizer that is followed."""
+        self.steps += 1
+        self.forwards = self.backwards = self.skipped = 0
+        rates = rates_of(optimizer)
+        self.optimised.update(rates)
+        if not any(id(parameter) in rates for parameter in self._model.parameters()):
+            self.foreign[type(optimizer).__name__] = None
+
+    def on_other(self, optimizer: Optimizer) -> None:
+        """Note a step of an optimizer that is not followed, by the parameters that it has."""
+        rates = rates_of(optimizer)
+        if any(id(parameter) in rates for parameter in self._model.parameters()):
+            self.optimised.update(rates)
+            return
+        name = type(optimizer).__name__
+        self.others[name] += 1
+        if self.backwards >= self.others[name] >= MANY and not self.steps:
+            self.foreign[name] = None
+
+    def before_step(self) -> None:
+        """Note which parameters have gradients; of a long training not at every step."""
+        if self.steps & (self.steps - 1) == 0:
+            self._gradients |= {name: p for name, p in self._model.named_parameters() if p.grad is not None}
+
+    @property
+    def unoptimised(self) -> tuple[list[str], int]:
+        """The names of parameters that get gradients and are in no optimizer, and the number of their elements."""
+        left = {name: p for name, p in self._gradients.items() if id(p) not in self.optimised}
+        return list(left), sum(parameter.numel() for parameter in left.values())
+
+    @property
+    def unregistered(self) -> Sequence[Unregistered]:
+        """Everything that gets gradients, is no parameter of the model, and is in no optimizer."""
+        return outside_of(self.found, self.optimised)
+
+    def has_changed(self) -> bool:
+        """Have weights changed since the beginning, whoever did it?"""
+        return self._sample() != self._first
+
+    def _sample(self) -> list[bytes]:
+        found = []
+        with untracked(), torch.no_grad():
+            for parameter in self._model.parameters():
+                with contextlib.suppress(Exception):  # one without data, or of a class that has no such operations
+                    flat = local_part(parameter).detach().reshape(-1)
+                    some = flat[:: max(1, len(flat) // PLACES)][:PLACES]
+                    found.append(some.cpu().contiguous().view(torch.uint8).numpy().tobytes())
+        return found
