@@ -103,9 +103,11 @@ def sorted_nonzero(tensors: Iterable[Tensor]) -> Tensor:
     """Return all elements but zeros in ascending order, which rounding does not change."""
     import torch
 
+    from fxdebug.stats.elements import elements  # loads torch, as the data does
+
     with torch.no_grad():
-        elements = torch.cat([_as_float64(x.to_dense() if x.is_sparse else x).reshape(-1) for x in tensors])
-        return elements[elements != 0].sort().values
+        numbers = torch.cat([_as_float64(elements(x)) for x in tensors])
+        return numbers[numbers != 0].sort().values
 
 
 CLOSER_SORTED = 8  # the same numbers in two orders are this many times closer once both are sorted

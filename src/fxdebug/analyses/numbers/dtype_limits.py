@@ -283,7 +283,9 @@ def _subnormal(trace: TraceData, results: NodeResults, limits: NumberLimits) -> 
             if tiny is None or not near or value.saved is None or value.number in read:
                 continue
             read.add(value.number)
-            magnitudes = trace.tensor(value).double().abs()
+            from fxdebug.stats.elements import elements  # loads torch, as the data does
+
+            magnitudes = elements(trace.tensor(value)).double().abs()
             below = int(((magnitudes > 0) & (magnitudes < tiny)).sum())
             other = int((magnitudes > 0).sum())
             if other and below / other > limits.subnormal_share:
