@@ -1,4 +1,4 @@
-"""The elements of a tensor of any layout, as one dense row: those of a nested tensor, with the zeros of a sparse one."""
+"""The elements of a tensor of any layout as one row: those of a nested tensor, with the zeros of a sparse one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ def elements(tensor: Tensor) -> Tensor:
         body = body.dequantize()
     if body.layout is not torch.strided:
         if math.prod(body.shape) > MOST_IMPLICIT:
-            raise ValueError(f"a sparse tensor of {math.prod(body.shape)} elements: more than {MOST_IMPLICIT} are not read")
+            raise ValueError(
+                f"a sparse tensor of {math.prod(body.shape)} elements: more than {MOST_IMPLICIT} are not read"
+            )
         body = body.to_dense()
     return body.reshape(-1)
 
