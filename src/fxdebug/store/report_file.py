@@ -58,7 +58,12 @@ def _scalars(cells: Sequence[Any], where: Where) -> Sequence[Any]:
 
 
 _COLUMN = {
-    "field": texts, "heading": texts, "unit": _UNITS, "about": texts, "adds": booleans, "shown": booleans,
+    "field": texts,
+    "heading": texts,
+    "unit": _UNITS,
+    "about": texts,
+    "adds": booleans,
+    "shown": booleans,
     "quotient": optional(rows(lambda *fields: fields, {"above": texts, "below": texts})),
 }
 _COLUMN_DEFAULTS = {"about": "", "adds": False, "shown": True, "quotient": None}
