@@ -74,7 +74,7 @@ class TrainingFile:
 
 
 def _line(content: Mapping[str, Any]) -> bytes:
-    return (json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False) + "\n").encode()
+    return (json.dumps(content, separators=(",", ":"), allow_nan=False) + "\n").encode()
 
 
 def _row(entry: Any) -> Any:
