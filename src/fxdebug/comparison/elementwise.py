@@ -13,6 +13,7 @@ from fxdebug.comparison.measures import TENSORS, Measures, Unlike
 from fxdebug.comparison.tolerance import MASK_THRESHOLD, error_between, is_additive_mask, is_masked, rounding_step
 from fxdebug.data.values import Value
 from fxdebug.operators.dtypes import EPS
+from fxdebug.stats.elements import elements
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -102,8 +103,6 @@ def _largest_finite(one: Tensor, hidden: float) -> float:
 def sorted_nonzero(tensors: Iterable[Tensor]) -> Tensor:
     """Return all elements but zeros in ascending order, which rounding does not change."""
     import torch
-
-    from fxdebug.stats.elements import elements  # loads torch, as the data does
 
     with torch.no_grad():
         numbers = torch.cat([_as_float64(elements(x)) for x in tensors])

@@ -25,6 +25,7 @@ from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Outputs, Value, sample_positions
 from fxdebug.errors import first_line
 from fxdebug.operators.dtypes import EPS
+from fxdebug.stats.elements import elements
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -121,8 +122,6 @@ class Meter:
 
     def _rows_of(self, both: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor] | None:
         """Return all elements of two tensors of any layout in one dimension."""
-        from fxdebug.stats.elements import elements  # loads torch, as the data does
-
         try:
             return None if both is None else (elements(both[0]), elements(both[1]))
         except Exception as error:  # as in `_tensors`: more zeros than fit, or a layout that torch cannot write out

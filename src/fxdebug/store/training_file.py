@@ -17,7 +17,7 @@ from typing import Any
 
 from fxdebug.data.measured.training import Incident, StepHistograms, StepRecord, TrainingRecord, WatchedStep
 from fxdebug.errors import LoadError, SaveError
-from fxdebug.files.read_file import read_text
+from fxdebug.files.read_file import read_text, require_inside
 from fxdebug.files.schema import Damaged, Reader, damage, integers, optional, reader_of, reals, record, shown, texts
 from fxdebug.files.system_errors import system_errors_told
 from fxdebug.files.write_file import write_bytes
@@ -110,6 +110,7 @@ def read_training(folder: Path, rank: int | None = None) -> TrainingRecord:
         raise LoadError(
             f"{folder} holds no {path.name}: fxdebug.watch(…, save=…) writes it, and fxdebug.load reads a run"
         )
+    require_inside(path, path.parent)
     with system_errors_told(path):
         return _record_of(path)
 
