@@ -32,9 +32,13 @@ def tidy_end() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def end_at_once_on_interrupt() -> None:
-    """Let Ctrl-C end this process, which has nothing to tidy up, also while a thread waits for input."""
+def end_at_once() -> None:
+    """Let these signals and Ctrl-C end a process that has nothing to tidy up, also while a thread waits for input."""
     signal.signal(signal.SIGINT, lambda *_: os._exit(0))
+    for name in _ENDING:
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda number, _: os._exit(128 + number))
 
 
 def _exit(number: int, frame: FrameType | None) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,6 +25,9 @@ Say = Callable[[str], None]
 _COMPILERS = ("c++", "g++", "clang++")
 _COMPILE = ("-std=c++17", "-O3", "-g0", "-fPIC", "-fvisibility=hidden", "-fno-trapping-math", "-Wall", "-Wextra")
 _LIBRARIES = ("c10", "torch_cpu", "torch", "torch_python")  # the process has loaded them with torch
+
+
+_MAKING, _LONGEST = "making-", 3600.0  # names of the folders in which builds are made; seconds that one may take
 
 
 def build(say: Say, *, options: Sequence[str] = ()) -> Path:
@@ -39,7 +45,8 @@ def build(say: Say, *, options: Sequence[str] = ()) -> Path:
     file = _place()
     say(f"compiler  {_version_of(compiler)}")
     say(f"folder    {file.parent}")
-    with tempfile.TemporaryDirectory(prefix="making-", dir=file.parent) as made:
+    _remove_abandoned(file.parent)
+    with tempfile.TemporaryDirectory(prefix=_MAKING, dir=file.parent) as made:
         objects = _compiled(compiler, [*_COMPILE, *options, *_includes(headers)], Path(made), say)
         linked = Path(made) / file.name
         say(f"link      {file.name}")
@@ -75,6 +82,14 @@ def compiler_of_this_machine() -> list[str] | None:
 def _version_of(compiler: list[str]) -> str:
     said = subprocess.run([*compiler, "--version"], capture_output=True, text=True, errors="replace").stdout
     return f"{shlex.join(compiler)}: {said.partition(chr(10))[0]}" if said else shlex.join(compiler)
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Remove what builds left that were killed: no build takes so long."""
+    for left in folder.glob(f"{_MAKING}*"):
+        with contextlib.suppress(OSError):
+            if time.time() - left.stat().st_mtime > _LONGEST:
+                shutil.rmtree(left)
 
 
 def _place() -> Path:
@@ -115,14 +130,34 @@ def _compiled(compiler: list[str], options: list[str], folder: Path, say: Say) -
         _run([*compiler, *options, "-c", str(source), "-o", str(made)])
 
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        for done in [pool.submit(compile_one, *pair) for pair in zip(sources, objects)]:
-            done.result()
+        try:
+            for done in [pool.submit(compile_one, *pair) for pair in zip(sources, objects)]:
+                done.result()
+        except BaseException:  # one has failed, or the process is to end: the others would go on for a minute
+            pool.shutdown(wait=False, cancel_futures=True)
+            _end_compilers()
+            raise
     return objects
 
 
+_compilers: set[subprocess.Popen[str]] = set()  # that run now
+
+
 def _run(command: list[str]) -> None:
-    ran = subprocess.run(command, capture_output=True, text=True, errors="replace")
+    ran = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True
+    )
+    _compilers.add(ran)
+    try:
+        out, err = ran.communicate()
+    finally:
+        _compilers.discard(ran)
     if ran.returncode:
-        raise NativeError(
-            f"{shlex.join(command)}\nends with status {ran.returncode}:\n{ran.stdout}{ran.stderr}".rstrip()
-        )
+        raise NativeError(f"{shlex.join(command)}\nends with status {ran.returncode}:\n{out}{err}".rstrip())
+
+
+def _end_compilers() -> None:
+    """End the compilers that run, with the programs that they started."""
+    for compiler in tuple(_compilers):
+        with contextlib.suppress(OSError):
+            os.killpg(compiler.pid, signal.SIGTERM) if hasattr(os, "killpg") else compiler.kill()

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from fxdebug.apps.cli.commands import OK
-from fxdebug.apps.signals import end_at_once_on_interrupt
+from fxdebug.apps.signals import end_at_once
 
 
 def mcp(options: argparse.Namespace) -> int:
@@ -14,6 +14,6 @@ def mcp(options: argparse.Namespace) -> int:
     from fxdebug.apps.agents.mcp_server import server_of
 
     server = server_of(Path(options.folder))
-    end_at_once_on_interrupt()
+    end_at_once()
     server.run("stdio")
     return OK
