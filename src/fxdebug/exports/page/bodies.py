@@ -202,7 +202,9 @@ class _GraphBody:
         self._is_structure = [False] * len(steps)
         self._makers: dict[int, Origin] = {}
         self._items: list[BodyItem] = []
-        self._written = {position for position, _ in body.writes}
+        self._written: dict[int, list[Value]] = {}  # by the step that wrote to them
+        for position, value in body.writes:
+            self._written.setdefault(position, []).append(value)
 
     def build(self) -> Body:
         builder, call, texts = self._builder, self._call, self._builder._texts
@@ -252,9 +254,8 @@ class _GraphBody:
             item = BodyItem(kind, builder._texts.add(step.label), NONE, shape, NONE, position, edges)
         for output, value in enumerate(made):
             self._makers.setdefault(value.number, (count, output))
-        for at, value in self._body.writes if position in self._written else ():
-            if at == position:
-                self._makers[value.number] = count, 0
+        for value in self._written.get(position, ()):
+            self._makers[value.number] = count, 0
         return item
 
     def _makes_nothing(self, position: int, step: _Step, made: list[Value]) -> bool:
