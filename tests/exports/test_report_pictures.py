@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
+from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import torch
@@ -14,6 +18,7 @@ from torch import nn
 
 import fxdebug
 from fxdebug.data.report import Column, ReportData
+from fxdebug.errors import LoadError, UsageError
 from fxdebug.exports.report import plot_health
 from fxdebug.exports.report.text import screen
 
@@ -94,3 +99,47 @@ def test_a_range_that_rounds_to_one_number_is_that_number_and_nan_is_not_hidden(
 
 def test_rows_that_are_steps_are_not_folded() -> None:
     assert len(shown(Row("step 0", 1.0, None), Row("step 5", 2.0, None), folds=False)) == 3
+
+
+@pytest.mark.parametrize("analysis", ["activations", "attention", "memory", "profile", "weights", "watch"])
+def test_a_report_from_a_file_says_what_its_picture_lacks(analysis: str, tmp_path: Path) -> None:
+    x, layer = torch.randn(2, 3, 4), nn.MultiheadAttention(4, 2, batch_first=True)
+    made: dict[str, Callable[[], Any]] = {
+        "activations": lambda: fxdebug.activations(layer, (x, x, x)),
+        "attention": lambda: fxdebug.attention(layer, (x, x, x)),
+        "memory": lambda: fxdebug.memory(layer, (x, x, x)),
+        "profile": lambda: fxdebug.profile(layer, (x, x, x), repeats=2, peak=False),
+    }
+    report = made[analysis]() if analysis in made else reports(tmp_path / "training")[analysis]
+    report.plot(tmp_path / "live.svg")
+    again = fxdebug.Report.load(report.json(tmp_path / "report.json"))
+    with pytest.raises(UsageError, match=f"this report on {analysis} has no .* to draw: it was read from a file"):
+        again.plot(tmp_path / "again.svg")
+
+
+@pytest.mark.parametrize("analysis", ["flops", "summary", "gradients"])
+def test_a_report_from_a_file_whose_rows_are_of_another_kind_is_no_error_of_ours(analysis: str, tmp_path: Path) -> None:
+    report = fxdebug.memory(stack(1), torch.randn(4, 8))
+    content = json.loads(report.json_text()) | {"analysis": analysis}
+    (tmp_path / "report.json").write_text(json.dumps(content))
+    with pytest.raises(LoadError, match=f"none that a picture of {analysis} shows"):
+        fxdebug.Report.load(tmp_path / "report.json").plot(tmp_path / "picture.svg")
+
+
+@pytest.mark.parametrize("analysis", ["flops", "summary", "activations", "gradients", "weights", "memory", "profile"])
+def test_names_with_escapes_and_formulas_are_drawn_as_they_are(analysis: str, tmp_path: Path) -> None:
+    name = "a\x1b[31m\u202e\x07$x_{$--"
+    model = nn.Sequential(OrderedDict({name: nn.Linear(8, 8), "b$": nn.ReLU()}))
+    x = torch.randn(4, 8)
+    report: Any = {
+        "flops": lambda: fxdebug.flops(model, x),
+        "summary": lambda: fxdebug.summary(model, x),
+        "activations": lambda: fxdebug.activations(model, x),
+        "gradients": lambda: fxdebug.gradients(model, x, lambda output: output.sum()),
+        "weights": lambda: fxdebug.weights(model),
+        "memory": lambda: fxdebug.memory(model, x),
+        "profile": lambda: fxdebug.profile(model, x, repeats=2, peak=False),
+    }[analysis]()
+    text = report.plot(tmp_path / "picture.svg").read_text("utf-8")
+    ElementTree.fromstring(text)
+    assert [c for c in set(text) if not c.isprintable() and c != "\n"] == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -90,3 +91,29 @@ def test_the_command_saves_privately_also_what_raised(tmp_path: Path, capsys: py
         assert PRIVATE in str(fxdebug.load(tmp_path / name).notes)
     assert main(["run", f"{tmp_path}/keys.py:small", "--private"]) == 2
     assert "--private needs --save" in capsys.readouterr().err
+
+
+def test_containers_of_any_depth_are_saved_as_private_and_as_golden(tmp_path: Path) -> None:
+    trace = fxdebug.fx_debug(torch.nn.ReLU(), torch.ones(2), save=tmp_path / "run")
+    content = json.loads((tmp_path / "run" / "trace.json").read_text())
+    place = content["calls"]["columns"].index("inputs")
+    content["calls"]["rows"][0][place] = "here"
+    for kind in ('"sequence":"list"', '"mapping":"dict","keys":["k"]', '"object":"O","text":null,"keys":["k"]'):
+        deep = f'{{{kind},"items":[' * 3_000 + '{"value":0}' + "]}" * 3_000
+        text = json.dumps(content).replace('"here"', f'[[{{"value":0}},{deep}],{{}}]')
+        (tmp_path / "run" / "trace.json").write_text(text)
+        trace = fxdebug.load(tmp_path / "run")
+        assert fxdebug.load(trace.save(tmp_path / "private", private=True)).root.inputs[1].shape == (2,)
+        assert fxdebug.load(fxdebug.save_golden(trace, tmp_path / "golden.json")).root.inputs[1].shape == (2,)
+        assert repr(trace.root.inputs) and trace.text() and trace.describe("")
+
+
+def test_keys_that_are_nested_too_deep_for_python_are_damage(tmp_path: Path) -> None:
+    fxdebug.fx_debug(torch.nn.ReLU(), torch.ones(2), save=tmp_path)
+    content = json.loads((tmp_path / "trace.json").read_text())
+    key = '{"sequence":"tuple","items":[' * 1_000 + "1" + "]}" * 1_000
+    content["calls"]["rows"][0][content["calls"]["columns"].index("inputs")] = "here"
+    deep = f'[[{{"mapping":"dict","items":[1],"keys":[{key}]}}],{{}}]'
+    (tmp_path / "trace.json").write_text(json.dumps(content).replace('"here"', deep))
+    with pytest.raises(fxdebug.LoadError, match="has a key of containers more than 100 deep"):
+        fxdebug.load(tmp_path)

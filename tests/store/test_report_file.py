@@ -108,3 +108,31 @@ def test_a_report_that_was_read_has_no_picture_and_says_so(tmp_path: Path) -> No
     path = fxdebug.profile(nn.Linear(2, 2), torch.ones(1, 2), repeats=1, peak=False).json(tmp_path / "report.json")
     with pytest.raises(fxdebug.UsageError, match="read from a file"):
         fxdebug.Report.load(path).plot(tmp_path / "report.png")
+
+
+def test_numbers_that_are_not_finite_come_back_as_numbers(tmp_path: Path) -> None:
+    class Divides(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layer(x) / torch.zeros(1)
+
+    x = torch.ones(2, 4)
+    for made in (
+        fxdebug.gradients(Divides(), x, lambda output: output.sum()),
+        fxdebug.activations(Divides(), x),
+        fxdebug.memory(Divides(), x),
+    ):
+        again = fxdebug.Report.load(made.json(tmp_path / "report.json"))
+        assert again.text(width=100, color=False) == made.text(width=100, color=False)
+        assert again.json_text() == made.json_text()
+        assert repr(again.measures) == repr(made.measures)
+
+
+def test_a_name_that_reads_like_a_number_stays_a_name(tmp_path: Path) -> None:
+    model = nn.Sequential()
+    model.add_module("inf", nn.Linear(4, 4))
+    again = fxdebug.Report.load(fxdebug.activations(model, torch.randn(2, 4)).json(tmp_path / "report.json"))
+    assert [row.call for row in again.rows] == ["inf", "Sequential"]

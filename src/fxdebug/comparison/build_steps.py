@@ -180,12 +180,7 @@ def _inputs(run: StepList, net: Network, node: Node) -> tuple[StepInput, ...]:
 
 def _written_values(net: Network, id: str) -> list[Value]:
     """Return the values that an operation wrote; its results where it wrote none, and those of a call."""
-    node = net.nodes[id]
-    body = net.bodies[node.call.index]
-    if body is None or node.step is None:
-        return list(node.values)
-    place = next((i for i, step in enumerate(net.steps(node.call)) if step is node.step), -1)
-    return [value for position, value in body.writes if position == place] or list(node.values)
+    return net.written.get(id) or list(net.nodes[id].values)
 
 
 def _results(net: Network, call: Call) -> dict[str, Item]:

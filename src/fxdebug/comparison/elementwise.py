@@ -13,6 +13,7 @@ from fxdebug.comparison.measures import TENSORS, Measures, Unlike
 from fxdebug.comparison.tolerance import MASK_THRESHOLD, error_between, is_additive_mask, is_masked, rounding_step
 from fxdebug.data.values import Value
 from fxdebug.operators.dtypes import EPS
+from fxdebug.stats.elements import elements
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -104,8 +105,8 @@ def sorted_nonzero(tensors: Iterable[Tensor]) -> Tensor:
     import torch
 
     with torch.no_grad():
-        elements = torch.cat([_as_float64(x.to_dense() if x.is_sparse else x).reshape(-1) for x in tensors])
-        return elements[elements != 0].sort().values
+        numbers = torch.cat([_as_float64(elements(x)) for x in tensors])
+        return numbers[numbers != 0].sort().values
 
 
 CLOSER_SORTED = 8  # the same numbers in two orders are this many times closer once both are sorted

@@ -25,6 +25,7 @@ from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Outputs, Value, sample_positions
 from fxdebug.errors import first_line
 from fxdebug.operators.dtypes import EPS
+from fxdebug.stats.elements import elements
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -66,7 +67,7 @@ class Meter:
             return Measures(math.inf, what="shape")
         if _squeezed(a.shape) == _squeezed(b.shape):
             if self._has_data(self._a, a) and self._has_data(self._b, b):
-                both = self._tensors(a, b)
+                both = self._rows_of(self._tensors(a, b))
                 if both is not None:
                     return self._measure_tensors(a, b, *both)
             samples = self._samples(a, b)
@@ -119,14 +120,20 @@ class Meter:
             self.unreadable[first_line(error)] += 1
             return None
 
+    def _rows_of(self, both: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor] | None:
+        """Return all elements of two tensors of any layout in one dimension."""
+        try:
+            return None if both is None else (elements(both[0]), elements(both[1]))
+        except Exception as error:  # as in `_tensors`: more zeros than fit, or a layout that torch cannot write out
+            self.unreadable[first_line(error)] += 1
+            return None
+
     def _measure_tensors(self, a: Value, b: Value, one: Tensor, other: Tensor) -> Measures:
         import torch
 
         with torch.no_grad():
-            if one.is_sparse or other.is_sparse or one.layout != torch.strided:
-                one, other = one.to_dense(), other.to_dense()
-            if one.is_quantized or other.is_quantized:
-                one, other = one.dequantize(), other.dequantize()
+            if one.numel() != other.numel():  # of ragged parts, whose sizes no shape tells
+                return Measures(math.inf, what="shape")
             if one.numel() == 0:
                 return Measures(0.0, TENSORS, max_abs=0.0, mean_abs=0.0)
             return measure_elements(one, other, self.tolerance(a, b), a, b)
@@ -145,11 +152,13 @@ class Meter:
     def _measure_last_position(self, a: Value, b: Value, dim: int) -> Measures:
         """Measure the last positions of the longer value and the shorter one; it takes the data of both."""
         both = self._tensors(a, b) if a.saved is not None and b.saved is not None else None
-        if both is None:
+        rows = self._rows_of(both)
+        if both is None or rows is None or any(x.is_nested for x in both):
             return Measures(0.0, what="unknown")
         count = min(a.shape[dim], b.shape[dim])
-        last = (x.to_dense().narrow(dim, x.shape[dim] - count, count) for x in both)
-        return self._measure_tensors(a, b, *last)
+        whole = [row.reshape(x.shape) for row, x in zip(rows, both)]
+        one, other = (x.narrow(dim, x.shape[dim] - count, count).reshape(-1) for x in whole)
+        return self._measure_tensors(a, b, one, other)
 
     # Samples -------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ A :class:`Value` is one distinct version of a tensor. Arguments and results keep
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Literal, TypeAlias, TypeVar, cast, get_args
 
@@ -257,6 +257,12 @@ class Group:
     text: str | None = None
     number: int | None = None
 
+    def __repr__(self) -> str:
+        try:
+            return f"Group({', '.join([f'{name}={getattr(self, name)!r}' for name in Group.__slots__])})"
+        except RecursionError:  # a file may nest containers deeper than Python can recurse
+            return f"Group({self.kind!r}, {self.type!r}, …)"
+
     def __getitem__(self, key: Any) -> Item:
         """Return an item by position, or by key where there are keys; raises ``NotFound`` with those there are."""
         if self.keys is not None and key in self.keys:
@@ -292,6 +298,23 @@ def numbers(item: Item) -> dict[str, float | str]:
     return {place: leaf for place, leaf in _items(item, "", objects=False) if isinstance(leaf, (int, float, str))}
 
 
+def rebuilt(item: Item, leaf: Callable[[Any], Any], group: Callable[[Group, tuple[Any, ...]], Item]) -> Any:
+    """Return an item with other leaves, and the groups that ``group`` makes of each group and its new items.
+
+    >>> rebuilt(Group("sequence", "list", (1, Group("sequence", "list", (2,)))), str, lambda one, items: items)
+    ('1', ('2',))
+    """
+    if not isinstance(item, Group):
+        return leaf(item)
+    groups = [item]
+    for one in groups:  # the list grows meanwhile: groups may be nested deeper than Python can recurse
+        groups.extend(inner for inner in one.items if isinstance(inner, Group))
+    made: dict[int, Any] = {}
+    for one in reversed(groups):
+        made[id(one)] = group(one, tuple([made[id(x)] if isinstance(x, Group) else leaf(x) for x in one.items]))
+    return made[id(item)]
+
+
 def _items(item: Item, slot: str, objects: bool) -> Iterator[tuple[str, Item]]:
     pending: list[tuple[str, Item]] = [(slot, item)]  # containers may be nested deeper than Python can recurse
     while pending:
@@ -307,7 +330,10 @@ def _items(item: Item, slot: str, objects: bool) -> Iterator[tuple[str, Item]]:
 def _slot(parent: str, key: Any) -> str:
     if isinstance(key, str) and key.isidentifier():
         return f"{parent}.{key}" if parent else key
-    return f"{parent}[{key!r}]"
+    try:
+        return f"{parent}[{key!r}]"
+    except RecursionError:  # of a file that somebody has changed: what a recording keeps is not so deep
+        return f"{parent}[<a key that is nested too deep to be shown>]"
 
 
 class _Slots:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -16,8 +14,9 @@ from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Group, Item, Thing, leaves
 from fxdebug.exports.columns import number
 from fxdebug.exports.records import tensor_label
+from fxdebug.exports.screen import Screen
 from fxdebug.exports.text import not_finite, wants_color
-from fxdebug.printable import printable, printable_lines
+from fxdebug.printable import printable
 from fxdebug.query.measures import Tensor
 from fxdebug.query.names import own_parameters
 
@@ -28,14 +27,7 @@ def call_text(trace: TraceData, call: Call, *, width: int | None = None, color: 
     """Return one call as text: inputs, outputs, weights of the module itself, its code as torch.fx writes it."""
     if width is None:
         width = shutil.get_terminal_size().columns
-    console = Console(
-        file=io.StringIO(),
-        width=width,
-        color_system="standard" if (wants_color() if color is None else color) else None,
-        force_terminal=wants_color() if color is None else color,
-        highlight=False,
-        force_jupyter=False,
-    )
+    console = Screen(width, wants_color() if color is None else color)
     console.print(_headline(call))
     for line in _facts(call):
         console.print(Text("\n".join(wrapped(printable(line), width, further="  ")), "dim"))
@@ -50,17 +42,15 @@ def call_text(trace: TraceData, call: Call, *, width: int | None = None, color: 
             console.print(_table(title, rows, width))
     console.print()
     if call.code:
-        console.print(Text(printable_lines(call.code)), soft_wrap=True)
+        console.print(Text(call.code), soft_wrap=True)
     else:
-        console.print(Text(f"no code: {printable(call.reason) or 'the run was made with graph=False'}", "yellow"))
-    output = console.file
-    assert isinstance(output, io.StringIO)
-    return "\n".join(line.rstrip() for line in output.getvalue().splitlines())
+        console.print(Text(f"no code: {call.reason or 'the run was made with graph=False'}", "yellow"))
+    return console.text()
 
 
 def _headline(call: Call) -> Text:
-    parts = [printable(call.type), call.status or "", f"{call.duration * 1e3:.1f} ms"]
-    return Text.assemble((printable(call.id), "bold"), "  ", " · ".join(filter(None, parts)))
+    parts = [call.type, call.status or "", f"{call.duration * 1e3:.1f} ms"]
+    return Text.assemble((call.id, "bold"), "  ", " · ".join(filter(None, parts)))
 
 
 def _facts(call: Call) -> Iterator[str]:
@@ -98,7 +88,7 @@ def _tensors_or_text(slot: str, item: Item) -> Iterator[tuple[str, Tensor | str]
     yield from found
     if not found:
         if isinstance(item, (Thing, Group)):
-            yield slot, printable(item.text or item.type)
+            yield slot, item.text or item.type
         else:
             yield slot, repr(item)
 
@@ -124,7 +114,7 @@ def _table(title: str, rows: Sequence[tuple[str, Tensor | str]], width: int) -> 
 
 
 def _cells(name: str, tensor: Tensor | str, bad: bool) -> Iterable[Text]:
-    yield Text(printable(name) or "result")
+    yield Text(name or "result")
     if isinstance(tensor, str):
         yield Text(shortened_to(tensor, _LONGEST_TEXT), "dim")
         yield from [Text("")] * (4 + bad)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
+from hashlib import sha256
 from html import escape as _escaped
 
 from fxdebug.data.calls import Call
@@ -33,6 +35,18 @@ _STYLE = """
 _OPEN_LEVELS = 2  # levels of the tree that are open at first
 LARGEST = 64 * 1024  # bytes in a notebook: a cell is saved with the notebook, and shown again when it is opened
 MOST_LETTERS = 200  # of one name or remark
+
+
+def policy(*scripts: str, more: str = "") -> str:
+    """Return the element that forbids a page everything but its own styles and these scripts, and ``more``."""
+    allowed = " ".join(
+        [f"'sha256-{b64encode(sha256(script.encode('utf-8')).digest()).decode('ascii')}'" for script in scripts]
+    )
+    rules = "default-src 'none'; " + (f"script-src {allowed}" if allowed else "") + more
+    return (
+        f'<meta http-equiv="Content-Security-Policy" content="{rules.rstrip("; ")}; '
+        "style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'\">"
+    )
 
 
 def escape(text: str) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import os
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from rich.console import Console, JustifyMethod
+from rich.console import JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
@@ -21,8 +20,9 @@ from fxdebug.exports.columns import Column, columns_of, number, part_text, requi
 from fxdebug.exports.ranges import path_ranges
 from fxdebug.exports.records import STATISTICS as SHOWN
 from fxdebug.exports.records import FoundRow
+from fxdebug.exports.screen import Screen
 from fxdebug.files.write_file import write_text as write_file
-from fxdebug.printable import printable, printable_lines
+from fxdebug.printable import printable
 from fxdebug.query.folding import FoldedCalls, Row, fold_repeated, main_output, times
 from fxdebug.query.measures import STATISTICS, Number
 
@@ -62,14 +62,7 @@ def tree(
         width = shutil.get_terminal_size().columns
     if color is None:
         color = wants_color()
-    console = Console(
-        file=io.StringIO(),
-        width=width,
-        color_system="standard" if color else None,
-        force_terminal=color,
-        highlight=False,
-        force_jupyter=False,
-    )
+    console = Screen(width, color)
     console.print(headline(trace))
     table, left_out = _table(trace, fold_repeated(trace, fold=fold, depth=depth), width, asked)
     console.print(table)
@@ -77,9 +70,7 @@ def tree(
         console.print(Text(f"no room in {width} columns for {', '.join(left_out)}", "yellow"))
     for line in remarks(trace):
         console.print(line)
-    output = console.file
-    assert isinstance(output, io.StringIO)
-    return "\n".join(line.rstrip() for line in output.getvalue().splitlines())
+    return console.text()
 
 
 def wants_color() -> bool:
@@ -103,7 +94,7 @@ def headline(trace: TraceData) -> Text:
         parts.append(f"{trace.duration * 1e3:.1f} ms")
     if trace.root.method != "forward":
         parts.insert(0, trace.root.method)
-    return Text.assemble((printable(trace.model), "bold"), "  ", " · ".join(parts))
+    return Text.assemble((trace.model, "bold"), "  ", " · ".join(parts))
 
 
 def _table(
@@ -192,7 +183,7 @@ def _cell(column: Column, row: Row, text: str) -> Text:
         return Text(raised.get(column.name, ""), "bold red" if column.name == "output" else "red")
     bad = stats is not None and stats.finite < stats.count and column.name in _OF_RESULTS
     style = {"input": "", "output": "", "dtype": "dim", "not finite": "bold red"}.get(column.name, "red" if bad else "")
-    return Text(printable(text), style)
+    return Text(text, style)
 
 
 def _outermost(paths: tuple[str, ...]) -> tuple[str, ...]:
@@ -213,7 +204,7 @@ def remarks(trace: TraceData) -> list[Text]:
     remarks: list[Text] = []
 
     def add(text: str, style: str) -> None:
-        remarks.append(Text(printable_lines(text), style))
+        remarks.append(Text(text, style))
 
     failed = next((call for call in trace.calls if call.error is not None and call.error.here), None)
     if failed is not None and trace.error is not None:

@@ -7,6 +7,7 @@ check of each cell. A cell of another type raises :class:`Damaged`, which names 
 
 from __future__ import annotations
 
+import math
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
@@ -18,6 +19,7 @@ Reader: TypeAlias = Callable[[Sequence[Any], Where], Sequence[Any]]
 
 LARGEST = 1 << 64  # integers of a record are smaller: sizes, counts, positions, elements of uint64
 _MOST = 1e300  # seconds and the like: a product with them stays finite
+NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}  # JSON has no numbers for them
 _NAMES = {
     int: "an integer", str: "a text", bool: "true or false", float: "a number", list: "a list", dict: "an object",
     type(None): "null",
@@ -92,6 +94,18 @@ def _finite_numbers(cells: Sequence[Any], where: Where) -> Sequence[Any]:
         place = next(i for i, cell in enumerate(cells) if not -_MOST < cell < _MOST)
         raise damage(where(place), cells[place], "a number of usual size")
     return cells
+
+
+def reals(cells: Sequence[Any], where: Where) -> Sequence[float]:
+    """Return numbers of any size as floats; those that are not finite are written as text: nan, inf, -inf."""
+    found = []
+    for place, cell in enumerate(cells):
+        try:
+            number = NOT_FINITE[cell] if isinstance(cell, str) else float(_any_number([cell], where)[0])
+        except (KeyError, OverflowError, Damaged):  # an integer of 400 digits is no float
+            raise damage(where(place), cell, "a number, or nan, inf or -inf as a text") from None
+        found.append(number)
+    return found
 
 
 def one_of(choices: Sequence[Any]) -> Reader:

@@ -9,6 +9,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from fxdebug.printable import printable_json, printable_lines
+
 
 @contextlib.contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
@@ -66,8 +68,12 @@ def all_written_whole(path: Path) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str) -> Path:
-    """Write a text file in UTF-8, whole or not at all; return its path."""
-    return write_bytes(path, text.encode("utf-8"))
+    """Write a text file in UTF-8, whole or not at all; return its path.
+
+    What is not printable in it is escaped, in JSON as JSON does; line breaks and tabs are kept.
+    """
+    safe = printable_json if path.suffix == ".json" else printable_lines
+    return write_bytes(path, "\t".join(map(safe, text.split("\t"))).encode("utf-8"))
 
 
 def write_bytes(path: Path, data: bytes) -> Path:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -28,6 +31,9 @@ LOG = "build.log"  # beside the build: what the compiler said, where it failed
 _LIBRARIES = ("c10", "torch_cpu", "torch", "torch_python")  # the process has loaded them with torch
 
 
+_MAKING, _LONGEST = "making-", 3600.0  # names of the folders in which builds are made; seconds that one may take
+
+
 def build(say: Say, *, options: Sequence[str] = ()) -> Path:
     """Build the core for this torch and this Python, and return the file of the build.
 
@@ -43,9 +49,10 @@ def build(say: Say, *, options: Sequence[str] = ()) -> Path:
     file = _place()
     say(f"compiler  {_version_of(compiler)}")
     say(f"folder    {file.parent}")
+    _remove_abandoned(file.parent)
     log = file.parent / LOG
     log.unlink(missing_ok=True)
-    with tempfile.TemporaryDirectory(prefix="making-", dir=file.parent) as made:
+    with tempfile.TemporaryDirectory(prefix=_MAKING, dir=file.parent) as made:
         compile_options = [*_standard(compiler), *_COMPILE, *options, *_includes(headers)]
         objects = _compiled(compiler, compile_options, Path(made), log, say)
         linked = Path(made) / file.name
@@ -127,6 +134,14 @@ def _version_of(compiler: list[str]) -> str:
     return f"{shlex.join(compiler)}: {said.partition(chr(10))[0]}" if said else shlex.join(compiler)
 
 
+def _remove_abandoned(folder: Path) -> None:
+    """Remove what builds left that were killed: no build takes so long."""
+    for left in folder.glob(f"{_MAKING}*"):
+        with contextlib.suppress(OSError):
+            if time.time() - left.stat().st_mtime > _LONGEST:
+                shutil.rmtree(left)
+
+
 def _place() -> Path:
     file = build_file()
     try:
@@ -165,16 +180,30 @@ def _compiled(compiler: list[str], options: list[str], folder: Path, log: Path, 
         return _ran([*compiler, *options, "-c", str(source), "-o", str(made)])
 
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        ran = list(pool.map(compile_one, sources, objects))
+        try:
+            ran = [done.result() for done in [pool.submit(compile_one, *pair) for pair in zip(sources, objects)]]
+        except BaseException:  # the process is to end: the others would go on for a minute
+            pool.shutdown(wait=False, cancel_futures=True)
+            _end_compilers()
+            raise
     _require_success(compiler, {source.name: each for source, each in zip(sources, ran)}, "compile", log)
     return objects
 
 
 _Ran = subprocess.CompletedProcess[str]
+_compilers: set[subprocess.Popen[str]] = set()  # that run now
 
 
 def _ran(command: list[str]) -> _Ran:
-    return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+    ran = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True
+    )
+    _compilers.add(ran)
+    try:
+        out, _ = ran.communicate()
+    finally:
+        _compilers.discard(ran)
+    return _Ran(command, ran.returncode, out)
 
 
 def _require_success(compiler: list[str], ran: dict[str, _Ran], step: str, log: Path) -> None:
@@ -201,3 +230,10 @@ def _first_error(ran: _Ran) -> str:
     lines = [line.strip() for line in ran.stdout.splitlines() if line.strip()]
     errors = [line for line in lines if "error:" in line and not line.startswith(("collect2:", "clang:", "clang++:"))]
     return (errors or lines or [f"it ends with status {ran.returncode} and says nothing"])[0]
+
+
+def _end_compilers() -> None:
+    """End the compilers that run, with the programs that they started."""
+    for compiler in tuple(_compilers):
+        with contextlib.suppress(OSError):
+            os.killpg(compiler.pid, signal.SIGTERM) if hasattr(os, "killpg") else compiler.kill()

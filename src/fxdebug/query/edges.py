@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
@@ -174,11 +175,11 @@ class Flows:
                 writers.setdefault(value.storage, []).append((position, ids[steps[position].name]))
         return writers
 
-    def _memory(self, writers: Iterable[tuple[int, str]], flow: Flow, used: int, target: str, value: Value) -> None:
+    def _memory(self, writers: Sequence[tuple[int, str]], flow: Flow, used: int, target: str, value: Value) -> None:
         """Add an edge from the step that last wrote to a value's memory between its making and this use."""
-        between = [writer for position, writer in writers if flow.position < position < used]
-        if between and between[-1] != target:
-            self._net.edges.append(_quick_edge(between[-1], target, flow.argument, value, "", "memory"))
+        before = bisect_left(writers, (used, ""))  # they are in order, and a loop may write there a million times
+        if before and flow.position < writers[before - 1][0] and writers[before - 1][1] != target:
+            self._net.edges.append(_quick_edge(writers[before - 1][1], target, flow.argument, value, "", "memory"))
 
     # Into a call ---------------------------------------------------------------------------------
 

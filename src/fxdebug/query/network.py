@@ -134,6 +134,17 @@ class Network:
         body = self.bodies[call.index]
         return () if body is None or body.graph is None else self.trace.graphs[body.graph].ops
 
+    @cached_property
+    def written(self) -> dict[str, list[Value]]:
+        """By the id of an operation: the new content of the memory that it wrote."""
+        found: dict[str, list[Value]] = {}
+        for call in self.trace.calls:
+            body, steps, own = self.bodies[call.index], self.steps(call), self.call_id(call)
+            for place, value in () if body is None else body.writes:
+                if steps[place].kind != "call_module":
+                    found.setdefault(f"{own}/{steps[place].name}", []).append(value)
+        return found
+
     def made_before(self, value: Value, call: Call) -> str | None:
         """Return the id of the node that made a value before a call began, or ``None``."""
         id = self.producer_of.get(value.number)

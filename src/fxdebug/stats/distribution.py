@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fxdebug.data.measured.distributions import QUANTILES, Distribution
 from fxdebug.stats.cpu_sums import array_of
+from fxdebug.stats.elements import elements
 
 Numbers: TypeAlias = npt.NDArray[np.floating]
 Sorted: TypeAlias = npt.NDArray[np.floating]  # finite numbers, the smallest first
@@ -36,11 +37,11 @@ def distribution(tensor: Tensor, bins: int = BINS) -> Distribution:
 
 def as_numpy(tensor: Tensor) -> Numbers:
     """Return the elements of a tensor in one dimension: as float64, or as float32 where that holds them exactly."""
-    body = tensor.detach()
+    body = elements(tensor)
     if body.is_complex():
         body = body.abs()
     narrow = body.dtype.itemsize <= 4 and (body.is_floating_point() or body.dtype.itemsize <= 2)
-    return array_of((body.float() if narrow else body.double()).cpu().reshape(-1))
+    return array_of((body.float() if narrow else body.double()).cpu())
 
 
 class Distributions:

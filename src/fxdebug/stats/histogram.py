@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from fxdebug.data.measured.histograms import DistributionName, Histogram
+from fxdebug.stats.elements import elements
 
 BINS = 64
 MOST = 1 << 20  # elements at a time in float64
@@ -22,7 +23,7 @@ def histogram(tensor: Tensor, bins: int = BINS) -> Histogram:
     >>> histogram(torch.tensor([0.0, 1.0, 1.0, 4.0, float("nan")]), bins=2)
     Histogram(edges=(0.0, 2.0, 4.0), counts=(3, 1), nan=1, inf=0)
     """
-    flat = tensor.detach().reshape(-1)
+    flat = elements(tensor)
     nan = inf = 0
     low = high = None
     for part in flat.split(MOST):
@@ -54,7 +55,7 @@ def distribution_of(tensor: Tensor) -> DistributionName:
     >>> distribution_of(torch.ones(5)), distribution_of(torch.linspace(-1, 1, 1000))
     ('constant', 'uniform')
     """
-    flat = tensor.detach().reshape(-1)
+    flat = elements(tensor)
     step = max(1, flat.numel() // SAMPLED)
     sample = np.sort(np.asarray(flat[::step].to("cpu", torch.float64).tolist()))
     if not len(sample) or not np.isfinite(sample).all():

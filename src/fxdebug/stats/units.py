@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from fxdebug.data.measured.units import Units
+from fxdebug.stats.elements import is_dense
 
 LARGE = 6.0  # |x| from which an element counts as large (LLM.int8, Dettmers 2022)
 SATURATED = 0.01  # distance from a bound of sigmoid or tanh, as a share of the range
@@ -86,7 +87,7 @@ class UnitSums:
 def _by_unit(tensor: Tensor, axis: int, exact: bool = False) -> Tensor | None:
     """Return a tensor as (tokens, units) in float32, or float64 for ``exact``; ``None`` where it has no units."""
     body = tensor.detach()
-    if body.dim() < 2 or not body.is_floating_point() or not body.numel():
+    if not is_dense(body) or body.dim() < 2 or not body.is_floating_point() or not body.numel():
         return None
     body = body.movedim(axis, -1)
     wide = body.reshape(-1, body.shape[-1])

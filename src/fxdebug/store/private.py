@@ -18,7 +18,7 @@ from fxdebug.data.graphs import CallGraph, Graph, Guard, Op, Ref, RunGraphs
 from fxdebug.data.measures import Taken
 from fxdebug.data.report import ReportData
 from fxdebug.data.trace import AnyTrace, TraceData, replaced
-from fxdebug.data.values import Group, Inputs, Outputs, Thing
+from fxdebug.data.values import Group, Inputs, Outputs, Thing, rebuilt
 
 PRIVATE = (
     "saved as private: without folders and text of source files, texts of objects, string arguments and exception texts"
@@ -106,13 +106,15 @@ def _outputs(outputs: Outputs | None) -> Outputs | None:
 
 def _item(item: Any, *, of_torch: bool = False) -> Any:
     """Return an item without texts; ``of_torch``: an argument of one of torch's functions, whose short words stay."""
-    if isinstance(item, Group):
-        return replace(
-            item,
-            items=tuple([_item(inner, of_torch=of_torch) for inner in item.items]),
-            keys=None if item.keys is None else tuple([_key(key, place) for place, key in enumerate(item.keys)]),
-            text=None if item.text is None else "",
-        )
+    return rebuilt(item, lambda leaf: _leaf(leaf, of_torch), _group)
+
+
+def _group(group: Group, items: tuple[Any, ...]) -> Group:
+    keys = None if group.keys is None else tuple([_key(key, place) for place, key in enumerate(group.keys)])
+    return replace(group, items=items, keys=keys, text=None if group.text is None else "")
+
+
+def _leaf(item: Any, of_torch: bool) -> Any:
     if isinstance(item, Thing):
         return replace(item, text="")
     if isinstance(item, bytes) or (isinstance(item, str) and not (of_torch and _OF_TORCH.fullmatch(item))):
@@ -209,6 +211,11 @@ def _op(op: Op, kept: set[str]) -> Op:
 
 
 def _texts_in(item: object) -> list[str]:
-    if isinstance(item, Group):
-        return [text for inner in (*item.items, *(item.keys or ())) for text in _texts_in(inner)]
-    return [item] if isinstance(item, str) else []
+    pending, found = [item], []
+    while pending:
+        one = pending.pop()
+        if isinstance(one, Group):
+            pending += [*one.items, *(one.keys or ())]
+        elif isinstance(one, str):
+            found.append(one)
+    return found

@@ -14,6 +14,7 @@ from fxdebug.data.report import Column, ReportData
 from fxdebug.errors import LoadError
 from fxdebug.files.read_file import read_text
 from fxdebug.files.schema import (
+    NOT_FINITE,
     Damaged,
     Where,
     booleans,
@@ -25,8 +26,9 @@ from fxdebug.files.schema import (
     of_types,
     one_of,
     optional,
-    reader_of,
+    reals,
     record,
+    rows,
     texts,
     tuples,
 )
@@ -38,16 +40,39 @@ _NAME, _VERSION = "fxdebug.report", 1
 SCHEMA = f"{_NAME}/{_VERSION}"
 
 _UNITS = one_of(get_args(Unit))
-_NUMBERS = reader_of(float, {})
-_SCALAR = of_types(str, bool, int, float, type(None))
-_COLUMN = {"field": texts, "heading": texts, "unit": _UNITS, "about": texts, "adds": booleans, "shown": booleans}
-_COLUMN_DEFAULTS = {"about": "", "adds": False, "shown": True}
+_any_scalar = of_types(str, bool, int, float, type(None))
+
+
+def _numbers(cells: Sequence[Any], where: Where) -> Sequence[Any]:
+    """Return numbers as they are, and those that are not finite, which are written as text, as numbers."""
+    reals(cells, where)
+    return [NOT_FINITE[cell] if isinstance(cell, str) else cell for cell in cells]
+
+
+def _scalars(cells: Sequence[Any], where: Where) -> Sequence[Any]:
+    _any_scalar(cells, where)
+    for place, cell in enumerate(cells):
+        if type(cell) is int:
+            reals([cell], lambda _, place=place: where(place))  # type: ignore[misc]
+    return cells
+
+
+_COLUMN = {
+    "field": texts,
+    "heading": texts,
+    "unit": _UNITS,
+    "about": texts,
+    "adds": booleans,
+    "shown": booleans,
+    "quotient": optional(rows(lambda *fields: fields, {"above": texts, "below": texts})),
+}
+_COLUMN_DEFAULTS = {"about": "", "adds": False, "shown": True, "quotient": None}
 _FINDING = {
     **dict.fromkeys(("rule", "path", "call", "op", "node", "what", "advice"), texts),
     "severity": one_of(SEVERITIES),
     "source": optional(texts),
-    "measured": optional(_NUMBERS),
-    "threshold": optional(_NUMBERS),
+    "measured": optional(_numbers),
+    "threshold": optional(_numbers),
     "unit": _UNITS,
     "reached": integers(0),
     "output": booleans,
@@ -58,15 +83,16 @@ _FINDING = {
 _REPORT = {
     "analysis": texts,
     "subject": texts,
-    "settings": mappings(_SCALAR),
+    "settings": mappings(_scalars),
     "totals": objects,
     "columns": lists,
     "rows": lists,
     "parts": lists,
-    "measures": mappings(mappings(_NUMBERS)),
+    "measures": mappings(mappings(_numbers)),
     "findings": lists,
     "notes": lists,
     "ranked": booleans,
+    "folds": booleans,
 }
 
 
@@ -97,7 +123,7 @@ def _content_of(path: Path) -> ReportData[SimpleNamespace]:
 
 
 def _report(content: Mapping[str, Any], name: str, *, parts: bool) -> ReportData[SimpleNamespace]:
-    found = record({name: content} if name else content, name, _REPORT, {"ranked": True})
+    found = record({name: content} if name else content, name, _REPORT, {"ranked": True, "folds": True})
     columns = _columns(found["columns"], f"{name}.columns" if name else "columns")
     inner = found["parts"] if parts else []
     if any(type(part) is not dict for part in inner):
@@ -114,6 +140,7 @@ def _report(content: Mapping[str, Any], name: str, *, parts: bool) -> ReportData
         measures=found["measures"],
         parts=tuple([_report(part, f"parts[{i}]", parts=False) for i, part in enumerate(inner)]),
         ranked=found["ranked"],
+        folds=found["folds"],
     )
 
 
@@ -123,6 +150,9 @@ def _columns(stored: Sequence[Any], name: str) -> tuple[Column, ...]:
         for i, each in enumerate(stored)
     ]
     fields = [column.field for column in columns]
+    others = [name for column in columns for name in column.quotient or () if name not in fields]
+    if others:
+        raise Damaged(f"{name} has a quotient of {others[0]!r}, which is no field")
     wrong = next((field for field in fields if not field.isidentifier() or field.startswith("_")), None)
     if wrong is not None or len(set(fields)) < len(fields):
         raise Damaged(f"{name} has {wrong!r} as a field" if wrong is not None else f"{name} has a field twice")
@@ -135,9 +165,17 @@ def _rows(stored: Sequence[Any], columns: Sequence[Column], name: str) -> Sequen
     for place, row in enumerate(stored):
         if row.keys() != set(fields):
             raise damage(f"{name}[{place}]", row, f"an object with {', '.join(fields)}")
-    for field in fields:
-        _SCALAR([row[field] for row in stored], _place(name, field))
-    return [SimpleNamespace(**row) for row in stored]
+    found: dict[str, Sequence[Any]] = {}
+    for column in columns:
+        cells, place_of = [row[column.field] for row in stored], _place(name, column.field)
+        _scalars(cells, place_of)
+        if column.adds:
+            optional(_numbers)(cells, place_of)
+        known = [NOT_FINITE.get(cell, cell) if type(cell) is str else cell for cell in cells]
+        is_name = column is columns[0] or any(type(cell) is str for cell in known)  # "inf" may be that of a module
+        of_numbers = column.unit or any(type(cell) in (int, float) for cell in cells)
+        found[column.field] = known if of_numbers or not is_name else cells
+    return [SimpleNamespace(**dict(zip(found, cells))) for cells in zip(*found.values())]
 
 
 def _place(name: str, field: str) -> Where:
@@ -147,8 +185,9 @@ def _place(name: str, field: str) -> Where:
 def _totals(stored: Mapping[str, Any]) -> dict[str, tuple[Any, Unit]]:
     totals: dict[str, tuple[Any, Unit]] = {}
     for heading, content in stored.items():
-        total = record({"totals": content}, "totals", {"value": _SCALAR, "unit": _UNITS})
-        totals[heading] = total["value"], total["unit"]
+        total = record({"totals": content}, "totals", {"value": _scalars, "unit": _UNITS})
+        value = total["value"]
+        totals[heading] = NOT_FINITE.get(value, value) if type(value) is str else value, total["unit"]
     return totals
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import _thread
 import contextlib
 import errno
+import functools
 import os
 import shutil
 import tempfile
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +19,7 @@ from fxdebug.errors import SaveError
 from fxdebug.files.system_errors import system_reason
 
 STAGING_PREFIX = ".fxdebug-"  # names of staging folders begin with it
+_ABANDONED = 24 * 3600.0  # seconds
 
 
 class StagingFolder:
@@ -29,7 +32,8 @@ class StagingFolder:
         self.target = None if target is None else Path(target).absolute()  # the program may change its directory
         self._made: list[Path] = []  # folders that were not there before, the innermost first
         if self.target is None:
-            self.path = Path(tempfile.mkdtemp(prefix="fxdebug-"))
+            _remove_abandoned()
+            self.path = Path(tempfile.mkdtemp(prefix=f"fxdebug-{os.getpid()}-"))
         else:
             self._made = [folder for folder in (self.target, *self.target.parents) if not folder.exists()]
             self.path = _make_folder_in(self.target, self._made)
@@ -40,6 +44,29 @@ class StagingFolder:
         """Remove the staging folder with everything still in it, and the folders made for it that are empty now."""
         self._remove()
         _remove_empty(self._made)
+
+
+@functools.cache
+def _remove_abandoned() -> None:
+    """Remove the temporary folders of processes that were killed more than a day ago: nothing can come back to them."""
+    for folder in Path(tempfile.gettempdir()).glob("fxdebug-*-*"):
+        process = folder.name.split("-")[1]
+        with contextlib.suppress(OSError):
+            is_old = process.isdecimal() and time.time() - folder.lstat().st_mtime > _ABANDONED
+            if is_old and not folder.is_symlink() and not _is_alive(int(process)):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_alive(process: int) -> bool:
+    if os.name != "posix":
+        return True  # os.kill would end it there
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def _remove_empty(folders: list[Path]) -> None:

@@ -10,15 +10,15 @@ import contextlib
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 from fxdebug.data.measured.training import Incident, StepHistograms, StepRecord, TrainingRecord, WatchedStep
 from fxdebug.errors import LoadError, SaveError
-from fxdebug.files.read_file import read_text
-from fxdebug.files.schema import Damaged, Reader, Where, damage, integers, optional, reader_of, record, shown, texts
+from fxdebug.files.read_file import read_text, require_inside
+from fxdebug.files.schema import Damaged, Reader, damage, integers, optional, reader_of, reals, record, shown, texts
 from fxdebug.files.system_errors import system_errors_told
 from fxdebug.files.write_file import write_bytes
 from fxdebug.store.versioned_json import require_version
@@ -26,7 +26,6 @@ from fxdebug.store.versioned_json import require_version
 FORMAT, VERSION = "fxdebug-training", 1
 FILE = "training.jsonl"
 _OLDER = "watch the training again, or read it with the fxdebug that wrote it"
-_WORDS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
 def file_of(folder: Path, rank: int | None) -> Path:
@@ -75,7 +74,7 @@ class TrainingFile:
 
 
 def _line(content: Mapping[str, Any]) -> bytes:
-    return (json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False) + "\n").encode()
+    return (json.dumps(content, separators=(",", ":"), allow_nan=False) + "\n").encode()
 
 
 def _row(entry: Any) -> Any:
@@ -111,6 +110,7 @@ def read_training(folder: Path, rank: int | None = None) -> TrainingRecord:
         raise LoadError(
             f"{folder} holds no {path.name}: fxdebug.watch(…, save=…) writes it, and fxdebug.load reads a run"
         )
+    require_inside(path, path.parent)
     with system_errors_told(path):
         return _record_of(path)
 
@@ -170,24 +170,11 @@ def _parsed(line: str, number: int) -> dict[str, Any]:
     return content
 
 
-def _floats(cells: Sequence[Any], where: Where) -> Sequence[Any]:
-    """Return numbers; ``nan``, ``inf`` and ``-inf`` are written as text."""
-    found = []
-    for place, cell in enumerate(cells):
-        if isinstance(cell, str) and cell in _WORDS:
-            found.append(_WORDS[cell])
-        elif isinstance(cell, (int, float)) and not isinstance(cell, bool):
-            found.append(float(cell))
-        else:
-            raise damage(where(place), cell, "a number")
-    return found
-
-
 _SPECIAL: dict[Any, Reader] = {
-    float: _floats,
-    float | None: optional(_floats),
-    float | int | None: optional(_floats),
-    float | complex | None: optional(_floats),
+    float: reals,
+    float | None: optional(reals),
+    float | int | None: optional(reals),
+    float | complex | None: optional(reals),
 }
 _KINDS: dict[type, str] = {
     StepRecord: "step", WatchedStep: "watched", StepHistograms: "histograms", Incident: "incident"

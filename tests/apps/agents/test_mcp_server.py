@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 import fxdebug
-from fxdebug.apps.agents.paging import CHARACTERS, page_of
+from fxdebug.apps.agents.paging import CHARACTERS, error_of, page_of
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("mcp") is None, reason="the package mcp is not installed")
 
@@ -162,3 +162,14 @@ def test_the_command_serves_standard_input_and_output(folder: Path) -> None:
     tools, text = asyncio.run(names())
     assert tools == ["runs", "tree", "find", "explain", "check", "compare", "training", "measures"]
     assert text.startswith("a: Scaled, 33 calls")
+
+
+def test_an_error_fits_the_tokens_that_were_asked_for(folder: Path) -> None:
+    long = "x\x1b[31m" * 50_000
+    (is_error, told), (_, of_many) = ask(
+        folder, ("tree", {"run": long}), ("compare", {"a": "a", "b": long, "tokens": 300})
+    )
+    assert is_error and len(told) <= 2000 * CHARACTERS and len(of_many) <= 300 * CHARACTERS and "\x1b" not in told
+    lines = error_of("\n".join(f"line {i}" for i in range(1000)), 200)
+    assert lines.startswith("line 0\n") and len(lines) <= 200 * CHARACTERS and "page=2" not in lines
+    assert error_of("short", 10) == "short"

@@ -12,6 +12,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import quote
 
@@ -21,7 +22,7 @@ from torch import nn
 
 import fxdebug
 from fxdebug import fx_debug
-from fxdebug.apps.serve.server import Server
+from fxdebug.apps.serve.server import MOST_MAKING, SIDE_BY_SIDE, Server, _Pages
 from fxdebug.errors import UsageError
 from fxdebug.store.trace_json import journal
 from support.page_data import data_in
@@ -227,3 +228,49 @@ def test_the_command_prints_its_address_and_stops_on_ctrl_c(folder: Path) -> Non
         process.send_signal(signal.SIGINT)
         assert process.wait(100) == 0
         assert process.stderr.read() == ""
+
+
+def test_a_page_that_is_there_is_given_while_others_are_made_once_and_a_few_at_a_time() -> None:
+    pages, going, started = _Pages(), threading.Event(), threading.Semaphore(0)
+    made: list[str] = []
+
+    def make(name: str) -> str:
+        started.release()
+        assert going.wait(60)
+        made.append(name)
+        return name
+
+    assert pages.get(("ready",), lambda: "ready") == "ready"
+    with ThreadPoolExecutor(40) as pool:
+        asked = [pool.submit(pages.get, (name,), lambda name=name: make(name)) for name in ("a", "b", "c", "a", "b")]
+        for _ in range(SIDE_BY_SIDE):
+            assert started.acquire(timeout=60)
+        assert pages.get(("ready",), lambda: "made again") == "ready"
+        assert not started.acquire(blocking=False)
+        going.set()
+        assert sorted(one.result() for one in asked) == ["a", "a", "b", "b", "c"]
+    assert sorted(made) == ["a", "b", "c"]
+
+
+def test_more_pages_than_may_wait_are_refused() -> None:
+    pages, going = _Pages(), threading.Event()
+    with ThreadPoolExecutor(MOST_MAKING) as pool:
+        asked = [pool.submit(pages.get, (f"{i}",), lambda i=i: f"{going.wait(60)} {i}") for i in range(MOST_MAKING)]
+        while len(pages._making) < MOST_MAKING:
+            threading.Event().wait(0.01)
+        with pytest.raises(Exception, match="too many pages are being made"):
+            pages.get(("one more",), lambda: "made")
+        going.set()
+        assert [one.result() for one in asked] == [f"True {i}" for i in range(MOST_MAKING)]
+
+
+def test_a_page_that_cannot_be_made_is_tried_anew() -> None:
+    pages = _Pages()
+    for _ in range(2):
+        with pytest.raises(ValueError, match="damaged"):
+            pages.get(("a",), lambda: raised(ValueError("damaged")))
+    assert pages.get(("a",), lambda: "whole") == "whole"
+
+
+def raised(error: Exception) -> str:
+    raise error

@@ -17,6 +17,7 @@ from fxdebug.operators.dtypes import FLOATS, largest_of
 from fxdebug.operators.masks import is_mask
 from fxdebug.operators.nonfinite import has_nonfinite
 from fxdebug.query.network import Node
+from fxdebug.stats.elements import elements
 
 NARROW = frozenset(name for name in FLOATS if name not in ("float32", "float64"))
 SHORT_EXPONENT = NARROW - {"bfloat16"}  # numbers that matter underflow in these
@@ -283,7 +284,7 @@ def _subnormal(trace: TraceData, results: NodeResults, limits: NumberLimits) -> 
             if tiny is None or not near or value.saved is None or value.number in read:
                 continue
             read.add(value.number)
-            magnitudes = trace.tensor(value).double().abs()
+            magnitudes = elements(trace.tensor(value)).double().abs()
             below = int(((magnitudes > 0) & (magnitudes < tiny)).sum())
             other = int((magnitudes > 0).sum())
             if other and below / other > limits.subnormal_share:

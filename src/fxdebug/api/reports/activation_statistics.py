@@ -24,13 +24,14 @@ from fxdebug.api.trace import Trace
 from fxdebug.capture.runs.activation_runs import run_with_activations
 from fxdebug.capture.runs.same_start import state_restored
 from fxdebug.data.calls import Note
-from fxdebug.errors import UsageError
+from fxdebug.errors import UsageError, first_line
 from fxdebug.exports import registry
 from fxdebug.operators.activation_functions import BOUNDS, function_of
 from fxdebug.operators.units import Origin, origin_of
 from fxdebug.query.names import parameters_by_module
 from fxdebug.stats.cpu_sums import shaped_array_of
 from fxdebug.stats.distribution import Distributions, as_numpy, robust_outliers
+from fxdebug.stats.elements import elements, is_dense
 from fxdebug.stats.units import UnitSums
 
 ODD = 10.0  # robust deviations of a bias below the others of its layer
@@ -126,7 +127,7 @@ class _Gathered:
             self._outliers[id] = (0, 0.0)
         *_, seen, units = self._of[id]
         ordered = seen.add(as_numpy(result))
-        before = given if given is not None and given.data_ptr() != result.data_ptr() else None  # not written in place
+        before = None if given is None or _is_in_place(given, result) else given
         units.add(result, before if function else None, BOUNDS.get(function), origin.axis)
         known, found = self._outliers[id], robust_outliers(ordered, self._limits.outlier)
         both = known is not None and found is not None
@@ -178,6 +179,11 @@ def _odd_biases(module: nn.Module) -> npt.NDArray[np.bool_] | None:
     return np.asarray((below > 0) & (0.6745 * below > ODD * deviation))
 
 
+def _is_in_place(given: Tensor, result: Tensor) -> bool:
+    """Has a result been written over what was given? A sparse or nested tensor has no one place in memory."""
+    return is_dense(given) and is_dense(result) and given.data_ptr() == result.data_ptr()
+
+
 def _report(
     model: str, gathered: _Gathered, limits: ActivationLimits, batches: int, notes: list[Note]
 ) -> ActivationReport:
@@ -190,6 +196,7 @@ def _report(
 def _of_trace(trace: Trace, gathered: _Gathered) -> list[Note]:
     """Measure the outputs that a run kept; return notes about those that it did not keep."""
     missing = 0
+    notes: list[Note] = []
     made: dict[int, Origin] = {}
     held = parameters_by_module(trace)
     for call in sorted(trace.calls, key=lambda call: call.finished or 0):
@@ -206,11 +213,15 @@ def _of_trace(trace: Trace, gathered: _Gathered) -> list[Note]:
             missing += 1
             continue
         given = None if first is None or first.saved is None else trace.tensor(first)
-        with torch.no_grad():
-            gathered.add(call.path, call.type, "", trace.tensor(value), given, units)
+        result = trace.tensor(value)
+        try:
+            with torch.no_grad():
+                gathered.add(call.path, call.type, "", result, given, units)
+        except Exception as error:  # as in a live run: one result of a kind without numbers costs its own row
+            notes.append(Note(f"a result was not measured: {type(error).__name__}: {first_line(error)}", call.path))
     if missing == len(trace.calls):
         raise UsageError("the run kept no tensors: record it with values='tensors', or give the model and inputs")
-    notes = [Note("activation functions called in a forward are not kept by a run: give the model and inputs")]
+    notes.insert(0, Note("activation functions called in a forward are not kept by a run: give the model and inputs"))
     return [*notes, Note(f"{missing} calls returned tensors that were not kept")] if missing else notes
 
 
@@ -230,6 +241,10 @@ def heatmap(tensor: Tensor, path: str | os.PathLike[str], *, reduce: Reduce | No
     ...     fxdebug.heatmap(torch.eye(4), folder + "/eye.png").name
     'eye.png'
     """
+    if tensor.is_nested:
+        raise UsageError("a nested tensor has no rows and columns: draw one of its parts, tensor.unbind()[0]")
+    if not is_dense(tensor):
+        tensor = elements(tensor).reshape(tensor.shape)
     matrix = reduced(tensor.detach(), reduce)
     name = title or f"{str(tensor.dtype)[6:]} {'×'.join(map(str, tensor.shape))}"
     return registry.export("matrix", shaped_array_of(matrix.double()), Path(path), title=name)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 import torch
@@ -28,11 +28,12 @@ from fxdebug.capture.runs.attention_run import AttentionRun, run_with_attention
 from fxdebug.capture.runs.same_start import state_restored
 from fxdebug.data.calls import Note
 from fxdebug.data.values import Value
-from fxdebug.errors import NotFound, UsageError, nearest, with_article
+from fxdebug.errors import FxDebugError, NotFound, UsageError, first_line, nearest, with_article
 from fxdebug.exports import registry
 from fxdebug.operators.attention import FUSED, SOFTMAX
 from fxdebug.stats.attention import Rebuilt, of_weights, rebuild_fused, rebuild_multi_head
 from fxdebug.stats.cpu_sums import shaped_array_of
+from fxdebug.stats.elements import is_dense
 
 BUDGET = 1 << 30  # bytes of maps that are kept; numbers are taken of all
 
@@ -212,7 +213,14 @@ def _of_trace(
         if one in unsaved:
             notes.append(Note("the tensors of this attention were not kept", where=one.call))
             continue
-        rebuilt = _rebuilt(trace, one)
+        try:
+            rebuilt = _rebuilt(trace, one)
+        except FxDebugError:
+            raise
+        except Exception as error:  # as in a live run: of a nested or sparse tensor there is no map
+            what = f"an attention could not be read: {type(error).__name__}: {first_line(error)}"
+            notes.append(Note(what, where=one.call))
+            continue
         read += rebuilt.bytes
         if one.dropped and one.op != SOFTMAX:
             rebuilt = replace(rebuilt, error=None, tolerance=None)
@@ -227,7 +235,8 @@ def _rebuilt(trace: Trace, one: RecordedAttention) -> Rebuilt:
     if one.op == SOFTMAX:
         return of_weights(trace.tensor(one.arguments["weights"]), None)
     arguments = {name: trace.tensor(x) if isinstance(x, Value) else x for name, x in one.arguments.items()}
-    assert one.result is not None
+    if one.result is None:
+        raise ValueError("the run does not tell its result")
     result = trace.tensor(one.result)
     return rebuild_fused(arguments, result) if one.op == FUSED else rebuild_multi_head(arguments, result)
 
@@ -328,11 +337,11 @@ def _tokens(
     hidden = None
     if padding is not None:
         hidden = padding.bool() if padding.dtype == torch.bool else padding == 0
-    elif isinstance(mask, Tensor) and mask.dim() == 2:
+    elif _is_table(mask):
         hidden = mask == 0
     for name in ("src_key_padding_mask", "key_padding_mask"):
         given = named.get(name)
-        if hidden is None and isinstance(given, Tensor) and given.dim() == 2 and given.dtype == torch.bool:
+        if hidden is None and _is_table(given) and given.dtype == torch.bool:
             hidden = given
     config = getattr(module, "config", None)
     return Tokens(
@@ -343,8 +352,12 @@ def _tokens(
     )
 
 
+def _is_table(given: Any) -> TypeGuard[Tensor]:
+    return isinstance(given, Tensor) and is_dense(given) and given.dim() == 2
+
+
 def _is_ids(given: Any) -> bool:
-    return isinstance(given, Tensor) and given.dim() == 2 and given.dtype in (torch.int64, torch.int32)
+    return _is_table(given) and given.dtype in (torch.int64, torch.int32)
 
 
 def _labels(

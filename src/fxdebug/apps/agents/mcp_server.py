@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fxdebug.apps.agents import answers
 from fxdebug.apps.agents.answers import Runs
-from fxdebug.apps.agents.paging import TOKENS, page_of
+from fxdebug.apps.agents.paging import TOKENS, error_of, page_of
 from fxdebug.errors import FxDebugError, needs
 from fxdebug.version import __version__
 
@@ -33,7 +33,7 @@ def server_of(folder: Path) -> MCPServer:
         try:
             return page_of(answer(runs, *asked), page, tokens, narrower)
         except FxDebugError as error:  # another exception would be told without its text
-            raise ToolError(str(error)) from None
+            raise ToolError(error_of(str(error), tokens)) from None
 
     @server.tool(name="runs", structured_output=False)
     def list_runs(page: int = 1, tokens: int = TOKENS) -> str:

@@ -46,6 +46,13 @@ def page_of(lines: Sequence[str], page: int, tokens: int, narrower: str) -> str:
     return f"{shown}\n(lines {first + 1} to {end} of {len(texts)}{following}; {whole})"
 
 
+def error_of(text: str, tokens: int) -> str:
+    """Return the text of an error within ``tokens``: what is beyond them is left out."""
+    lines = text.split("\n")
+    whole = page_of(lines, 1, max(tokens, _LEAST), "ask for less")
+    return whole if len(lines) == 1 else whole.replace("; page=2 has the next ones", "")
+
+
 def _shortened(line: str, room: int) -> str:
     text = printable_lines(line)
     return text if len(text) < room else f"{text[: room - 1]}…"

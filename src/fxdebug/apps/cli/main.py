@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import io
 import os
 import sys
@@ -23,6 +24,7 @@ from fxdebug.apps.cli.measure_commands import measures
 from fxdebug.apps.cli.native_command import native
 from fxdebug.apps.cli.page_commands import page, serve
 from fxdebug.apps.cli.plugin_commands import analyse, plugins
+from fxdebug.apps.signals import tidy_end
 from fxdebug.errors import FxDebugError, nearest
 from fxdebug.printable import printable_lines
 from fxdebug.version import __version__
@@ -550,6 +552,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None and isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal may be unable to show × and …
     options = _parsed(arguments)
+    with tidy_end() if arguments is None else contextlib.nullcontext():
+        return _run(options)
+
+
+def _run(options: argparse.Namespace) -> int:
     try:
         if getattr(options, "fail_on", None) is not None:
             api.fails((), options.fail_on)  # a name that there is not is told before a model runs

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from typing import TypeAlias
 
-from rich.console import Console
 from rich.text import Text
 
 from fxdebug.cells import shortened_to, wrapped
-from fxdebug.printable import printable
+from fxdebug.exports.screen import Screen as TextScreen
+from fxdebug.printable import printable, printable_lines
 
 Part: TypeAlias = "str | tuple[str, str]"  # text, or text and a style of rich
 
@@ -23,14 +22,6 @@ class Screen:
     def __init__(self, write: Callable[[str], object], *, width: int = 80, color: bool = False) -> None:
         self.width, self.color = max(width, LEAST_WIDTH), color
         self._write = write
-        self._console = Console(
-            file=io.StringIO(),
-            width=100_000,  # a line is cut here by its columns, never wrapped by rich
-            color_system="standard" if color else None,
-            force_terminal=color,
-            highlight=False,
-            force_jupyter=False,  # a kernel would show each line on its own
-        )
 
     def line(self, *parts: Part) -> None:
         """Write one line, cut to the width; names in it may hold any character."""
@@ -43,20 +34,17 @@ class Screen:
         text.rstrip()
         if text.cell_len > self.width:
             text.truncate(self.width, overflow="ellipsis")
-        file = self._console.file
-        assert isinstance(file, io.StringIO)
-        file.seek(0)
-        file.truncate()
-        self._console.print(text)
-        self._write(file.getvalue().rstrip() + "\n")
+        line = TextScreen(100_000, self.color)  # it is cut here by its columns, never wrapped by rich
+        line.print(text)
+        self._write(line.written().rstrip() + "\n")
 
     def lines(self, text: str) -> None:
         """Write text that was laid out already, with the styles it has; longer lines are cut."""
-        for line in text.splitlines():
+        for line in text.split("\n"):
             if self.color:
                 self._styled(Text.from_ansi(line))
             else:
-                self._write(shortened_to(line.rstrip(), self.width) + "\n")
+                self._write(shortened_to(printable_lines(line.rstrip()), self.width) + "\n")
 
     def error(self, text: str) -> None:
         """Write what went wrong, in as many lines as it takes."""

@@ -12,6 +12,7 @@ import secrets
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from concurrent.futures import Future
 from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -25,6 +26,7 @@ from fxdebug.version import __version__
 
 ADDRESS = "127.0.0.1"
 KEPT = 4  # pages that are kept until their runs change
+SIDE_BY_SIDE, MOST_MAKING = 2, 16  # pages that are made at a time; those and the ones that wait
 _MOST_PORT = 65_535
 _HEADERS = {
     "Cache-Control": "no-store",
@@ -77,20 +79,49 @@ class Server(ThreadingHTTPServer):
 
 
 class _Pages:
-    """The pages that were made last, by what they show and its revision. One is made at a time."""
+    """The pages that were made last, by what they show and its revision.
+
+    A page that is there is given at once. Each is made once, whoever asks for it meanwhile. A few are made side by
+    side, and some may wait.
+    """
 
     def __init__(self) -> None:
         self._kept: OrderedDict[tuple[str, ...], str] = OrderedDict()
+        self._making: dict[tuple[str, ...], Future[str]] = {}
         self._lock = threading.Lock()
+        self._places = threading.Semaphore(SIDE_BY_SIDE)
 
     def get(self, key: tuple[str, ...], make: Callable[[], str]) -> str:
         with self._lock:
-            if key not in self._kept:
-                self._kept[key] = make()
-                while len(self._kept) > KEPT:
-                    self._kept.popitem(last=False)
-            self._kept.move_to_end(key)
-            return self._kept[key]
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key]
+            made = self._making.get(key)
+            if made is not None:
+                mine = False
+            elif len(self._making) >= MOST_MAKING:
+                raise _Refused(503, "too many pages are being made: ask again when some of them are done")
+            else:
+                made, mine = Future(), True
+                self._making[key] = made
+        return self._make(key, made, make) if mine else made.result()
+
+    def _make(self, key: tuple[str, ...], made: Future[str], make: Callable[[], str]) -> str:
+        try:
+            with self._places:
+                text = make()
+        except BaseException as error:
+            with self._lock:
+                del self._making[key]
+            made.set_exception(error)
+            raise
+        with self._lock:
+            self._kept[key] = text
+            while len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+            del self._making[key]
+        made.set_result(text)
+        return text
 
 
 class _Refused(Exception):
@@ -189,7 +220,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._end()
 
     def _send(self, status: int, text: str, policy: str) -> None:
-        data = text.encode("utf-8")
+        data = text.encode("utf-8", "backslashreplace")
         self.send_response(status)
         self.send_header(
             "Content-Type", "text/html; charset=utf-8" if text.startswith("<") else "text/plain; charset=utf-8"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
@@ -23,6 +22,7 @@ from fxdebug.exports.comparison.folding import (
     operation_patterns,
 )
 from fxdebug.exports.ranges import path_range
+from fxdebug.exports.screen import Screen
 from fxdebug.exports.text import wants_color
 from fxdebug.files.write_file import write_text as write_file
 from fxdebug.printable import printable
@@ -52,12 +52,10 @@ def screen(
         width = shutil.get_terminal_size().columns
     if color is None:
         color = wants_color()
-    console = _console(width, color)
+    console = Screen(width, color)
     for part in _parts(comparison, width, fold):
         console.print(part)
-    output = console.file
-    assert isinstance(output, io.StringIO)
-    return "\n".join(line.rstrip() for line in output.getvalue().rstrip().splitlines())
+    return console.text().rstrip()
 
 
 def html(comparison: ComparisonData, *, width: int = 100, fold: bool = True) -> str:
@@ -76,7 +74,7 @@ def cell(comparison: ComparisonData) -> str:
 
 
 def _html(parts: Iterable[RenderableType], width: int) -> str:
-    console = _console(width, True, record=True)
+    console = Screen(width, True, record=True)
     for part in parts:
         console.print(part)
     style = "font:13px/1.45 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;white-space:pre;overflow-x:auto"
@@ -88,18 +86,6 @@ def _html(parts: Iterable[RenderableType], width: int) -> str:
 def write_text(comparison: ComparisonData, path: Path, *, width: int = 100, fold: bool = True) -> Path:
     """Write the screen as a text file."""
     return write_file(path, screen(comparison, width=width, color=False, fold=fold) + "\n")
-
-
-def _console(width: int, color: bool, record: bool = False) -> Console:
-    return Console(
-        file=io.StringIO(),
-        width=width,
-        color_system="standard" if color else None,
-        force_terminal=color,
-        force_jupyter=False,
-        highlight=False,
-        record=record,
-    )
 
 
 # The parts -----------------------------------------------------------------------------------------
@@ -121,7 +107,7 @@ def _parts(comparison: ComparisonData, width: int, fold: bool) -> Iterator[Rende
     if notes:
         yield ""
     for note in notes[: None if not fold else FURTHER]:
-        yield Text(f"note: {printable(note)}", "yellow")
+        yield Text(f"note: {note}", "yellow")
 
 
 def verdict(comparison: ComparisonData) -> Text:

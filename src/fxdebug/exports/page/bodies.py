@@ -229,8 +229,12 @@ class _GraphBody:
         self._makers: dict[int, Origin] = {}
         self._parts: dict[int, dict[int, Origin]] = {}  # of a step that only passes on: number of a value → its maker
         self._items: list[BodyItem] = []
-        self._written = {position for position, _ in body.writes}
         self._taken: dict[str, int] = {}  # by the read of an attribute: the input by which its tensor enters
+        self._positions = {step.op.name: i for i, step in reversed(list(enumerate(steps)))}
+        self._calls: dict[str, int] | None = None  # by id, once they are asked for
+        self._written: dict[int, list[Value]] = {}  # by the step that wrote to them
+        for position, value in body.writes:
+            self._written.setdefault(position, []).append(value)
 
     def build(self) -> Body:
         builder, call, texts = self._builder, self._call, self._builder._texts
@@ -290,9 +294,8 @@ class _GraphBody:
             item = BodyItem(kind, builder._texts.add(step.label), NONE, shape, NONE, position, edges)
         for output, value in enumerate(made):
             self._makers.setdefault(value.number, (count, output))
-        for at, value in self._body.writes if position in self._written else ():
-            if at == position:
-                self._makers[value.number] = count, 0
+        for value in self._written.get(position, ()):
+            self._makers[value.number] = count, 0
         return item
 
     def _makes_nothing(self, position: int, step: _Step, made: list[Value]) -> bool:
@@ -336,10 +339,12 @@ class _GraphBody:
         """Return the item of a node of this call, or of a call made here; -1 for one that is elsewhere."""
         if id.startswith(own + "/"):
             name = id[len(own) + 1 :]
-            position = next((i for i, step in enumerate(self._steps) if step.op.name == name), NONE)
+            position = self._positions.get(name, NONE)
             return self._item_at[position] if position >= 0 else NONE
         net = network_of(self._builder._trace)
-        index = next((i for i in self._body.calls if net.call_id(self._builder._trace.calls[i]) == id), NONE)
+        if self._calls is None:
+            self._calls = {net.call_id(self._builder._trace.calls[i]): i for i in reversed(self._body.calls)}
+        index = self._calls.get(id, NONE)
         return self._builder._item_of_call[index] if index >= 0 else NONE
 
     def _origins(self, source: int, whole: Item) -> list[Origin]:

@@ -126,10 +126,10 @@ def packed(head: Mapping[str, Any]) -> bytes:
             size += len(data) + padding
             return described
         if isinstance(node, Mapping):
-            return {str(key): place(inner) for key, inner in node.items()}
-        if isinstance(node, (list, tuple)) and node and not isinstance(node[0], (str, int, float, bool)):
+            return {printable_lines(str(key)): place(inner) for key, inner in node.items()}
+        if isinstance(node, (list, tuple)) and node and not isinstance(node[0], (int, float, bool)):
             return [place(inner) for inner in node]
-        return node
+        return printable_lines(node) if isinstance(node, str) else node
 
     text = json.dumps(place(head), ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode("utf-8")
     return len(text).to_bytes(4, "little") + text + bytes(-(4 + len(text)) % 8) + b"".join(pieces)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import functools
-import hashlib
 import json
 from collections.abc import Mapping
 from importlib import resources
@@ -14,7 +12,7 @@ from typing import Any
 from fxdebug.comparison.result import ComparisonData
 from fxdebug.data.trace import TraceData
 from fxdebug.exports.comparison import text as comparison_text
-from fxdebug.exports.html import escape, tree
+from fxdebug.exports.html import escape, policy, tree
 from fxdebug.exports.page.comparison import comparison_data
 from fxdebug.exports.page.pack import Texts, compressed, packed
 from fxdebug.exports.page.run import DEFAULTS, PageOptions, run_data
@@ -89,14 +87,10 @@ def around(title: str, payload: str, static: str, *, live: bool = False) -> str:
     The policy allows two inline scripts, by their digests, and what they add: the page's code, which is compressed.
     """
     name = escape(title[:LONGEST_TITLE])
-    policy = (
-        f"default-src 'none'; script-src '{_digest(_THEME)}' '{_digest(_LOADER)}' 'strict-dynamic'; "
-        "style-src 'unsafe-inline'; img-src data: blob:; worker-src blob:; base-uri 'none'; form-action 'none'"
-        + ("; connect-src 'self'" if live else "")
-    )
+    more = " 'strict-dynamic'; img-src data: blob:; worker-src blob:" + ("; connect-src 'self'" if live else "")
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        f"{policy(_THEME, _LOADER, more=more)}"
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         '<meta name="color-scheme" content="light dark"><meta name="generator" content="fxdebug">'
         f"<title>{name} · fxdebug</title><script>{_THEME}</script></head>\n<body>"
@@ -134,7 +128,3 @@ def code() -> str:
 def built(name: str) -> str:
     """Return the text of a file that ``make page`` built."""
     return resources.files("fxdebug.exports.page").joinpath("built", name).read_text(encoding="utf-8")
-
-
-def _digest(script: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")

@@ -14,8 +14,7 @@ from fxdebug.data.measured.distributions import Distribution
 from fxdebug.data.report import ReportData
 from fxdebug.errors import UsageError
 from fxdebug.exports.report.attention_picture import block_max
-from fxdebug.exports.report.figures import BLUES, FAINT, FRAME, INK, Axes, Figure, new_figure, write_figure
-from fxdebug.printable import printable
+from fxdebug.exports.report.figures import BLUES, FAINT, FRAME, INK, Axes, Figure, kept_of, new_figure, write_figure
 
 MOST_HISTOGRAMS = 120
 MOST_CELLS = 1000  # rows or columns of a heatmap; more are shown as the largest of each block
@@ -23,8 +22,8 @@ MOST_CELLS = 1000  # rows or columns of a heatmap; more are shown as the largest
 
 def draw_histograms(report: ReportData[Any]) -> Figure:
     """Draw the histogram of each module's results, in the order of the run; counts are logarithmic."""
-    assert isinstance(report, ActivationData)
-    known = {id: found for id, found in report.distributions.items() if found.counts}
+    kept = kept_of(report, report.distributions if isinstance(report, ActivationData) else None, "distributions")
+    known = {id: found for id, found in kept.items() if found.counts}
     names = list(known)[:MOST_HISTOGRAMS]
     columns = min(6, max(3, math.ceil(math.sqrt(len(names)))))
     lines = max(1, math.ceil(len(names) / columns))
@@ -46,8 +45,7 @@ def _draw_histogram(axis: Axes, name: str, found: Distribution) -> None:
     axis.bar(edges[:-1], found.counts, width=np.diff(edges), align="edge", color=BLUES[3], linewidth=0)
     axis.set_yscale("log")
     axis.set_ylim(0.7, max(found.counts) * 2)
-    short = printable(name)
-    axis.set_title(short if len(short) <= 32 else f"…{short[-31:]}", fontsize=7, color=INK, loc="left", pad=2)
+    axis.set_title(name if len(name) <= 32 else f"…{name[-31:]}", fontsize=7, color=INK, loc="left", pad=2)
     bad = found.count - found.finite
     if bad:
         axis.text(0.98, 0.9, f"{bad} not finite", transform=axis.transAxes, ha="right", va="top", fontsize=7,
@@ -77,7 +75,7 @@ def draw_heatmap(matrix: npt.NDArray[np.float64], title: str) -> Figure:
     rows, columns = matrix.shape
     height = min(max(7.0 * rows / max(columns, 1), 1.2), 9.0)
     figure = new_figure(8, height + 0.9, "constrained")
-    figure.suptitle(printable(title), x=0.01, ha="left", color=INK, fontsize=11, fontweight="bold")
+    figure.suptitle(title, x=0.01, ha="left", color=INK, fontsize=11, fontweight="bold")
     axis = figure.subplots()
     image = axis.imshow(shown, cmap="RdBu_r" if signed else "Blues", vmin=-most if signed else low,
                         vmax=most if signed else high, aspect="auto", interpolation="nearest",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from fxdebug.analyses.attention.maps import AttentionMap
 from fxdebug.analyses.attention.report import AttentionData
 from fxdebug.data.report import ReportData
 from fxdebug.errors import UsageError
+from fxdebug.exports.html import policy
 from fxdebug.exports.report.attention_picture import labels_for, layers_to_show, short_names
 from fxdebug.files.write_file import write_text
 from fxdebug.printable import printable
@@ -31,8 +33,10 @@ def write_page(report: ReportData[Any], path: Path) -> Path:
     data = json.dumps(page_data(report), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     title = escape(printable(f"attention of {report.subject}"))
     safe = data.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-    page = _PAGE.replace("@TITLE@", title).replace("@STYLE@", _STYLE).replace("@SCRIPT@", _SCRIPT)
-    return write_text(path, page.replace("@DATA@", safe))
+    parts = {"POLICY": policy(_SCRIPT), "TITLE": title, "STYLE": _STYLE, "SCRIPT": _SCRIPT, "DATA": safe}
+    return write_text(
+        path, re.sub("@([A-Z]+)@", lambda part: parts[part[1]], _PAGE)
+    )  # at once: names may have any text
 
 
 def page_data(report: AttentionData) -> dict[str, Any]:
@@ -217,7 +221,7 @@ show();
 """
 
 _PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<html lang="en"><head><meta charset="utf-8">@POLICY@<meta name="viewport" content="width=device-width">
 <title>@TITLE@</title><style>@STYLE@</style></head>
 <body><h1>@TITLE@</h1>
 <div class="dim">Click a head; point at a row of its map, or at a token, to see where this query looks.</div>

@@ -13,8 +13,7 @@ import numpy.typing as npt
 from fxdebug.analyses.attention.maps import AttentionMap, joined
 from fxdebug.analyses.attention.report import AttentionData, HeadRow
 from fxdebug.data.report import ReportData
-from fxdebug.exports.report.figures import FAINT, FRAME, INK, Axes, Figure, new_figure, write_figure
-from fxdebug.printable import printable
+from fxdebug.exports.report.figures import FAINT, FRAME, INK, Axes, Figure, kept_of, new_figure, write_figure
 
 Image: TypeAlias = npt.NDArray[np.float64]
 
@@ -24,9 +23,9 @@ MOST_LABELS = 64  # tokens that are named at an axis
 NUMBERS = (("entropy", "entropy"), ("first", "first token"), ("previous", "previous"), ("induction", "induction"))
 
 
-def draw_heads(report: ReportData[Any]) -> Figure:
+def draw_heads(made: ReportData[Any]) -> Figure:
     """Draw every head of every layer: numbers per head as one square each, and below the maps themselves."""
-    assert isinstance(report, AttentionData)
+    report = kept_of(made, made if isinstance(made, AttentionData) else None, "maps")
     layers = [one for one in layers_to_show(report) if one.heads]
     if not layers:
         figure = new_figure(8.0, 0.9)
@@ -94,11 +93,11 @@ def short_names(names: Sequence[str]) -> list[str]:
     (['0', '1'], ['attention'])
     """
     if len(set(names)) < 2:
-        return [printable(name.rpartition(".")[2] or name) for name in names]
+        return [name.rpartition(".")[2] or name for name in names]
     parts = [name.split(".") for name in names]
     start = _shared(parts)
     end = _shared([part[start:][::-1] for part in parts])
-    return [printable(".".join(part[start : len(part) - end]) or part[-1]) for part in parts]
+    return [".".join(part[start : len(part) - end]) or part[-1] for part in parts]
 
 
 def _shared(names: Sequence[Sequence[str]]) -> int:
@@ -203,7 +202,7 @@ def draw_map(report: AttentionData, one: AttentionMap, head: int | None, row: in
     figure = new_figure(width, height)
     place = _Inches(figure, width, height)
     name = "mean of the heads" if head is None else f"head {head}"
-    title = f"{printable(one.path or report.subject)}, {name}"
+    title = f"{one.path or report.subject}, {name}"
     figure.text(0.1 / width, 1 - 0.12 / height, title, fontsize=11, va="top", color=INK, fontweight="bold")
     axis = place(margin, 0.55 + margin - 0.3, keys * cell, queries * cell)
     picture = np.ma.masked_array(block_max(weights, 1200), block_max(hidden.astype(float), 1200) > 0.5)
@@ -234,7 +233,7 @@ def labels_for(report: AttentionData, one: AttentionMap, row: int) -> tuple[tupl
 def _label(set_ticks: Callable[..., Any], labels: Sequence[str], rotation: int = 0) -> None:
     step = math.ceil(len(labels) / MOST_LABELS)
     places = range(0, len(labels), step)
-    texts = [_cut(printable(labels[i])).replace("$", r"\$") for i in places]
+    texts = [_cut(labels[i]) for i in places]
     set_ticks(list(places), texts, rotation=rotation, fontsize=8)
 
 

@@ -34,6 +34,7 @@ def as_json(report: ReportData[Any]) -> dict[str, Any]:
         "findings": [finding.as_json() for finding in report.findings],
         "notes": [{"what": note.what, "where": note.where} for note in report.notes],
         "ranked": report.ranked,
+        "folds": report.folds,
     }
 
 

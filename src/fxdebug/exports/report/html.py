@@ -8,7 +8,7 @@ from typing import Any
 
 from fxdebug.analyses.numbers.findings import paragraph
 from fxdebug.data.report import Cell, Column, ReportData
-from fxdebug.exports.html import escape
+from fxdebug.exports.html import escape, policy
 from fxdebug.exports.report.text import ROWS, cell, folded, headline, is_number
 from fxdebug.files.write_file import write_text
 
@@ -41,7 +41,10 @@ def page_part(report: ReportData[Any]) -> str:
 
 def write_page(report: ReportData[Any], path: Path) -> Path:
     """Write a report as a page of its own, with every row."""
-    head = f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(report.subject)}</title></head>'
+    head = (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8">{policy()}'
+        f"<title>{escape(report.subject)}</title></head>"
+    )
     body = _part(report, None)
     return write_text(path, f'{head}<body style="margin:1em;color-scheme:light dark">{body}</body></html>\n')
 

@@ -6,15 +6,16 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from fxdebug.data.measures import Unit, quantity
 from fxdebug.data.report import Cell, ReportData
-from fxdebug.errors import UsageError
+from fxdebug.errors import FxDebugError, LoadError, UsageError, first_line
 from fxdebug.exports.report import plot_health
 from fxdebug.exports.report.activation_picture import draw_histograms
 from fxdebug.exports.report.attention_picture import draw_heads
-from fxdebug.exports.report.figures import BLUES, FAINT, INK, Axes, Figure, new_figure, write_figure
+from fxdebug.exports.report.figures import BLUES, FAINT, INK, Axes, Figure, kept_of, new_figure, write_figure
 from fxdebug.exports.report.text import folded
 
 BARS = 15
@@ -27,12 +28,25 @@ OF_CATEGORY = {
 def write_picture(report: ReportData[Any], path: Path) -> Path:
     """Draw a report to a ``.png``, ``.svg`` or ``.pdf``.
 
-    Raises ``MissingExtra`` without matplotlib, ``UsageError`` for an analysis without a picture.
+    Raises ``MissingExtra`` without matplotlib, ``UsageError`` for an analysis without a picture, and for a report that
+    was read from a file where its picture needs more than the rows.
     """
     draw = PICTURES.get(report.analysis)
     if draw is None:
         raise UsageError(f"there is no picture of {report.analysis}: use .csv, .json, .html or .txt")
-    return write_figure(lambda: draw(report), path)
+    return write_figure(lambda: _drawn(draw, report), path)
+
+
+def _drawn(draw: Callable[[ReportData[Any]], Figure], report: ReportData[Any]) -> Figure:
+    try:
+        return draw(report)
+    except FxDebugError:
+        raise
+    except Exception as error:
+        if not any(isinstance(row, SimpleNamespace) for row in report.rows):
+            raise
+        told = f"{type(error).__name__}: {first_line(error)}"  # a file may say that any rows are those of any analysis
+        raise LoadError(f"the rows of this file are none that a picture of {report.analysis} shows ({told})") from error
 
 
 def _figure(report: ReportData[Any], title: str, heights: Sequence[float]) -> tuple[Figure, list[Axes]]:
@@ -49,8 +63,7 @@ def _figure(report: ReportData[Any], title: str, heights: Sequence[float]) -> tu
 
 
 def _profile(report: ReportData[Any]) -> Figure:
-    if not report.spans:
-        raise UsageError("this profile has no times of calls to draw: it was read from a file, or nothing was timed")
+    kept_of(report, report.spans or None, "times of calls")
     peaks = ("peak of the machine", "peak of its memory")
     with_roofline = all(name in report.totals for name in peaks) and bool(report.measures.get("flops.rate"))
     deepest = max((span.depth for span in report.spans), default=0)
@@ -152,14 +165,16 @@ def _end(text: str, length: int) -> str:
 
 
 def _memory(report: ReportData[Any]) -> Figure:
-    peak = _number(report, "peak")
-    figure, (axis,) = _figure(report, f"peak {quantity(peak, 'B')} {report.totals['at the peak'][0]}", [4.2])
-    series = {name: numbers for name, numbers in report.series.items() if any(numbers)}
+    peak, (at_the_peak, _) = _number(report, "peak"), report.totals.get("at the peak", ("", ""))
+    figure, (axis,) = _figure(report, f"peak {quantity(peak, 'B')} {at_the_peak}", [4.2])
+    kept = kept_of(report, report.series, "bytes over time")
+    series = {name: numbers for name, numbers in kept.items() if any(numbers)}
     events = range(len(next(iter(series.values()), ())))
     unit, factor = _unit_of(peak)
     stacked = [[number / factor for number in numbers] for numbers in series.values()]
     colors = [OF_CATEGORY.get(name, FAINT) for name in series]
-    axis.stackplot(events, stacked, labels=list(series), colors=colors, step="post", linewidth=0)
+    if stacked:
+        axis.stackplot(events, stacked, labels=list(series), colors=colors, step="post", linewidth=0)
     totals = [sum(column) for column in zip(*stacked)]
     at = max(events, key=totals.__getitem__, default=0)
     if totals:

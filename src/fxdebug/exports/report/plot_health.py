@@ -8,7 +8,7 @@ from typing import Any
 
 from fxdebug.data.measured.histograms import Histogram
 from fxdebug.data.report import ReportData
-from fxdebug.exports.report.figures import FAINT, INK, Axes, Figure, new_figure
+from fxdebug.exports.report.figures import FAINT, INK, Axes, Figure, kept_of, new_figure
 from fxdebug.exports.report.text import cell
 
 BLUE, RED, ORANGE = "#2f78ad", "#b0413e", "#d98c3f"
@@ -77,7 +77,7 @@ def _legend(axis: Axes, names: Sequence[str]) -> None:
 
 def weights(report: ReportData[Any]) -> Figure:
     """Draw histograms of the weights; of many, those whose names differ in numbers alone share one small picture."""
-    groups = groups_of(report.histograms)
+    groups = groups_of(kept_of(report, report.histograms, "histograms"))
     whole = len(groups)
     chosen = sorted(groups, key=lambda name: -sum(sum(h.counts) for h in groups[name]))[:MOST_HISTOGRAMS]
     chosen = [name for name in groups if name in set(chosen)]
@@ -125,7 +125,8 @@ def _histograms(axis: Axes, histograms: Sequence[Histogram]) -> None:
 
 def watch(report: ReportData[Any]) -> Figure:
     """Draw the loss and the norm of the gradients over the steps; incidents are red, watched steps are ticks."""
-    series = {name: numbers for name, numbers in report.series.items() if any(math.isfinite(x) for x in numbers)}
+    kept = kept_of(report, report.series, "numbers over the steps")
+    series = {name: numbers for name, numbers in kept.items() if any(math.isfinite(x) for x in numbers)}
     figure = new_figure(10, 0.8 + 2.6 * max(len(series), 1), "constrained")
     _title(figure, report, f"{report.totals['steps'][0]} steps, {report.totals['watched'][0]} of them watched")
     axes = figure.subplots(max(len(series), 1), 1, squeeze=False, sharex=True)[:, 0]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import math
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console, JustifyMethod
+from rich.console import JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
@@ -20,9 +19,10 @@ from fxdebug.data.measures import Unit, quantity
 from fxdebug.data.report import Cell, Column, ReportData
 from fxdebug.exports.ranges import name_range, without_numbers
 from fxdebug.exports.report import findings_text
+from fxdebug.exports.screen import Screen
 from fxdebug.exports.text import wants_color
 from fxdebug.files.write_file import write_text as write_file
-from fxdebug.printable import printable
+from fxdebug.printable import printable, printable_lines
 
 NAMES = 2  # columns with names, of the call and of its class: the others are never cut
 OWN_TEXTS: dict[str, Callable[[Any, int], str]] = {"check": findings_text.text, "shadow": precision_loss.text}
@@ -40,17 +40,9 @@ def screen(
     """
     width = shutil.get_terminal_size().columns if width is None else width
     if report.analysis in OWN_TEXTS:
-        return OWN_TEXTS[report.analysis](report, width)
+        return printable_lines(OWN_TEXTS[report.analysis](report, width))
     color = wants_color() if color is None else color
-    output = io.StringIO()
-    console = Console(
-        file=output,
-        width=width,
-        color_system="standard" if color else None,
-        force_terminal=color,
-        highlight=False,
-        force_jupyter=False,
-    )
+    console = Screen(width, color)
     console.print(headline(report))
     if report.totals:
         console.print(_totals(report))
@@ -70,11 +62,11 @@ def screen(
             console.print(Text(f"and {len(lines) - rows} more lines", "dim"))
     for finding in report.findings:
         console.print()
-        console.print("\n".join(paragraph(finding, width)), markup=False)
+        console.print("\n".join(paragraph(finding, width)))
     for note in report.notes:
         where = f"{note.where}: " if note.where else ""
         console.print(Text("\n".join(wrapped(f"note: {printable(where + note.what)}", width)), "yellow"))
-    return "\n".join(line.rstrip() for line in output.getvalue().splitlines())
+    return console.text()
 
 
 def write_text(report: ReportData[Any], path: Path, *, width: int = 100) -> Path:
@@ -85,7 +77,7 @@ def write_text(report: ReportData[Any], path: Path, *, width: int = 100) -> Path
 def headline(report: ReportData[Any]) -> Text:
     """Return the first line: the analysis, the model, and the settings that it ran with."""
     settings = " · ".join(f"{name} {_plain(value)}" for name, value in report.settings.items())
-    line = Text.assemble((f"{report.analysis} of ", "dim"), (printable(report.subject), "bold"))
+    line = Text.assemble((f"{report.analysis} of ", "dim"), (report.subject, "bold"))
     return line.append(f"  {settings}", "dim") if settings else line
 
 

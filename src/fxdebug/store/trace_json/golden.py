@@ -18,7 +18,7 @@ from typing import Any
 from fxdebug.data.calls import Call, Parameter
 from fxdebug.data.graphs import CallGraph, Graph, Op, RunGraphs
 from fxdebug.data.trace import TraceData
-from fxdebug.data.values import Group, Inputs, Outputs, Stats, Thing, Value
+from fxdebug.data.values import Inputs, Outputs, Stats, Thing, Value, rebuilt
 from fxdebug.errors import SaveError
 from fxdebug.files.write_file import write_bytes
 from fxdebug.operators.dtypes import EPS
@@ -133,13 +133,12 @@ class _Reducer:
         return None if outputs is None else Outputs(self._item(outputs.item))
 
     def _item(self, item: Any) -> Any:
+        return rebuilt(item, self._leaf, lambda group, items: replace(group, items=items, text=None, number=None))
+
+    def _leaf(self, item: Any) -> Any:
         if isinstance(item, Value):
             return self._values[item.number]
-        if isinstance(item, Group):
-            return replace(item, items=tuple([self._item(inner) for inner in item.items]), text=None, number=None)
-        if isinstance(item, Thing):
-            return Thing(item.type, _text(item.text))
-        return item
+        return Thing(item.type, _text(item.text)) if isinstance(item, Thing) else item
 
 
 def _text(text: str) -> str:

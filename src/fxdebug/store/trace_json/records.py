@@ -61,6 +61,7 @@ _cells_of_stats, _cells_of_sharding = (attrgetter(*[f.name for f in fields(kind)
 _TENSOR_REFERENCE = re.compile(r"tensors-\d{1,9}\.safetensors#(v\d{1,18}|data)")  # in the same folder
 MOST_DIMS = 1_000
 DEEPEST_OPERAND = 300  # containers in containers: a recording follows 200
+_DEEPEST_KEY = 100  # a key is hashed, compared and shown by Python, which recurses
 
 
 # Items ⇄ JSON ------------------------------------------------------------------------------------
@@ -117,6 +118,7 @@ def item_from_json(coded: Any, values: Sequence[Value], *, operands: bool = Fals
         return _leaf_from_json(coded, values, operands)
     groups: list[dict[str, Any]] = [coded]
     last_of_level = levels = 0
+    key_levels: dict[int, int] = {}  # of containers that are keys, or in one
     for place, outer in enumerate(groups):  # the list grows meanwhile: containers inside come after their holder
         if place > last_of_level:
             last_of_level, levels = len(groups) - 1, levels + 1
@@ -125,9 +127,14 @@ def item_from_json(coded: Any, values: Sequence[Value], *, operands: bool = Fals
         items, keys = outer.get("items"), outer.get("keys")
         if type(items) is not list or (keys is not None and (type(keys) is not list or len(keys) != len(items))):
             raise Damaged("is a container whose items and keys are not lists of the same length")
-        for inner in (*items, *(keys or ())):
+        above = key_levels.get(id(outer), 0)
+        for is_key, inner in (*((False, inner) for inner in items), *((True, key) for key in keys or ())):
             if _container_kind(inner) is not None:
                 groups.append(inner)
+                if is_key or above:
+                    key_levels[id(inner)] = above + 1
+                    if above >= _DEEPEST_KEY:
+                        raise Damaged(f"has a key of containers more than {_DEEPEST_KEY} deep")
     groups_by_id: dict[int, Group] = {}
 
     def item(inner: Any) -> Item:

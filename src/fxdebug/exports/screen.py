@@ -1,0 +1,54 @@
+"""A screen in memory that rich prints on: text for terminals, text files and notebooks is escaped here."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+
+from fxdebug.printable import printable_lines
+
+
+class Screen(Console):
+    """Prints in ``width`` columns, with our colours if ``color``; nothing else that is printed reaches a terminal raw.
+
+    Text is escaped where it is laid out, so that a name with an escape sequence is cut to its column like any other;
+    neither brackets (``[bold]``) nor ``:names:`` in a text mean anything.
+
+    >>> screen = Screen(20)
+    >>> screen.print("[bold]a\\x1b[31m")
+    >>> screen.text()
+    '[bold]a\\\\x1b[31m'
+    """
+
+    def __init__(self, width: int, color: bool = False, *, record: bool = False) -> None:
+        super().__init__(
+            file=io.StringIO(),
+            width=width,
+            color_system="standard" if color else None,
+            force_terminal=color,
+            force_jupyter=False,  # a kernel would show each line on its own
+            highlight=False,
+            markup=False,
+            emoji=False,
+            record=record,
+        )
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Yield the pieces of text that something is shown as, each made safe."""
+        for piece in super().render(renderable, options):
+            if piece.control or piece.text.isprintable():
+                yield piece
+            else:
+                yield Segment(printable_lines(piece.text), piece.style)
+
+    def text(self) -> str:
+        """Return what was printed, without blanks at the ends of lines."""
+        return "\n".join(line.rstrip() for line in self.written().splitlines())
+
+    def written(self) -> str:
+        """Return what was printed as it is."""
+        file = self.file
+        return file.getvalue() if isinstance(file, io.StringIO) else ""
