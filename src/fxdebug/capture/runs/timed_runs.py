@@ -22,7 +22,7 @@ from fxdebug.capture.probes.op_times import OpTimes
 from fxdebug.capture.recorder.module_names import Sites
 from fxdebug.capture.replay.pause_gc_and_threads import gc_paused
 from fxdebug.capture.runs.attach import Attached
-from fxdebug.capture.runs.same_start import copied_inputs, gradients_restored, state_restored
+from fxdebug.capture.runs.same_start import copied_inputs, state_restored
 from fxdebug.data.measured.timings import CallKey, OpTiming, RegionTiming, Span, Timings
 from fxdebug.errors import UsageError, first_line, with_article
 
@@ -59,7 +59,7 @@ class TimedRuns:
     @contextlib.contextmanager
     def unchanged(self) -> Iterator[None]:
         """Restore random generators, buffers, attributes and gradients of the model after the block."""
-        with state_restored(self._model), gradients_restored(self._model):
+        with state_restored(self._model):
             yield
 
     def run(self, repeats: int, warmup: int) -> tuple[Timings, Exception | None]:
@@ -70,7 +70,7 @@ class TimedRuns:
         timings = Timings()
         use = DeviceUse(self.device)
         timings.device_use, timings.no_device_use = use.samples, use.missing
-        with state_restored(self._model) as restore, gradients_restored(self._model), gc_paused(), use:
+        with state_restored(self._model) as restore, gc_paused(), use:
             try:
                 self._repeat(timings, repeats, warmup, restore)
             except UsageError:
