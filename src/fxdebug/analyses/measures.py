@@ -59,7 +59,7 @@ def derive(trace: TraceData, *asked: object) -> None:
     if not names.intersection(FLOPS) or names.intersection(FLOPS) <= trace.taken.keys() | derived(trace).keys():
         return
     report = flops_report(trace)
-    macs = {id: number / 2 for id, number in report.measures["flops"].items()}
+    macs = {id: int(number) // 2 for id, number in report.measures["flops"].items()}
     for name, numbers in {**report.measures, MACS.name: macs}.items():
         derived(trace)[name] = Taken(MEASURES[name], numbers, report.analysis)
 

@@ -492,6 +492,11 @@ def fused_module_flops(type: str, shapes: Mapping[str, Sequence[int]], inputs: S
     return Flops(batch * per_batch)
 
 
+# Modules of torch that have no products beside those of the modules that they call.
+ONLY_CALLS_MODULES = frozenset(
+    "TransformerEncoder TransformerEncoderLayer TransformerDecoder TransformerDecoderLayer Transformer Sequential".split()
+)
+
 _MODULES_WITHOUT_PRODUCTS = frozenset(
     "LayerNorm RMSNorm BatchNorm1d BatchNorm2d BatchNorm3d GroupNorm Dropout ReLU GELU SiLU Identity Embedding".split()
 )

@@ -265,7 +265,8 @@ def _estimated(others: OtherSizes, wanted: Other) -> tuple[dict[str, tuple[Cell,
         sizes = [2, 4] if own == 1 else [own, own // 2 if own > 3 else 2 * own]  # 1 is special: sizes of 1 go away
         checked = sum(sizes)
     known = [(size, others.run(size or None)) for size in sizes]
-    scale = {} if dtype is None else {name: dtype.itemsize / bytes_of(name, ()) for name in others.dtypes()}
+    sizes_of_dtypes = {name: bytes_of(name, ()) for name in others.dtypes()}
+    scale = {} if dtype is None else {name: dtype.itemsize / size for name, size in sizes_of_dtypes.items() if size}
     peak = estimated_peak(known, batch or sizes[0], scale)
     guess, truth = estimated_peak(known, checked, scale), measured_peak(others.run(checked or None, dtype))
     words = [f"batch {batch}"] * (batch is not None) + [str(dtype)[6:]] * (dtype is not None)

@@ -134,7 +134,10 @@ class Colors:
     def _items(self, step: Step, nodes: Iterable[Node], measure: Measure) -> list[Call | Node]:
         """Return the calls or operations to add up: a closed call stands for everything in it."""
         if step.kind != "call":
-            return [*nodes, *step.merged] if OPERATION in measure.of else []
+            if OPERATION not in measure.of:
+                return []
+            merged = [one for one in step.merged if number_of(self._trace, one, measure.name) is not None]
+            return [*nodes, *merged]  # of operations that only arrange, such as getitem, there may be no time
         if CALL not in measure.of:
             return []
         calls = [node.call for node in nodes]

@@ -211,7 +211,7 @@ def value_columns(values: Sequence[Value], texts: Texts) -> dict[str, Any]:
         "detail": texts.column([value.detail for value in values]),
         "storage": integers([NONE if value.storage is None else value.storage for value in values]),
         "requiresGrad": integers([int(value.requires_grad) for value in values]),
-        "bytes": reals([_nan_if_none(bytes_of(value.dtype, value.shape)) for value in values]),
+        "bytes": reals([_nan_if_none(size_of(value)) for value in values]),
         "statistics": statistics_columns([value.stats for value in values]),
     }
 

@@ -128,7 +128,7 @@ def _new_bytes(node: Node, storages: set[int]) -> int:
     for value in node.values:
         if value.storage is not None and value.storage not in storages:
             storages.add(value.storage)
-            size += bytes_of(value.dtype, value.shape)
+            size += size_of(value) or 0
     return size
 
 
