@@ -494,7 +494,8 @@ def fused_module_flops(type: str, shapes: Mapping[str, Sequence[int]], inputs: S
 
 # Modules of torch that have no products beside those of the modules that they call.
 ONLY_CALLS_MODULES = frozenset(
-    "TransformerEncoder TransformerEncoderLayer TransformerDecoder TransformerDecoderLayer Transformer Sequential".split()
+    "TransformerEncoder TransformerEncoderLayer TransformerDecoder TransformerDecoderLayer Transformer "
+    "Sequential".split()
 )
 
 _MODULES_WITHOUT_PRODUCTS = frozenset(

@@ -180,7 +180,7 @@ def _wide(trace: TraceData, calls: Sequence[CallProfile], whole: float, limits: 
     count = 0
     for profile in calls:
         for step, timing in profile.steps:
-            size = bytes_moved(step)
+            size = bytes_moved(step) or 0
             everything += size
             results = [value for _, value in leaves(step.result)]
             if not any(value.dtype == "float64" and value.numel > 1 for value in results):

@@ -112,7 +112,9 @@ def _notes(trace: TraceData, missing: Mapping[str, int]) -> list[Note]:
         some = ", ".join(homeless[:3]) + (", …" if len(homeless) > 3 else "")
         notes.append(Note(f"parameters of modules that are registered nowhere are not counted: {some}"))
     if any(parameter.sharding is not None for parameter in trace.parameters):
-        notes.append(Note("parameters are distributed over ranks: they are counted as a whole, operations of this rank"))
+        notes.append(
+            Note("parameters are distributed over ranks: they are counted as a whole, operations of this rank")
+        )
     unsized = sum(size_of(value) is None for value in trace.values)
     if unsized:
         notes.append(Note(f"sizes: n/a of {counted(unsized, 'tensor')} (sparse, or of unknown length)"))

@@ -15,7 +15,15 @@ from fxdebug.errors import UsageError, nearest
 from fxdebug.exports.columns import number
 from fxdebug.exports.graphviz.drawing import Box, Drawing, Step
 from fxdebug.exports.graphviz.options import KIND, NONE, STATUS, Coloring, DrawOptions
-from fxdebug.query.measures import STATISTICS, Number, measures_in, measures_of, number_of_all, require_measure
+from fxdebug.query.measures import (
+    STATISTICS,
+    Number,
+    measures_in,
+    measures_of,
+    number_of,
+    number_of_all,
+    require_measure,
+)
 from fxdebug.query.network import Node, network_of
 
 LINE, GREY, RED = "#8a8a94", "#5f5f68", "#c62828"

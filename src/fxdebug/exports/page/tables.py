@@ -12,8 +12,8 @@ from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Group, Inputs, Item, Outputs, Sharding, Stats, Value, leaves, shape_text
 from fxdebug.exports.page.bodies import Bodies
 from fxdebug.exports.page.pack import NONE, Column, Texts, firsts, integers, reals
-from fxdebug.operators.dtypes import bytes_of
 from fxdebug.printable import printable, printable_lines
+from fxdebug.query.measures import size_of
 
 _NAN = float("nan")
 _LONGEST_CODE = 40_000  # characters of the text of one graph

@@ -89,9 +89,7 @@ def _table(columns: Sequence[Column], lines: Sequence[Line], most: int | None, e
         f'<th{side} title="{escape(column.about)}">{escape(column.heading)}</th>' for column, side in zip(chosen, sides)
     )
     body = "".join(
-        "<tr>"
-        + "".join(f"<td{side}>{escape(_short(line.text(c)))}</td>" for c, side in zip(chosen, sides))
-        + "</tr>"
+        "<tr>" + "".join(f"<td{side}>{escape(_short(line.text(c)))}</td>" for c, side in zip(chosen, sides)) + "</tr>"
         for line in lines[:most]
     )
     return f"<table><tr>{head}</tr>{body}</table>" + _more(0 if most is None else len(lines) - most, "lines")
