@@ -152,7 +152,7 @@ def _outlier_channels(activations: Sequence[Activation], limits: ActivationLimit
         advice = (
             "keep such channels in a wide dtype when quantising (LLM.int8); new ones are a bias or weight gone wrong"
         )
-        others = tuple(one.id for one in group[1:])
+        others = tuple(one.call for one in group[1:])
         yield _finding(first, "outlier channel", WARNING, what, advice, share, limits.large_share, others)
 
 
@@ -172,7 +172,7 @@ def _massive(activations: Sequence[Activation], limits: ActivationLimits) -> Ite
     channel = int(one.units.absmax.argmax())
     what = f"the largest |x| is {largest:.4g}, in channel {channel}: {ratio:.3g} times the typical one"
     advice = "usual in large trained decoders (Sun 2024); float16 ends at 65504"
-    others = tuple(other.id for other, *_ in found[1:])
+    others = tuple(other.call for other, *_ in found[1:])
     yield _finding(one, "massive activation", ADVICE, what, advice, largest, limits.massive, others)
 
 
@@ -204,7 +204,7 @@ def _finding(
         rule=rule,
         severity=severity,
         path=one.path,
-        call=one.id,
+        call=one.call,
         op=one.type,
         what=what,
         measured=measured,

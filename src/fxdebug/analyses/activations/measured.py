@@ -31,6 +31,12 @@ class Activation:
     outliers: tuple[int, float] | None
     maker: str = ""
 
+    @property
+    def call(self) -> str:
+        """The id of the first of its calls, with the operation's name after a slash: ``mlp#0/gelu``."""
+        end = len(self.path) or len(self.id.partition("/")[0])
+        return f"{self.id[:end]}#0{self.id[end:]}"
+
 
 def function_of(type: str) -> str:
     """Return the activation function of a module's class, or of an operation; empty for others.

@@ -25,7 +25,7 @@ class StartState:
         self._generators = RngSnapshot()
         self._attributes = [(module, type(module), _attributes(module)) for module in modules]
         self._flags = [(parameter, parameter.requires_grad) for model in models for parameter in model.parameters()]
-        self._names_of_buffers = [(module, type(module), set(module._buffers)) for module in modules]
+        self._names_of_buffers = [(module, type(module), set(module._buffers.keys())) for module in modules]
         self._buffers = [
             (module._buffers, name, buffer, buffer.detach().clone())
             for module in modules
@@ -43,7 +43,7 @@ class StartState:
                     del now[name]
                 now.update(before)
         for module, kind, names in self._names_of_buffers:
-            for name in module._buffers.keys() - names if type(module) is kind else ():  # registered by the run
+            for name in set(module._buffers.keys()) - names if type(module) is kind else ():  # registered by the run
                 del module._buffers[name]
                 module._non_persistent_buffers_set.discard(name)
         for parameter, flag in self._flags:
