@@ -175,7 +175,10 @@ def lines_of(report: ReportData[Any], *, everything: bool = False) -> list[Line]
     """Return the lines of a screen, or with ``everything`` a line for each row."""
     if report.folds and not everything:
         return folded(report)
-    return [Line(report.cells(row)) for row in report.rows]
+    lines = [Line(report.cells(row)) for row in report.rows]
+    for line in lines if not everything and report.columns[:1] and report.columns[0].field == "call" else ():
+        line["call"] = str(line["call"]).removesuffix("#0")  # the number of a call is of interest where there are more
+    return lines
 
 
 def folded(report: ReportData[Any]) -> list[Line]:
