@@ -78,9 +78,16 @@ def is_torch_function(target: str) -> bool:
     (False, False)
     """
     if target.startswith("torch._ops."):
-        return target.split(".")[2] in ("aten", "prims", "prim")
+        return target.split(".")[2] in _OF_TORCH
     package, dot, _ = target.partition(".")
     return not dot or package in ("torch", "_operator", "operator", "builtins", "math", "fxdebug")
+
+
+# Namespaces of torch whose operations either have a formula here or no products: those of its kernels, and of transfers
+# between processes.
+_OF_TORCH = frozenset(
+    "aten prims prim fsdp c10d _c10d_functional _c10d_functional_autograd c10d_functional _dtensor profiler".split()
+)
 
 
 # Formulas ----------------------------------------------------------------------------------------
