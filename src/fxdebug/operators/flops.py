@@ -53,7 +53,8 @@ def flops_of(
     name = canonical(short)
     formula: Formula | None = _FORMULAS.get(short.strip("_")) or _FORMULAS.get(name)
     if formula is None:
-        return None if name in _PRODUCTS_WITHOUT_FORMULA or not is_torch_function(target) else NONE
+        runs_code = "<locals>" in target or target.startswith("torch._higher_order_ops")  # of the program: cond, scan
+        return None if runs_code or name in _PRODUCTS_WITHOUT_FORMULA or not is_torch_function(target) else NONE
     if any(_hides_sizes(value) for value in _tensors([result, *args])):
         return None
     if any(value.layout.startswith("sparse") for value in _tensors([*args, *(kwargs or {}).values()])):
@@ -424,7 +425,7 @@ _FORMULAS: dict[str, Formula] = {
     **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _transposed_convolution),
     **dict.fromkeys(("convolution", "_convolution"), _aten_convolution),
     "scaled_dot_product_attention": _attention,
-    "flex_attention": _attention,
+    **dict.fromkeys(("flex_attention", "flex_attention_hop_wrapper"), _attention),
     **dict.fromkeys(
         (
             f"scaled_dot_product_{kind}"

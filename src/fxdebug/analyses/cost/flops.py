@@ -84,15 +84,15 @@ def flops_report(trace: TraceData) -> ReportData[FlopsRow]:
         FlopsRow(
             call=net.call_id(count.call),
             type=count.call.type,
-            own=bound(count.own.forward, count.unknown),
-            share=100 * count.own.forward / root.forward if root.forward else None,
+            own=own,
+            share=100 * own / root.forward if root.forward and own is not None else None,
             forward=bound(count.total.forward, count.inside),
             backward=bound(count.total.backward, count.behind),
             unknown=counted_names(count.unknown),
             inside=counted_names(count.inside),
             behind=counted_names(count.behind),
         )
-        for count in counts
+        for count, own in [(count, bound(count.own.forward, count.unknown)) for count in counts]
     ]
     missing, behind, grad = counts[0].inside, counts[0].behind, any(call.grad for call in trace.calls)
     totals: dict[str, tuple[Cell, Unit]] = {
@@ -264,6 +264,7 @@ def _own(trace: TraceData, call: Call, steps: Steps | None, backward: _Backward)
         if fused is None and call.error is None:
             unknown[f"{call.type}'s own operations" if call.children else call.type] += 1
         return CallFlops(call, fused or NONE, fused or NONE, unknown, unknown, unknown)
+    unknown.update(_unseen(call))
     behind: Counter[str] = Counter()
     counted: list[OpFlops] = []
     total = NONE
@@ -279,6 +280,19 @@ def _own(trace: TraceData, call: Call, steps: Steps | None, backward: _Backward)
             total += flops
         counted.append(OpFlops(f"{prefix}/{step.op.name}", step.op.op, flops, is_forward))
     return CallFlops(call, total, total, unknown, unknown, unknown + behind, tuple(counted))
+
+
+_UNSEEN = {"scripted function": "it runs a scripted function", "compiled code": "which could not be noted"}
+
+
+def _unseen(call: Call) -> list[str]:
+    """Return the kinds of code in a call whose operations no graph has: scripted functions, and numpy."""
+    found = [kind for kind, words in _UNSEEN.items() if words in call.reason]
+    names = [] if call.graph is None else [op.op for op in call.graph.ops]
+    if "numpy" in names:  # a tensor that comes from outside after that was computed there
+        after = [op.target for op in call.graph.ops[names.index("numpy") :]]  # type: ignore[union-attr]
+        found += ["numpy"] * any(target.startswith("_tensor_constant") for target in after)
+    return found
 
 
 def _fused(trace: TraceData, call: Call) -> Flops | None:

@@ -115,6 +115,8 @@ def _notes(trace: TraceData, missing: Mapping[str, int]) -> list[Note]:
         notes.append(
             Note("parameters are distributed over ranks: they are counted as a whole, operations of this rank")
         )
+    if any(".quantized." in op.target for graph in trace.graphs for op in graph.ops):
+        notes.append(Note("weights of quantised layers are packed: they are no parameters, and are not counted"))
     unsized = sum(size_of(value) is None for value in trace.values)
     if unsized:
         notes.append(Note(f"sizes: n/a of {counted(unsized, 'tensor')} (sparse, or of unknown length)"))
