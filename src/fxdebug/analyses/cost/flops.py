@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fxdebug.analyses.cost.reached_by_backward import Step, Steps, reached_by_backward, steps_of
+from fxdebug.analyses.cost.reached_by_backward import Step, Steps, concealed_gradients, reached_by_backward, steps_of
 from fxdebug.data.calls import Call, Note
 from fxdebug.data.measures import CALL, OPERATION, Unit, register
 from fxdebug.data.report import Cell, Column, ReportData
@@ -210,13 +210,14 @@ class _Backward:
     """What a backward from the run's result goes through, also where the forward ran without gradients.
 
     Those are the forwards of ``torch.autograd.Function``, in which no tensor has a gradient. One of them is known: a
-    reentrant checkpoint, which computes what is in it again in the backward, with gradients.
+    reentrant checkpoint, which computes what is in it again in the backward, with gradients. Values in
+    ``_differentiable`` have a gradient in the backward, though they were noted without one.
     """
 
     def __init__(self, trace: TraceData, steps: Sequence[Steps | None]) -> None:
         self._reached = reached_by_backward(trace, steps)
         self._checkpointed: set[int] = set()  # calls in reentrant checkpoints
-        self._differentiable: set[int] = set()  # values in them that have a gradient when they are computed again
+        self._differentiable = concealed_gradients(trace, steps) & (self._reached or set())
         for call in trace.calls:
             called_there = (call.source or "").replace("\\", "/").rpartition(":")[0].endswith(_CHECKPOINT)
             if not call.grad and (called_there or call.parent_index in self._checkpointed):
@@ -229,11 +230,11 @@ class _Backward:
     def of(self, call: Call, step: Step, flops: Flops) -> Flops | None:
         """Return the operations of a step with those of its backward; ``None`` where these are not known."""
         reaches = self._reached is None or bool(self._reached & step.new)
-        if step.op.grad:
+        if step.op.grad and not (reaches and step.operands & self._differentiable):
             return flops if reaches else Flops(flops.forward)
         if not flops.forward or self._reached is None or not reaches:
             return Flops(flops.forward)
-        if call.index not in self._checkpointed:
+        if not step.op.grad and call.index not in self._checkpointed:
             return None
         args = tuple([self._with_gradients(arg) for arg in step.args])
         kwargs = {name: self._with_gradients(arg) for name, arg in step.kwargs.items()}

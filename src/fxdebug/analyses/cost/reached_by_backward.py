@@ -89,7 +89,7 @@ def reached_by_backward(trace: TraceData, steps: Sequence[Steps | None]) -> set[
                 makers.setdefault(number, set()).update(operands)
     made_with = _made_in_the_same_memory(trace.values, makers)
     given = {value.number for value in trace.root.inputs}
-    concealed = _concealed(trace, steps)
+    concealed = concealed_gradients(trace, steps)
     pending = [value.number for value in trace.root.outputs if value.requires_grad or value.number in concealed]
     reached = set(pending)
     while pending:
@@ -109,7 +109,7 @@ def reached_by_backward(trace: TraceData, steps: Sequence[Steps | None]) -> set[
     return reached
 
 
-def _concealed(trace: TraceData, steps: Sequence[Steps | None]) -> set[int]:
+def concealed_gradients(trace: TraceData, steps: Sequence[Steps | None]) -> set[int]:
     """Return values that may have a gradient though they were noted without one: in a function of autograd.
 
     What such a function returns was noted when it was made, inside, where gradients are off. That there was one is

@@ -233,6 +233,8 @@ def _folded_text(texts: Sequence[str], position: int) -> str:
     if position >= NAMES:
         texts = [text for text in texts if text] or [""]
     names = [text.removesuffix("#0") for text in texts]
+    if not position and len({text.rpartition("#")[0] for text in texts}) == 1 and "#" in texts[0]:
+        names = [texts[0].rpartition("#")[0]]  # several calls of one module
     same = len(set(names)) == 1 or (position < NAMES and len({without_numbers(name) for name in names}) == 1)
     text = name_range(names) if same else f"{names[0]} …"
     return text + (f" ×{len(texts)}" if len(texts) > 1 and not position else "")
