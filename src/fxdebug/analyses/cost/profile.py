@@ -521,7 +521,7 @@ def _notes(timings: Timings, calls: Sequence[CallProfile]) -> tuple[Note, ...]:
         return (Note(f"times: n/a, {timings.missing}"), *notes)
     notes = [*_on_scatter(timings), *notes]
     if timings.error:
-        notes.append(Note(f"the model raised: these are the times until then ({timings.error})"))
+        notes.insert(0, Note(f"the model raised: these are the times until then ({timings.error})"))
     if not timings.device_use:
         notes.append(Note(f"GPU use: n/a ({timings.no_device_use})"))
     untimed = [profile for profile in calls if not profile.total]
