@@ -88,6 +88,9 @@ def why_unknown(trace: TraceData, names: Iterable[str]) -> Iterator[str]:
     of_modules = [name for name in asked if name in ("params", "trainable")]
     if of_modules and any(call.origin in UNREGISTERED for call in trace.calls):
         yield f"{', '.join(of_modules)}: n/a of modules that are registered nowhere"
+    lazy = [one.name for one in trace.parameters if one.kind == "parameter" and one.elements is None]
+    if of_modules and lazy:
+        yield f"{', '.join(of_modules)}: n/a where a lazy module never ran: {lazy[0]}" + ", …" * (len(lazy) > 1)
     of_tensors = [name for name in asked if name in ("bytes", "numel")]
     if of_tensors and any(size_of(value) is None for value in trace.values):
         yield f"{', '.join(of_tensors)}: n/a of tensors that are sparse or of unknown length"

@@ -5,6 +5,7 @@ A call finds its parent, its children and its graph through a :class:`CallTree`.
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -81,6 +82,12 @@ class Parameter:
     def whole_shape(self) -> tuple[int, ...]:
         """The shape over all ranks; ``shape`` is that of the local part of a distributed one."""
         return self.shape if self.sharding is None else self.sharding.shape
+
+    @property
+    def elements(self) -> int | None:
+        """The number of elements over all ranks; ``None`` for one of a lazy module that never ran, and has no shape."""
+        is_lazy = not self.shape and self.storage is None and self.device != "meta"
+        return None if is_lazy else math.prod(self.whole_shape)
 
 
 class Code(str):

@@ -173,7 +173,8 @@ def _tensor_of(item: Item) -> Tensor | None:
 def parameters_in(trace: TraceData, calls: Iterable[Call], name: str) -> int | None:
     """Return the elements of all parameters (or those that are ``trainable``) in the modules of calls, each once.
 
-    ``None`` where one of the modules is registered nowhere: the trace has no parameters of such ones.
+    ``None`` where one of the modules is registered nowhere, since the trace has no parameters of such ones, and where
+    one of the parameters has no shape yet.
     """
     calls = list(calls)
     if any(call.origin in UNREGISTERED for call in calls):
@@ -181,7 +182,8 @@ def parameters_in(trace: TraceData, calls: Iterable[Call], name: str) -> int | N
     below = parameters_below(trace)
     numbers: set[int] = set().union(*[below.get(path, ()) for path in {call.path for call in calls}])
     found = [trace.parameters[number] for number in numbers]
-    return sum(math.prod(one.whole_shape) for one in found if one.requires_grad or name != _TRAINABLE.name)
+    sizes = [one.elements for one in found if one.requires_grad or name != _TRAINABLE.name]
+    return None if None in sizes else sum(size for size in sizes if size is not None)
 
 
 UNREGISTERED: Final[tuple[Origin, ...]] = ("unregistered", "unnamed")

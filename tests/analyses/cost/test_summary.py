@@ -203,3 +203,20 @@ def test_parameters_of_modules_that_are_registered_nowhere_are_not_known() -> No
 
     report = fxdebug.summary(Hidden(), torch.ones(2, 4))
     assert [row.params for row in report.rows] == [0, None] and "registered nowhere" in report.notes[0].what
+
+
+def test_parameters_of_a_lazy_module_that_never_ran_are_not_known() -> None:
+    class Lazy(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.z = nn.Linear(2, 2), nn.LazyLinear(3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.a(x)  # type: ignore[no-any-return]
+
+    trace = fxdebug.fx_debug(Lazy(), torch.ones(1, 2))
+    report = fxdebug.summary(trace)
+    assert report.totals["parameters"] == (6, "") and {"parameters", "size of parameters"} <= set(report.at_least)
+    assert [row.params for row in report.rows] == [None, 6] and "z.weight, z.bias" in report.notes[0].what
+    assert trace.number("params", trace.root) is None
+    assert "params: n/a where a lazy module never ran: z.weight, …" in trace.text(width=80, columns="params")

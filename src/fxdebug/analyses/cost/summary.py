@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -13,7 +12,7 @@ from fxdebug.data.report import Cell, Column, ReportData, Shared
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import shape_text
 from fxdebug.operators.dtypes import bytes_of
-from fxdebug.query.measures import UNREGISTERED, parameters_below, size_of
+from fxdebug.query.measures import UNREGISTERED, parameters_below, parameters_in, size_of
 from fxdebug.query.network import network_of
 
 
@@ -68,7 +67,7 @@ def summary_report(trace: TraceData) -> ReportData[SummaryRow]:
     rows, of = [], {}
     for call in trace.calls:
         own = sorted(below.get(call.path, ()))
-        known = call.origin not in UNREGISTERED  # of modules that are registered nowhere, a trace has no parameters
+        known = parameters_in(trace, [call], "params") is not None
         params = _elements(trace, own)
         count = None if flops is None else flops[call.index]
         of[net.call_id(call)] = tuple(own)
@@ -111,6 +110,10 @@ def _notes(trace: TraceData, missing: Mapping[str, int]) -> list[Note]:
     if homeless:
         some = ", ".join(homeless[:3]) + (", …" if len(homeless) > 3 else "")
         notes.append(Note(f"parameters of modules that are registered nowhere are not counted: {some}"))
+    lazy = [one.name for one in trace.parameters if one.kind == "parameter" and one.elements is None]
+    if lazy:
+        some = ", ".join(lazy[:3]) + (", …" if len(lazy) > 3 else "")
+        notes.append(Note(f"parameters of lazy modules that never ran are not counted: {some}"))
     if any(parameter.sharding is not None for parameter in trace.parameters):
         notes.append(
             Note("parameters are distributed over ranks: they are counted as a whole, operations of this rank")
@@ -149,7 +152,9 @@ def _totals(
     }
     for heading, (size, _) in sizes.items():
         totals[heading] = size, "B"
-    return totals, (*["mult-adds"] * is_bound, *(heading for heading, (_, some) in sizes.items() if some))
+    lazy = any(trace.parameters[number].elements is None for number in parameters)
+    counts = ("parameters", "trainable") if lazy else ()
+    return totals, (*counts, *["mult-adds"] * is_bound, *(heading for heading, (_, some) in sizes.items() if some))
 
 
 def _sum(sizes: Iterable[int | None]) -> tuple[int | None, bool]:
@@ -164,13 +169,14 @@ def _sum(sizes: Iterable[int | None]) -> tuple[int | None, bool]:
 
 
 def _elements(trace: TraceData, numbers: Iterable[int], *, trainable: bool = False) -> int:
+    """Return the elements of some parameters, as far as they have a shape."""
     found = [trace.parameters[number] for number in numbers]
-    return sum(math.prod(one.whole_shape) for one in found if one.requires_grad or not trainable)
+    return sum(one.elements or 0 for one in found if one.requires_grad or not trainable)
 
 
 def _pieces(trace: TraceData, everything: int) -> dict[str, tuple[float, ...]]:
     """Return what each parameter adds to a line for several calls, by the field of the column."""
-    sizes = [math.prod(one.whole_shape) for one in trace.parameters]
+    sizes = [one.elements or 0 for one in trace.parameters]
     return {
         "params": tuple(sizes),
         "share": tuple([100 * size / everything if everything else 0.0 for size in sizes]),
@@ -179,7 +185,7 @@ def _pieces(trace: TraceData, everything: int) -> dict[str, tuple[float, ...]]:
 
 
 def _bytes(parameter: Parameter) -> int | None:
-    return bytes_of(parameter.dtype, parameter.whole_shape)
+    return None if parameter.elements is None else bytes_of(parameter.dtype, (parameter.elements,))
 
 
 def _shape(items: object) -> str:
