@@ -41,6 +41,9 @@ class Awkward(nn.Module):
         self.frozen.train()
         self.second = self.calls  # an attribute, a buffer, a flag and gradients that a run leaves behind
         self.register_buffer("late", torch.ones(1))
+        self.register_parameter("later", nn.Parameter(torch.ones(1)))
+        self.latest = nn.Identity()
+        self.norm.register_forward_hook(lambda module, args, output: None)
         self.norm.weight.requires_grad_(False)
         with torch.enable_grad():
             self.norm.bias.square().sum().backward()
@@ -102,6 +105,7 @@ def state(model: nn.Module) -> dict[str, Any]:
     """Everything that must be the same afterwards, comparable with ``==``."""
     hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     return {
+        "modules": [path for path, _ in model.named_modules()],
         "training": [module.training for module in model.modules()],
         "hooks": [[list(getattr(module, name)) for name in hooks] for module in model.modules()],
         "attributes": [sorted(vars(module)) for module in model.modules()],

@@ -63,19 +63,40 @@ class StartState:
 def state_restored(*models: nn.Module) -> Iterator[Callable[[], None]]:
     """Yield a function that restores random generators, and buffers, flags and attributes of the models' modules.
 
-    They are restored at the end, too, and with them gradients: in the block, parameters begin without one.
-    Whatever runs a model for a purpose of its own does so in such a block.
+    They are restored at the end, too, and with them gradients (in the block, parameters begin without one), and what
+    modules have registered: parameters, modules and hooks. Whatever runs a model for a purpose of its own does so in
+    such a block.
     """
-    state = StartState(*models)
+    state, registered = StartState(*models), [_registered(module) for model in models for module in model.modules()]
     gradients = [(parameter, parameter.grad) for model in models for parameter in model.parameters()]
     try:
         for parameter, _ in gradients:
             parameter.grad = None
         yield state.restore
     finally:
+        for module, kind, registries in registered:
+            for registry, before in registries if type(module) is kind else ():
+                if not _are_same(registry, before):
+                    registry.clear()
+                    registry.update(before)
         state.restore()
         for parameter, gradient in gradients:
             parameter.grad = gradient
+
+
+_REGISTRIES = ("_parameters", "_modules", *(name for name in vars(nn.Module()) if name.endswith("_hooks")))
+
+
+def _registered(module: nn.Module) -> tuple[nn.Module, type[nn.Module], list[tuple[dict[str, Any], list[Any]]]]:
+    """Return a module, its class, and its registries, each with what is in it; scripted modules have none of their own."""
+    found = [vars(module).get(name) for name in _REGISTRIES]
+    return module, type(module), [(one, list(one.items())) for one in found if isinstance(one, dict)]
+
+
+def _are_same(registry: dict[str, Any], before: list[Any]) -> bool:
+    """Has a registry the same objects under the same names, in their order?"""
+    now = list(registry.items())
+    return len(now) == len(before) and all(a[0] == b[0] and a[1] is b[1] for a, b in zip(now, before))
 
 
 def _holds_same(buffer: Tensor, content: Tensor) -> bool:
