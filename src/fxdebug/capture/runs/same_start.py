@@ -88,7 +88,7 @@ _REGISTRIES = ("_parameters", "_modules", *(name for name in vars(nn.Module()) i
 
 
 def _registered(module: nn.Module) -> tuple[nn.Module, type[nn.Module], list[tuple[dict[str, Any], list[Any]]]]:
-    """Return a module, its class, and its registries, each with what is in it; scripted modules have none of their own."""
+    """Return a module, its class, and its registries, each with what is in it; a scripted module has none."""
     found = [vars(module).get(name) for name in _REGISTRIES]
     return module, type(module), [(one, list(one.items())) for one in found if isinstance(one, dict)]
 
