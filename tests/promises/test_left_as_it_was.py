@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import random
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -34,6 +37,16 @@ class Awkward(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.calls += 1
         random.random()
+        np.random.rand()
+        self.frozen.train()
+        self.second = self.calls  # an attribute, a buffer, a flag and gradients that a run leaves behind
+        self.register_buffer("late", torch.ones(1))
+        self.register_parameter("later", nn.Parameter(torch.ones(1)))
+        self.latest = nn.Identity()
+        self.norm.register_forward_hook(lambda module, args, output: None)
+        self.norm.weight.requires_grad_(False)
+        with torch.enable_grad():
+            self.norm.bias.square().sum().backward()
         with fxdebug.region("whole"):
             x = self.dropout(self.norm(self.first(x)))
             fxdebug.snapshot("in the middle")
@@ -68,7 +81,8 @@ CALLS: dict[str, Callable[[nn.Module], Any]] = {
     "memory with an estimate": lambda m: fxdebug.memory(
         m, X, loss=loss_of, estimate={"batch": 9, "dtype": torch.float64}
     ),
-    "summary": lambda m: fxdebug.summary(Still(m), X),
+    "summary": lambda m: fxdebug.summary(m, X),
+    "flops": lambda m: fxdebug.flops(m, X),
     "gradients": lambda m: fxdebug.gradients(m, X, loss_of),
     "gradients with an optimizer": lambda m: fxdebug.gradients(
         m, X, loss_of, optimizer=torch.optim.AdamW(m.parameters(), lr=0.1)
@@ -81,28 +95,22 @@ CALLS: dict[str, Callable[[nn.Module], Any]] = {
     "check": lambda m: fxdebug.check(m, X, config=False),
     "check with gradients": lambda m: fxdebug.check(m, X, loss_of, config=False),
     "shadow": lambda m: fxdebug.shadow(m, X),
+    "compare_models": lambda m: fxdebug.compare_models(m, copy.deepcopy(m), X),
+    "compare_models, the second": lambda m: fxdebug.compare_models(copy.deepcopy(m), m, X),
+    "edit": lambda m: fxdebug.edit(m, {"norm": lambda out: out * 0}, X),
 }
-
-
-class Still(nn.Module):
-    """Stands for a model that one plain run does not change: ``summary`` runs the model as the program would."""
-
-    def __init__(self, of: nn.Module) -> None:
-        super().__init__()
-        self.frozen = of.frozen
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.frozen(x)
 
 
 def state(model: nn.Module) -> dict[str, Any]:
     """Everything that must be the same afterwards, comparable with ``==``."""
     hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     return {
+        "modules": [path for path, _ in model.named_modules()],
         "training": [module.training for module in model.modules()],
         "hooks": [[list(getattr(module, name)) for name in hooks] for module in model.modules()],
         "attributes": [sorted(vars(module)) for module in model.modules()],
         "forwards": ["forward" in vars(module) for module in model.modules()],
+        "names of buffers": [[*module._buffers, *module._non_persistent_buffers_set] for module in model.modules()],
         "calls": getattr(model, "calls", None),
         "parameters": [(id(p), p.dtype, p.requires_grad, p.detach().tolist()) for p in model.parameters()],
         "versions": [p._version for p in model.parameters()],
@@ -111,6 +119,7 @@ def state(model: nn.Module) -> dict[str, Any]:
         "inputs": X.tolist(),
         "torch random": torch.get_rng_state().tolist(),
         "python random": random.getstate(),
+        "numpy random": str(np.random.get_state()),
         "grad mode": torch.is_grad_enabled(),
         "inference mode": torch.is_inference_mode_enabled(),
         "default dtype": torch.get_default_dtype(),
@@ -138,10 +147,37 @@ def test_all_is_as_it_was(name: str, raises: bool, grad: bool) -> None:
     with torch.set_grad_enabled(grad):
         before = state(model)
         fails = "raises" in name or "no number" in name
-        if name != "summary" and (raises or fails):
+        if raises or fails:
             with pytest.raises((RuntimeError, fxdebug.UsageError)):
                 CALLS[name](model)
         else:
             CALLS[name](model)
         after = state(model)
+    assert {key: after[key] for key in after if after[key] != before[key]} == {}
+
+
+class Noisy(nn.Module):
+    """A model in eval mode that still draws numbers and counts; not while torch exports it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(4)
+        self.eval()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not torch.compiler.is_exporting():
+            self.calls = random.random() + np.random.rand() + float(torch.rand(()))
+            self.norm.running_mean += 1  # type: ignore[operator]
+            self.norm.train()
+            self.norm.weight.requires_grad_(False)
+        return self.norm(x)  # type: ignore[no-any-return]
+
+
+def test_a_model_that_was_exported_is_as_it_was(tmp_path: Path) -> None:
+    pytest.importorskip("onnxscript")
+    pytest.importorskip("onnxruntime")
+    model = Noisy()
+    before = state(model)
+    fxdebug.export_onnx(model, tmp_path / "model.onnx", X)
+    after = state(model) | {"running threads": before["running threads"]}  # onnxscript's progress bar starts one
     assert {key: after[key] for key in after if after[key] != before[key]} == {}

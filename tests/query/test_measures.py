@@ -131,3 +131,19 @@ def test_numbers_are_shown_in_the_unit_that_fits() -> None:
     assert [quantity(x, "s") for x in (0, 1e-12, 4.2e-8, 0.9996, 61.0)] == ["0 s", "0.001 ns", "42 ns", "1 s", "61 s"]
     assert [quantity(x, "B") for x in (0, 1023, 1024, 1 << 60)] == ["0 B", "1023 B", "1 KiB", "1024 PiB"]
     assert scale(0, "s") == ("s", 1.0) and scale(2.5e9, "FLOP/s") == ("GFLOP/s", 1e9) and scale(3, "%") == ("%", 1.0)
+
+
+def test_a_sum_in_which_a_number_is_missing_is_not_known(trace: fxdebug.Trace) -> None:
+    noisy = trace.with_measures(report({NOISE.name: {"0#0": 1.0, "1#0": 2.0}, LEVEL.name: {"0#0": 1.0, "1#0": 2.0}}))
+    layers = [noisy[str(i)] for i in range(3)]
+    assert number_of_all(noisy, layers[:2], NOISE.name) == 3 and number_of_all(noisy, layers, NOISE.name) is None
+    assert number_of_all(noisy, layers, LEVEL.name) == 1.5  # a mean is one of what is known
+
+
+def test_sizes_of_ragged_tensors_are_those_of_their_elements_and_of_sparse_ones_unknown() -> None:
+    ragged = torch.nested.nested_tensor([torch.ones(2, 4), torch.ones(5, 4)], layout=torch.jagged)
+    trace = fx_debug(Does(lambda self, x: x * 2), ragged)
+    assert [trace.number(name, trace.root.outputs[0]) for name in ("numel", "bytes")] == [28, 112]
+    trace = fx_debug(Does(lambda self, x: x.to_sparse()), torch.eye(3))
+    assert [trace.number(name, trace.root) for name in ("numel", "bytes")] == [9, None]
+    assert "bytes: n/a of tensors that are sparse or of unknown length" in trace.text(width=80, columns="bytes")

@@ -148,3 +148,14 @@ def test_a_line_asks_for_flops_and_for_what_only_calls_have(scaled):
     assert {node.op for node in scaled.ops(where="macs > 1")} == {"linear"}
     with pytest.raises(UsageError, match="operations have no params; ask calls, with find"):
         scaled.ops(where="params > 1")
+
+
+def test_what_is_not_known_is_found_neither_by_a_line_nor_by_its_opposite():
+    def holds(line, number):
+        return compile_condition(line).match(Subject(number=lambda name: number)) is not None
+
+    lines = ("duration > 1", "not duration > 1", "not (duration > 1 and params > 1)", "duration != 1", "not duration")
+    assert [holds(line, None) for line in lines] == [False] * 5
+    assert [holds(line, 0.5) for line in lines] == [False, True, True, True, False]
+    assert holds("duration > 1 or 2 > 1", None) and not holds("duration > 1 and 2 > 1", None)
+    assert holds("not (duration > 1 and 1 > 2)", None)

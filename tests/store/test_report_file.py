@@ -135,4 +135,36 @@ def test_a_name_that_reads_like_a_number_stays_a_name(tmp_path: Path) -> None:
     model = nn.Sequential()
     model.add_module("inf", nn.Linear(4, 4))
     again = fxdebug.Report.load(fxdebug.activations(model, torch.randn(2, 4)).json(tmp_path / "report.json"))
-    assert [row.call for row in again.rows] == ["inf", "Sequential"]
+    assert [row.call for row in again.rows] == ["inf#0", "Sequential#0"]
+
+
+def test_a_report_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    content = report().as_json()
+    new = ("ranked_by", "folds", "at_least", "shared")
+    for part in (content, *content["parts"]):
+        for name in new:
+            del part[name]
+        for column in part["columns"]:
+            del column["at_least"]
+    content["totals"]["elements"] = {"value": "12,345", "unit": ""}  # as weights wrote it
+    (tmp_path / "old.json").write_text(json.dumps(content), "utf-8")
+    old = fxdebug.Report.load(tmp_path / "old.json")
+    assert (old.ranked_by, old.folds, old.at_least, old.shared) == ((), True, (), None)
+    assert "elements          12,345" in old.text(width=80) and len(old.rows) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("ranked_by", ["nothing"], "'nothing' is named as a column"),
+        ("shared", {"of": {"0#0": [3]}, "numbers": {"peak": [1.0]}}, "fewer than 4 numbers"),
+        ("shared", {"of": {"0#0": [-1]}, "numbers": {}}, "an integer"),
+        ("shared", {"of": {}, "numbers": {"none": []}}, "'none' is named as a column"),
+        ("at_least", "peak", "a list"),
+    ],
+)
+def test_a_report_that_names_what_is_not_there_is_damaged(name: str, content: Any, told: str, tmp_path: Path) -> None:
+    damaged = report().as_json() | {name: content}
+    (tmp_path / "damaged.json").write_text(json.dumps(damaged), "utf-8")
+    with pytest.raises(fxdebug.LoadError, match=told):
+        fxdebug.Report.load(tmp_path / "damaged.json")

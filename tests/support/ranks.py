@@ -220,6 +220,17 @@ def fully_sharded_model(rank: int, folder: Path) -> Facts:
 
 
 @scenario
+def counts(rank: int, folder: Path) -> Facts:
+    """Parameters of the plain model, and the totals of ``summary`` of each parallel one."""
+    found: Facts = {"plain": sum(p.numel() for p in plain_block().parameters())}
+    for name in ("fully_sharded", "tensor_parallel"):
+        report = fxdebug.summary(PARALLEL[name](), batch(rank, name))
+        found[name] = [report.totals[heading][0] for heading in ("parameters", "trainable", "size of parameters")]
+        found[f"notes of {name}"] = [note.what for note in report.notes]
+    return found
+
+
+@scenario
 def one_rank_traces(rank: int, folder: Path) -> Facts:
     """The other rank runs the plain model meanwhile: neither may wait for more than the model's own collectives."""
     facts: Facts = {}

@@ -34,7 +34,7 @@ export function scaleOfUnit(number: number, unit: string): Step {
 
 /** A number with its unit, in three digits: `15.2 ms`, `3 MiB`, `n/a`. */
 export function quantity(number: number | null, unit = ""): string {
-  if (number === null) return "n/a";
+  if (number === null || Number.isNaN(number)) return "n/a";
   const [name, factor] = scaleOfUnit(number, unit);
   return `${digits(number / factor, 3)} ${name}`.trim();
 }

@@ -12,6 +12,7 @@ from torch import nn
 
 from fxdebug.api.reports.report import Report
 from fxdebug.api.run_model import arguments, fx_debug
+from fxdebug.capture.runs.same_start import copied_inputs, state_restored
 from fxdebug.data.calls import Note
 from fxdebug.data.findings import ERROR, WARNING, Finding
 from fxdebug.data.report import Column
@@ -50,8 +51,8 @@ def export_onnx(
     ``MissingExtra`` without ``fxdebug[onnx]``.
     """
     args, keywords = arguments(inputs, kwargs)
-    with torch.no_grad():
-        run = fx_debug(model, args, keywords, graph=False)
+    with torch.no_grad(), state_restored(model):
+        run = fx_debug(model, *copied_inputs((args, keywords)), graph=False)
     done = export_model(
         model, args, keywords, run, Path(path), dynamic=dynamic, external_data=external_data, tolerance=tolerance
     )

@@ -5,6 +5,7 @@ A call finds its parent, its children and its graph through a :class:`CallTree`.
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -52,7 +53,7 @@ class Note:
 class Parameter:
     """A parameter or buffer of the model, as it was before the run and whether the run changed it.
 
-    ``names`` are all names it is registered under (tied weights have several); ``before`` and
+    ``names`` are all names it is registered under (tied weights and shared modules have several); ``before`` and
     ``stats`` are its statistics before and after the run, equal when ``changed`` is false and
     ``None`` when they were not taken. ``sums`` are the sums over its slices before the run, packed by
     :mod:`~fxdebug.data.weight_sums`; small models have them.
@@ -76,6 +77,17 @@ class Parameter:
     def name(self) -> str:
         """The first name it is registered under."""
         return self.names[0]
+
+    @property
+    def whole_shape(self) -> tuple[int, ...]:
+        """The shape over all ranks; ``shape`` is that of the local part of a distributed one."""
+        return self.shape if self.sharding is None else self.sharding.shape
+
+    @property
+    def elements(self) -> int | None:
+        """The number of elements over all ranks; ``None`` for one of a lazy module that never ran, and has no shape."""
+        is_lazy = not self.shape and self.storage is None and self.device != "meta"
+        return None if is_lazy else math.prod(self.whole_shape)
 
 
 class Code(str):

@@ -24,7 +24,8 @@ class Column:
     """One column of a report: the attribute of the rows, its heading, its unit and one line of explanation.
 
     ``adds`` tells whether the numbers of repeated layers add up where the screen shows these in one line. ``quotient``
-    names two other columns whose quotient this one is, for such lines too.
+    names two other columns whose quotient this one is, for such lines too. ``at_least`` names a column of texts: where
+    it says what is not counted, the numbers of this one are lower bounds.
     """
 
     field: str
@@ -34,6 +35,19 @@ class Column:
     adds: bool = False
     shown: bool = True  # on the terminal; files have every column
     quotient: tuple[str, str] | None = None
+    at_least: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """The pieces that numbers of rows are sums of, where rows may have pieces in common: parameters of modules.
+
+    ``of`` are the positions of a row's pieces, by its first cell; ``numbers`` are those of all pieces, by the field of
+    the column that sums them. A line for several rows has each piece once.
+    """
+
+    of: Mapping[str, tuple[int, ...]]
+    numbers: Mapping[str, tuple[float, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +71,12 @@ class ReportData(Generic[Row]):
 
     ``analysis`` is the name of the function that made it, ``subject`` the model it is about. ``rows`` are frozen
     dataclasses with an attribute for every column, in the order of the screen; ``None`` means that a number could not
-    be measured, and ``notes`` say why. ``totals`` are the numbers about the whole, by heading, with their unit.
+    be measured, and ``notes`` say why. ``totals`` are the numbers about the whole, by heading, with their unit;
+    ``at_least`` are the headings of those that are lower bounds, because a part of them is not known.
     ``measures`` are the numbers by measure and by the id of a call or node: ``trace.with_measures(report)`` attaches
-    them to a trace. ``ranked``: the screen puts the lines with the largest numbers first, and leaves out zeros.
-    ``folds``: rows of repeated layers are one line there. ``charts`` are what a training did over its steps.
+    them to a trace. ``ranked``: the screen leaves out lines of zeros. ``ranked_by`` are the fields whose sum the rows
+    are in the order of, largest first. ``folds``: rows of repeated layers are one line there, in the same order;
+    ``shared`` is what such rows have in common. ``charts`` are what a training did over its steps.
     """
 
     analysis: str
@@ -80,6 +96,9 @@ class ReportData(Generic[Row]):
     charts: tuple[Chart, ...] = ()
     ranked: bool = True
     folds: bool = True
+    ranked_by: tuple[str, ...] = ()
+    at_least: tuple[str, ...] = ()
+    shared: Shared | None = None
 
     def cells(self, row: Row) -> dict[str, Cell]:  # type: ignore[misc]
         """Return one row by the field names of the columns."""

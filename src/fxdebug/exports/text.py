@@ -12,7 +12,8 @@ from rich.console import JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
-from fxdebug.cells import cell_len, padded, shortened_to
+from fxdebug.analyses.measures import why_unknown
+from fxdebug.cells import cell_len, padded, shortened_to, wrapped
 from fxdebug.data.measures import Unit, quantity
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Stats, shape_text
@@ -68,6 +69,8 @@ def tree(
     console.print(table)
     if left_out and asked is not None:
         console.print(Text(f"no room in {width} columns for {', '.join(left_out)}", "yellow"))
+    for why in why_unknown(trace, asked or ()):
+        console.print(Text("\n".join(wrapped(printable(why), width)), "yellow"))
     for line in remarks(trace):
         console.print(line)
     return console.text()

@@ -56,6 +56,10 @@ REPLACES_NONFINITE = frozenset(
     "where nan_to_num masked_fill index_fill nanmean nansum nanmedian masked_scatter setitem".split()
 )
 TO_PYTHON_NUMBERS = frozenset("item tolist".split())
+# Operations whose result has as many elements as numbers of their operands say: on an accelerator, they are waited for.
+SIZED_BY_NUMBERS = frozenset(
+    "nonzero nonzero_numpy argwhere masked_select unique unique2 unique_dim unique_consecutive bincount".split()
+)
 CASTS = frozenset("to type float half bfloat16 double type_as".split())
 SOFTMAXES = frozenset("softmax log_softmax _softmax softmin special_softmax sparse_softmax".split())
 ATTENTIONS = frozenset(

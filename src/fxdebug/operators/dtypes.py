@@ -86,11 +86,11 @@ def number_kind(dtype: str) -> str:
     return "float" if "float" in dtype else "complex" if "complex" in dtype else "bool" if dtype == "bool" else "int"
 
 
-def bytes_of(dtype: str, shape: Sequence[int]) -> int:
-    """Return the bytes of a tensor's elements; 0 where the dtype or a size is unknown.
+def bytes_of(dtype: str, shape: Sequence[int]) -> int | None:
+    """Return the bytes of a tensor's elements; ``None`` where the dtype or a size is unknown.
 
     >>> bytes_of("float32", (2, 3)), bytes_of("float32", (2, -1)), bytes_of("mine", (2,))
-    (24, 0, 0)
+    (24, None, None)
     """
     known = DTYPES.get(dtype)
-    return 0 if known is None or min(shape, default=0) < 0 else math.prod(shape) * known.bits // 8
+    return None if known is None or min(shape, default=0) < 0 else math.prod(shape) * known.bits // 8

@@ -53,7 +53,8 @@ def flops_of(
     name = canonical(short)
     formula: Formula | None = _FORMULAS.get(short.strip("_")) or _FORMULAS.get(name)
     if formula is None:
-        return None if name in _PRODUCTS_WITHOUT_FORMULA or not is_torch_function(target) else NONE
+        runs_code = "<locals>" in target or target.startswith("torch._higher_order_ops")  # of the program: cond, scan
+        return None if runs_code or name in _PRODUCTS_WITHOUT_FORMULA or not is_torch_function(target) else NONE
     if any(_hides_sizes(value) for value in _tensors([result, *args])):
         return None
     if any(value.layout.startswith("sparse") for value in _tensors([*args, *(kwargs or {}).values()])):
@@ -78,9 +79,16 @@ def is_torch_function(target: str) -> bool:
     (False, False)
     """
     if target.startswith("torch._ops."):
-        return target.split(".")[2] in ("aten", "prims", "prim")
+        return target.split(".")[2] in _OF_TORCH
     package, dot, _ = target.partition(".")
     return not dot or package in ("torch", "_operator", "operator", "builtins", "math", "fxdebug")
+
+
+# Namespaces of torch whose operations either have a formula here or no products: those of its kernels, and of transfers
+# between processes.
+_OF_TORCH = frozenset(
+    "aten prims prim fsdp c10d _c10d_functional _c10d_functional_autograd c10d_functional _dtensor profiler".split()
+)
 
 
 # Formulas ----------------------------------------------------------------------------------------
@@ -417,7 +425,7 @@ _FORMULAS: dict[str, Formula] = {
     **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _transposed_convolution),
     **dict.fromkeys(("convolution", "_convolution"), _aten_convolution),
     "scaled_dot_product_attention": _attention,
-    "flex_attention": _attention,
+    **dict.fromkeys(("flex_attention", "flex_attention_hop_wrapper"), _attention),
     **dict.fromkeys(
         (
             f"scaled_dot_product_{kind}"
@@ -491,6 +499,12 @@ def fused_module_flops(type: str, shapes: Mapping[str, Sequence[int]], inputs: S
     per_batch = 2 * (length + 2 * keys) * packed // 3 + 2 * length * sum(others) + 4 * length * keys * width
     return Flops(batch * per_batch)
 
+
+# Modules of torch that have no products beside those of the modules that they call.
+ONLY_CALLS_MODULES = frozenset(
+    "TransformerEncoder TransformerEncoderLayer TransformerDecoder TransformerDecoderLayer Transformer "
+    "Sequential".split()
+)
 
 _MODULES_WITHOUT_PRODUCTS = frozenset(
     "LayerNorm RMSNorm BatchNorm1d BatchNorm2d BatchNorm3d GroupNorm Dropout ReLU GELU SiLU Identity Embedding".split()

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from fxdebug.data.calls import Call, Parameter
+from fxdebug.data.calls import Call, Origin, Parameter
 from fxdebug.data.measures import CALL, OPERATION, PARAMETER, VALUE, Measure, Subject, Taken, Unit, register
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Stats, Value, pooled
@@ -61,13 +61,27 @@ def _statistic(name: str) -> Callable[[Tensor], Number]:
     return lambda tensor: None if tensor.stats is None else getattr(tensor.stats, name)
 
 
+def elements_of(tensor: Tensor) -> int | None:
+    """Return the number of elements; of ragged tensors those that were counted, ``None`` where none were."""
+    if min(tensor.shape, default=0) < 0:
+        return None if tensor.stats is None else tensor.stats.count
+    return math.prod(tensor.shape)
+
+
+def size_of(tensor: Tensor) -> int | None:
+    """Return the bytes of the elements of a tensor; ``None`` for sparse ones, of which a trace has no indices."""
+    elements = elements_of(tensor)
+    is_sparse = isinstance(tensor, Value) and tensor.layout.startswith("sparse")
+    return None if elements is None or is_sparse else bytes_of(tensor.dtype, (elements,))
+
+
 # The measures of tensors, each with the function that reads it.
 OF_TENSORS: dict[str, Callable[[Tensor], Any]] = {
     **{name: _statistic(name) for name in STATISTICS},
-    _NUMEL.name: lambda tensor: math.prod(tensor.shape),
+    _NUMEL.name: lambda tensor: elements_of(tensor),
     _NDIM.name: lambda tensor: len(tensor.shape),
     _REQUIRES_GRAD.name: lambda tensor: tensor.requires_grad,
-    _BYTES.name: lambda tensor: bytes_of(tensor.dtype, tensor.shape),
+    _BYTES.name: lambda tensor: size_of(tensor),
 }
 EVERY_RUN: dict[str, Measure] = {
     **STATISTICS,
@@ -146,7 +160,7 @@ def _reader(trace: TraceData, name: str) -> Callable[[Item], Number]:
         return lambda item: None if (tensor := _tensor_of(item)) is None else read(tensor)
     if name == _DURATION.name:
         return lambda item: item.duration if isinstance(item, Call) else None
-    return lambda item: parameters_of(trace, [item], name) if isinstance(item, Call) else None
+    return lambda item: parameters_in(trace, [item], name) if isinstance(item, Call) else None
 
 
 def _tensor_of(item: Item) -> Tensor | None:
@@ -156,15 +170,26 @@ def _tensor_of(item: Item) -> Tensor | None:
     return item.value if isinstance(item, Node) else item
 
 
-def parameters_of(trace: TraceData, calls: Iterable[Call], name: str) -> int:
-    """Return the elements of all parameters (or those that are ``trainable``) in the modules of calls, each once."""
-    below = _parameters_below(trace)
+def parameters_in(trace: TraceData, calls: Iterable[Call], name: str) -> int | None:
+    """Return the elements of all parameters (or those that are ``trainable``) in the modules of calls, each once.
+
+    ``None`` where one of the modules is registered nowhere, since the trace has no parameters of such ones, and where
+    one of the parameters has no shape yet.
+    """
+    calls = list(calls)
+    if any(call.origin in UNREGISTERED for call in calls):
+        return None
+    below = parameters_below(trace)
     numbers: set[int] = set().union(*[below.get(path, ()) for path in {call.path for call in calls}])
     found = [trace.parameters[number] for number in numbers]
-    return sum(math.prod(one.shape) for one in found if one.requires_grad or name != _TRAINABLE.name)
+    sizes = [one.elements for one in found if one.requires_grad or name != _TRAINABLE.name]
+    return None if None in sizes else sum(size for size in sizes if size is not None)
 
 
-def _parameters_below(trace: TraceData) -> dict[str, set[int]]:
+UNREGISTERED: Final[tuple[Origin, ...]] = ("unregistered", "unnamed")
+
+
+def parameters_below(trace: TraceData) -> dict[str, set[int]]:
     """Return the positions in ``trace.parameters`` of the parameters in each module and in those in it, by path."""
     found: dict[str, set[int]] | None = trace.cache.get("parameters below")
     if found is None:
@@ -200,19 +225,23 @@ def numbers_of(trace: TraceData, name: str) -> dict[str, Number]:
 def number_of_all(trace: TraceData, items: Sequence[Call | Node], name: str) -> Number:
     """Return one number for repeated calls or operations: a sum where numbers add up, else pooled or averaged.
 
-    Parameters that several of the calls share count once. ``None`` where none of them has a number.
+    Parameters that several of the calls share count once. ``None`` where none of them has a number, and for a sum
+    where one of them has none.
     """
     calls = [item for item in items if isinstance(item, Call)]
     if name in (_PARAMS.name, _TRAINABLE.name) and name not in _taken(trace):
-        return parameters_of(trace, calls, name) if calls else None
+        return parameters_in(trace, calls, name) if calls else None
     if name in STATISTICS:
         tensors = [tensor for item in items if (tensor := _tensor_of(item)) is not None]
         stats = [tensor.stats for tensor in tensors if tensor.stats is not None]
         return _of_stats(pooled(stats), name) if stats else None
-    known = [number for item in items if (number := number_of(trace, item, name)) is not None]
-    if not known:
+    read = _reader(trace, name)
+    numbers = [read(item) for item in items]
+    known = [number for number in numbers if number is not None]
+    adds = require_measure(trace, name).adds
+    if not known or (adds and len(known) < len(numbers)):
         return None
-    return sum(known) if require_measure(trace, name).adds or len(known) == 1 else sum(known) / len(known)
+    return sum(known) if adds or len(known) == 1 else sum(known) / len(known)
 
 
 def _of_stats(stats: Stats, name: str) -> Number:

@@ -70,7 +70,8 @@ class Condition:
     def match(self, subject: Subject) -> dict[str, Any] | None:
         """Return the facts by name for the first tensors of which the line is true, or ``None``.
 
-        A comparison with a fact that a tensor lacks is false, also where there is no such tensor at all.
+        A comparison with a fact that is not known, or of a tensor that there is not, is neither true nor false, and so
+        is its opposite: such calls are not found.
         """
         given = dict(zip(TENSORS, (subject.inputs, subject.outputs, subject.parameters)))
         for tensors in itertools.product(*(given[name] or (None,) for name in self.tensors)):
@@ -170,12 +171,12 @@ class _Compiler:
             return self.names.setdefault(name, self._fact(name))
         if isinstance(tree, ast.BoolOp):
             parts = [self.evaluator(part) for part in tree.values]
-            combine = all if isinstance(tree.op, ast.And) else any
-            return lambda scope: combine(part(scope) for part in parts)
+            decisive = not isinstance(tree.op, ast.And)  # one such part decides, whatever is not known
+            return lambda scope: _combined([part(scope) for part in parts], decisive)
         if isinstance(tree, ast.UnaryOp):
             inner = self.evaluator(tree.operand)
             if isinstance(tree.op, ast.Not):
-                return lambda scope: not inner(scope)
+                return lambda scope: _unless_missing(operator.not_, inner(scope))
             if isinstance(tree.op, ast.USub):
                 return lambda scope: _unless_missing(operator.neg, inner(scope))
         if isinstance(tree, ast.BinOp) and type(tree.op) in _BINARY:
@@ -186,17 +187,17 @@ class _Compiler:
             return self._comparison(tree)
         raise UsageError(f"where={self._line!r}: use comparisons of {_KNOWN} with numbers, and/or/not")
 
-    def _comparison(self, tree: ast.Compare) -> Callable[[Scope], bool]:
+    def _comparison(self, tree: ast.Compare) -> Callable[[Scope], bool | None]:
         terms = (tree.left, *tree.comparators)
         operands = [self.evaluator(part) for part in terms]
         signs = [_COMPARE[type(op)] for op in tree.ops]
         for one, other in itertools.pairwise(terms):
             self._require_same_unit(one, other)
 
-        def holds(scope: Scope) -> bool:
+        def holds(scope: Scope) -> bool | None:
             facts = [operand(scope) for operand in operands]
             pairs = zip(signs, facts, facts[1:])
-            return all(a is not None and b is not None and _compare(sign, a, b) for sign, a, b in pairs)
+            return _combined([None if None in (a, b) else _compare(sign, a, b) for sign, a, b in pairs], False)
 
         return holds
 
@@ -270,6 +271,17 @@ def _quantity(tree: ast.expr) -> _Quantity | None:
         return None
     factor, unit = UNITS[texts[1]]
     return _Quantity(float(texts[0]) * factor, unit, "".join(texts))
+
+
+def _combined(parts: Sequence[Any], decisive: bool) -> bool | None:
+    """Return ``decisive`` where a part is so, ``None`` where one is not known, else the opposite.
+
+    >>> _combined([None, True], True), _combined([None, True], False), _combined([1, 2], False)
+    (True, None, True)
+    """
+    if any(part is not None and bool(part) is decisive for part in parts):
+        return decisive
+    return None if any(part is None for part in parts) else not decisive
 
 
 def _compare(sign: Callable[[Any, Any], bool], a: Any, b: Any) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, get_args
 from fxdebug.data.calls import Note
 from fxdebug.data.findings import SEVERITIES, Finding
 from fxdebug.data.measures import Unit
-from fxdebug.data.report import Column, ReportData
+from fxdebug.data.report import Column, ReportData, Shared
 from fxdebug.errors import LoadError
 from fxdebug.files.read_file import read_text
 from fxdebug.files.schema import (
@@ -29,6 +29,7 @@ from fxdebug.files.schema import (
     reals,
     record,
     rows,
+    shown,
     texts,
     tuples,
 )
@@ -58,15 +59,13 @@ def _scalars(cells: Sequence[Any], where: Where) -> Sequence[Any]:
 
 
 _COLUMN = {
-    "field": texts,
-    "heading": texts,
+    **dict.fromkeys(("field", "heading", "about", "at_least"), texts),
     "unit": _UNITS,
-    "about": texts,
     "adds": booleans,
     "shown": booleans,
     "quotient": optional(rows(lambda *fields: fields, {"above": texts, "below": texts})),
 }
-_COLUMN_DEFAULTS = {"about": "", "adds": False, "shown": True, "quotient": None}
+_COLUMN_DEFAULTS = {"about": "", "adds": False, "shown": True, "quotient": None, "at_least": ""}
 _FINDING = {
     **dict.fromkeys(("rule", "path", "call", "op", "node", "what", "advice"), texts),
     "severity": one_of(SEVERITIES),
@@ -92,8 +91,12 @@ _REPORT = {
     "findings": lists,
     "notes": lists,
     "ranked": booleans,
+    "ranked_by": tuples(texts),
     "folds": booleans,
+    "at_least": tuples(texts),
+    "shared": optional(lambda cells, where: [_shared(cell, where(i)) for i, cell in enumerate(cells)]),
 }
+_DEFAULTS = {"ranked": True, "ranked_by": (), "folds": True, "at_least": (), "shared": None}  # of earlier versions
 
 
 def read(path: Path) -> ReportData[SimpleNamespace]:
@@ -123,11 +126,14 @@ def _content_of(path: Path) -> ReportData[SimpleNamespace]:
 
 
 def _report(content: Mapping[str, Any], name: str, *, parts: bool) -> ReportData[SimpleNamespace]:
-    found = record({name: content} if name else content, name, _REPORT, {"ranked": True, "folds": True})
+    found = record({name: content} if name else content, name, _REPORT, _DEFAULTS)
     columns = _columns(found["columns"], f"{name}.columns" if name else "columns")
     inner = found["parts"] if parts else []
     if any(type(part) is not dict for part in inner):
         raise Damaged("parts has an item that is no object")
+    named = {*found["ranked_by"], *(column.at_least for column in columns), *(found["shared"] or _NOTHING).numbers}
+    if unknown := named - {"", *(column.field for column in columns)}:
+        raise Damaged(f"{shown(min(unknown))} is named as a column, and there is none")
     return ReportData(
         analysis=found["analysis"],
         subject=found["subject"],
@@ -139,8 +145,7 @@ def _report(content: Mapping[str, Any], name: str, *, parts: bool) -> ReportData
         settings=found["settings"],
         measures=found["measures"],
         parts=tuple([_report(part, f"parts[{i}]", parts=False) for i, part in enumerate(inner)]),
-        ranked=found["ranked"],
-        folds=found["folds"],
+        **{name: found[name] for name in _DEFAULTS},
     )
 
 
@@ -180,6 +185,17 @@ def _rows(stored: Sequence[Any], columns: Sequence[Column], name: str) -> Sequen
 
 def _place(name: str, field: str) -> Where:
     return lambda i: f"{name}[{i}].{field}"
+
+
+def _shared(stored: Any, name: str) -> Shared:
+    found = record({name: stored}, name, {"of": mappings(tuples(integers(0))), "numbers": mappings(tuples(_numbers))})
+    count = max([piece + 1 for pieces in found["of"].values() for piece in pieces], default=0)
+    if any(len(numbers) < count for numbers in found["numbers"].values()):
+        raise Damaged(f"{name}.numbers has fewer than {count} numbers")
+    return Shared(found["of"], found["numbers"])
+
+
+_NOTHING = Shared({}, {})
 
 
 def _totals(stored: Mapping[str, Any]) -> dict[str, tuple[Any, Unit]]:

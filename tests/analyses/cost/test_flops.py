@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import fxdebug
 from fxdebug.analyses.cost.flops import count_flops
 from fxdebug.data.values import Value
-from fxdebug.operators.flops import flops_of
+from fxdebug.operators.flops import NONE, flops_of
 from support.torchs_flops import torchs_count
 
 aten = torch.ops.aten
@@ -166,3 +167,119 @@ def test_calls_in_a_call_add_up() -> None:
     rows = {row.call: row for row in fxdebug.flops(trace).rows}
     assert rows["Sequential#0"].forward == rows["0#0"].forward + rows["1#0"].forward == 48 + 24
     assert sum(row.own for row in rows.values()) == rows["Sequential#0"].forward
+
+
+# What is not known, and what is computed again ----------------------------------------------------
+
+X = torch.randn(3, 8)
+
+
+class Weighted(nn.Module):
+    """A product by some code, with a linear layer behind it."""
+
+    def __init__(self, product: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.w, self.linear, self.product = nn.Parameter(torch.randn(8, 4)), nn.Linear(4, 4), product
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(self.product(x, self.w))  # type: ignore[no-any-return]
+
+
+@torch.library.custom_op("numbers_of_a_test::product", mutates_args=())
+def custom_product(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return x @ w
+
+
+@torch.jit.script
+def scripted_product(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return x @ w
+
+
+UNKNOWN: dict[str, tuple[Callable[[], nn.Module], str]] = {
+    "custom operation": (lambda: Weighted(custom_product), "product.default"),
+    "scripted function": (lambda: Weighted(scripted_product), "scripted function"),
+    "numpy": (lambda: Weighted(lambda x, w: torch.from_numpy(x.numpy() @ w.detach().numpy())), "numpy"),
+    "vmap": (lambda: Weighted(lambda x, w: torch.func.vmap(lambda row: row @ w)(x)), "matmul"),
+    "a function that calls functions": (
+        lambda: Weighted(lambda x, w: torch.cond(x.sum() > 0, lambda x: x @ w, lambda x: x @ w + 1, (x,))),
+        "cond_op_wrapper",
+    ),
+    "scripted module": (
+        lambda: nn.Sequential(torch.jit.script(nn.Linear(8, 4)), nn.Linear(4, 4)), "RecursiveScriptModule"
+    ),
+    "quantised layer": (
+        lambda: nn.Sequential(
+            torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(8, 4)), {nn.Linear}), nn.Linear(4, 4)
+        ),
+        "linear_dynamic",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_what_is_not_known_is_no_zero_in_any_sum_or_measure(name: str) -> None:
+    build, unknown = UNKNOWN[name]
+    with torch.no_grad():
+        trace = fxdebug.fx_debug(build(), X)
+    report = fxdebug.flops(trace)
+    assert report.totals["forward"] == (2 * 3 * 4 * 4, "FLOP") and "forward" in report.at_least
+    assert report.notes[0].what == f"not counted, because their number is not known: {unknown}"
+    root = next(row for row in report.rows if row.call == f"{trace.model}#0")
+    assert root.inside == unknown and "at least 96 FLOP" in report.text(width=100)
+    assert trace.number("flops", trace.root) is None and trace.number("macs", trace.root) is None
+    assert trace.root not in trace.find(where="flops >= 0") and trace.root not in trace.find(where="not flops > 100")
+    assert "n/a where an operation is not counted" in trace.text(width=100, columns="flops")
+
+
+def test_where_nothing_is_counted_the_number_is_not_known_and_comes_last() -> None:
+    layers = [Function(torch.linalg.inv), nn.Linear(4, 4)]
+    report = fxdebug.flops(nn.Sequential(*layers), torch.eye(4))
+    assert [(row.call, row.own) for row in report.rows] == [("1#0", 128), ("Sequential#0", 0), ("0#0", None)]
+    assert report.text(width=100).splitlines()[-2].split() == ["0", "Function", *["n/a"] * 4, "linalg_inv"]
+    assert fxdebug.flops(layers[0], torch.eye(4)).totals["forward"] == (None, "FLOP")
+    row = report.as_json()["rows"][-1]
+    assert row["own"] is None and "0#0,Function,,,,," in report.csv_text()
+
+
+class Squares(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x, w)
+        return x @ w
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
+        x, w = ctx.saved_tensors
+        return grads[0] @ w.T, x.T @ grads[0]
+
+
+def test_the_backward_of_an_autograd_function_is_not_known() -> None:
+    report = fxdebug.flops(Weighted(Squares.apply), X.clone().requires_grad_())
+    assert report.totals["forward"] == (288, "FLOP") and report.totals["backward"] == (192, "FLOP")
+    assert report.at_least == ("backward",) and "not counted in the backward: matmul" in report.notes[0].what
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_the_backward_goes_through_checkpoints_of_both_kinds(reentrant: bool) -> None:
+    class Checkpointed(nn.Module):
+        def __init__(self, plain: bool) -> None:
+            super().__init__()
+            self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 8)) for _ in range(2))
+            self.plain = plain
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for block in self.blocks:
+                x = x + (block(x) if self.plain else checkpoint(block, x, use_reentrant=reentrant))
+            with torch.no_grad():
+                x.square().mean()
+            return x
+
+    x = X.clone().requires_grad_()
+    plain, report = (fxdebug.flops(Checkpointed(plain), x) for plain in (True, False))
+    assert report.totals == plain.totals and report.at_least == () and not report.notes
+
+
+def test_transfers_between_ranks_have_no_products() -> None:
+    assert flops_of("all_gather_copy_in", "torch._ops.fsdp.all_gather_copy_in", None, ()) == NONE
+    assert flops_of("linear", "torch._ops.quantized.linear", None, ()) is None

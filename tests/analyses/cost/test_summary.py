@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import torchinfo
 from torch import nn
 
 import fxdebug
+from fxdebug.exports.report.text import folded
 from support.numerics_cases import bert, gpt2
 
 Built = tuple[nn.Module, Any]
@@ -96,3 +98,125 @@ def test_repeated_layers_are_one_line_of_80_columns_with_their_sums() -> None:
 def test_a_model_without_parameters_has_no_share() -> None:
     (row,) = fxdebug.summary(nn.ReLU(), torch.ones(2)).rows
     assert (row.params, row.share, row.macs) == (0, None, 0)
+
+
+# What several modules share, and what is not known ------------------------------------------------
+
+
+class Tied(nn.Module):
+    """An embedding and a head with one weight, one activation in all blocks, and a module under two names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        act = nn.PReLU()
+        self.embed, self.head = nn.Embedding(10, 4), nn.Sequential(nn.Linear(4, 10, bias=False))
+        self.head[0].weight = self.embed.weight
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(4, 4), act) for _ in range(3))
+        self.norm = nn.LayerNorm(4)
+        self.again = self.norm
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        x = self.embed(ids)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.again(self.norm(x)))
+
+
+def test_parameters_are_those_of_each_module_whatever_it_shares() -> None:
+    model = Tied()
+    trace = fxdebug.fx_debug(model, torch.arange(6).view(2, 3))
+    report = fxdebug.summary(trace)
+    assert report.totals["parameters"] == (sum(p.numel() for p in model.parameters()), "")
+    for row, call in zip(report.rows, trace.calls, strict=True):
+        of_module = sum(p.numel() for p in model.get_submodule(call.path).parameters())
+        assert (row.params, trace.number("params", call)) == (of_module, of_module), row.call
+
+
+def test_a_line_for_several_calls_counts_what_they_share_once() -> None:
+    model = Tied()
+    report = fxdebug.summary(model, torch.arange(6).view(2, 3))
+    lines = {line["call"]: line for line in folded(report)}
+    assert lines["blocks.0…2 ×3"]["params"] == 3 * 20 + 1  # one PReLU in all of them
+    assert lines["blocks.0.1 ×3"]["params"] == 1 and lines["norm ×2"]["params"] == 8
+    shares = {name: line["share"] for name, line in lines.items()}
+    assert shares["Tied"] == 100.0 and shares["blocks.0.1 ×3"] == pytest.approx(100 / report.rows[0].params)
+
+
+def test_a_line_of_a_report_from_a_file_is_the_same(tmp_path: Path) -> None:
+    for report in (fxdebug.summary(Tied(), torch.arange(6).view(2, 3)), fxdebug.flops(Inverts(), torch.eye(4))):
+        loaded = fxdebug.Report.load(report.json(tmp_path / "report.json"))
+        assert loaded.text(width=100) == report.text(width=100)
+
+
+class Inverts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(torch.linalg.inv(x))
+
+
+def test_multiply_adds_of_which_a_part_is_not_known_are_a_lower_bound() -> None:
+    report = fxdebug.summary(nn.Sequential(Inverts(), nn.Linear(4, 2)), torch.eye(4))
+    assert [(row.call, row.macs, row.unknown) for row in report.rows] == [
+        ("Sequential#0", 96, "linalg_inv"), ("0#0", 64, "linalg_inv"), ("0.linear#0", 64, ""), ("1#0", 32, ""),
+    ]  # fmt: skip
+    text = report.text(width=100)
+    assert "mult-adds                  at least 96 MAC" in text and "≥ 64 MAC" in text and " 32 MAC" in text
+    assert "not counted, because their number is not known: linalg_inv" in text
+
+
+@pytest.mark.parametrize(
+    "of", [torch.jit.script, lambda m: torch.jit.trace(m, torch.ones(2, 4))], ids=["script", "trace"]
+)
+@pytest.mark.parametrize("part", [False, True])
+def test_scripted_and_traced_modules_have_parameters_and_no_count(of: Any, part: bool) -> None:
+    plain = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)).eval()
+    model = nn.Sequential(of(plain)) if part else of(plain)
+    report = fxdebug.summary(model, torch.ones(2, 4))
+    assert report.totals["parameters"] == (21, "") and report.totals["trainable"] == (21, "")
+    assert report.totals["size of buffers"] == (3 * 4 + 3 * 4 + 8, "B")
+    assert report.totals["mult-adds"] == (None, "MAC") and report.rows[0].macs is None
+
+
+def test_sizes_of_ragged_and_sparse_tensors_are_counted_or_not_known() -> None:
+    class Sparse(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.to_sparse()
+
+    ragged = torch.nested.nested_tensor([torch.ones(2, 4), torch.ones(5, 4)], layout=torch.jagged)
+    report = fxdebug.summary(nn.Linear(4, 3).eval(), ragged)
+    assert report.totals["size of inputs"] == (7 * 4 * 4, "B") and report.rows[0].bytes == 7 * 3 * 4
+    report = fxdebug.summary(Sparse(), torch.eye(4))
+    assert report.rows[0].bytes is None and "sizes: n/a of 1 tensor" in report.notes[0].what
+
+
+def test_parameters_of_modules_that_are_registered_nowhere_are_not_known() -> None:
+    class Hidden(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = [nn.Linear(4, 4)]
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layers[0](x)  # type: ignore[no-any-return]
+
+    report = fxdebug.summary(Hidden(), torch.ones(2, 4))
+    assert [row.params for row in report.rows] == [0, None] and "registered nowhere" in report.notes[0].what
+
+
+def test_parameters_of_a_lazy_module_that_never_ran_are_not_known() -> None:
+    class Lazy(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.z = nn.Linear(2, 2), nn.LazyLinear(3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.a(x)  # type: ignore[no-any-return]
+
+    trace = fxdebug.fx_debug(Lazy(), torch.ones(1, 2))
+    report = fxdebug.summary(trace)
+    assert report.totals["parameters"] == (6, "") and {"parameters", "size of parameters"} <= set(report.at_least)
+    assert [row.params for row in report.rows] == [None, 6] and "z.weight, z.bias" in report.notes[0].what
+    assert trace.number("params", trace.root) is None
+    assert "params: n/a where a lazy module never ran: z.weight, …" in trace.text(width=80, columns="params")

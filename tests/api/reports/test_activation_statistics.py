@@ -79,7 +79,9 @@ def test_a_run_that_kept_its_tensors_has_the_same_distributions(tmp_path: Path) 
 
 def test_activation_functions_in_a_forward_are_rows() -> None:
     report = fxdebug.activations(Functional(), torch.randn(5, 8))
-    assert [row.call for row in report.rows] == ["up", "Functional/relu", "down", "Functional/sigmoid", "Functional"]
+    assert [row.call for row in report.rows] == [
+        "up#0", "Functional#0/relu", "down#0", "Functional#0/sigmoid", "Functional#0",
+    ]  # fmt: skip
 
 
 def test_batches_are_measured_together() -> None:
@@ -118,16 +120,16 @@ def test_a4_a_planted_channel_is_named_and_a_clean_model_has_none() -> None:
     with torch.no_grad():
         model.transformer.h[0].mlp.c_proj.bias[3] = 50
     report = fxdebug.activations(model, IDS)
-    assert rules(report) == [("outlier channel", "transformer.h.0.mlp.c_proj")]
+    assert rules(report) == [("outlier channel", "transformer.h.0.mlp.c_proj#0")]
     finding = report.findings[0]
     assert finding.what.startswith("channel [3] of 64") and finding.measured == 1.0
-    assert {"transformer.h.0", "transformer.h.1"} <= set(finding.others)
+    assert {"transformer.h.0#0", "transformer.h.1#0"} <= set(finding.others)
 
 
 def test_a4_three_deviations_would_flag_a_clean_model_and_ten_robust_ones_do_not() -> None:
     report = fxdebug.activations(gpt2(), IDS)
     by_call = {row.call: row for row in report.rows}
-    assert by_call["transformer.h.0"].outliers == by_call["transformer.h.1"].outliers == 0
+    assert by_call["transformer.h.0#0"].outliers == by_call["transformer.h.1#0"].outliers == 0
 
 
 def test_a4_a_massive_activation_is_advice() -> None:
@@ -155,7 +157,7 @@ def test_a_dead_unit_is_found_by_its_number_also_on_few_tokens() -> None:
     with torch.no_grad():
         model.up.bias[5] = -100
     report = fxdebug.activations(model, torch.randn(32, 8))
-    assert ("dead unit", "Functional/relu") in rules(report)
+    assert ("dead unit", "Functional#0/relu") in rules(report)
     assert next(f for f in report.findings if f.rule == "dead unit").what.startswith("unit [5] of 16 is never active")
 
 
@@ -175,7 +177,7 @@ def test_a_unit_that_is_off_on_few_tokens_is_inactive_and_not_dead() -> None:
     assert report.findings == () and (report.rows[0].inactive, report.rows[0].dead) == (1, 0)
     assert any("too few to call a unit dead" in note.what for note in report.notes)
     many = fxdebug.activations(nn.Sequential(nn.ReLU()), batches=[x.repeat(10, 1)] * 3)
-    assert rules(many) == [("dead unit", "0")] and many.rows[0].dead == 1
+    assert rules(many) == [("dead unit", "0#0")] and many.rows[0].dead == 1
 
 
 def test_two_tokens_tell_nothing_of_how_far_below_0_a_unit_lies() -> None:
@@ -188,7 +190,7 @@ def test_a_dead_channel_of_a_convolution_is_found() -> None:
     model = convolutions().eval()
     with torch.no_grad():
         model[1].bias[4] = -100  # type: ignore[union-attr, index, operator]
-    assert rules(fxdebug.activations(model, torch.randn(4, 3, 8, 8)))[0] == ("dead unit", "2")
+    assert rules(fxdebug.activations(model, torch.randn(4, 3, 8, 8)))[0] == ("dead unit", "2#0")
 
 
 @pytest.mark.parametrize("function", [nn.Sigmoid(), nn.Tanh()])
@@ -196,7 +198,7 @@ def test_saturation_is_found_and_moderate_inputs_are_none(function: nn.Module) -
     x = torch.randn(64, 16)
     assert rules(fxdebug.activations(nn.Sequential(function), x)) == []
     report = fxdebug.activations(nn.Sequential(function), 60 * x)
-    assert rules(report) == [("saturated", "0")] and report.rows[0].saturated > 80
+    assert rules(report) == [("saturated", "0#0")] and report.rows[0].saturated > 80
 
 
 def healthy() -> list[tuple[nn.Module, Any]]:

@@ -13,9 +13,9 @@ import torch
 from torch import nn
 
 import fxdebug
-from fxdebug.analyses.cost.profile import bound_of, items_of, profiles
+from fxdebug.analyses.cost.profile import Items, bound_of, items_of, profile_report, profiles
 from fxdebug.data.measured.timings import MachinePeak, Timings
-from support.clocks import CountedClock, ProcessClock, profiled_by
+from support.clocks import CountedClock, ProcessClock, busy_machine, profiled_by
 
 transformers = pytest.importorskip("transformers", reason="the rows' fixture G is a model of transformers")
 
@@ -354,3 +354,87 @@ def test_pictures_name_the_extra_that_draws_them(slow: Any, tmp_path: Any, monke
     monkeypatch.setitem(sys.modules, "matplotlib.backends.backend_agg", None)
     with pytest.raises(fxdebug.MissingExtra, match=r"pip install 'fxdebug\[plot\]'"):
         slow.plot(tmp_path / "slow.png")
+
+
+# One time everywhere, and how far it can be trusted ------------------------------------------------
+
+
+def timed(plain: list[int], watched: list[int]) -> Any:
+    trace = fxdebug.fx_debug(nn.ReLU(), torch.ones(2))
+    timings = Timings(plain=plain, watched=watched, calls={("", 0): plain}, own={("", 0): plain}, device_use=[1.0])
+    return profile_report(trace, timings, profiles(trace, timings), peak=None, settings={}, items=Items())
+
+
+def test_times_of_repeats_that_scatter_are_said_to_be_uncertain_and_by_how_much() -> None:
+    wild = timed([10_000_000, 10_000_000, 12_000_000, 16_000_000, 18_000_000], [])
+    assert wild.notes[0].what == (
+        "times are uncertain by ±25 %: half of the repeats took 10 ms to 16 ms; the machine did other work, or its "
+        "clock changed"
+    )
+    steady = timed([10_000_000, 10_100_000, 10_200_000, 10_300_000, 90_000_000], [])
+    assert not [note for note in steady.notes if "uncertain" in note.what]
+
+
+def test_what_timing_adds_is_no_negative_number() -> None:
+    report = timed([10, 10, 10], [9, 9, 9])
+    assert report.totals["added by timing"] == (None, "%") and "added by timing: n/a" in report.notes[0].what
+    assert timed([10, 10, 10], [11, 11, 11]).totals["added by timing"][0] == pytest.approx(10)
+
+
+def test_table_timeline_and_picture_have_the_same_times() -> None:
+    with profiled_by(busy_machine(3)):
+        report = fxdebug.profile(gpt2(), IDS, repeats=7, warmup=0, peak=False)
+    spans = {f"{span.name(report.subject)}#{span.number}": (span.end - span.begin) / 1e9 for span in report.spans}
+    assert {row.call: row.total for row in report.rows} == pytest.approx(spans, abs=1e-6)
+    measured = report.measures["time.total"]
+    assert {id: measured[id] for id in spans} == pytest.approx(spans, abs=1e-6)
+
+
+class Experts(nn.Module):
+    """Experts that each take their tokens: by a mask, by positions, or from one read of all numbers."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.way, self.gate = way, nn.Linear(8, 4)
+        self.experts = nn.ModuleList(nn.Linear(8, 8) for _ in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        chosen, out = self.gate(x).argmax(-1), torch.zeros_like(x)
+        if self.way == "grouped":
+            order = chosen.argsort()
+            parts = x[order].split(chosen.bincount(minlength=4).tolist())
+            return torch.cat([expert(part) for expert, part in zip(self.experts, parts)])[order.argsort()]
+        for number, expert in enumerate(self.experts):
+            mask = chosen == number
+            if self.way == "mask":
+                out = out.index_put((mask,), expert(x[mask]))
+            elif self.way == "nonzero":
+                (places,) = mask.nonzero(as_tuple=True)
+                out = out.index_add(0, places, expert(x[places]))
+            else:
+                out = torch.where(mask[:, None], expert(x), out)
+        return out
+
+
+@pytest.mark.parametrize(
+    ("way", "found"), [("mask", ["getitem"]), ("nonzero", ["nonzero"]), ("where", []), ("grouped", [])]
+)
+def test_what_waits_for_numbers_is_found_where_it_does_so_in_one_module(way: str, found: list[str]) -> None:
+    model = nn.Sequential(*[Experts(way) for _ in range(5)])
+    findings = fxdebug.profile(model, torch.randn(32, 8), repeats=1, warmup=0, peak=False).findings
+    reads = [finding for finding in findings if finding.rule == "reads numbers"]
+    assert [finding.op for finding in reads] == found
+    assert all(finding.measured in (20, 40) for finding in reads)
+
+
+def test_lines_that_read_numbers_come_by_their_count() -> None:
+    class Reads(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for row in x[:3]:
+                x = x + row.sum().item()
+            for row in x:
+                x = x + row.max().item()
+            return x
+
+    findings = fxdebug.profile(Reads(), torch.ones(7, 2), repeats=1, warmup=0, peak=False).findings
+    assert [finding.measured for finding in findings if finding.rule == "reads numbers"] == [7, 3]

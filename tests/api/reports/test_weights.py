@@ -146,7 +146,7 @@ def test_w3_a_function_that_several_layers_share_has_the_units_of_each() -> None
     (finding,) = fxdebug.weights(model, torch.randn(50, 8)).findings
     assert finding.path == "mid" and "unit [3] of 16" in finding.what
     rows = [row.call for row in fxdebug.activations(model, torch.randn(50, 8)).rows]
-    assert rows == ["up", "act(up)", "mid", "act(mid)", "Shared"]
+    assert rows == ["up#0", "act#0(up)", "mid#0", "act#0(mid)", "Shared#0"]
 
 
 def test_inputs_are_for_one_model() -> None:
@@ -166,7 +166,7 @@ def test_w4_the_variance_from_block_to_block_is_told_with_inputs() -> None:
         model[3][0].weight.mul_(3)  # type: ignore[index, union-attr]
     (part,) = fxdebug.weights(model, torch.randn(256, 64)).parts
     ratios = [row.ratio for row in part.rows]
-    assert [row.call for row in part.rows] == [str(i) for i in range(6)] and ratios[0] is None
+    assert [row.call for row in part.rows] == [f"{i}#0" for i in range(6)] and ratios[0] is None
     assert ratios[1:] == pytest.approx([1, 1, 9, 1, 1], rel=0.02)
 
 

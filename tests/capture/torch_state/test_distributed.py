@@ -107,6 +107,18 @@ def test_tracing_issues_no_collective(parallel: Callable[[int], Facts], rank: in
     assert traced == untraced > 0
 
 
+@pytest.mark.parametrize("rank", RANKS)
+@pytest.mark.parametrize("name", ["fully_sharded", "tensor_parallel"])
+def test_parameters_are_counted_as_a_whole_on_each_rank(
+    facts: Callable[[str, int], Facts], name: str, rank: int
+) -> None:
+    found = facts("counts", rank)
+    assert found[name] == [found["plain"], found["plain"], 4 * found["plain"]]
+    assert found[f"notes of {name}"] == [
+        "parameters are distributed over ranks: they are counted as a whole, operations of this rank"
+    ]
+
+
 def test_the_count_of_collectives_notices_one(facts: Callable[[str, int], Facts]) -> None:
     assert facts("a_collective_is_noticed", 0) == {"collectives": 1}
 

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 import fxdebug
 from fxdebug import Stats, Trace
+from fxdebug.analyses.cost.profile import SELF, TOTAL
+from fxdebug.data.report import ReportData
 from support.browser import wait_until
 
 Page = Any
@@ -221,6 +223,28 @@ def test_every_reading_of_an_overlay_is_the_number_of_the_trace(encoder: Trace, 
     for path in ("embed", "layers.7.down", "head.1"):
         read = page.evaluate("path => fxdebug.reading(path)", path)
         assert read["value"] == pytest.approx(stats_of(encoder, path).std, rel=1e-6)
+
+
+def test_a_closed_box_stands_for_all_that_is_in_it_and_the_timeline_has_the_times_of_a_profile(
+    encoder: Trace, open_page: Open
+) -> None:
+    seconds = {"layers.0": 0.001, "layers.0.up": 0.25, "layers.0.down": 0.5}
+    own = dict.fromkeys(encoder.numbers("duration"), 0.125) | {f"{path}#0": time for path, time in seconds.items()}
+    total = dict.fromkeys(own, 1.0) | {f"{encoder.model}#0": 2000.0}
+    timed = encoder.with_measures(
+        ReportData("profile", encoder.model, (), measures={SELF.name: own, TOTAL.name: total})
+    )
+    inside = [call for call in timed.calls if call.path == "layers.0" or call.path.startswith("layers.0.")]
+    page = open_page(timed)
+    set_state(page, overlay="time.self")
+    page.evaluate("fxdebug.close('layers.0')")
+    closed = settled(page).evaluate("fxdebug.reading('layers.0').value")
+    assert closed == pytest.approx(sum(own[f"{call.path}#0"] for call in inside))
+    page.evaluate("fxdebug.open('layers.0')")
+    assert settled(page).evaluate("fxdebug.reading('layers.0').value") == pytest.approx(0.001)
+    spans = page.evaluate("fxdebug.payload.run.data.spans")
+    assert spans["by"].startswith("Times of profile") and len(spans["call"]) == len(timed.calls)
+    assert [spans["end"][i] - spans["begin"][i] for i in (0, 1)] == [2000.0, 1.0]
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -13,7 +13,7 @@ import { hasInside } from "./draw";
 import { Legend } from "./legend";
 import type { Scenery } from "./look";
 import { firstOpened } from "./opening";
-import { overlayOf, type Overlay } from "./overlay";
+import { overlayOf, readingOf, type Overlay } from "./overlay";
 import { Pane, type PaneListener } from "./pane";
 import { locate, type Hit } from "./scene";
 import type { Member } from "./tree";
@@ -230,7 +230,7 @@ export class Graph implements PaneListener {
     const written = (n: number): string => (overlay?.unit ? quantity(n, overlay.unit) : digits(n, 4));
     const rows: (HTMLElement | null)[] = [item.shape ? row("shape", item.shape) : null];
     if (overlay) {
-      const reading = overlay.read(place), { pool } = look;
+      const reading = readingOf(overlay, place, box.child(index) !== null), { pool } = look;
       if (pool && cell < 0 && overlay.scale) {
         if (!Number.isNaN(pool.median)) for (const name of ["min", "median", "max"] as const) rows.push(row(`${overlay.title}, ${name} of ${pool.count}`, written(pool[name])));
         if (pool.nan) rows.push(row("not finite", String(pool.nan)));

@@ -3,7 +3,7 @@
 import type { Payload } from "../payload";
 import type { Place, Side, State, Store } from "../state";
 import type { Graph } from "./graph";
-import { entryOf, overlayOf, type Overlay } from "./overlay";
+import { entryOf, overlayOf, readingOf, type Overlay } from "./overlay";
 import type { Pane, Visible } from "./pane";
 import { countsOf } from "./legend";
 import type { ShellHooks } from "../shell/hooks";
@@ -69,7 +69,8 @@ export function installHooks(payload: Payload, store: Store, graph: Graph, opene
       return shown && { id: shown.id, kind: shown.scale?.kind ?? "classes", low: shown.scale?.low ?? null, high: shown.scale?.high ?? null, entries: Object.fromEntries(countsOf(shown)) };
     },
     reading: (what, side) => {
-      const shown = overlay(side ?? store.get().compareSide), reading = shown?.read(place(what, side));
+      const shown = overlay(side ?? store.get().compareSide), at = pane(side).tree.find(place(what, side), false);
+      const reading = shown ? readingOf(shown, place(what, side), !at || at.box.child(at.index) !== null) : undefined;
       return shown && { value: reading ?? null, entry: entryOf(shown, reading) };
     },
     call: (what) => call(what),

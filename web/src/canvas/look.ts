@@ -4,7 +4,7 @@ import type { Run } from "../payload";
 import type { Hits } from "../shell/search";
 import type { Place } from "../state";
 import { digits, quantity } from "../units";
-import { colourOf, entryOf, type Overlay } from "./overlay";
+import { colourOf, entryOf, readingOf, subtreeEnds, type Overlay } from "./overlay";
 import { familyOf, paletteOf, type Hue, type ThemeName } from "./palette";
 import { poolOf, type Pool } from "./pool";
 import { inkOn } from "./scale";
@@ -98,12 +98,12 @@ export class Looks {
 
   private paint(look: Look, box: Box, index: number, overlay: Overlay): void {
     const { theme } = this.scenery, palette = paletteOf(theme), count = box.count(index);
-    const reading = overlay.read(box.shownPlace(index));
+    const isOpen = box.child(index) !== null, reading = readingOf(overlay, box.shownPlace(index), isOpen);
     let shown = reading;
     if (count > 1 && !box.item(index).group) {
       const readings: (number | undefined)[] = [];
       for (const place of box.places(index)) {
-        readings.push(overlay.read(place));
+        readings.push(readingOf(overlay, place, isOpen));
         if (readings.length >= MOST_POOLED) break;
       }
       const pool = (look.pool = poolOf(readings));
@@ -204,17 +204,6 @@ function markOf(run: Run, call: number): Mark {
   if (failure) return failure.here ? "failed" : "passed on";
   if (run.data.calls.finished[call]! < 0) return "unfinished";
   return run.status(call) === "opaque" ? "opaque" : "";
-}
-
-/** Of each call the first one after it that is not inside it. */
-function subtreeEnds(run: Run): Int32Array {
-  const ends = new Int32Array(run.callCount), parents = run.data.calls.parent;
-  for (let call = run.callCount - 1; call >= 0; call--) {
-    ends[call] = Math.max(ends[call]!, call + 1);
-    const parent = parents[call]!;
-    if (parent >= 0) ends[parent] = Math.max(ends[parent]!, ends[call]!);
-  }
-  return ends;
 }
 
 function countInside(hits: Hits, run: Run, call: number, end: number): number {

@@ -17,6 +17,8 @@ export interface Overlay {
   scale: Scale | null; // null: classes
   classes: readonly Category[];
   read(place: Place): number | undefined;
+  /** The reading of a call with all calls in it, for a closed box; only of measures that leave these out and add up. */
+  whole?: ((place: Place) => number | undefined) | undefined;
   /** Every reading of the run, for the legend's counts. */
   all(): Iterable<number>;
 }
@@ -80,10 +82,43 @@ function measureOverlay(name: string, run: Run): Overlay | null {
     return run.number(name, place) ?? undefined;
   });
   const all = numbersOf(name, run, measure);
+  const whole = measure?.own && measure.adds ? wholeOf(name, run, read) : undefined;
   return {
     id: name, title: name, unit: measure?.unit ?? (name === "bytes" ? "B" : ""), about: measure?.about ?? OF_TENSORS[name] ?? "",
-    scale: scaleOf(all), classes: [], read, all: () => all,
+    scale: scaleOf(all), classes: [], read, whole, all: () => all,
   };
+}
+
+/** Sums over a call and all calls in it, as a closed box stands for them; undefined where one of them has no number. */
+function wholeOf(name: string, run: Run, read: Overlay["read"]): Overlay["read"] {
+  const ends = subtreeEnds(run), sums = new Float64Array(run.callCount + 1), unknown = new Int32Array(run.callCount + 1);
+  for (let call = 0; call < run.callCount; call++) {
+    const number = run.number(name, { call, item: -1 });
+    sums[call + 1] = sums[call]! + (number ?? 0);
+    unknown[call + 1] = unknown[call]! + (number === null ? 1 : 0);
+  }
+  return (place) => {
+    const { call, item } = run.normal(place);
+    if (item >= 0) return read(place);
+    const end = ends[call]!;
+    return unknown[end]! > unknown[call]! ? undefined : sums[end]! - sums[call]!;
+  };
+}
+
+/** Of each call the first one after it that is not inside it. */
+export function subtreeEnds(run: Run): Int32Array {
+  const ends = new Int32Array(run.callCount), parents = run.data.calls.parent;
+  for (let call = run.callCount - 1; call >= 0; call--) {
+    ends[call] = Math.max(ends[call]!, call + 1);
+    const parent = parents[call]!;
+    if (parent >= 0) ends[parent] = Math.max(ends[parent]!, ends[call]!);
+  }
+  return ends;
+}
+
+/** What an overlay says of a place in a drawing: a closed call stands for all that is in it. */
+export function readingOf(overlay: Overlay, place: Place, isOpen: boolean): number | undefined {
+  return isOpen || !overlay.whole ? overlay.read(place) : overlay.whole(place);
 }
 
 function spoiled(run: Run, value: number): boolean {

@@ -196,7 +196,7 @@ def _outlier_channels(activations: Sequence[Activation], limits: ActivationLimit
         "usual in trained transformers: keep such channels in a wide dtype when quantising (LLM.int8); in a new model "
         "a bias or weight gone wrong"
     )
-    others = tuple(one.id for _, one, _ in found if one is not first)
+    others = tuple(one.call for _, one, _ in found if one is not first)
     yield _finding(first, "outlier channel", ADVICE, what, advice, share, limits.large_share, others)
 
 
@@ -216,7 +216,7 @@ def _massive(activations: Sequence[Activation], limits: ActivationLimits) -> Ite
     channel = int(one.units.absmax.argmax())
     what = f"the largest |x| is {largest:.4g}, in channel {channel}: {ratio:.3g} times the typical one"
     advice = "usual in large trained decoders (Sun 2024); float16 ends at 65504"
-    others = tuple(other.id for other, *_ in found[1:])
+    others = tuple(other.call for other, *_ in found[1:])
     yield _finding(one, "massive activation", ADVICE, what, advice, largest, limits.massive, others)
 
 
@@ -248,7 +248,7 @@ def _finding(
         rule=rule,
         severity=severity,
         path=one.path,
-        call=one.id,
+        call=one.call,
         op=one.type,
         what=what,
         measured=measured,

@@ -36,3 +36,9 @@ class Activation:
     read_by_weights: bool = False
     odd: npt.NDArray[np.bool_] | None = None
     untrained: bool = False
+
+    @property
+    def call(self) -> str:
+        """The id of the first of its calls, with the operation's name after a slash: ``mlp#0/gelu``."""
+        end = len(self.path) or len(self.id.partition("/")[0])
+        return f"{self.id[:end]}#0{self.id[end:]}"

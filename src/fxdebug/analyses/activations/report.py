@@ -23,9 +23,9 @@ from fxdebug.data.report import Column, ReportData
 class ActivationRow:
     """The results of one module, or of one activation function in its forward, over all batches.
 
-    ``call`` is the path, and the function after a slash. ``tokens`` is the number of elements of each unit. ``zeros``
-    is the share of exact zeros in %. ``outliers`` counts elements beyond the robust limit, ``channels`` outlier
-    channels. ``inactive`` units did nothing on any token, ``dead`` ones are those seen often enough to say so,
+    ``call`` is the id of the first call, and the function after a slash. ``tokens`` is the number of elements of each
+    unit. ``zeros`` is the share of exact zeros in %. ``outliers`` counts elements beyond the robust limit, ``channels``
+    outlier channels. ``inactive`` units did nothing on any token, ``dead`` ones are those seen often enough to say so,
     ``dormant`` ones do a fortieth of the layer's mean or less. ``saturated`` is the share at a bound in %.
     ``None`` where a number has no meaning for the call, or its elements are all alike.
     """
@@ -64,9 +64,19 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class ActivationData(ReportData[ActivationRow]):
-    """The report on activations, with the distribution of each row, by its ``call``."""
+    """The report on activations, with the distribution of each row, by its path or its ``call``."""
 
     distributions: Mapping[str, Distribution] = field(default_factory=dict, compare=False)
+
+
+class _Distributions(dict[str, Distribution]):
+    """Distributions by the paths of modules; the id of a first call, ``0#0``, finds the same."""
+
+    def __missing__(self, key: str) -> Distribution:
+        path, mark, rest = key.rpartition("#0")
+        if mark and path + rest in self:
+            return self[path + rest]
+        raise KeyError(key)
 
 
 def activation_report(
@@ -101,7 +111,7 @@ def activation_report(
         notes=tuple(told),
         settings=limits.settings(),
         folds=False,
-        distributions={one.id: one.distribution for one in activations},
+        distributions=_Distributions({one.id: one.distribution for one in activations}),
     )
 
 
@@ -116,7 +126,7 @@ def _row(one: Activation, limits: ActivationLimits) -> ActivationRow:
     channels = outlier_channels(units, limits)
     bounded = one.function in ("sigmoid", "tanh", "hardsigmoid", "hardtanh")
     return ActivationRow(
-        call=one.id,
+        call=one.call,
         type=one.type,
         tokens=None if units is None else units.tokens,
         mean=found.mean,

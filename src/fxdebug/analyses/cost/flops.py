@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from fxdebug.analyses.cost.reached_by_backward import Steps, reached_by_backward, steps_of
+from fxdebug.analyses.cost.reached_by_backward import Step, Steps, concealed_gradients, reached_by_backward, steps_of
 from fxdebug.data.calls import Call, Note
 from fxdebug.data.measures import CALL, OPERATION, Unit, register
 from fxdebug.data.report import Cell, Column, ReportData
 from fxdebug.data.trace import TraceData
+from fxdebug.data.values import Group, Item, Value
 from fxdebug.errors import UsageError
-from fxdebug.operators.flops import NONE, Flops, flops_of, fused_module_flops
+from fxdebug.operators.flops import NONE, ONLY_CALLS_MODULES, Flops, flops_of, fused_module_flops
 from fxdebug.query.network import network_of
 
 FLOPS = register("flops", "FLOP", "floating point operations of products, forward", [CALL, OPERATION], adds=True)
@@ -27,26 +28,46 @@ BACKWARD = register(
 class FlopsRow:
     """The operations of one call, of its own operations and with all calls in it; ``share`` is in % of the run.
 
-    ``forward`` and ``backward`` are lower bounds where ``unknown`` names operations that could not be counted.
+    ``own`` is a lower bound where ``unknown`` names operations of the call that could not be counted, ``forward`` where
+    ``inside`` names some, of it and of all calls in it, and ``backward`` where ``behind`` does, which also has those of
+    which only the backward is not known. Such a number is ``None`` where nothing else was counted.
     """
 
     call: str
     type: str
-    own: int
+    own: int | None
     share: float | None
-    forward: int
-    backward: int
+    forward: int | None
+    backward: int | None
     unknown: str
+    inside: str
+    behind: str
 
 
 COLUMNS = (
     Column("call", "call"),
     Column("type", "type"),
-    Column("own", "self", "FLOP", "of the call's own operations, without calls in it, forward", adds=True),
-    Column("share", "share", "%", "self as a share of the whole run", adds=True),
-    Column("forward", "forward", "FLOP", "with all calls in it", adds=True),
-    Column("backward", "backward", "FLOP", "with all calls in it; 0 where no gradient is asked for", adds=True),
+    Column(
+        "own",
+        "self",
+        "FLOP",
+        "of the call's own operations, without calls in it, forward",
+        adds=True,
+        at_least="unknown",
+    ),
+    Column("share", "share", "%", "self as a share of all that was counted in the run", adds=True),
+    Column("forward", "forward", "FLOP", "with all calls in it", adds=True, at_least="inside"),
+    Column(
+        "backward",
+        "backward",
+        "FLOP",
+        "with all calls in it; 0 where no gradient is asked for",
+        adds=True,
+        at_least="behind",
+    ),
     Column("unknown", "not counted", "", "operations with an unknown number, and how many of each"),
+    Column("inside", "not counted inside", "", "the same, with those of all calls in it", shown=False),
+    Column("behind", "not counted in the backward", "", "the same, with those whose backward is unknown", shown=False),
 )
 
 
@@ -63,67 +84,102 @@ def flops_report(trace: TraceData) -> ReportData[FlopsRow]:
         FlopsRow(
             call=net.call_id(count.call),
             type=count.call.type,
-            own=count.own.forward,
-            share=100 * count.own.forward / root.forward if root.forward else None,
-            forward=count.total.forward,
-            backward=count.total.backward,
-            unknown=_counted(count.unknown),
+            own=own,
+            share=100 * own / root.forward if root.forward and own is not None else None,
+            forward=bound(count.total.forward, count.inside),
+            backward=bound(count.total.backward, count.behind),
+            unknown=counted_names(count.unknown),
+            inside=counted_names(count.inside),
+            behind=counted_names(count.behind),
         )
-        for count in counts
+        for count, own in [(count, bound(count.own.forward, count.unknown)) for count in counts]
     ]
-    unknown = sum((Counter(count.unknown) for count in counts), Counter[str]())
-    macs = root.forward // 2
+    missing, behind, grad = counts[0].inside, counts[0].behind, any(call.grad for call in trace.calls)
     totals: dict[str, tuple[Cell, Unit]] = {
-        "forward": (root.forward, "FLOP"),
-        "multiply-adds": (macs, "MAC"),
-        "backward": (root.backward if any(call.grad for call in trace.calls) else None, "FLOP"),
+        "forward": (bound(root.forward, missing), "FLOP"),
+        "multiply-adds": (bound(root.forward // 2, missing), "MAC"),
+        "backward": (bound(root.backward, behind) if grad else None, "FLOP"),
     }
-    notes = [Note(f"not counted, because their number is not known: {_counted(unknown)}")] if unknown else []
-    if totals["backward"][0] is None:
+    notes = not_counted(missing)
+    if grad and (only := Counter(behind) - Counter(missing)):
+        what = (
+            f"not counted in the backward: {counted_names(only)}, in functions of autograd with a backward of their own"
+        )
+        notes.append(Note(what))
+    if not grad:
         notes.append(Note("backward: n/a, the run was made without gradients"))
     if trace.error is not None:
         notes.append(Note("the run raised: these are the operations until then"))
     ops = [(op.node, op.flops) for count in counts for op in count.ops if op.flops is not None]
-    forward, backward = {id: op.forward for id, op in ops}, {id: op.backward for id, op in ops}
+    forward = {id: op.forward for id, op in ops}
+    backward = {op.node: op.flops.backward for count in counts for op in count.ops if op.flops and not op.is_forward}
+    led = [(net.call_id(count.call), count) for count in counts if not count.behind]
+    known = [(net.call_id(count.call), count) for count in counts if not count.inside]
+    alone = [(net.call_id(count.call), count) for count in counts if not count.unknown]
     return ReportData(
         analysis="flops",
         subject=trace.model,
         columns=COLUMNS,
-        rows=tuple(sorted(rows, key=lambda row: -row.own)),
+        rows=tuple(sorted(rows, key=lambda row: (row.own is None, -(row.own or 0)))),
         totals=totals,
         notes=tuple(notes),
         measures={
-            FLOPS.name: {row.call: row.forward for row in rows} | forward,
-            SELF.name: {row.call: row.own for row in rows} | forward,
-            BACKWARD.name: {row.call: row.backward for row in rows} | backward,
+            FLOPS.name: {id: count.total.forward for id, count in known} | forward,
+            SELF.name: {id: count.own.forward for id, count in alone} | forward,
+            BACKWARD.name: {id: count.total.backward for id, count in led} | backward,
         },
+        ranked_by=("own",),
+        at_least=(*(("forward", "multiply-adds") if missing else ()), *(["backward"] if behind else [])),
     )
 
 
-def _counted(unknown: Mapping[str, int]) -> str:
+def bound(number: int, missing: Mapping[str, int]) -> int | None:
+    """Return a number of which something is missing as a lower bound; ``None`` where nothing was counted at all."""
+    return None if missing and not number else number
+
+
+def not_counted(missing: Mapping[str, int]) -> list[Note]:
+    """Return a note on operations whose number is not known, where there are some."""
+    return [Note(f"not counted, because their number is not known: {counted_names(missing)}")] if missing else []
+
+
+def counted_names(unknown: Mapping[str, int]) -> str:
+    """Return the names of operations that are not counted, with how many of each there are.
+
+    >>> counted_names({"svd": 2, "Fused": 1})
+    'svd ×2, Fused'
+    """
     return ", ".join(f"{name} ×{count}" if count > 1 else name for name, count in unknown.items())
 
 
 @dataclass(frozen=True, slots=True)
 class OpFlops:
-    """The operations of one node of a call's graph; ``flops`` is ``None`` where they are not known."""
+    """The operations of one node of a call's graph; ``flops`` is ``None`` where they are not known.
+
+    ``is_forward``: only those of the forward are known.
+    """
 
     node: str
     op: str
     flops: Flops | None
+    is_forward: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class CallFlops:
     """The operations of one call: of its own operations, and of all calls in it too.
 
-    ``unknown`` counts the own operations, by name, that may have products and are not in ``own``.
+    ``unknown`` counts the own operations, by name, that may have products and are not in ``own``, ``inside`` those of
+    all calls in it too, which are not in ``total``. ``behind`` counts those whose backward is not in ``total``: the
+    same, and those in the forward of a ``torch.autograd.Function``, whose backward is code of its own.
     """
 
     call: Call
     own: Flops
     total: Flops
     unknown: Mapping[str, int]
+    inside: Mapping[str, int]
+    behind: Mapping[str, int]
     ops: tuple[OpFlops, ...] = ()
 
 
@@ -136,43 +192,108 @@ def count_flops(trace: TraceData) -> tuple[CallFlops, ...]:
     if trace.call_graphs is None:
         raise UsageError("flops needs operations, and this run has none: trace it with graph=True")
     steps = [steps_of(call) for call in trace.calls]
-    reached = reached_by_backward(trace, steps)
-    own = [_own(trace, call, steps[call.index], reached) for call in trace.calls]
-    totals = [flops for flops, _, _ in own]
+    backward = _Backward(trace, steps)
+    own = [_own(trace, call, steps[call.index], backward) for call in trace.calls]
+    totals, inside, behind = [one.total for one in own], [one.inside for one in own], [one.behind for one in own]
     for call in reversed(trace.calls):  # children come after their parents
         if call.parent_index is not None:
             totals[call.parent_index] += totals[call.index]
+            for counts in (inside, behind):
+                if counts[call.index]:
+                    counts[call.parent_index] = Counter(counts[call.parent_index]) + Counter(counts[call.index])
     return tuple(
-        [
-            CallFlops(call, flops, totals[call.index], unknown, ops)
-            for call, (flops, unknown, ops) in zip(trace.calls, own, strict=True)
-        ]
+        [replace(one, total=total, inside=a, behind=b) for one, total, a, b in zip(own, totals, inside, behind)]
     )
 
 
-def _own(
-    trace: TraceData, call: Call, steps: Steps | None, reached: set[int] | None
-) -> tuple[Flops, Counter[str], tuple[OpFlops, ...]]:
+class _Backward:
+    """What a backward from the run's result goes through, also where the forward ran without gradients.
+
+    Those are the forwards of ``torch.autograd.Function``, in which no tensor has a gradient. One of them is known: a
+    reentrant checkpoint, which computes what is in it again in the backward, with gradients. Values in
+    ``_differentiable`` have a gradient in the backward, though they were noted without one.
+    """
+
+    def __init__(self, trace: TraceData, steps: Sequence[Steps | None]) -> None:
+        self._reached = reached_by_backward(trace, steps)
+        self._checkpointed: set[int] = set()  # calls in reentrant checkpoints
+        self._differentiable = concealed_gradients(trace, steps) & (self._reached or set())
+        for call in trace.calls:
+            called_there = (call.source or "").replace("\\", "/").rpartition(":")[0].endswith(_CHECKPOINT)
+            if not call.grad and (called_there or call.parent_index in self._checkpointed):
+                self._checkpointed.add(call.index)
+                for step in steps[call.index] or ():
+                    operands = [trace.values[number] for number in step.operands]
+                    if any(value.requires_grad or value.number in self._differentiable for value in operands):
+                        self._differentiable |= step.new
+
+    def of(self, call: Call, step: Step, flops: Flops) -> Flops | None:
+        """Return the operations of a step with those of its backward; ``None`` where these are not known."""
+        reaches = self._reached is None or bool(self._reached & step.new)
+        if step.op.grad and not (reaches and step.operands & self._differentiable):
+            return flops if reaches else Flops(flops.forward)
+        if not flops.forward or self._reached is None or not reaches:
+            return Flops(flops.forward)
+        if not step.op.grad and call.index not in self._checkpointed:
+            return None
+        args = tuple([self._with_gradients(arg) for arg in step.args])
+        kwargs = {name: self._with_gradients(arg) for name, arg in step.kwargs.items()}
+        return _flops_of(replace(step, args=args, kwargs=kwargs))
+
+    def _with_gradients(self, item: Item) -> Item:
+        if isinstance(item, Value):
+            return replace(item, requires_grad=True) if item.number in self._differentiable else item
+        if isinstance(item, Group):
+            return replace(item, items=tuple([self._with_gradients(inner) for inner in item.items]))
+        return item
+
+
+_CHECKPOINT = "torch/utils/checkpoint.py"
+
+
+def _flops_of(step: Step) -> Flops | None:
+    op = step.op
+    return flops_of(op.op, op.target if op.kind == "call_function" else op.op, step.result, step.args, step.kwargs)
+
+
+def _own(trace: TraceData, call: Call, steps: Steps | None, backward: _Backward) -> CallFlops:
+    """Return the operations of a call without those of the calls in it."""
     unknown: Counter[str] = Counter()
     prefix = network_of(trace).call_id(call)
     if steps is None:
-        flops = None if call.children else _fused(trace, call)
-        if flops is None and not call.children:
-            unknown[call.type] += 1
-        return flops or NONE, unknown, ()
+        fused = _fused(trace, call)
+        if fused is None and call.error is None:
+            unknown[f"{call.type}'s own operations" if call.children else call.type] += 1
+        return CallFlops(call, fused or NONE, fused or NONE, unknown, unknown, unknown)
+    unknown.update(_unseen(call))
+    behind: Counter[str] = Counter()
     counted: list[OpFlops] = []
     total = NONE
     for step in steps:
-        op = step.op
-        flops = flops_of(op.op, op.target if op.kind == "call_function" else op.op, step.result, step.args, step.kwargs)
+        flops, is_forward = _flops_of(step), False
         if flops is None:
-            unknown[op.op] += 1
+            unknown[step.op.op] += 1
         else:
-            if flops.backward and not (op.grad and (reached is None or reached & step.new)):
-                flops = Flops(flops.forward)
+            with_backward = backward.of(call, step, flops)
+            is_forward = with_backward is None
+            behind[step.op.op] += is_forward
+            flops = Flops(flops.forward) if with_backward is None else with_backward
             total += flops
-        counted.append(OpFlops(f"{prefix}/{op.name}", op.op, flops))
-    return total, unknown, tuple(counted)
+        counted.append(OpFlops(f"{prefix}/{step.op.name}", step.op.op, flops, is_forward))
+    return CallFlops(call, total, total, unknown, unknown, unknown + behind, tuple(counted))
+
+
+_UNSEEN = {"scripted function": "it runs a scripted function", "compiled code": "which could not be noted"}
+
+
+def _unseen(call: Call) -> list[str]:
+    """Return the kinds of code in a call whose operations no graph has: scripted functions, and numpy."""
+    found = [kind for kind, words in _UNSEEN.items() if words in call.reason]
+    names = [] if call.graph is None else [op.op for op in call.graph.ops]
+    if "numpy" in names:  # a tensor that comes from outside after that was computed there
+        after = [op.target for op in call.graph.ops[names.index("numpy") :]]  # type: ignore[union-attr]
+        found += ["numpy"] * any(target.startswith("_tensor_constant") for target in after)
+    return found
 
 
 def _fused(trace: TraceData, call: Call) -> Flops | None:
@@ -184,4 +305,6 @@ def _fused(trace: TraceData, call: Call) -> Flops | None:
         for name in parameter.names
         if name.startswith(prefix)
     }
+    if call.children:  # their operations are counted with them
+        return NONE if call.type in ONLY_CALLS_MODULES else None
     return fused_module_flops(call.type, shapes, [value.shape for value in call.inputs])

@@ -86,6 +86,9 @@ LABEL_COLUMNS = (
 )
 
 
+RANKED_BY = ("activations", "saved", "outputs", "temporary")  # all that a call makes
+
+
 def memory_report(
     record: MemoryRecord,
     model: str,
@@ -123,7 +126,8 @@ def memory_report(
         analysis="memory",
         subject=model,
         columns=COLUMNS,
-        rows=tuple(sorted(rows, key=lambda row: -(row.activations + row.saved + row.outputs + row.temporary))),
+        rows=tuple(sorted(rows, key=lambda row: -sum(getattr(row, field) for field in RANKED_BY))),
+        ranked_by=RANKED_BY,
         totals=totals,
         findings=tuple(findings),
         notes=(*told, *notes),
@@ -138,7 +142,12 @@ def memory_report(
         },
         parts=(
             ReportData(
-                "memory", model, ALIVE_COLUMNS, _alive_rows(record, at, model), settings={"by": "what was alive"}
+                "memory",
+                model,
+                ALIVE_COLUMNS,
+                _alive_rows(record, at, model),
+                settings={"by": "what was alive"},
+                ranked_by=("bytes",),
             ),
             ReportData("memory", model, LABEL_COLUMNS, _label_rows(record, alive), settings={"by": "label"}),
         ),

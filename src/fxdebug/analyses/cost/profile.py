@@ -6,24 +6,24 @@ Times come from repeats that were not traced (:mod:`fxdebug.capture.runs.timed_r
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import mean, median, quantiles
 from typing import Literal, TypeAlias
 
 from fxdebug.analyses.cost.flops import SELF as FLOPS_SELF
-from fxdebug.analyses.cost.flops import CallFlops, count_flops
+from fxdebug.analyses.cost.flops import CallFlops, bound, count_flops, not_counted
 from fxdebug.analyses.cost.reached_by_backward import Step, steps_of
 from fxdebug.data.calls import Call, Note
 from fxdebug.data.findings import Finding
 from fxdebug.data.measured.timings import MachinePeak, OpTiming, RegionTiming, Timings, path_or_model
-from fxdebug.data.measures import CALL, OPERATION, Unit, counted, register
+from fxdebug.data.measures import CALL, OPERATION, Unit, counted, quantity, register
 from fxdebug.data.report import Cell, Column, ReportData
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value, leaves
 from fxdebug.operators.categories import VIEWS
-from fxdebug.operators.dtypes import bytes_of
 from fxdebug.operators.names import canonical
+from fxdebug.query.measures import size_of
 from fxdebug.query.network import Network, network_of
 
 Bound: TypeAlias = Literal["compute", "memory", "overhead", ""]
@@ -35,20 +35,21 @@ BACKWARD = register("time.backward", "s", "median time of the backward pass of i
 RATE = register("flops.rate", "FLOP/s", "operations per second of its own time", [CALL, OPERATION])
 MOVED = register("bytes.moved", "B", "bytes of operands and results of the own operations", [CALL], adds=True, own=True)
 
+UNSTEADY = 20.0  # %: where half of the repeats spread over more than this share of their median, times are uncertain
 OVERHEAD_BELOW = 0.1  # of the time that the peak allows: below this share, neither rate explains the time
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileRow:
-    """The time of one call or region, in seconds: means over the middle half of the repeats.
+    """The time of one call or region, in seconds: medians over the repeats.
 
     ``own`` is without the calls and regions in it, ``share`` its part of the run in %; ``least``, ``median``, ``low``
     and ``high`` (the quartiles) and ``iqr`` (their distance) are of ``own``, ``p95`` of ``total``. ``backward`` is the
     backward of all operations in the call, ``None`` without a loss. ``flops`` and ``bytes`` are those of the own
-    operations, and ``rate`` its ``flops`` per second of own time. ``bound`` says what limits the own operations:
-    ``compute`` or ``memory`` (the rate of the machine's peak), or ``overhead`` (they take more than ten times as long
-    as either rate allows). The last four are about calls; a region has a path such as ``h.0.attn/scores``, and the type
-    ``region``.
+    operations, ``None`` where that of one is not known, and ``rate`` its ``flops`` per second of own time. ``bound``
+    says what limits the own operations: ``compute`` or ``memory`` (the rate of the machine's peak), or ``overhead``
+    (they take more than ten times as long as either rate allows). The last four are about calls; a region has a path
+    such as ``h.0.attn/scores``, and the type ``region``.
     """
 
     call: str
@@ -111,9 +112,8 @@ OP_COLUMNS = (
 class CallProfile:
     """One call with its times and the cost of its own operations; ``steps`` with the time of each, where known.
 
-    ``middle`` are the repeats that are neither among the fastest nor the slowest quarter of whole runs. Means over the
-    same repeats add up, as medians do not: the self times of all calls are the time of the run. ``least`` is the least
-    own time in any repeat, of those that time operations, too: what is there in each of them is no disturbance.
+    ``least`` is the least own time in any repeat, of those that time operations, too: what is there in each of them is
+    no disturbance.
     """
 
     call: Call
@@ -154,9 +154,15 @@ class CallProfile:
         return sum(median(t.forward) for _, t in self.steps if t is not None and t.forward) / 1e9
 
     @property
-    def bytes(self) -> int:
-        """Bytes of the operands and results of its own operations; views move none."""
-        return sum(bytes_moved(step) for step, _ in self.steps)
+    def bytes(self) -> int | None:
+        """Bytes of the operands and results of its own operations; views move none. ``None``: of one not known."""
+        sizes = [size for step, _ in self.steps if (size := bytes_moved(step)) is not None]
+        return sum(sizes) if len(sizes) == len(self.steps) else None
+
+    @property
+    def own_flops(self) -> int | None:
+        """Its own operations, forward; ``None`` where the number of one is not known."""
+        return None if self.flops.unknown else self.flops.own.forward
 
     def backward_seconds(self) -> float:
         """Median time of the backward of its operations and of those of all calls in it."""
@@ -205,14 +211,15 @@ def _matched(steps: Iterable[Step], timed: Sequence[OpTiming]) -> list[tuple[Ste
     return pairs
 
 
-def bytes_moved(step: Step) -> int:
-    """Return the bytes of an operation's operands and results; a view moves none."""
+def bytes_moved(step: Step) -> int | None:
+    """Return the bytes of an operation's operands and results; ``None`` where one is not known. A view moves none."""
     if canonical(step.op.op) in VIEWS:
         return 0
     seen: dict[int, Value] = {}
     for item in (*step.args, *step.kwargs.values(), step.result):
         seen.update((value.number, value) for _, value in leaves(item))
-    return sum(bytes_of(value.dtype, value.shape) for value in seen.values())
+    sizes = [size for value in seen.values() if (size := size_of(value)) is not None]
+    return sum(sizes) if len(sizes) == len(seen) else None
 
 
 # The report --------------------------------------------------------------------------------------
@@ -236,7 +243,8 @@ def profile_report(
     root = calls[0].total_seconds
     peak = _reached(peak, calls)
     rows = [_row(net, profile, root, peak, timings) for profile in calls]
-    regions = [_region_row(trace.model, key, region, root) for key, region in timings.regions.items()]
+    lengths = {(span.path, span.number): (span.end - span.begin) / 1e9 for span in timings.spans}
+    regions = [_region_row(trace.model, key, each, root, lengths.get(key)) for key, each in timings.regions.items()]
     columns: tuple[Column, ...] = CALL_COLUMNS
     if timings.missing:  # what is known without a time takes its place on the screen
         columns = tuple([replace(c, shown=c.shown or c.field in ("flops", "bytes")) for c in CALL_COLUMNS])
@@ -246,13 +254,22 @@ def profile_report(
         columns=columns,
         rows=tuple(sorted([*rows, *regions], key=lambda row: (-(row.own or 0.0), -(row.flops or 0)))),
         totals=_totals(timings, calls, peak, items, critical_path(net, calls)),
+        at_least=_lower_bounds(calls),
+        ranked_by=("own",),
         findings=findings,
         notes=_notes(timings, calls),
         settings=settings,
         spans=tuple(timings.spans),
         measures=_measures(net, calls, rows),
         parts=(
-            ReportData("operations", trace.model, OP_COLUMNS, rows=tuple(_op_rows(calls)), settings={"by": "name"}),
+            ReportData(
+                "operations",
+                trace.model,
+                OP_COLUMNS,
+                rows=tuple(_op_rows(calls)),
+                settings={"by": "name"},
+                ranked_by=("time",),
+            ),
         ),
     )
 
@@ -270,10 +287,10 @@ def _totals(
         totals["backward"] = (median(timings.backward) / 1e9, "s")
     if run and items.count:
         totals[f"{items.unit}/s"] = (items.count / run, "")
-    flops = calls[0].flops.total.forward
+    flops = bound(calls[0].flops.total.forward, calls[0].flops.inside)
     if timings.missing:
         totals["operations"] = (flops, "FLOP")
-        totals["moved"] = (sum(profile.bytes for profile in calls), "B")
+        totals["moved"] = (sum(profile.bytes or 0 for profile in calls) or None, "B")
     if run and flops:
         totals["rate"] = (flops / run, "FLOP/s")
     if timings.plain and timings.processor:
@@ -288,13 +305,20 @@ def _totals(
     if path:
         totals["critical path"] = (path, "s")
     if timings.watched and timings.plain:
-        totals["added by timing"] = (100 * (median(timings.watched) / median(timings.plain) - 1), "%")
+        added = 100 * (median(timings.watched) / median(timings.plain) - 1)
+        totals["added by timing"] = (added if added >= 0 else None, "%")  # less than the repeats scatter
     return totals
+
+
+def _lower_bounds(calls: Sequence[CallProfile]) -> tuple[str, ...]:
+    """Return the totals of which a part is not known."""
+    of_operations = ("operations", "rate") if calls[0].flops.inside else ()
+    return (*of_operations, *(["moved"] if any(profile.bytes is None for profile in calls) else []))
 
 
 def _reached(peak: MachinePeak | None, calls: Sequence[CallProfile]) -> MachinePeak | None:
     """Return the peak, or the rate of the fastest call where that is larger: the machine was busy when it was taken."""
-    rates = [p.flops.own.forward / seconds for p in calls if (seconds := p.own_seconds)]
+    rates = [(p.own_flops or 0) / seconds for p in calls if (seconds := p.own_seconds)]
     return None if peak is None else replace(peak, flops=max([peak.flops, *rates]))
 
 
@@ -350,7 +374,7 @@ def _row(
     own = seconds_of(profile.own_without_regions)
     whole = profile.own_seconds
     low, high = quartiles(profile.own_without_regions)
-    flops = profile.flops.own.forward
+    flops = profile.own_flops
     return ProfileRow(
         call=net.call_id(profile.call),
         type=profile.call.type,
@@ -371,7 +395,9 @@ def _row(
     )
 
 
-def _region_row(model: str, key: tuple[str, int], region: RegionTiming, root: float | None) -> ProfileRow:
+def _region_row(
+    model: str, key: tuple[str, int], region: RegionTiming, root: float | None, total: float | None
+) -> ProfileRow:
     own = seconds_of(region.own)
     low, high = quartiles(region.own)
     return ProfileRow(
@@ -384,7 +410,7 @@ def _region_row(model: str, key: tuple[str, int], region: RegionTiming, root: fl
         low=low,
         high=high,
         iqr=high - low if low is not None and high is not None else None,
-        total=seconds_of(region.total),
+        total=total if total is not None else seconds_of(region.total),
         p95=percentile_95(region.total),
         backward=median(region.backward) / 1e9 if region.backward else None,
         flops=None,
@@ -399,7 +425,10 @@ def bound_of(profile: CallProfile, peak: MachinePeak | None) -> Bound:
     seconds = profile.least / 1e9  # other work on the machine limits no operation
     if peak is None or not seconds or not profile.steps:
         return ""
-    compute, memory = profile.flops.own.forward / peak.flops, profile.bytes / peak.bytes
+    flops, moved = profile.own_flops, profile.bytes
+    if flops is None or moved is None:
+        return ""
+    compute, memory = flops / peak.flops, moved / peak.bytes
     if max(compute, memory) < OVERHEAD_BELOW * seconds:
         return "overhead"
     return "compute" if compute >= memory else "memory"
@@ -451,8 +480,8 @@ def _measures(net: Network, calls: Sequence[CallProfile], rows: Sequence[Profile
         TOTAL.name: {row.call: row.total for row in rows},
         RATE.name: {row.call: row.rate for row in rows},
         BACKWARD.name: {row.call: row.backward for row in rows},
-        FLOPS_SELF.name: {net.call_id(p.call): float(p.flops.own.forward) for p in calls},
-        MOVED.name: {net.call_id(p.call): float(p.bytes) for p in calls},
+        FLOPS_SELF.name: {net.call_id(p.call): p.own_flops for p in calls},
+        MOVED.name: {net.call_id(p.call): p.bytes for p in calls},
     }
     measures: dict[str, dict[str, float]] = {
         name: {id: x for id, x in numbers.items() if x is not None} for name, numbers in by_call.items()
@@ -474,12 +503,25 @@ def _measures(net: Network, calls: Sequence[CallProfile], rows: Sequence[Profile
     return measures
 
 
+def _on_scatter(timings: Timings) -> Iterator[Note]:
+    """Yield notes where the repeats spread so far that the times say little."""
+    low, high = quartiles(timings.plain)
+    middle = seconds_of(timings.plain)
+    if low is not None and high is not None and middle and 100 * (high - low) >= UNSTEADY * middle:
+        took = f"half of the repeats took {quantity(low, 's')} to {quantity(high, 's')}"
+        reason = "the machine did other work, or its clock changed"
+        yield Note(f"times are uncertain by ±{50 * (high - low) / middle:.0f} %: {took}; {reason}")
+    if timings.watched and middle and median(timings.watched) < median(timings.plain):
+        yield Note("added by timing: n/a, it is less than the repeats differ by")
+
+
 def _notes(timings: Timings, calls: Sequence[CallProfile]) -> tuple[Note, ...]:
+    notes = not_counted(calls[0].flops.inside)
     if timings.missing:
-        return (Note(f"times: n/a, {timings.missing}"),)
-    notes = []
+        return (Note(f"times: n/a, {timings.missing}"), *notes)
+    notes = [*_on_scatter(timings), *notes]
     if timings.error:
-        notes.append(Note(f"the model raised: these are the times until then ({timings.error})"))
+        notes.insert(0, Note(f"the model raised: these are the times until then ({timings.error})"))
     if not timings.device_use:
         notes.append(Note(f"GPU use: n/a ({timings.no_device_use})"))
     untimed = [profile for profile in calls if not profile.total]

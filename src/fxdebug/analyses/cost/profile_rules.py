@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 from fxdebug.analyses.cost.profile import CallProfile, bytes_moved
+from fxdebug.analyses.cost.reached_by_backward import Step
 from fxdebug.data.findings import ADVICE, WARNING, Finding
 from fxdebug.data.measures import quantity
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value, leaves
-from fxdebug.operators.categories import SOFTMAXES, TO_PYTHON_NUMBERS
+from fxdebug.operators.categories import SIZED_BY_NUMBERS, SOFTMAXES, TO_PYTHON_NUMBERS
 from fxdebug.operators.names import canonical
 from fxdebug.query.network import network_of
 
@@ -25,8 +26,9 @@ class Limits:
 
     ``slow_share``, ``slow_ratio``: a call is slow from this share of the run (%), if its fastest repeat takes this
     many times its siblings' median and ``slow_seconds`` more. ``idle_seconds``, ``idle_share``: a call idles from this
-    time outside of torch's functions, and this share of its own time (%). ``sync_count``: reads of single numbers from
-    tensors at one line.
+    time outside of torch's functions, and this share of its own time (%). ``sync_count``: reads of numbers, or tensors
+    whose size depends on numbers, at one line: in a run on an accelerator, where each waits for the device; on the CPU,
+    where it costs little, in the calls of one module.
     ``wide_share``: share of all operations' time or bytes in float64 (%), where most parameters are narrower.
     ``eager_share``: share of all operations' time in attention that is written out (%).
     """
@@ -134,21 +136,27 @@ def _idle(trace: TraceData, calls: Sequence[CallProfile], limits: Limits, fastes
 
 
 def _single_numbers(trace: TraceData, calls: Sequence[CallProfile], limits: Limits) -> Iterator[Finding]:
-    """Lines that read numbers out of tensors again and again: each read waits for the device."""
+    """Lines that read numbers out of tensors again and again, the most reads first: each waits for the device."""
     net = network_of(trace)
     lines: defaultdict[str, list[tuple[CallProfile, str, str]]] = defaultdict(list)
+    on_device = False
     for profile in calls:
         body = profile.call.body
         graph = profile.call.graph
         if body is None or graph is None:
             continue
-        for op, source, result in zip(graph.ops, body.sources, body.results):
-            if canonical(op.op) in READS and source and not isinstance(result, Value):  # x.float() is a conversion
-                lines[source].append((profile, op.op, f"{net.call_id(profile.call)}/{op.name}"))
-    for source, reads in lines.items():
-        if len(reads) < limits.sync_count:
+        sources = dict(zip([op.name for op in graph.ops], body.sources))
+        for step, _ in profile.steps:
+            source = sources.get(step.op.name)
+            if source and waits_for_numbers(step):
+                lines[source].append((profile, step.op.op, f"{net.call_id(profile.call)}/{step.op.name}"))
+                on_device |= any(value.device not in ("cpu", "meta") for arg in step.args for _, value in leaves(arg))
+    for source, reads in sorted(lines.items(), key=lambda line: -len(line[1])):
+        of_module = max(Counter(profile.call.path for profile, _, _ in reads).values())
+        if (len(reads) if on_device else of_module) < limits.sync_count:
             continue
         profile, name, node = reads[0]
+        ways = ", ".join(dict.fromkeys(_MASKED.get(canonical(op), op) for _, op, _ in reads))
         yield Finding(
             rule="reads numbers",
             severity=ADVICE,
@@ -156,8 +164,8 @@ def _single_numbers(trace: TraceData, calls: Sequence[CallProfile], limits: Limi
             call=net.call_id(profile.call),
             op=name,
             node=node,
-            what=f"this line reads numbers out of tensors {len(reads)} times in a run; on an accelerator each read "
-            "waits until all work before it is done",
+            what=f"this line reads numbers out of tensors {len(reads)} times in a run ({ways}); on an accelerator each "
+            "read waits until all work before it is done",
             source=source,
             measured=len(reads),
             threshold=limits.sync_count,
@@ -166,7 +174,26 @@ def _single_numbers(trace: TraceData, calls: Sequence[CallProfile], limits: Limi
         )
 
 
-READS = TO_PYTHON_NUMBERS | {"bool", "int", "float", "index", "is_nonzero", "nonzero"}
+def waits_for_numbers(step: Step) -> bool:
+    """Does an operation need numbers of a tensor in Python: to return them, or to know the size of its result?"""
+    name, args = canonical(step.op.op.partition(".")[0]), step.args
+    if name in NUMBERS_TO_PYTHON and not isinstance(step.result, Value):  # x.float() is a conversion
+        return True
+    if name in ("getitem", "setitem", "index", "index_put"):
+        index = args[1] if len(args) > 1 else None
+        is_mask = any(value.dtype in ("bool", "uint8") for _, value in leaves(index))
+        fills = len(args) > 2 and not (isinstance(args[2], Value) and args[2].shape)  # one number: nothing is counted
+        return is_mask and not fills
+    if name == "where":
+        return len(args) + len(step.kwargs) == 1
+    if name == "repeat_interleave":
+        repeats = args[1] if len(args) > 1 else step.kwargs.get("repeats")
+        return isinstance(repeats, Value) and step.kwargs.get("output_size") is None
+    return name in SIZED_BY_NUMBERS
+
+
+_MASKED = dict.fromkeys(("getitem", "setitem", "index", "index_put"), "a tensor of booleans as an index")
+NUMBERS_TO_PYTHON = TO_PYTHON_NUMBERS | {"bool", "int", "float", "index", "is_nonzero"}
 
 
 def _wide(trace: TraceData, calls: Sequence[CallProfile], whole: float, limits: Limits) -> Iterator[Finding]:
@@ -180,7 +207,7 @@ def _wide(trace: TraceData, calls: Sequence[CallProfile], whole: float, limits: 
     count = 0
     for profile in calls:
         for step, timing in profile.steps:
-            size = bytes_moved(step)
+            size = bytes_moved(step) or 0
             everything += size
             results = [value for _, value in leaves(step.result)]
             if not any(value.dtype == "float64" and value.numel > 1 for value in results):

@@ -11,6 +11,7 @@ from fxdebug.data.calls import Call
 from fxdebug.data.graphs import Op, Operand, Ref
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Group, Item, Value, leaves
+from fxdebug.operators.names import canonical
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,7 @@ class Step:
     new: frozenset[int]
 
 
+GRADIENT_CHANGED = "requires_grad changed outside the recorded operations"  # as the reason of a call has it
 Steps: TypeAlias = Sequence[Step]
 
 
@@ -79,12 +81,16 @@ def reached_by_backward(trace: TraceData, steps: Sequence[Steps | None]) -> set[
                 if value.number not in inputs:
                     makers.setdefault(value.number, set()).update(inputs)
         for step in own or ():
+            if canonical(step.op.op) == "requires_grad":  # a gradient begins here
+                makers.update({number: set() for number in step.new})
+                continue
             operands = step.operands.union(*[_written_since(trace.values[n], step, writes) for n in step.operands])
             for number in step.new:
                 makers.setdefault(number, set()).update(operands)
     made_with = _made_in_the_same_memory(trace.values, makers)
     given = {value.number for value in trace.root.inputs}
-    pending = [value.number for value in trace.root.outputs if value.requires_grad]
+    concealed = concealed_gradients(trace, steps)
+    pending = [value.number for value in trace.root.outputs if value.requires_grad or value.number in concealed]
     reached = set(pending)
     while pending:
         number = pending.pop()
@@ -94,11 +100,28 @@ def reached_by_backward(trace: TraceData, steps: Sequence[Steps | None]) -> set[
             sources = made_with.get(value.storage)  # a view of it was written to
             if sources is None:
                 return None
-        differentiable = {n for n in sources or () if trace.values[n].requires_grad} if value.requires_grad else set()
+        differentiable: set[int] = set()
+        if value.requires_grad or number in concealed:
+            differentiable = {n for n in sources or () if trace.values[n].requires_grad or n in concealed}
         fresh = (differentiable or sources or set()) - reached
         reached |= fresh
         pending.extend(fresh)
     return reached
+
+
+def concealed_gradients(trace: TraceData, steps: Sequence[Steps | None]) -> set[int]:
+    """Return values that may have a gradient though they were noted without one: in a function of autograd.
+
+    What such a function returns was noted when it was made, inside, where gradients are off. That there was one is
+    known of the call around it. Values of a ``torch.no_grad`` in the same call cannot be told from them.
+    """
+    found: set[int] = set()
+    around: set[int] = set()
+    for call, own in zip(trace.calls, steps, strict=True):
+        if GRADIENT_CHANGED in call.reason or call.parent_index in around:
+            around.add(call.index)
+            found.update(*[step.new for step in own or () if not step.op.grad])
+    return found
 
 
 def _writes(trace: TraceData) -> dict[int, list[int]]:

@@ -10,7 +10,7 @@ from fxdebug.analyses.gradients.clipping import clipping_advice
 from fxdebug.analyses.gradients.rules import Limits, findings_of, structurally_zero
 from fxdebug.data.calls import Note
 from fxdebug.data.measured.gradients import GradientRecord, ParameterGradient, ResultGradient
-from fxdebug.data.measures import CALL, PARAMETER, Unit, counted, register
+from fxdebug.data.measures import CALL, PARAMETER, Unit, register
 from fxdebug.data.report import Cell, Column, ReportData
 
 NORM = register("grad.norm", "", "2-norm of the gradient: of what a call returned, of a parameter", [CALL, PARAMETER])
@@ -94,8 +94,9 @@ def gradients_report(
     total = total_norm(record.parameters)
     totals: dict[str, tuple[Cell, Unit]] = {"loss": (record.loss, ""), "total norm": (total, "")}
     states = [row.state for row in parameters]
+    totals["parameters"] = (len(states), "")
     for state in dict.fromkeys(states):
-        totals[f"  {state}"] = (counted(states.count(state), "parameter"), "")
+        totals[f"  {state}"] = (states.count(state), "")
     if history:
         totals["clipping"] = (clipping_advice([*history]).advice, "")
     notes = [Note(text) for text in record.notes]

@@ -84,7 +84,7 @@ def training_report(
     losses = [step.loss for step in record.steps if step.loss is not None]
     totals: dict[str, tuple[Cell, Unit]] = {"steps": (len(record.steps), ""), "watched": (len(record.watched), "")}
     if losses:
-        totals["loss"] = (f"{losses[0]:.4g} … {losses[-1]:.4g}", "")
+        totals["first loss"], totals["last loss"] = (losses[0], ""), (losses[-1], "")
     totals["clipping"] = (clipping_advice([step.norm for step in record.steps if step.norm is not None]).advice, "")
     incidents = [incident for one in (record, *others) for incident in one.incidents]
     incidents.sort(key=lambda incident: (incident.step, not incident.op))  # the rank that names an operation first

@@ -90,7 +90,7 @@ def signal_report(activations: Sequence[Activation], model: str) -> ReportData[S
         previous: float | None = None
         for one in sorted(group, key=lambda one: int(one.path.rpartition(".")[2])):
             variance = (one.distribution.std or 0.0) ** 2
-            rows.append(SignalRow(one.path, one.type, variance, variance / previous if previous else None))
+            rows.append(SignalRow(one.call, one.type, variance, variance / previous if previous else None))
             previous = variance
     if not rows:
         return None

@@ -98,15 +98,17 @@ def weights_report(
     elements = sum(weight.stats.count for weight in facts if weight.kind == "parameter")
     trained = sum(w.stats.count for w in facts if w.kind == "parameter" and w.requires_grad)
     totals: dict[str, tuple[Cell, Unit]] = {
-        "elements of parameters": (f"{elements:,}", ""),
-        "  that ask for gradients": (f"{trained:,}", ""),
+        "elements of parameters": (elements, ""),
+        "  that ask for gradients": (trained, ""),
         "state": (_state_of(start) if any(map(is_drawn, facts)) else None, ""),
     }
     told = list(notes)
     if on_inputs is not None:
         seen = [one.units for one in readers.values() if one.units is not None]
         tokens = max([units.tokens for units in seen], default=0)
-        totals["seen on"] = (f"{tokens} tokens" if seen else "no activation function behind a layer", "")
+        totals["tokens seen"] = (tokens if seen else None, "")
+        if not seen:
+            told.append(Note("tokens seen: n/a, there is no activation function behind a layer"))
         few = max([units.samples for units in seen], default=0)
         if few < unit_limits.samples and any(map(silent_count, readers.values())):
             told.append(too_few(few, unit_limits))

@@ -63,7 +63,7 @@ def activations(
     >>> model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU())
     >>> report = fxdebug.activations(model, torch.randn(8, 4))
     >>> [(row.call, row.tokens) for row in report.rows], sum(report.distributions["1"].counts)
-    ([('0', 8), ('1', 8), ('Sequential', 8)], 24)
+    ([('0#0', 8), ('1#0', 8), ('Sequential#0', 8)], 24)
     """
     limits = ActivationLimits() if limits is None else limits
     if isinstance(model, (str, os.PathLike)):

@@ -6,7 +6,7 @@ import contextlib
 import math
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, TypedDict
+from typing import Any, TypedDict, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -25,15 +25,17 @@ from fxdebug.api.trace import Trace
 from fxdebug.capture.probes.machine_peak import machine_peak
 from fxdebug.capture.runs.memory_of_others import OtherSizes
 from fxdebug.capture.runs.memory_runs import run_with_memory
+from fxdebug.capture.runs.same_start import copied_inputs, state_restored
 from fxdebug.capture.runs.timed_runs import TimedRuns
 from fxdebug.capture.tensors.named_tensors import named_tensors
 from fxdebug.data.calls import Note
 from fxdebug.data.measured.timings import Timings
 from fxdebug.data.measures import Unit, quantity
-from fxdebug.data.report import Cell
+from fxdebug.data.report import Cell, ReportData
 from fxdebug.errors import UsageError
 from fxdebug.operators.dtypes import bytes_of
 
+Row = TypeVar("Row")
 ON_META = "the model is on the meta device, where nothing is computed"
 
 _last_failed: Report[ProfileRow | MemoryRow] | None = None
@@ -50,6 +52,7 @@ def flops(
     Counted are multiplications and additions of products (matrix products, convolutions, attention, recurrent layers):
     a product of an m×k with a k×n matrix has 2·m·k·n, as in ``torch.utils.flop_counter``. Operations whose number is
     not known are listed, not counted as 0. The backward is counted where the run asked for gradients.
+    A module that was run is afterwards as it was: gradients, buffers, flags, attributes and random generators.
     Raises ``UsageError`` for a run without graphs and ``LoadError`` for a path that is no run, and passes on exceptions
     of the model.
 
@@ -63,14 +66,20 @@ def flops(
     call   type      self share forward backward
     Linear Linear 48 FLOP 100 % 48 FLOP  48 FLOP
     """
-    return Report.of(flops_of_run.flops_report(_run_of(model, inputs, kwargs)))
+    return _of_run(flops_of_run.flops_report, model, inputs, kwargs)
 
 
-def _run_of(model: nn.Module | Trace | str | os.PathLike[str], inputs: Any, kwargs: Mapping[str, Any] | None) -> Trace:
-    """Return a run: that of a model which is run once, the given one, or that in a folder."""
-    if isinstance(model, nn.Module):
-        return fx_debug(model, inputs, kwargs)
-    return model if isinstance(model, Trace) else load(model)
+def _of_run(
+    analyse: Callable[[Trace], ReportData[Row]],
+    model: nn.Module | Trace | str | os.PathLike[str],
+    inputs: Any,
+    kwargs: Mapping[str, Any] | None,
+) -> Report[Row]:
+    """Return the report on a run: the given one, that in a folder, or that of a model, which is run and put back."""
+    if not isinstance(model, nn.Module):
+        return Report.of(analyse(model if isinstance(model, Trace) else load(model)))
+    with state_restored(model):
+        return Report.of(analyse(fx_debug(model, *copied_inputs((inputs, kwargs)))))
 
 
 def profile(
@@ -256,7 +265,8 @@ def _estimated(others: OtherSizes, wanted: Other) -> tuple[dict[str, tuple[Cell,
         sizes = [2, 4] if own == 1 else [own, own // 2 if own > 3 else 2 * own]  # 1 is special: sizes of 1 go away
         checked = sum(sizes)
     known = [(size, others.run(size or None)) for size in sizes]
-    scale = {} if dtype is None else {name: dtype.itemsize / bytes_of(name, ()) for name in others.dtypes()}
+    sizes_of_dtypes = {name: bytes_of(name, ()) for name in others.dtypes()}
+    scale = {} if dtype is None else {name: dtype.itemsize / size for name, size in sizes_of_dtypes.items() if size}
     peak = estimated_peak(known, batch or sizes[0], scale)
     guess, truth = estimated_peak(known, checked, scale), measured_peak(others.run(checked or None, dtype))
     words = [f"batch {batch}"] * (batch is not None) + [str(dtype)[6:]] * (dtype is not None)
@@ -276,7 +286,8 @@ def summary(
     """List the calls of a run with shapes, parameters, multiply-adds and sizes, as torchinfo does.
 
     ``model`` is a module, which is run once, or a run: a trace or the folder of one. Repeated layers are one line on
-    the screen, with their numbers summed. Parameters that several modules share count once in the totals.
+    the screen, with their numbers summed; parameters that several modules share count once.
+    A module that was run is afterwards as it was: gradients, buffers, flags, attributes and random generators.
     Raises ``LoadError`` for a path that is no run, and passes on exceptions of the model.
 
     >>> import torch, fxdebug
@@ -284,7 +295,7 @@ def summary(
     >>> [(row.call, row.params, row.macs) for row in fxdebug.summary(model, torch.ones(2, 4)).rows]
     [('Sequential#0', 15, 24), ('0#0', 15, 24), ('1#0', 0, 0)]
     """
-    return Report.of(summary_report(_run_of(model, inputs, kwargs)))
+    return _of_run(summary_report, model, inputs, kwargs)
 
 
 def mean_of_output(output: Any) -> Tensor:

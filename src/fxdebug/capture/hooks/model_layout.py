@@ -60,6 +60,8 @@ def registered_in(modules: list[nn.Module]) -> tuple[list[Any], list[Any]]:
     for module in modules:
         attributes = module.__dict__
         parameters, buffers = attributes.get("_parameters"), attributes.get("_buffers")
+        if parameters is None and buffers is None:
+            parameters, buffers = _of_traced(module)
         if parameters:
             names += parameters.keys()
             held += parameters.values()
@@ -77,7 +79,9 @@ def tensors_of(modules: list[nn.Module]) -> list[RegisteredTensor]:
     tensors: list[RegisteredTensor] = []
     for position, module in enumerate(modules):
         attributes = module.__dict__
-        parameters, buffers = attributes.get("_parameters"), attributes.get("_buffers")  # scripted: may lack them
+        parameters, buffers = attributes.get("_parameters"), attributes.get("_buffers")
+        if parameters is None and buffers is None:
+            parameters, buffers = _of_traced(module)
         for name, parameter in parameters.items() if parameters else ():
             if parameter is not None:
                 tensors.append((position, name, False, parameter, True))
@@ -87,6 +91,11 @@ def tensors_of(modules: list[nn.Module]) -> list[RegisteredTensor]:
                 if issubclass(type(buffer), Tensor):
                     tensors.append((position, name, True, buffer, name not in non_persistent))
     return tensors
+
+
+def _of_traced(module: nn.Module) -> tuple[Any, Any]:
+    """Return parameters and buffers of a module that keeps them elsewhere, as one of ``torch.jit.trace`` does."""
+    return getattr(module, "_parameters", None), getattr(module, "_buffers", None)
 
 
 def _walked(model: nn.Module) -> list[nn.Module]:

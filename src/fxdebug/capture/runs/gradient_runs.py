@@ -15,7 +15,7 @@ from fxdebug.capture.probes.value_gradients import ValueGradients, gradient_numb
 from fxdebug.capture.recorder.module_names import Sites
 from fxdebug.capture.recorder.unregistered_leaves import UnregisteredLeaves, outside_of
 from fxdebug.capture.runs.attach import Attached
-from fxdebug.capture.runs.same_start import copied_inputs, gradients_restored, state_restored
+from fxdebug.capture.runs.same_start import copied_inputs, state_restored
 from fxdebug.capture.runs.timed_runs import Loss, scalar_loss
 from fxdebug.capture.tensors.special_tensors import SHARDED, has_sharded_weights, local_part
 from fxdebug.capture.torch_state.untracked import untracked
@@ -44,7 +44,7 @@ def run_with_gradients(
     inputs, keywords = copied_inputs((args, dict(kwargs)))
     unregistered = UnregisteredLeaves(model, (inputs, keywords))
     probe = ValueGradients(sites, unregistered.ran)
-    with torch.enable_grad(), state_restored(model), gradients_restored(model):
+    with torch.enable_grad(), state_restored(model):
         try:
             with Attached(probe, sites), probe:
                 output = (model if method == "forward" else getattr(model, method))(*inputs, **keywords)

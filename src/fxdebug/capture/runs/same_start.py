@@ -15,7 +15,7 @@ from fxdebug.capture.torch_state.untracked import untracked
 
 
 class StartState:
-    """The state with which a run begins: random generators, and buffers and attributes of the models' modules.
+    """The state with which a run begins: random generators; buffers, flags and attributes of the models' modules.
 
     Objects in attributes are not copied: a list that has grown stays as it is.
     """
@@ -24,6 +24,8 @@ class StartState:
         modules = {id(module): module for model in models for module in model.modules()}.values()
         self._generators = RngSnapshot()
         self._attributes = [(module, type(module), _attributes(module)) for module in modules]
+        self._flags = [(parameter, parameter.requires_grad) for model in models for parameter in model.parameters()]
+        self._names_of_buffers = [(module, type(module), set(module._buffers.keys())) for module in modules]
         self._buffers = [
             (module._buffers, name, buffer, buffer.detach().clone())
             for module in modules
@@ -40,6 +42,13 @@ class StartState:
                 for name in _attributes(module).keys() - before.keys():
                     del now[name]
                 now.update(before)
+        for module, kind, names in self._names_of_buffers:
+            for name in set(module._buffers.keys()) - names if type(module) is kind else ():  # registered by the run
+                del module._buffers[name]
+                module._non_persistent_buffers_set.discard(name)
+        for parameter, flag in self._flags:
+            if parameter.requires_grad is not flag and parameter.is_leaf:
+                parameter.requires_grad_(flag)
         with untracked(), torch.no_grad():
             for registry, name, buffer, content in self._buffers:
                 registry[name] = buffer
@@ -52,15 +61,42 @@ class StartState:
 
 @contextmanager
 def state_restored(*models: nn.Module) -> Iterator[Callable[[], None]]:
-    """Yield a function that restores random generators, and buffers and attributes of the models' modules.
+    """Yield a function that restores random generators, and buffers, flags and attributes of the models' modules.
 
-    They are restored at the end, too.
+    They are restored at the end, too, and with them gradients (in the block, parameters begin without one), and what
+    modules have registered: parameters, modules and hooks. Whatever runs a model for a purpose of its own does so in
+    such a block.
     """
-    state = StartState(*models)
+    state, registered = StartState(*models), [_registered(module) for model in models for module in model.modules()]
+    gradients = [(parameter, parameter.grad) for model in models for parameter in model.parameters()]
     try:
+        for parameter, _ in gradients:
+            parameter.grad = None
         yield state.restore
     finally:
+        for module, kind, registries in registered:
+            for registry, before in registries if type(module) is kind else ():
+                if not _are_same(registry, before):
+                    registry.clear()
+                    registry.update(before)
         state.restore()
+        for parameter, gradient in gradients:
+            parameter.grad = gradient
+
+
+_REGISTRIES = ("_parameters", "_modules", *(name for name in vars(nn.Module()) if name.endswith("_hooks")))
+
+
+def _registered(module: nn.Module) -> tuple[nn.Module, type[nn.Module], list[tuple[dict[str, Any], list[Any]]]]:
+    """Return a module, its class, and its registries, each with what is in it; a scripted module has none."""
+    found = [vars(module).get(name) for name in _REGISTRIES]
+    return module, type(module), [(one, list(one.items())) for one in found if isinstance(one, dict)]
+
+
+def _are_same(registry: dict[str, Any], before: list[Any]) -> bool:
+    """Has a registry the same objects under the same names, in their order?"""
+    now = list(registry.items())
+    return len(now) == len(before) and all(a[0] == b[0] and a[1] is b[1] for a, b in zip(now, before))
 
 
 def _holds_same(buffer: Tensor, content: Tensor) -> bool:
@@ -74,11 +110,11 @@ def _holds_same(buffer: Tensor, content: Tensor) -> bool:
         return False
 
 
-_OF_TORCH = frozenset(vars(nn.Module()))
+_OF_TORCH = frozenset(vars(nn.Module())) - {"training"}
 
 
 def _attributes(module: nn.Module) -> dict[str, Any]:
-    """Return the attributes of a module's own code, without parameters, buffers, modules and hooks."""
+    """Return the attributes of a module's own code and its flag, without parameters, buffers, modules and hooks."""
     return {name: content for name, content in vars(module).items() if name not in _OF_TORCH}
 
 
@@ -88,17 +124,3 @@ def copied_inputs(inputs: Any) -> Any:
         return copy.deepcopy(inputs)
     except Exception:
         return inputs
-
-
-@contextmanager
-def gradients_restored(model: nn.Module) -> Iterator[None]:
-    """Let backward passes write gradients of their own, and put the model's own back."""
-    parameters = list(model.parameters())
-    before = [parameter.grad for parameter in parameters]
-    for parameter in parameters:
-        parameter.grad = None
-    try:
-        yield
-    finally:
-        for parameter, gradient in zip(parameters, before):
-            parameter.grad = gradient

@@ -22,8 +22,8 @@ from fxdebug.capture.probes.op_times import OpTimes
 from fxdebug.capture.recorder.module_names import Sites
 from fxdebug.capture.replay.pause_gc_and_threads import gc_paused
 from fxdebug.capture.runs.attach import Attached
-from fxdebug.capture.runs.same_start import copied_inputs, gradients_restored, state_restored
-from fxdebug.data.measured.timings import CallKey, OpTiming, RegionTiming, Span, Timings
+from fxdebug.capture.runs.same_start import copied_inputs, state_restored
+from fxdebug.data.measured.timings import CallKey, OpTiming, RegionTiming, Span, Timings, median_run
 from fxdebug.errors import UsageError, first_line, with_article
 
 Loss = Callable[[Any], Tensor]
@@ -59,7 +59,7 @@ class TimedRuns:
     @contextlib.contextmanager
     def unchanged(self) -> Iterator[None]:
         """Restore random generators, buffers, attributes and gradients of the model after the block."""
-        with state_restored(self._model), gradients_restored(self._model):
+        with state_restored(self._model):
             yield
 
     def run(self, repeats: int, warmup: int) -> tuple[Timings, Exception | None]:
@@ -70,7 +70,7 @@ class TimedRuns:
         timings = Timings()
         use = DeviceUse(self.device)
         timings.device_use, timings.no_device_use = use.samples, use.missing
-        with state_restored(self._model) as restore, gradients_restored(self._model), gc_paused(), use:
+        with state_restored(self._model) as restore, gc_paused(), use:
             try:
                 self._repeat(timings, repeats, warmup, restore)
             except UsageError:
@@ -81,6 +81,7 @@ class TimedRuns:
                 if not timings.calls:
                     with contextlib.suppress(Exception):  # the same again: the calls until then are timed
                         self._time_calls(timings)
+                timings.spans = median_run(self._spans)
                 return timings, error
         timings.no_device_use = use.missing
         return timings, None
@@ -96,6 +97,7 @@ class TimedRuns:
             self._time_calls(timings)
             restore()
             self._time_ops(timings)
+        timings.spans = median_run(self._spans)
 
     def _plain(self, timings: Timings) -> None:
         args, kwargs = copied_inputs(self._inputs)
@@ -149,8 +151,6 @@ class TimedRuns:
         if calls:
             since = partial(self._clock.nanoseconds, calls[0].begin)
             self._spans.append([Span(c.path, c.number, since(c.begin), since(c.end), c.depth) for c in calls])
-            self._spans.sort(key=lambda spans: spans[0].end)
-            timings.spans = self._spans[len(self._spans) // 2]
 
     def _own_times(self, times: CallTimes, spent: Sequence[int], timings: Timings) -> list[int]:
         """Return the time of each call without calls in it, regions included, and note the least."""

@@ -75,6 +75,7 @@ def name_of(kind: torch.dtype | torch.device) -> str:
 def description_of(tensor: Tensor) -> Description:
     """Describe any tensor: plain, subclass, sparse, nested, quantised, fake, sharded or inside vmap."""
     sharding = detail = None
+    requires_grad = tensor.requires_grad  # of a distributed tensor: its local part is no leaf of autograd
     body: Tensor | None = tensor
     kind = type(tensor)
     if kind not in PLAIN:
@@ -107,7 +108,7 @@ def description_of(tensor: Tensor) -> Description:
         stride,
         offset,
         kind.__name__,
-        tensor.requires_grad,
+        requires_grad,
         body,
         sharding,
         detail,

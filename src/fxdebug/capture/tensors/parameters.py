@@ -65,7 +65,7 @@ class _WeightTable:
         kinds: dict[int, tuple[ParameterKind, bool]] = {}
         homes: dict[int, tuple[int, str]] = {}
         for position, name, is_buffer, tensor, persistent in registered:
-            names.setdefault(id(tensor), []).append(join(layout.paths[position][0], name))
+            names.setdefault(id(tensor), []).extend([join(path, name) for path in layout.paths[position]])
             kinds.setdefault(id(tensor), ("buffer" if is_buffer else "parameter", persistent))
             homes.setdefault(id(tensor), (position, name))
         self.names = [tuple(paths) for paths in names.values()]
@@ -306,10 +306,10 @@ class Parameters:
             checksum = checksum_of(tensor, reader_of(tensor)) if self._is_checked[position] else None
             records.append(self._record(position, tensor, checksum, values))
         known = {name for names in self._table.names for name in names}
-        for name, place in by_name.items():
-            if name not in known:
+        for place, names in enumerate(table.names):
+            if new := tuple([name for name in names if name not in known]):
                 stats = None if self._measuring is False else _stats_of(tensors[place])
-                records.append(_record_of((name,), *table.kinds[place], tensors[place], values, True, None, stats))
+                records.append(_record_of(new, *table.kinds[place], tensors[place], values, True, None, stats))
         return tuple(records)
 
     def _record(self, position: int, tensor: Tensor, checksum: Checksum | None, values: ValueTable) -> Parameter:

@@ -15,7 +15,15 @@ from fxdebug.errors import UsageError, nearest
 from fxdebug.exports.columns import number
 from fxdebug.exports.graphviz.drawing import Box, Drawing, Step
 from fxdebug.exports.graphviz.options import KIND, NONE, STATUS, Coloring, DrawOptions
-from fxdebug.query.measures import STATISTICS, Number, measures_in, measures_of, number_of_all, require_measure
+from fxdebug.query.measures import (
+    STATISTICS,
+    Number,
+    measures_in,
+    measures_of,
+    number_of,
+    number_of_all,
+    require_measure,
+)
 from fxdebug.query.network import Node, network_of
 
 LINE, GREY, RED, CARRIED = "#8a8a94", "#5f5f68", "#c62828", "#2f6fb3"
@@ -134,7 +142,10 @@ class Colors:
     def _items(self, step: Step, nodes: Iterable[Node], measure: Measure) -> list[Call | Node]:
         """Return the calls or operations to add up: a closed call stands for everything in it."""
         if step.kind != "call":
-            return [*nodes, *step.merged] if OPERATION in measure.of else []
+            if OPERATION not in measure.of:
+                return []
+            merged = [one for one in step.merged if number_of(self._trace, one, measure.name) is not None]
+            return [*nodes, *merged]  # of operations that only arrange, such as getitem, there may be no time
         if CALL not in measure.of:
             return []
         calls = [node.call for node in nodes]

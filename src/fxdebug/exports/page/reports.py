@@ -9,18 +9,23 @@ from typing import Any
 from fxdebug.data.calls import Note
 from fxdebug.data.measured.histograms import Histogram
 from fxdebug.data.report import Cell, Chart, ReportData
+from fxdebug.data.trace import TraceData
 from fxdebug.exports.page.findings import finding_data, note_data
 from fxdebug.exports.page.pack import NONE, Texts, firsts, integers, reals
 from fxdebug.exports.page.places import Places
 from fxdebug.printable import printable
+from fxdebug.query.measures import id_of
 
 MOST_ROWS = 2_000  # of one table
 _LONGEST_SERIES = 4_096  # points of a timeline: the largest of each part is kept
 _NANOSECOND = 1e-9
 
 
-def report_data(reports: Sequence[ReportData[Any]], places: Places, texts: Texts) -> dict[str, Any]:
-    """Return the parts of ``RunData`` that reports have: spans, timelines, attention, and a page for each report."""
+def report_data(trace: TraceData, reports: Sequence[ReportData[Any]], places: Places, texts: Texts) -> dict[str, Any]:
+    """Return the parts of ``RunData`` that reports have: spans, timelines, attention, and a page for each report.
+
+    Spans are those of a profile, or are laid out from the times that a profile has attached to the run.
+    """
     pages = [_page(report, places) for report in reports]
     attention: list[dict[str, Any]] = []
     for page, report in zip(pages, reports):
@@ -31,7 +36,7 @@ def report_data(reports: Sequence[ReportData[Any]], places: Places, texts: Texts
             attention += maps
             page["notes"] += note_data([Note(left_out)] if left_out else [])
     return {
-        "spans": next((_spans(report, places, texts) for report in reports if report.spans), None),
+        "spans": next((_spans(report, places, texts) for report in reports if report.spans), _of_measure(trace, texts)),
         "timelines": [timeline for report in reports if (timeline := _timeline(report)) is not None],
         "charts": [_chart(chart, report, places) for report in reports for chart in report.charts],
         "attention": attention,
@@ -66,7 +71,29 @@ def _spans(report: ReportData[Any], places: Places, texts: Texts) -> dict[str, A
         "depth": integers([span.depth for span in spans]),
         "begin": reals([span.begin * _NANOSECOND for span in spans]),
         "end": reals([span.end * _NANOSECOND for span in spans]),
-        "by": "The calls of one run that took the median time",
+        "by": "Medians over the repeats of a profile, laid out as one run",
+    }
+
+
+def _of_measure(trace: TraceData, texts: Texts) -> dict[str, Any] | None:
+    """Return the calls of a run one after the other, with the times that a profile has attached; ``None`` without."""
+    taken = trace.taken.get("time.total")
+    lengths = {} if taken is None else {c.index: taken.numbers.get(id_of(trace, c)) for c in trace.calls}
+    timed = [(call, length) for call in trace.calls if (length := lengths.get(call.index)) is not None]
+    if taken is None or not timed:
+        return None
+    begins: dict[int, float] = {}
+    free: dict[int | None, float] = {}  # by call: where the next one in it begins
+    for call, length in timed:
+        begins[call.index] = free[call.index] = free.get(call.parent_index, 0.0)
+        free[call.parent_index] = begins[call.index] + length
+    return {
+        "call": integers([call.index for call, _ in timed]),
+        "name": texts.column([call.path or trace.model for call, _ in timed]),
+        "depth": integers([call.depth for call, _ in timed]),
+        "begin": reals([begins[call.index] for call, _ in timed]),
+        "end": reals([begins[call.index] + length for call, length in timed]),
+        "by": f"Times of {printable(taken.by)}, one call after the other: what lies between calls comes last",
     }
 
 
@@ -138,7 +165,10 @@ def _page(report: ReportData[Any], places: Places) -> dict[str, Any]:
         ],
         "rows": [[_cell(line[column.field]) for column in report.columns] for line in rows],
         "calls": [places.of_call(str(line.get("call", line.get("path", "")))) for line in rows],
-        "totals": [[printable(name), _cell(number), unit] for name, (number, unit) in report.totals.items()],
+        "totals": [
+            [printable(f"{name}, at least" if name in report.at_least else name), _cell(number), unit]
+            for name, (number, unit) in report.totals.items()
+        ],
         "findings": finding_data(report.findings, places),
         "notes": notes,
         "histograms": [

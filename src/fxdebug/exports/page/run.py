@@ -65,7 +65,7 @@ def run_data(trace: TraceData, texts: Texts, options: PageOptions = DEFAULTS) ->
         "lines": [[printable(source), printable(text)] for source, text in trace.named_lines().items()],
         "measures": measures,
         "histograms": histogram_columns(options.histograms),
-        **report_data(options.reports, places, texts),
+        **report_data(trace, options.reports, places, texts),
     }
 
 

@@ -12,8 +12,8 @@ from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Group, Inputs, Item, Outputs, Sharding, Stats, Value, leaves, shape_text
 from fxdebug.exports.page.bodies import Bodies
 from fxdebug.exports.page.pack import NONE, Column, Texts, firsts, integers, reals
-from fxdebug.operators.dtypes import bytes_of
 from fxdebug.printable import printable, printable_lines
+from fxdebug.query.measures import size_of
 
 _NAN = float("nan")
 _LONGEST_CODE = 40_000  # characters of the text of one graph
@@ -211,7 +211,7 @@ def value_columns(values: Sequence[Value], texts: Texts) -> dict[str, Any]:
         "detail": texts.column([value.detail for value in values]),
         "storage": integers([NONE if value.storage is None else value.storage for value in values]),
         "requiresGrad": integers([int(value.requires_grad) for value in values]),
-        "bytes": reals([_nan_if_none(bytes_of(value.dtype, value.shape)) for value in values]),
+        "bytes": reals([_nan_if_none(size_of(value)) for value in values]),
         "statistics": statistics_columns([value.stats for value in values]),
     }
 

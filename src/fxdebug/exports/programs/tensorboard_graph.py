@@ -17,8 +17,8 @@ from fxdebug.data.trace import TraceData
 from fxdebug.exports.programs.dataflow import Dataflow, Source
 from fxdebug.exports.programs.facts import constants_of, facts_of_node, shortened
 from fxdebug.exports.programs.tensorboard_library import Message, new_attribute, new_graph, new_run_metadata
-from fxdebug.operators.dtypes import bytes_of
 from fxdebug.printable import printable
+from fxdebug.query.measures import size_of
 from fxdebug.query.network import Node
 
 LONGEST = 1_024  # bytes of an attribute: TensorBoard does not show longer ones
@@ -128,7 +128,7 @@ def _new_bytes(node: Node, storages: set[int]) -> int:
     for value in node.values:
         if value.storage is not None and value.storage not in storages:
             storages.add(value.storage)
-            size += bytes_of(value.dtype, value.shape)
+            size += size_of(value) or 0
     return size
 
 

@@ -34,7 +34,10 @@ def as_json(report: ReportData[Any]) -> dict[str, Any]:
         "findings": [finding.as_json() for finding in report.findings],
         "notes": [{"what": note.what, "where": note.where} for note in report.notes],
         "ranked": report.ranked,
+        "ranked_by": list(report.ranked_by),
         "folds": report.folds,
+        "at_least": list(report.at_least),
+        "shared": None if report.shared is None else asdict(report.shared),
     }
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from fxdebug.analyses.numbers.findings import paragraph
-from fxdebug.data.report import Cell, Column, ReportData
+from fxdebug.data.report import Column, ReportData
 from fxdebug.exports.html import escape, policy
-from fxdebug.exports.report.text import ROWS, cell, folded, headline, is_number
+from fxdebug.exports.report.text import ROWS, Line, headline, is_number, lines_of, total_text
 from fxdebug.files.write_file import write_text
 
 LARGEST = 64 * 1024  # bytes in a notebook: a report is shown again each time that the notebook is opened
@@ -54,13 +54,13 @@ def _part(report: ReportData[Any], rows: int | None) -> str:
         f"<style>{_STYLE}</style><div><b>{escape(_short(headline(report).plain.replace('  ', ' · ')))}</b></div>",
         _totals(report),
     ]
-    lines = [report.cells(row) for row in report.rows] if rows is None else folded(report)
+    lines = lines_of(report, everything=rows is None)
     if report.rows != report.findings:  # those are shown below
         pieces.append(_table(report.columns, lines, rows, rows is None))
     for part in report.parts:
         by = part.settings.get("by")
         pieces.append(f"<div><b>{escape(part.analysis + (f' by {by}' if by else ''))}</b></div>")
-        pieces.append(_table(part.columns, [part.cells(row) for row in part.rows], rows, rows is None))
+        pieces.append(_table(part.columns, lines_of(part, everything=rows is None), rows, rows is None))
     most = len(report.findings) if rows is None else min(rows, _MOST_FINDINGS)
     for finding in report.findings[:most]:
         text = "\n".join(paragraph(finding, 100))
@@ -76,13 +76,13 @@ def _part(report: ReportData[Any], rows: int | None) -> str:
 
 def _totals(report: ReportData[Any]) -> str:
     rows = [
-        f'<tr><td class="dim">{escape(_short(heading))}</td><td>{escape(_short(cell(number, unit)))}</td></tr>'
-        for heading, (number, unit) in report.totals.items()
+        f'<tr><td class="dim">{escape(_short(heading))}</td><td>{escape(_short(total_text(report, heading)))}</td></tr>'
+        for heading in report.totals
     ]
     return f"<table>{''.join(rows)}</table>" if rows else ""
 
 
-def _table(columns: Sequence[Column], lines: list[dict[str, Cell]], most: int | None, everything: bool) -> str:
+def _table(columns: Sequence[Column], lines: Sequence[Line], most: int | None, everything: bool) -> str:
     """Return the first ``most`` lines as a table, without columns that have nothing in any of them."""
     chosen = [c for c in columns if (c.shown or everything) and any(line[c.field] not in (None, "") for line in lines)]
     if not lines or not chosen or most == 0:
@@ -92,9 +92,7 @@ def _table(columns: Sequence[Column], lines: list[dict[str, Cell]], most: int | 
         f'<th{side} title="{escape(column.about)}">{escape(column.heading)}</th>' for column, side in zip(chosen, sides)
     )
     body = "".join(
-        "<tr>"
-        + "".join(f"<td{side}>{escape(_short(cell(line[c.field], c.unit)))}</td>" for c, side in zip(chosen, sides))
-        + "</tr>"
+        "<tr>" + "".join(f"<td{side}>{escape(_short(line.text(c)))}</td>" for c, side in zip(chosen, sides)) + "</tr>"
         for line in lines[:most]
     )
     return f"<table><tr>{head}</tr>{body}</table>" + _more(0 if most is None else len(lines) - most, "lines")

@@ -9,14 +9,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from fxdebug.data.measures import Unit, quantity
-from fxdebug.data.report import Cell, ReportData
+from fxdebug.data.measures import quantity
+from fxdebug.data.report import Column, ReportData
 from fxdebug.errors import FxDebugError, LoadError, UsageError, first_line
 from fxdebug.exports.report import plot_health
 from fxdebug.exports.report.activation_picture import draw_histograms
 from fxdebug.exports.report.attention_picture import draw_heads
 from fxdebug.exports.report.figures import BLUES, FAINT, INK, Axes, Figure, kept_of, new_figure, write_figure
-from fxdebug.exports.report.text import folded
+from fxdebug.exports.report.text import Line, folded, total_text
 
 BARS = 15
 OF_CATEGORY = {
@@ -213,9 +213,9 @@ def _unit_of(size: float) -> tuple[str, float]:
 
 
 def _flops(report: ReportData[Any]) -> Figure:
-    lines = [line for line in folded(report) if line["own"]][:BARS]
-    figure, (axis,) = _figure(report, quantity(_number(report, "forward"), "FLOP"), [0.6 + 0.28 * len(lines)])
-    _bars(axis, lines, "own", "FLOP")
+    lines = [line for line in folded(report) if line["own"] != 0][:BARS]
+    figure, (axis,) = _figure(report, total_text(report, "forward"), [0.6 + 0.28 * len(lines)])
+    _bars(axis, lines, _column(report, "own"))
     return figure
 
 
@@ -225,41 +225,43 @@ def _summary(report: ReportData[Any]) -> Figure:
     outer = {row.call.rpartition("#")[0].rpartition(".")[0] for row in below}
     inner = [row for row in below if row.call.rpartition("#")[0] not in outer]
     lines = folded(replace(report, rows=tuple(inner or report.rows)))
-    lines = [line for line in lines if line["params"] or line["macs"]]
+    lines = [line for line in lines if line["params"] or line["macs"] != 0]
     lines = sorted(lines, key=lambda line: -float(line["params"] or 0))[:BARS]
-    title = f"{_number(report, 'parameters'):,.0f} parameters, {quantity(_number(report, 'mult-adds'), 'MAC')}"
+    title = f"{total_text(report, 'parameters')} parameters, {total_text(report, 'mult-adds')}"
     figure, (left,) = _figure(report, title, [0.9 + 0.28 * len(lines)])
     left.remove()
     left, right = figure.subplots(1, 2, sharey=True)
-    sides: list[tuple[Axes, str, Unit, str]] = [
-        (left, "params", "", "parameters"), (right, "macs", "MAC", "multiply-adds")
-    ]  # fmt: skip
-    for axis, field, unit, label in sides:
+    for axis, field, label in ((left, "params", "parameters"), (right, "macs", "multiply-adds")):
         axis.spines[["top", "right"]].set_visible(False)
         axis.tick_params(colors=INK, labelsize=8)
-        _bars(axis, lines, field, unit, room=1.3)
+        _bars(axis, lines, _column(report, field), room=1.3)
         axis.set_xlabel(label, fontsize=8, color=INK)
     right.tick_params(labelleft=False)
     return figure
 
 
-def _bars(axis: Axes, lines: Sequence[dict[str, Cell]], field: str, unit: Unit, room: float = 1.15) -> None:
+def _bars(axis: Axes, lines: Sequence[Line], column: Column, room: float = 1.15) -> None:
     """Draw one number of each line as a bar, from the top down; ``room`` for the numbers at their right."""
-    numbers = [float(line[field] or 0) for line in lines]
+    numbers = [float(line[column.field] or 0) for line in lines]
     positions = range(len(lines))
     if not lines:
         axis.set_axis_off()
         axis.text(0, 0.5, "no product in the run: its other operations are not counted", fontsize=8, color=INK)
         return
     axis.barh(positions, numbers, color=BLUES[3], height=0.75)
-    for position, number in zip(positions, numbers):
-        text = quantity(number, unit) if unit else f"{number:,.0f}"
+    for position, number, line in zip(positions, numbers, lines):
+        is_count = not column.unit and line[column.field] is not None
+        text = f"{number:,.0f}" if is_count else line.text(column)  # n/a, and lower bounds as such
         axis.text(number, position, f" {text}", va="center", fontsize=8, color=INK)
     axis.set_yticks(list(positions), [str(line["call"]) for line in lines])
     axis.set_ylim(len(lines) - 0.5, -0.5)
     axis.set_xlim(0, (max(numbers, default=0.0) or 1.0) * room)
     axis.set_xticks([])
     axis.spines["bottom"].set_visible(False)
+
+
+def _column(report: ReportData[Any], field: str) -> Column:
+    return next(column for column in report.columns if column.field == field)
 
 
 def _number(report: ReportData[Any], total: str) -> float:

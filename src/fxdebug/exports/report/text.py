@@ -46,7 +46,7 @@ def screen(
     console.print(headline(report))
     if report.totals:
         console.print(_totals(report))
-    lines = _lines(report, rows)
+    lines = lines_of(report, everything=rows is None)
     if lines:
         console.print(_table(report, lines[:rows], width))
     if rows is not None and len(lines) > rows:
@@ -56,7 +56,7 @@ def screen(
             continue
         console.print()
         console.print(Text(f"{part.analysis} by {_plain(part.settings.get('by'))}", "bold"))
-        lines = _lines(part, rows)
+        lines = lines_of(part, everything=rows is None)
         console.print(_table(part, lines[:rows], width))
         if rows is not None and len(lines) > rows:
             console.print(Text(f"and {len(lines) - rows} more lines", "dim"))
@@ -83,14 +83,22 @@ def headline(report: ReportData[Any]) -> Text:
 
 def _totals(report: ReportData[Any]) -> Table:
     table = Table.grid(padding=(0, 2, 0, 0))
-    for heading, (number, unit) in report.totals.items():
-        table.add_row(Text(heading, "dim"), Text(cell(number, unit), "bold"))
+    for heading in report.totals:
+        table.add_row(Text(heading, "dim"), Text(total_text(report, heading), "bold"))
     return table
 
 
-def _table(report: ReportData[Any], lines: list[dict[str, Cell]], width: int) -> Table:
+def total_text(report: ReportData[Any], heading: str) -> str:
+    """Return a total as text: counts with commas, ``at least`` before a number of which a part is not known."""
+    number, unit = report.totals[heading]
+    is_count = isinstance(number, int) and not isinstance(number, bool) and not unit
+    text = f"{number:,}" if is_count else cell(number, unit)
+    return f"at least {text}" if heading in report.at_least and number is not None else text
+
+
+def _table(report: ReportData[Any], lines: Sequence[Line], width: int) -> Table:
     """Return the table of some lines: numbers are never cut, names share the room that is left."""
-    columns = [column for column in report.columns if column.shown and any(line[column.field] for line in lines)]
+    columns = [column for column in report.columns if column.shown and any(line.says(column) for line in lines)]
     texts = [c.field for c in columns if not is_number(c, [getattr(row, c.field) for row in report.rows])]
     cells, sizes, fixed, room = _sizes(columns, texts, lines, width)
     if room < (LEAST + 1) * (len(fixed) - sum(fixed)) and len(texts) > 1:  # no room for two names: the second one goes
@@ -126,55 +134,102 @@ def _shares(sizes: Sequence[int], room: int) -> list[int]:
 
 
 def _sizes(
-    columns: Sequence[Column], texts: Sequence[str], lines: Sequence[dict[str, Cell]], width: int
+    columns: Sequence[Column], texts: Sequence[str], lines: Sequence[Line], width: int
 ) -> tuple[list[list[str]], list[int], list[bool], int]:
     """Return the cells, the width of each column, whether it is never cut, and the room that such ones leave."""
-    cells = [[cell(line[column.field], column.unit) for column in columns] for line in lines]
+    cells = [[line.text(column) for column in columns] for line in lines]
     sizes = [max(cell_len(text) for text in (c.heading, *(row[i] for row in cells))) for i, c in enumerate(columns)]
     fixed = [c.field not in texts[:NAMES] or size <= SHORT for c, size in zip(columns, sizes)]
     return cells, sizes, fixed, width - sum(size + 1 for size, number in zip(sizes, fixed) if number)
 
 
-def _lines(report: ReportData[Any], rows: int | None) -> list[dict[str, Cell]]:
-    return folded(report) if rows is not None and report.folds else [report.cells(row) for row in report.rows]
+class Line(dict[str, Cell]):
+    """One line of a screen: a row, or several rows in one, by the fields of the columns.
+
+    ``incomplete`` are the fields of sums in which a number is missing.
+    """
+
+    incomplete: frozenset[str] = frozenset()
+
+    def says(self, column: Column) -> bool:
+        """Is there something in a cell, if only that its number is not known?"""
+        return bool(self[column.field] or (column.at_least and self[column.at_least]))
+
+    def text(self, column: Column) -> str:
+        """Return a cell; a number of which a part is not known is a lower bound: ``≥ 3 MFLOP``."""
+        content = self[column.field]
+        shown = cell(content, column.unit)
+        is_bound = column.field in self.incomplete or bool(column.at_least and self[column.at_least])
+        return f"≥ {shown}" if is_bound and content is not None else shown
 
 
-def folded(report: ReportData[Any]) -> list[dict[str, Cell]]:
+def lines_of(report: ReportData[Any], *, everything: bool = False) -> list[Line]:
+    """Return the lines of a screen, or with ``everything`` a line for each row."""
+    if report.folds and not everything:
+        return folded(report)
+    lines = [Line(report.cells(row)) for row in report.rows]
+    for line in lines if not everything and report.columns[:1] and report.columns[0].field == "call" else ():
+        line["call"] = str(line["call"]).removesuffix("#0")  # the number of a call is of interest where there are more
+    return lines
+
+
+def folded(report: ReportData[Any]) -> list[Line]:
     """Return the lines of a screen: rows whose names differ only in numbers are one line, ``h.0…11.mlp ×12``.
 
-    Numbers of a column that adds are summed; of others the range is shown, ``0.1…0.3``. The lines keep the order
-    of their first rows, but the larger sum of the first column that adds comes first; lines of zeros are left out.
+    Numbers of a column that adds are summed, and what rows have in common counts once; of others the range is shown,
+    ``0.1…0.3``. The lines are in the report's own order: largest first where it is ranked by a sum, with those whose
+    number is not known last, else that of their first rows. In a ranked report lines of zeros are left out.
     """
     groups: dict[tuple[str, ...], list[dict[str, Cell]]] = {}
     for row in report.rows:
         cells = report.cells(row)
         names = [x for x in cells.values() if isinstance(x, str)][:NAMES]
         groups.setdefault(tuple([without_numbers(name) for name in names]), []).append(cells)
-    lines = [_folded_line(report.columns, rows) for rows in groups.values()]
+    lines = [_folded_line(report, rows) for rows in groups.values()]
     adding = [column.field for column in report.columns if column.adds and report.ranked]
-    lines = [line for line in lines if not adding or any(line[field] for field in adding)] or lines
-    first = next(iter(adding), None)
-    return lines if first is None else sorted(lines, key=lambda line: -float(line[first] or 0))
+    lines = [line for line in lines if not adding or any(line[field] != 0 for field in adding)] or lines
+    return sorted(lines, key=lambda line: _rank(line, report.ranked_by)) if report.ranked_by else lines
 
 
-def _folded_line(columns: tuple[Column, ...], rows: list[dict[str, Cell]]) -> dict[str, Cell]:
-    line: dict[str, Cell] = {}
-    for position, column in enumerate(columns):
+def _rank(line: Line, fields: Sequence[str]) -> tuple[bool, float]:
+    known = [float(number) for field in fields if isinstance(number := line[field], (int, float))]
+    return not known, -sum(known)
+
+
+def _folded_line(report: ReportData[Any], rows: list[dict[str, Cell]]) -> Line:
+    line = Line()
+    for position, column in enumerate(report.columns):
         cells = [row[column.field] for row in rows]
         if isinstance(cells[0], str):
-            names = [x.removesuffix("#0") for x in cells if isinstance(x, str)]
-            same = len(set(names)) == 1 or (position < NAMES and len({without_numbers(name) for name in names}) == 1)
-            text = name_range(names) if same else f"{names[0]} …"
-            line[column.field] = text + (f" ×{len(rows)}" if len(rows) > 1 and not position else "")
+            line[column.field] = _folded_text([x for x in cells if isinstance(x, str)], position)
         elif column.adds:
             known = [x for x in cells if isinstance(x, (int, float))]
             line[column.field] = sum(known) if known else None
+            if known and len(known) < len(cells):
+                line.incomplete |= {column.field}
         else:
             line[column.field] = cells[0] if all(x == cells[0] for x in cells) else _low_to_high(cells, column.unit)
-    for column in columns:
+    if report.shared is not None and len(rows) > 1:
+        first = report.columns[0].field
+        pieces = sorted({piece for row in rows for piece in report.shared.of.get(str(row[first]), ())})
+        for field, numbers in report.shared.numbers.items():
+            line[field] = sum(numbers[piece] for piece in pieces)
+    for column in report.columns:
         if column.quotient is not None:
             line[column.field] = _quotient(*(line[field] for field in column.quotient))
     return line
+
+
+def _folded_text(texts: Sequence[str], position: int) -> str:
+    """Return one text for those of several rows: names with the range of their numbers, and how often in the first."""
+    if position >= NAMES:
+        texts = [text for text in texts if text] or [""]
+    names = [text.removesuffix("#0") for text in texts]
+    if not position and len({text.rpartition("#")[0] for text in texts}) == 1 and "#" in texts[0]:
+        names = [texts[0].rpartition("#")[0]]  # several calls of one module
+    same = len(set(names)) == 1 or (position < NAMES and len({without_numbers(name) for name in names}) == 1)
+    text = name_range(names) if same else f"{names[0]} …"
+    return text + (f" ×{len(texts)}" if len(texts) > 1 and not position else "")
 
 
 def _quotient(above: Cell, below: Cell) -> float | None:

@@ -100,7 +100,7 @@ def _spans(report: ReportData[Any]) -> Lane:
         id = f"{name}#{span.number}"
         facts: dict[str, str | float] = {"call": id}
         if id in own:
-            facts["mean self time, ms"] = own[id] * 1e3
+            facts["self time, ms"] = own[id] * 1e3
         kind = "region" if "/" in span.path else "call"
         slices.append(Slice(name, kind, span.begin, span.end, span.depth, facts=facts))
     return Lane(report.subject, 1, (MAIN,), tuple(slices))
@@ -230,7 +230,7 @@ class _TracedRun:
         return end
 
     def _leave(self, call: Call, place: int, cursors: list[int]) -> None:
-        """Let a call end after what is in it: mean times of many runs need not add up."""
+        """Let a call end after what is in it: medians of many runs need not add up."""
         own = self._slices[place]
         end = max(own.end, cursors[call.index])
         if end != own.end:

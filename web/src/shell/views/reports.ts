@@ -43,7 +43,7 @@ function table(page: Page, report: ReportPage): HTMLElement {
     const down = heads[c]!.getAttribute("aria-sort") !== "descending";
     heads.forEach((head, i) => head.setAttribute("aria-sort", i !== c ? "none" : down ? "descending" : "ascending"));
     const sign = down ? -1 : 1;
-    order = [...order].sort((a, b) => sign * compared(report.rows[a]![c]!, report.rows[b]![c]!));
+    order = [...order].sort((a, b) => compared(report.rows[a]![c]!, report.rows[b]![c]!, sign));
     draw();
   };
   draw();
@@ -64,14 +64,15 @@ function line(page: Page, report: ReportPage, i: number): HTMLElement {
 }
 
 function text(cell: Cell, unit: ReportColumn["unit"]): string {
-  if (cell === null) return "–";
+  if (cell === null) return "n/a";
   if (typeof cell === "boolean") return cell ? "yes" : "no";
   if (typeof cell === "string") return cell;
   if (unit) return quantity(cell, unit);
   return Number.isInteger(cell) ? whole(cell) : digits(cell, 4);
 }
 
-function compared(a: Cell, b: Cell): number {
-  if (a === null || b === null) return a === b ? 0 : a === null ? -1 : 1;
-  return typeof a === "string" || typeof b === "string" ? String(a).localeCompare(String(b)) : Number(a) - Number(b);
+/** The order of two cells, upwards or downwards (`sign`); what is not known comes last in both. */
+function compared(a: Cell, b: Cell, sign: number): number {
+  if (a === null || b === null) return a === b ? 0 : a === null ? 1 : -1;
+  return sign * (typeof a === "string" || typeof b === "string" ? String(a).localeCompare(String(b)) : Number(a) - Number(b));
 }
