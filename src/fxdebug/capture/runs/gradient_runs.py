@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -10,11 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from fxdebug.capture.hooks.guard import Guard
 from fxdebug.capture.probes.value_gradients import ValueGradients, gradient_numbers
 from fxdebug.capture.recorder.module_names import Sites
 from fxdebug.capture.runs.attach import Attached
 from fxdebug.capture.runs.same_start import copied_inputs, gradients_restored, state_restored
 from fxdebug.capture.runs.timed_runs import Loss, scalar_loss
+from fxdebug.capture.tensors.describe import shape_of
 from fxdebug.capture.tensors.special_tensors import SHARDED, has_sharded_weights, local_part
 from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.data.measured.gradients import GradientRecord, ParameterGradient, Reach, norm_of
@@ -55,7 +58,10 @@ def run_with_gradients(
         updates, notes = _updates(model, optimizer)
         notes = [*notes, SHARDED] if has_sharded_weights(model) else notes
         parameters = tuple(
-            [parameter_gradient(name, p, probe.ran, updates.get(p)) for name, p in model.named_parameters()]
+            [
+                parameter_gradient(name, p, probe.ran, updates.get(p), probe.guard)
+                for name, p in model.named_parameters()
+            ]
         )
         return GradientRecord(
             loss=float(scalar.detach()),
@@ -63,11 +69,13 @@ def run_with_gradients(
             parameters=parameters,
             bad=probe.bad,
             optimizer=None if optimizer is None else type(optimizer).__name__,
-            notes=tuple(notes),
+            notes=(*notes, *probe.guard.texts()),
         )
 
 
-def parameter_gradient(name: str, parameter: Tensor, ran: set[str], update: float | None) -> ParameterGradient:
+def parameter_gradient(
+    name: str, parameter: Tensor, ran: set[str], update: float | None, guard: Guard
+) -> ParameterGradient:
     """Return the gradient of one parameter; ``ran`` are the paths of modules that were called."""
     path = name.rpartition(".")[0]
     reach: Reach = "trained"
@@ -75,20 +83,26 @@ def parameter_gradient(name: str, parameter: Tensor, ran: set[str], update: floa
         reach = "frozen"
     elif parameter.grad is None:
         reach = "not reached" if path in ran else "not called"
+    norm, gradient = guard(f"the weight {name}", norm_of_tensor, parameter), None
+    if parameter.grad is not None:
+        gradient = guard(f"the gradient of {name}", gradient_numbers, parameter.grad)
     return ParameterGradient(
         name=name,
         path=path,
-        shape=tuple(parameter.shape),
+        shape=shape_of(parameter),
         dtype=str(parameter.dtype)[6:],
         reach=reach,
-        weight_norm=norm_of_tensor(parameter),
-        gradient=None if parameter.grad is None else gradient_numbers(parameter.grad),
+        weight_norm=math.nan if norm is None else norm,
+        gradient=gradient,
         update_norm=update if reach == "trained" else None,
     )
 
 
 def norm_of_tensor(tensor: Tensor) -> float:
-    """Return the 2-norm of a tensor, summed in float64; of a distributed tensor, that of this rank's part."""
+    """Return the 2-norm of a tensor, summed in float64; of a distributed tensor, that of this rank's part.
+
+    Raises ``Unmeasurable`` for one without data.
+    """
     with untracked():
         return norm_of(measure(local_part(tensor).detach()))
 

@@ -143,6 +143,9 @@ TorchDispatchMode: Any = _unverified(
     "what a body writes past the tape is not written twice",
     contextlib.nullcontext,
 )
+HigherOrderOperator: Any = _look_up(
+    "torch._ops:HigherOrderOperator", "control flow as in torch.cond is told as one operation", ()
+)
 disable_current_modes = _detail(
     "torch.utils._python_dispatch:_disable_current_modes",
     "what fxdebug asks of tensors is hidden from modes",

@@ -9,19 +9,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fxdebug.capture.hooks.guard import Guard
 from fxdebug.capture.hooks.observers import ForwardsOnly
-from fxdebug.capture.probes.open_calls import OpenCalls
-from fxdebug.capture.probes.value_gradients import note_gradient
+from fxdebug.capture.probes.open_calls import NumberedCall, OpenCalls
+from fxdebug.capture.probes.value_gradients import IN_TRANSFORM, note_gradient
 from fxdebug.capture.recorder.module_names import Sites
 from fxdebug.capture.runs.gradient_runs import norm_of_tensor, parameter_gradient
+from fxdebug.capture.tensors.describe import Description, description_of
 from fxdebug.capture.tensors.named_tensors import named_tensors
 from fxdebug.capture.tensors.special_tensors import local_part
-from fxdebug.capture.torch_state.untracked import untracked
+from fxdebug.capture.torch_state.untracked import is_in_transform, untracked
 from fxdebug.data.measured.gradients import ParameterGradient, TensorGradient
 from fxdebug.data.measured.training import NamedHistogram, ResultStatistics, StepHistograms
 from fxdebug.data.values import Stats
 from fxdebug.stats.histogram import histogram
-from fxdebug.stats.measure import Unmeasurable, measure
+from fxdebug.stats.measure import Unmeasurable, elements_of, measure
 
 
 class StepStatistics(ForwardsOnly):
@@ -29,6 +31,7 @@ class StepStatistics(ForwardsOnly):
 
     def __init__(self, sites: Sites) -> None:
         self._calls = OpenCalls(sites)
+        self.guard = Guard(self._calls.path)
         self._results: list[ResultStatistics] = []
         self._gradients: dict[int, TensorGradient] = {}  # by position among the results
         self._before: dict[int, Tensor] = {}
@@ -38,13 +41,20 @@ class StepStatistics(ForwardsOnly):
     ) -> Any:
         """Run the forward, measure what it returns and put a hook on it."""
         call, output = self._calls.run(module, lambda: run(*args, **kwargs))
-        if call is None:
-            return output
-        for place, tensor in named_tensors(output):
-            if tensor.requires_grad:
-                note_gradient(tensor, len(self._results), self._gradients)
-            self._results.append(ResultStatistics(*call, place, tuple(tensor.shape), _measured(tensor), None))
+        if call is not None:
+            self.guard(f"what {call.path or 'the model'} returned", self._measure, call, output)
         return output
+
+    def _measure(self, call: NumberedCall, output: Any) -> None:
+        for place, tensor in named_tensors(output):
+            with untracked():
+                described = description_of(tensor)
+                stats = _measured(described)
+            if tensor.requires_grad and is_in_transform():
+                self.guard.note(IN_TRANSFORM)
+            elif tensor.requires_grad:
+                note_gradient(tensor, len(self._results), self._gradients, self.guard)
+            self._results.append(ResultStatistics(*call, place, described.shape, stats, None))
 
     def before_step(self, model: nn.Module) -> None:
         """Copy the weights: the optimizer is about to change them."""
@@ -63,7 +73,7 @@ class StepStatistics(ForwardsOnly):
             before = self._before.get(id(parameter))
             with untracked():
                 update = None if before is None else norm_of_tensor(local_part(parameter).detach() - before)
-            found.append(parameter_gradient(name, parameter, self._calls.ran, update))
+            found.append(parameter_gradient(name, parameter, self._calls.ran, update, self.guard))
         return tuple(found)
 
 
@@ -76,13 +86,12 @@ def step_histograms(number: int, model: nn.Module) -> StepHistograms:
             for tensor, found in ((parameter, weights), (parameter.grad, gradients)):
                 if tensor is None or tensor.is_sparse or tensor.is_complex():
                     continue
-                found.append(NamedHistogram(name, histogram(local_part(tensor).detach())))
+                found.append(NamedHistogram(name, histogram(elements_of(local_part(tensor).detach()))))
     return StepHistograms(number, tuple(weights), tuple(gradients))
 
 
-def _measured(tensor: Tensor) -> Stats | None:
-    with untracked():
-        try:
-            return measure(local_part(tensor).detach())
-        except (Unmeasurable, RuntimeError, torch.OutOfMemoryError):
-            return None
+def _measured(described: Description) -> Stats | None:
+    try:
+        return None if described.body is None else measure(described.body.detach())
+    except (Unmeasurable, RuntimeError, torch.OutOfMemoryError):
+        return None
