@@ -30,13 +30,22 @@ from fxdebug.capture.torch_state import distributed
 from fxdebug.capture.training.held_forward import HeldForward
 from fxdebug.capture.training.watcher import Watcher
 from fxdebug.data.findings import Finding
-from fxdebug.data.measured.training import Incident, StepHistograms, StepRecord, TrainingRecord, Trouble, WatchedStep
+from fxdebug.data.measured.training import (
+    Incident,
+    NotLookedAt,
+    StepHistograms,
+    StepRecord,
+    TrainingRecord,
+    Trouble,
+    WatchedStep,
+)
 from fxdebug.errors import SaveError, UsageError, first_line
 from fxdebug.exports import registry
 from fxdebug.store.training_file import TrainingFile, read_ranks, read_training
 
 MOST_INCIDENTS = 3  # explained and saved; a training that stays broken would fill the disk
 MOST_NOTES = 20
+NOT_AGAIN = "not run again: its forward is not held, or all ranks that share the weights would have to run it together"
 
 
 class FxDebugWarning(UserWarning):
@@ -68,7 +77,7 @@ class Watch:
         self._histograms: deque[StepHistograms] = deque(maxlen=5 if folder is not None else None)
         self._incidents: list[Incident] = []
         self._notes: list[str] = []
-        self._failures: set[str] = set()
+        self._gaps: list[NotLookedAt] = []
         self._unsaved: set[str] = set()  # folders that runs of incidents could not be saved to
         self._failed_at: int | None = None  # the first step that could not be written to the file
 
@@ -130,7 +139,7 @@ class Watch:
             histograms = {one.number: one for one in written.histograms} | histograms
         return TrainingRecord(
             self._model, self._every, tuple(self._steps), tuple(watched.values()), tuple(self._incidents),
-            tuple(self._notes), self._rank, tuple(histograms.values()),
+            tuple(self._notes), self._rank, tuple(histograms.values()), tuple(self._gaps),
         )  # fmt: skip
 
     def export(self, path: str | os.PathLike[str], to: str | None = None) -> Path:
@@ -157,7 +166,7 @@ class Watch:
             self._histograms.append(histograms)
             self._write(histograms)
 
-    def _write(self, entry: StepRecord | WatchedStep | StepHistograms | Incident | str) -> None:
+    def _write(self, entry: StepRecord | WatchedStep | StepHistograms | Incident | NotLookedAt | str) -> None:
         """Append to the file, if there is one; where that fails, say so once, and follow the training in memory."""
         if self._file is None:
             return
@@ -171,11 +180,16 @@ class Watch:
                 _warn(f"fxdebug.watch: {self._notes[-1]}; the training goes on, and watched.report() has all of them")
 
     def on_failure(self, error: Exception) -> None:
-        """Note a failure of ours."""
+        """Keep what could not be looked at, once."""
         reason = f"{type(error).__name__}: {first_line(error)}"
-        if reason not in self._failures and len(self._failures) < MOST_NOTES:
-            self._failures.add(reason)
-            self._note(f"step {self._watcher.number}: watching failed: {reason}")
+        if all(reason != gap.what for gap in self._gaps) and len(self._gaps) < MOST_NOTES:
+            self._gaps.append(NotLookedAt(self._watcher.number, reason))
+            self._write(self._gaps[-1])
+
+    def on_note(self, what: str) -> None:
+        """Note what was not looked at, once."""
+        if what not in self._notes and len(self._notes) < MOST_NOTES:
+            self._note(what)
 
     def _note(self, note: str) -> None:
         self._notes.append(note)
@@ -183,7 +197,8 @@ class Watch:
 
     def on_trouble(self, trouble: Trouble, loss: float | None, norm: float | None, held: Sequence[HeldForward]) -> None:
         """Run the forwards of a step again under the tracer and keep the first guilty operation."""
-        if len(self._incidents) >= MOST_INCIDENTS or not self._was_healthy():
+        is_known = len(self._incidents) >= MOST_INCIDENTS or not self._was_healthy()
+        if self._watcher.on_any_rank(is_known) if held else is_known:  # ranks that share weights run a step together
             return
         incident = self._explained(trouble, loss, norm, held)
         if incident.run in self._unsaved:
@@ -273,7 +288,13 @@ def _warn(text: str) -> None:
 
 
 def _elsewhere(trouble: Trouble, loss: float | None, norm: float | None, held: Sequence[HeldForward]) -> str:
-    """Say what went wrong where no operation of the model is at fault by itself."""
+    """Say what went wrong where no operation of the model is at fault by itself, or where it was not run again."""
+    if not held:
+        what = f"the norm of the gradients is {norm}" if trouble == "gradient" else f"the loss is {loss}"
+        rises = ", far above those of the steps before" if trouble == "spike" else ""
+        return f"{what}{rises}; {NOT_AGAIN}"
+    if trouble == "loss" and loss is not None and math.isfinite(loss):
+        return "the loss of another rank is not finite: look at the incidents of the others"
     if trouble == "spike":
         return f"the loss rises to {loss:.4g}, far above those of the steps before; every number in the model is finite"
     if trouble == "loss":

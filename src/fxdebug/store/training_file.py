@@ -15,7 +15,14 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from fxdebug.data.measured.training import Incident, StepHistograms, StepRecord, TrainingRecord, WatchedStep
+from fxdebug.data.measured.training import (
+    Incident,
+    NotLookedAt,
+    StepHistograms,
+    StepRecord,
+    TrainingRecord,
+    WatchedStep,
+)
 from fxdebug.errors import LoadError, SaveError
 from fxdebug.files.read_file import read_text
 from fxdebug.files.schema import Damaged, Reader, Where, damage, integers, optional, reader_of, record, shown, texts
@@ -57,8 +64,8 @@ class TrainingFile:
             raise SaveError(f"{self.path} cannot be written: {error.strerror or error}") from error
         self._size = len(head)
 
-    def add(self, entry: StepRecord | WatchedStep | StepHistograms | Incident | str) -> None:
-        """Append a step, the statistics or histograms of one, an incident or a note. Raises ``SaveError``."""
+    def add(self, entry: StepRecord | WatchedStep | StepHistograms | Incident | NotLookedAt | str) -> None:
+        """Append a step, the statistics or histograms of one, an incident, a gap or a note. Raises ``SaveError``."""
         line = rest = _line({_KINDS.get(type(entry), "note"): _row(entry)})
         try:
             while rest:
@@ -141,6 +148,7 @@ def _record_of(path: Path) -> TrainingRecord:
         notes=tuple(found["note"]),
         rank=head["rank"],
         histograms=tuple(found["histograms"]),
+        gaps=tuple(found["not looked at"]),
     )
 
 
@@ -190,7 +198,8 @@ _SPECIAL: dict[Any, Reader] = {
     float | complex | None: optional(_floats),
 }
 _KINDS: dict[type, str] = {
-    StepRecord: "step", WatchedStep: "watched", StepHistograms: "histograms", Incident: "incident"
+    StepRecord: "step", WatchedStep: "watched", StepHistograms: "histograms", Incident: "incident",
+    NotLookedAt: "not looked at",
 }  # fmt: skip
 _READERS: dict[str, Reader] = {kind: reader_of(type, _SPECIAL) for type, kind in _KINDS.items()} | {"note": texts}
 _HEAD = {

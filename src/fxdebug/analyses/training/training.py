@@ -11,7 +11,7 @@ from fxdebug.analyses.gradients.rules import Limits, findings_of
 from fxdebug.analyses.training.charts import charts_of
 from fxdebug.analyses.training.spikes import is_spike
 from fxdebug.data.calls import Note
-from fxdebug.data.findings import ERROR, SEVERITIES, WARNING, Finding
+from fxdebug.data.findings import ERROR, SEVERITIES, WARNING, Finding, not_looked_at
 from fxdebug.data.measured.gradients import GradientRecord, ResultGradient
 from fxdebug.data.measured.training import Incident, TrainingRecord, WatchedStep
 from fxdebug.data.measures import Unit
@@ -49,7 +49,7 @@ def training_report(
 ) -> ReportData[TrainingRow]:
     """Return the watched steps of a training and those with incidents, findings over time, and advice on clipping.
 
-    ``others`` are the same training on other ranks: their incidents are among the findings.
+    ``others`` are the same training on other ranks: their incidents and gaps are among the findings.
     """
     watched = {step.number: step for step in record.watched}
     trouble = {incident.step: incident for incident in record.incidents}
@@ -65,7 +65,12 @@ def training_report(
     totals["clipping"] = (clipping_advice([step.norm for step in record.steps if step.norm is not None]).advice, "")
     incidents = [incident for one in (record, *others) for incident in one.incidents]
     incidents.sort(key=lambda incident: (incident.step, not incident.op))  # the rank that names an operation first
-    findings = [*_incidents(incidents, record.model), *_growing(record), *_of_watched(record, limits or Limits())]
+    findings = [
+        *_incidents(incidents, record.model),
+        *_gaps((record, *others)),
+        *_growing(record),
+        *_of_watched(record, limits or Limits()),
+    ]
     return ReportData(
         analysis="watch",
         subject=record.model,
@@ -128,6 +133,14 @@ def _incidents(incidents: Sequence[Incident], model: str) -> Iterator[Finding]:
             measured=incident.loss if incident.trouble != "gradient" else incident.norm,
             advice=f"Look at the step: fxdebug check {incident.run}{_rank_option(incident)}" if incident.run else "",
         )
+
+
+def _gaps(records: Sequence[TrainingRecord]) -> Iterator[Finding]:
+    """Yield what could not be looked at."""
+    for record in records:
+        rank = "" if record.rank is None else f"rank {record.rank}: "
+        for gap in record.gaps:
+            yield not_looked_at("training", record.model, f"{rank}step {gap.step}: a part of it", gap.what)
 
 
 def _rank_option(incident: Incident) -> str:

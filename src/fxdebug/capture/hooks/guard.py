@@ -12,6 +12,7 @@ from fxdebug.errors import first_line
 
 P = ParamSpec("P")
 R = TypeVar("R")
+MOST = 20  # notes
 
 
 class Guard:
@@ -50,8 +51,8 @@ class Guard:
             note = self._where(), what
         except Exception:
             note = "", what
-        if note not in self.notes:
-            self.notes.append(note)
+        if note not in self.notes and len(self.notes) <= MOST:
+            self.notes.append(note if len(self.notes) < MOST else ("", "further parts were not looked at"))
 
     def texts(self) -> list[str]:
         """Return the notes as texts, with the path before."""

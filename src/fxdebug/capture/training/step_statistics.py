@@ -17,7 +17,7 @@ from fxdebug.capture.recorder.module_names import Sites
 from fxdebug.capture.runs.gradient_runs import norm_of_tensor, parameter_gradient
 from fxdebug.capture.tensors.describe import Description, description_of
 from fxdebug.capture.tensors.named_tensors import named_tensors
-from fxdebug.capture.tensors.special_tensors import local_part
+from fxdebug.capture.tensors.special_tensors import PARTS, local_part
 from fxdebug.capture.torch_state.untracked import is_in_transform, untracked
 from fxdebug.data.measured.gradients import ParameterGradient, TensorGradient
 from fxdebug.data.measured.training import NamedHistogram, ResultStatistics, StepHistograms
@@ -32,6 +32,7 @@ class StepStatistics(ForwardsOnly):
     def __init__(self, sites: Sites) -> None:
         self._calls = OpenCalls(sites)
         self.guard = Guard(self._calls.path)
+        self._has_parts = False  # was a result distributed over ranks?
         self._results: list[ResultStatistics] = []
         self._gradients: dict[int, TensorGradient] = {}  # by position among the results
         self._before: dict[int, Tensor] = {}
@@ -50,6 +51,7 @@ class StepStatistics(ForwardsOnly):
             with untracked():
                 described = description_of(tensor)
                 stats = _measured(described)
+            self._has_parts = self._has_parts or described.sharding is not None
             if tensor.requires_grad and is_in_transform():
                 self.guard.note(IN_TRANSFORM)
             elif tensor.requires_grad:
@@ -65,6 +67,10 @@ class StepStatistics(ForwardsOnly):
         """Return what was measured of the calls, in the order in which they began."""
         found = [replace(result, gradient=self._gradients.get(i)) for i, result in enumerate(self._results)]
         return tuple(sorted(found, key=lambda result: result.position))
+
+    def notes(self) -> list[str]:
+        """Return what was not looked at, or only in part."""
+        return [*([PARTS] if self._has_parts else []), *self.guard.texts()]
 
     def parameters(self, model: nn.Module) -> tuple[ParameterGradient, ...]:
         """Return the gradients of the parameters and their updates; the optimizer has made its step."""
