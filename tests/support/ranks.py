@@ -322,16 +322,18 @@ class Root(nn.Module):
         return x + x.clamp(min=0).sum(1, keepdim=True).sqrt()  # the root of 0 has no derivative
 
 
-def watched_training(rank: int, folder: Path, wrap: Callable[[nn.Module], nn.Module], middle: nn.Module) -> Facts:
-    """Eight steps on each rank; the batch of rank 1 is poisoned at step 5."""
+def watched_training(
+    rank: int, folder: Path, wrap: Callable[[nn.Module], nn.Module], middle: nn.Module, *, same: bool = False
+) -> Facts:
+    """Eight steps on each rank; the batch of rank 1 is poisoned at step 5, or that of both, which is the ``same``."""
     torch.manual_seed(0)
     model = wrap(nn.Sequential(nn.Linear(4, 4, bias=False), middle, nn.Linear(4, 4, bias=False)))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     losses = []
     with fxdebug.watch(model, every=4, save=folder / "run") as watched:
         for step in range(8):
-            x = batch(10 * step + rank, "")["x"]
-            if step == 5 and rank == 1:
+            x = batch(10 * step + (0 if same else rank), "")["x"]
+            if step == 5 and (same or rank == 1):
                 x = torch.full_like(x, -math.inf) if isinstance(middle, Log) else x * 0
             loss = model(x).pow(2).mean()
             loss.backward()
@@ -342,10 +344,12 @@ def watched_training(rank: int, folder: Path, wrap: Callable[[nn.Module], nn.Mod
         "steps": len(watched.steps),
         "losses": [step.loss for step in watched.steps],
         "plain": losses,
+        "norms": [step.norm for step in watched.steps],
         "incidents": [(i.step, i.trouble, i.path, i.op, i.what) for i in watched.incidents],
         "file": watched.report().settings["rank"],
         "folders": sorted(path.name for path in (folder / "run").iterdir()),
         "notes": [note.what for note in watched.report().notes],
+        "findings": [finding.rule for finding in watched.report().findings],
     }
 
 
@@ -359,6 +363,35 @@ def sharded_parts(model: nn.Module, mesh: DeviceMesh | None = None) -> nn.Module
 def hybrid(model: nn.Module) -> nn.Module:
     """Sharded over one dimension of the mesh, and the same on all ranks of the other (HSDP)."""
     return sharded_parts(model, init_device_mesh("cpu", (2, 1), mesh_dim_names=("replicate", "shard")))
+
+
+def split(model: nn.Module, mesh: DeviceMesh | None = None) -> nn.Module:
+    """Split over ranks: the first layer's results, and what the last one is given. The first has a plain neighbour."""
+    mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("tp",)) if mesh is None else mesh
+    plan = {"0": ColwiseParallel(output_layouts=Replicate()), "2": RowwiseParallel(input_layouts=Replicate())}
+    return parallelize_module(nn.Sequential(*model, nn.LayerNorm(4)), mesh, plan)
+
+
+def split_and_sharded(model: nn.Module) -> nn.Module:
+    """A mesh of two dimensions: FSDP2 over the one, tensor parallel over the other."""
+    mesh = init_device_mesh("cpu", (1, 2), mesh_dim_names=("dp", "tp"))
+    return fully_shard(split(model, mesh["tp"]), mesh=mesh["dp"])  # type: ignore[no-any-return]
+
+
+@scenario
+def watched_alone(rank: int, folder: Path) -> Facts:
+    """What the two that follow must say, too: the same model on each rank by itself."""
+    return watched_training(rank, folder, lambda model: nn.Sequential(*model, nn.LayerNorm(4)), Log(), same=True)  # type: ignore[misc]
+
+
+@scenario
+def watched_tensor_parallel(rank: int, folder: Path) -> Facts:
+    return watched_training(rank, folder, split, Log(), same=True)
+
+
+@scenario
+def watched_on_a_mesh_of_two_dimensions(rank: int, folder: Path) -> Facts:
+    return watched_training(rank, folder, split_and_sharded, Log(), same=True)
 
 
 @scenario

@@ -45,7 +45,6 @@ from fxdebug.store.training_file import TrainingFile, read_ranks, read_training
 
 MOST_INCIDENTS = 3  # explained and saved; a training that stays broken would fill the disk
 MOST_NOTES = 20
-NOT_AGAIN = "not run again: its forward is not held, or all ranks that share the weights would have to run it together"
 
 
 class FxDebugWarning(UserWarning):
@@ -223,7 +222,7 @@ class Watch:
         self, trouble: Trouble, loss: float | None, norm: float | None, held: Sequence[HeldForward]
     ) -> Incident:
         number = self._watcher.number
-        elsewhere = _elsewhere(trouble, loss, norm, held)
+        elsewhere = _elsewhere(trouble, loss, norm, held, is_sharded=self._watcher.is_sharded)
         if self._rank is not None and trouble == "gradient":
             elsewhere += "; gradients are those of all ranks: look at the incidents of the others"
         incident = Incident(number, trouble, loss, norm, elsewhere, rank=self._rank)
@@ -287,12 +286,15 @@ def _warn(text: str) -> None:
     warnings.warn_explicit(text, FxDebugWarning, *place)
 
 
-def _elsewhere(trouble: Trouble, loss: float | None, norm: float | None, held: Sequence[HeldForward]) -> str:
+def _elsewhere(
+    trouble: Trouble, loss: float | None, norm: float | None, held: Sequence[HeldForward], *, is_sharded: bool
+) -> str:
     """Say what went wrong where no operation of the model is at fault by itself, or where it was not run again."""
     if not held:
         what = f"the norm of the gradients is {norm}" if trouble == "gradient" else f"the loss is {loss}"
         rises = ", far above those of the steps before" if trouble == "spike" else ""
-        return f"{what}{rises}; {NOT_AGAIN}"
+        why = "all ranks that share the weights would have to run it" if is_sharded else "its forward was not held"
+        return f"{what}{rises}; the step was not run again: {why}"
     if trouble == "loss" and loss is not None and math.isfinite(loss):
         return "the loss of another rank is not finite: look at the incidents of the others"
     if trouble == "spike":

@@ -20,7 +20,7 @@ import torch
 import torch.distributed
 
 import fxdebug
-from fxdebug.capture.tensors.special_tensors import SHARDED
+from fxdebug.capture.tensors.special_tensors import PARTS, SHARDED
 from fxdebug.data.values import Sharding
 from fxdebug.errors import LoadError
 
@@ -340,6 +340,18 @@ def test_a_backward_that_is_not_finite_is_explained_on_all_ranks(facts, kind):
     for rank in RANKS:
         ((step, trouble, path, op, what),) = facts(f"watched_{kind}_backward", rank)["incidents"]
         assert (step, trouble, path, op) == (5, "gradient", "1", "sqrt") and "the backward of sqrt makes" in what
+
+
+@pytest.mark.parametrize("kind", ["tensor_parallel", "on_a_mesh_of_two_dimensions"])
+def test_a_training_that_is_split_over_ranks_tells_what_one_process_tells(facts, kind):
+    alone = facts("watched_alone", 0)
+    for rank in RANKS:
+        on = facts(f"watched_{kind}", rank)
+        assert on["losses"][:5] == pytest.approx(alone["losses"][:5], rel=1e-5)
+        assert on["norms"][:5] == pytest.approx(alone["norms"][:5], rel=1e-5)
+        assert str(on["losses"]) == str(on["plain"]) and on["incidents"] == alone["incidents"] != []
+        assert on["findings"] == alone["findings"] == ["loss not finite"]
+        assert on["notes"] == [SHARDED, PARTS]
 
 
 def test_numbers_of_sharded_weights_are_those_of_a_rank(facts):

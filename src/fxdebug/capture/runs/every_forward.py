@@ -17,6 +17,7 @@ from fxdebug.capture.recorder.generators import RecordedSteps
 from fxdebug.capture.recorder.module_names import Sites
 from fxdebug.capture.runs.attach import Attached
 from fxdebug.capture.runs.build_trace import Options, Recording, start_recording, trace_of
+from fxdebug.capture.tape import collectives
 from fxdebug.capture.torch_state.uncounted import uncounted
 from fxdebug.data.trace import TraceData
 
@@ -126,6 +127,8 @@ class EveryForward:
             self.errors.append(error)
             return None
         patched_functions.begin(open_trace.recording.recorder)
+        if open_trace.recording.recorder.tape is not None:
+            collectives.begin(open_trace.recording.recorder.tape)
         for text in self._attached.notes():
             open_trace.recording.recorder.note(text)
         with self._lock:
@@ -158,6 +161,7 @@ class EveryForward:
             open_trace.done = True
             self._open = [other for other in self._open if other is not open_trace]
         patched_functions.end(open_trace.recording.recorder)
+        collectives.end(open_trace.recording.recorder.tape)
         try:
             self._done(trace_of(open_trace.recording, self._settings), open_trace.options)
         except Exception as error:

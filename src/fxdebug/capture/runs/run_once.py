@@ -21,6 +21,7 @@ from fxdebug.capture.replay.references import ArgumentReferences, references_to
 from fxdebug.capture.runs.attach import Attached
 from fxdebug.capture.runs.build_trace import Options, start_recording, trace_of
 from fxdebug.capture.source.tracebacks import without_our_frames
+from fxdebug.capture.tape import collectives
 from fxdebug.capture.tape.compiled_regions import CompiledRegions
 from fxdebug.capture.tape.run_taped import close_tape
 from fxdebug.capture.tape.tape_mode import Tape
@@ -146,12 +147,15 @@ class SingleRun:
             lambda: patched_functions.end(self._recorder),
             lambda: _forget(self),
             regions.end,
+            lambda: collectives.end(self._recorder.tape),
             lambda: _switch_off(self._recorder.tape),
         ]
         attached.__enter__()
         patched_functions.begin(self._recorder)
         _open_runs.append(self)
         regions.begin()
+        if self._recorder.tape is not None:
+            collectives.begin(self._recorder.tape)
         return self
 
     def __exit__(self, *error: object) -> None:

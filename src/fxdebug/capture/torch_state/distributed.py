@@ -36,3 +36,14 @@ def communicating_functions() -> list[tuple[Any, str]]:
     ]
     in_c = [name for name in vars(c10d) if name.startswith(("_broadcast_coalesced", "_compute_bucket", "_verify"))]
     return methods + [(owner, name) for owner in (torch.distributed, c10d) for name in in_c if hasattr(owner, name)]
+
+
+def is_functional_collective(function: Any) -> bool:
+    """Is it an operator of torch's functional collectives? What it returns is still on its way."""
+    return str(getattr(function, "namespace", "")).startswith("_c10d_functional")
+
+
+def wait_for(result: Any) -> None:
+    """Wait for what a functional collective returned, a tensor or a list of them."""
+    for tensor in result if isinstance(result, (list, tuple)) else (result,):
+        torch.ops._c10d_functional.wait_tensor(tensor)

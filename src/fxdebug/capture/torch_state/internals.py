@@ -418,6 +418,19 @@ def settings() -> list[tuple[Any, str]]:
     return [(owner, name) for owner, name in named if hasattr(owner, name)]
 
 
+_keyset_after = _detail(
+    "torch._C:_dispatch_keyset_full_after",
+    "what comes behind our kernel of a collective",
+    None,
+    "what a collective writes into a tensor is not seen",
+)
+
+
+def keyset_after(key: str) -> Any:
+    """Return the dispatch keys behind one; ``None`` where this torch does not tell."""
+    return None if _keyset_after is None else _keyset_after(getattr(torch._C.DispatchKey, key))
+
+
 def c10d() -> Any:
     """Return the C++ module of ``torch.distributed``, whose communication is refused while a forward is run again."""
     from torch._C import _distributed_c10d

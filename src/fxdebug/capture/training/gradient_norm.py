@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor
+from torch.distributed import all_reduce
+from torch.distributed.tensor import DTensor, Replicate
 
 from fxdebug.capture.tensors.special_tensors import local_part
 from fxdebug.capture.torch_state.untracked import untracked
@@ -17,12 +18,30 @@ from fxdebug.capture.torch_state.untracked import untracked
 def norm_of_all(gradients: Sequence[Tensor]) -> float:
     """Return the 2-norm of all gradients together, of all ranks that share them, also where its square overflows.
 
-    Ranks that share gradients call this together: torch sums the squares of the parts over each mesh.
+    Ranks that share gradients call this together: squares of norms are summed once over each dimension of a mesh along
+    which a gradient is split.
     """
-    groups: dict[Any, list[Tensor]] = {}  # by mesh: torch takes no norm over several, or over none and one
+    groups: dict[Any, list[Tensor]] = {}  # by mesh and placements
     for gradient in gradients:
-        groups.setdefault(gradient.device_mesh if isinstance(gradient, DTensor) else None, []).append(gradient)
-    return math.hypot(*[_norm(group) for group in groups.values()])
+        whole = _without_partial_sums(gradient) if isinstance(gradient, DTensor) else gradient
+        key = (whole.device_mesh, whole.placements) if isinstance(whole, DTensor) else None
+        groups.setdefault(key, []).append(local_part(whole))
+    squares = {key: _norm(group) ** 2 for key, group in groups.items()}
+    for mesh in dict.fromkeys(key[0] for key in squares if key is not None):
+        for dimension in range(mesh.ndim):
+            split = [key for key in squares if key and key[0] == mesh and not key[1][dimension].is_replicate()]
+            if split:
+                with untracked():
+                    sums = torch.tensor([squares[key] for key in split], dtype=torch.float64, device=mesh.device_type)
+                    all_reduce(sums, group=mesh.get_group(dimension))
+                squares |= zip(split, sums.tolist())
+    return math.sqrt(sum(squares.values()))
+
+
+def _without_partial_sums(gradient: DTensor) -> DTensor:
+    """Return a gradient with the terms that each rank has of a sum added up."""
+    placements = [Replicate() if one.is_partial() else one for one in gradient.placements]
+    return gradient if placements == list(gradient.placements) else gradient.redistribute(placements=placements)
 
 
 def norm_of_parts(gradients: Sequence[Tensor]) -> float:
@@ -41,9 +60,7 @@ def number_of(tensor: Tensor) -> float:
 
 def _norm(gradients: Sequence[Tensor]) -> float:
     norm = number_of(torch.nn.utils.get_total_norm(gradients))
-    if not math.isinf(norm) or any(isinstance(gradient, DTensor) for gradient in gradients):
-        return norm
-    if not all(bool(gradient.isfinite().all()) for gradient in gradients):
+    if not math.isinf(norm) or not all(bool(gradient.isfinite().all()) for gradient in gradients):
         return norm
     largest = max(float(gradient.abs().max()) for gradient in gradients if gradient.numel())
     return largest * number_of(torch.nn.utils.get_total_norm([gradient / largest for gradient in gradients]))
