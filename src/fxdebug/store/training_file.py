@@ -10,7 +10,8 @@ import contextlib
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from fxdebug.data.measured.training import (
     WatchedStep,
 )
 from fxdebug.errors import LoadError, SaveError
+from fxdebug.files.being_written import mark_as_written
 from fxdebug.files.read_file import read_text
 from fxdebug.files.schema import Damaged, Reader, Where, damage, integers, optional, reader_of, record, shown, texts
 from fxdebug.files.system_errors import system_errors_told
@@ -32,6 +34,7 @@ from fxdebug.store.versioned_json import require_version
 
 FORMAT, VERSION = "fxdebug-training", 1
 FILE = "training.jsonl"
+_NAME = re.compile(r"training(\.rank[0-9]+)?\.jsonl")
 _OLDER = "watch the training again, or read it with the fxdebug that wrote it"
 _WORDS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
@@ -58,6 +61,7 @@ class TrainingFile:
             folder.mkdir(parents=True, exist_ok=True)
             write_bytes(self.path, head)  # an earlier training stays where this one cannot even begin
             self._file = self.path.open("ab", buffering=0)
+            mark_as_written(self._file)
         except OSError as error:
             with contextlib.suppress(OSError):
                 folder.rmdir()  # where it is new, and empty
@@ -104,6 +108,15 @@ def _row(entry: Any) -> Any:
 def is_training(folder: Path) -> bool:
     """Is there a file of a watched training in a folder?"""
     return folder.is_dir() and any(folder.glob("training*.jsonl"))
+
+
+def training_files(names: Iterable[str]) -> list[str]:
+    """Return the names that are those of files of a watched training: one, or one for each rank.
+
+    >>> training_files(["training.rank0.jsonl", "trace.json", "training.rankA.jsonl"])
+    ['training.rank0.jsonl']
+    """
+    return [name for name in names if _NAME.fullmatch(name)]
 
 
 def read_training(folder: Path, rank: int | None = None) -> TrainingRecord:

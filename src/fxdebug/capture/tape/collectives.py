@@ -97,7 +97,7 @@ def _kernel(operator: Any, name: str) -> Callable[..., Any]:
     after = internals.keyset_after(_KEY)
 
     def kernel(keyset: Any, *args: Any) -> Any:
-        noted = [_noted(tape, name, dict(zip(names, args))) for tape in _collectives.users if _looks(tape)]
+        noted = [_noted(tape, name, dict(zip(names, args))) for tape in _collectives.users if _is_on(tape)]
         result = operator.redispatch(keyset & after, *args)
         for add in noted:
             if add is not None:
@@ -107,21 +107,31 @@ def _kernel(operator: Any, name: str) -> Callable[..., Any]:
     return kernel
 
 
-def _looks(tape: Tape) -> bool:
-    """Is a tape on in this thread, and is this no part of an operation that it notes already?"""
+def _is_on(tape: Tape) -> bool:
+    """Is a tape on in this thread, or does it run an operation that it notes?"""
+    if not tape.stack():
+        return False
     count = internals.len_torch_function_stack()
-    return bool(count and tape.stack()) and tape.is_on(count) and tape.running_op() is None
+    return (bool(count) and tape.is_on(count)) or tape.running_op() is not None
 
 
 def _noted(tape: Tape, name: str, arguments: dict[str, Any]) -> Callable[[], None] | None:
-    """Look at the operands of a collective before it runs; return what notes it on the tape of the innermost call."""
+    """Look at the operands of a collective before it runs; return what notes it on the tape of the innermost call.
+
+    It is noted already, where its function in ``torch.distributed`` tells torch's modes: then only what it writes is.
+    """
     call_tape = tape.stack()[-1]
     try:
         given, written = _operands(name, arguments)
+        if tape.running_op() is not None:
+            known = [ref for tensor in written if (ref := tape.values.lookup(tensor)) is not None]
+            return lambda: tape.stack().writers.append(partial(_await_writes, known, tape.values))
         with untracked():
-            refs, outputs = TensorRefs(), TensorRefs()
-            args = tape.codes_of(tuple(given), refs)
-            out = tape.codes_of(tuple(written), outputs)
+            outputs = TensorRefs()
+            tape.codes_of(tuple(written), outputs)
+            args = tape.codes_of(
+                (*given, *[one for one in written if all(one is not each for each in given)]), TensorRefs()
+            )
         line = user_line(sys._getframe(2), tape.lines)
         function = getattr(torch.distributed, _WRITING[name])
     except Exception as error:
@@ -130,9 +140,8 @@ def _noted(tape: Tape, name: str, arguments: dict[str, Any]) -> Callable[[], Non
 
     def add() -> None:
         call_tape.untraceable = call_tape.untraceable or with_line(reasons.COMMUNICATES(), line)
-        result = out[0] if len(out) == 1 else out
-        call_tape.entries.append(TapeEntry(function, args, {}, result, context_now(), line))
-        _Awaited(call_tape, len(call_tape.entries) - 1).begin(outputs, tape.values)
+        call_tape.entries.append(TapeEntry(function, args, {}, None, context_now(), line))
+        _await_writes(outputs, tape.values, call_tape)
         tape.expects_writes()
 
     return add
@@ -165,26 +174,15 @@ def _tensors(content: Any) -> Iterator[Tensor]:
             yield from _tensors(item)
 
 
-class _Awaited:
-    """The tensors that a collective writes to: its entry gets their new values as soon as these are looked at."""
+def _await_writes(outputs: list[TensorRef], values: ValueTable, call_tape: CallTape) -> None:
+    """Drop the values of tensors and of all others in their memory; the last entry of a tape gets the new ones."""
+    written, position = {ref.tensor_id for ref in outputs}, len(call_tape.entries) - 1
+    storages = {ref.value.storage for ref in outputs} - {None}
 
-    def __init__(self, call_tape: CallTape, position: int) -> None:
-        self._call_tape, self._position = call_tape, position
-        self._outputs: list[TensorId] = []
-        self._values: dict[TensorId, Value] = {}
+    def tell(tensor_id: TensorId, value: Value) -> None:
+        entry = call_tape.entries[position]
+        call_tape.entries[position] = entry._replace(writes=(*entry.writes, (tensor_id, value)))
 
-    def begin(self, outputs: list[TensorRef], values: ValueTable) -> None:
-        """Drop the values of the tensors, and of all others in their memory."""
-        self._outputs = [ref.tensor_id for ref in outputs]
-        storages = {ref.value.storage for ref in outputs} - {None}
-        for ref in list(values.refs.values()):
-            if ref.tensor_id in self._outputs or ref.value.storage in storages:
-                values.await_value(ref, partial(self._written, ref.tensor_id))
-
-    def _written(self, tensor_id: TensorId, value: Value) -> None:
-        entries, found = self._call_tape.entries, self._values
-        found[tensor_id] = value
-        made = [found[one] for one in self._outputs if one in found]
-        entries[self._position] = entries[self._position]._replace(
-            writes=tuple(found.items()), values=tuple(made) if len(made) == len(self._outputs) else ()
-        )
+    for ref in list(values.refs.values()):
+        if ref.tensor_id in written or ref.value.storage in storages:
+            values.await_value(ref, partial(tell, ref.tensor_id))

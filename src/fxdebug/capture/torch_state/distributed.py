@@ -38,9 +38,16 @@ def communicating_functions() -> list[tuple[Any, str]]:
     return methods + [(owner, name) for owner in (torch.distributed, c10d) for name in in_c if hasattr(owner, name)]
 
 
+def communicates(function: Any) -> bool:
+    """Is it a function of ``torch.distributed``, or one of its operators?"""
+    home = getattr(function, "__module__", None)
+    return is_functional_collective(function) or (isinstance(home, str) and home.startswith("torch.distributed"))
+
+
 def is_functional_collective(function: Any) -> bool:
     """Is it an operator of torch's functional collectives? What it returns is still on its way."""
-    return str(getattr(function, "namespace", "")).startswith("_c10d_functional")
+    name = getattr(function, "namespace", None) or getattr(function, "_qualified_op_name", None)  # an overload, or all
+    return isinstance(name, str) and name.startswith("_c10d_functional")
 
 
 def wait_for(result: Any) -> None:
