@@ -27,6 +27,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tenso
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 import fxdebug
+from fxdebug.capture.tape import collectives as collectives_on_tape
 from fxdebug.data.trace import replaced
 from support.reference import differences, of_drop_in, of_fx_debug, of_reference, written
 from support.same import difference
@@ -310,6 +311,123 @@ def a_result_that_is_still_on_its_way(rank: int, folder: Path) -> Facts:
         "files": sorted(mine.files),
         "bytes": mine.files.get("Sum.inner_outputs.safetensors", b"")[-16:],
     }
+
+
+Move = Callable[[torch.Tensor, int], torch.Tensor]
+COLLECTIVES: dict[str, Move] = {}
+
+
+def move(function: Move) -> Move:
+    """Register a forward in which rank 0 is given something of rank 1."""
+    COLLECTIVES[function.__name__] = function
+    return function
+
+
+@move
+def reduced(x: torch.Tensor, rank: int) -> torch.Tensor:
+    dist.all_reduce(x)
+    return x / 2
+
+
+@move
+def reduced_while_something_else_runs(x: torch.Tensor, rank: int) -> torch.Tensor:
+    work = dist.all_reduce(x, async_op=True)
+    other = torch.ones(3) + 1
+    work.wait()
+    return x / 2 + other
+
+
+@move
+def reduced_and_returned(x: torch.Tensor, rank: int) -> torch.Tensor:
+    dist.all_reduce(x)
+    return x
+
+
+@move
+def reduced_below_a_view(x: torch.Tensor, rank: int) -> torch.Tensor:
+    row = x[0]
+    dist.all_reduce(x)
+    return row / 2
+
+
+@move
+def sent_to_all(x: torch.Tensor, rank: int) -> torch.Tensor:
+    dist.broadcast(x, 1)
+    return x / 2
+
+
+@move
+def gathered(x: torch.Tensor, rank: int) -> torch.Tensor:
+    all_of_them = torch.empty(2 * len(x), *x.shape[1:])
+    dist.all_gather_into_tensor(all_of_them, x)
+    return all_of_them / 2
+
+
+@move
+def gathered_in_a_list(x: torch.Tensor, rank: int) -> torch.Tensor:
+    parts = [torch.zeros_like(x), torch.zeros_like(x)]
+    dist.all_gather(parts, x)
+    return parts[1] / 2
+
+
+@move
+def scattered(x: torch.Tensor, rank: int) -> torch.Tensor:
+    part = torch.empty(1, *x.shape[1:])
+    dist.reduce_scatter_tensor(part, x)
+    return part / 2
+
+
+@move
+def received(x: torch.Tensor, rank: int) -> torch.Tensor:
+    if rank == 1:
+        dist.send(x, 0)
+        return x
+    there = torch.empty_like(x)
+    dist.recv(there, 1)
+    return there / 2
+
+
+@move
+def received_later(x: torch.Tensor, rank: int) -> torch.Tensor:
+    if rank == 1:
+        dist.isend(x, 0).wait()  # type: ignore[union-attr]
+        return x
+    there = torch.empty_like(x)
+    work = dist.irecv(there, 1)
+    other = x * 3
+    work.wait()  # type: ignore[union-attr]
+    return there / 2 + other
+
+
+@scenario
+def writes_from_other_ranks(rank: int, folder: Path) -> Facts:
+    """New memory holds NaN here, and so does what rank 1 gives, in the first of two runs."""
+
+    class Moves(nn.Module):
+        def __init__(self, move: Move, factor: float) -> None:
+            super().__init__()
+            self.move, self.factor = move, factor
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.move(x * self.factor, rank)
+
+    x = torch.ones(2, 3)
+    facts: Facts = {}
+    torch.use_deterministic_algorithms(True)
+    try:
+        for name, run in COLLECTIVES.items():
+            bad, good = Moves(run, math.nan if rank == 1 else 1.0), Moves(run, 2.0 + rank)
+            plain = good(x)
+            traced = fxdebug.fx_debug(good, x)
+            facts[name] = {
+                "same": torch.equal(traced.output, plain),
+                "finite": [str(finding) for finding in traced.check()],
+                "nan": [(one.rule, one.op, one.what) for one in fxdebug.fx_debug(bad, x).check()],
+            }
+    finally:
+        torch.use_deterministic_algorithms(False)
+    facts["left"] = collectives_on_tape._collectives.users, collectives_on_tape._collectives._put
+    return facts
 
 
 class Log(nn.Module):
