@@ -27,7 +27,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tenso
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 import fxdebug
-from fxdebug.capture.tape import collectives as collectives_on_tape
+from fxdebug.capture.recorder import collectives as collectives_on_tape
 from fxdebug.data.trace import replaced
 from support.reference import differences, of_drop_in, of_fx_debug, of_reference, written
 from support.same import difference

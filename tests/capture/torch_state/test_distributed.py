@@ -373,7 +373,7 @@ def test_a_training_that_is_split_over_ranks_tells_what_one_process_tells(facts,
         assert on["norms"][:5] == pytest.approx(alone["norms"][:5], rel=1e-5)
         assert str(on["losses"]) == str(on["plain"])
         assert [one[:2] for one in on["incidents"]] == [one[:2] for one in alone["incidents"]] == [(5, "loss")]
-        assert on["findings"] == alone["findings"] == ["loss not finite"]
+        assert on["findings"] == alone["findings"] and "loss not finite" in on["findings"]
         assert on["notes"] == [SHARDED, PARTS]
 
 

@@ -18,7 +18,6 @@ from torch.utils.hooks import RemovableHandle
 
 from fxdebug.capture.hooks.guard import Guard
 from fxdebug.capture.hooks.observers import ForwardsOnly
-from fxdebug.capture.probes.autograd_nodes import new_nodes
 from fxdebug.capture.probes.measuring_mode import MeasuringMode
 from fxdebug.capture.probes.open_calls import NumberedCall, OpenCalls
 from fxdebug.capture.recorder.module_names import Sites
@@ -26,6 +25,7 @@ from fxdebug.capture.source.source_line import Line, user_line
 from fxdebug.capture.tensors.describe import description_of
 from fxdebug.capture.tensors.named_tensors import named_tensors
 from fxdebug.capture.torch_state import internals
+from fxdebug.capture.torch_state.autograd_nodes import new_nodes
 from fxdebug.capture.torch_state.untracked import is_in_transform, untracked
 from fxdebug.data.measured.gradients import BadBackward, ResultGradient, TensorGradient, norm_of
 from fxdebug.stats.measure import Unmeasurable, elements_of, measure

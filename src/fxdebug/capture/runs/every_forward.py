@@ -11,13 +11,12 @@ from typing import Any
 from torch import nn
 
 from fxdebug.capture.hooks import patched_functions, thread_origin
-from fxdebug.capture.recorder import generators
+from fxdebug.capture.recorder import collectives, generators
 from fxdebug.capture.recorder.frame import Site
 from fxdebug.capture.recorder.generators import RecordedSteps
 from fxdebug.capture.recorder.module_names import Sites
 from fxdebug.capture.runs.attach import Attached
 from fxdebug.capture.runs.build_trace import Options, Recording, start_recording, trace_of
-from fxdebug.capture.tape import collectives
 from fxdebug.capture.torch_state.uncounted import uncounted
 from fxdebug.data.trace import TraceData
 

@@ -15,13 +15,13 @@ from torch import nn
 
 from fxdebug.capture.hooks import patched_functions, thread_origin
 from fxdebug.capture.hooks.calls_around import computes_around_forward
+from fxdebug.capture.recorder import collectives
 from fxdebug.capture.recorder.frame import Site
 from fxdebug.capture.recorder.module_names import Sites
 from fxdebug.capture.replay.references import ArgumentReferences, references_to
 from fxdebug.capture.runs.attach import Attached
 from fxdebug.capture.runs.build_trace import Options, start_recording, trace_of
 from fxdebug.capture.source.tracebacks import without_our_frames
-from fxdebug.capture.tape import collectives
 from fxdebug.capture.tape.compiled_regions import CompiledRegions
 from fxdebug.capture.tape.run_taped import close_tape
 from fxdebug.capture.tape.tape_mode import Tape

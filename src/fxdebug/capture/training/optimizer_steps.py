@@ -2,7 +2,7 @@
 
 The hooks for all optimizers lie in one table, which every step of every thread reads: a step raises where another
 thread changes the table meanwhile. So all watchers share one pair. It is added with the first of them, and taken out
-with the last one only where no other thread runs; else it stays, and does nothing.
+with the last one only where no other living thread has made a step; else it stays, and does nothing.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
+from threading import get_ident
 from types import FrameType
 from typing import Any
 
@@ -83,6 +84,7 @@ class _OfAll:
         self.users: tuple[OptimizerSteps, ...] = ()
         self._lock = threading.RLock()
         self._handles: list[Any] = []
+        self._threads: set[int] = set()  # that made steps
 
     def begin(self, user: OptimizerSteps) -> None:
         with self._lock:
@@ -94,11 +96,14 @@ class _OfAll:
     def end(self, user: OptimizerSteps) -> None:
         with self._lock:
             self.users = tuple([other for other in self.users if other is not user])
-            if not self.users and len(sys._current_frames()) == 1:
-                while self._handles:
-                    self._handles.pop().remove()
+            if self.users or self._threads & sys._current_frames().keys() - {get_ident()}:
+                return
+            self._threads.clear()
+            while self._handles:
+                self._handles.pop().remove()
 
     def _before(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        self._threads.add(get_ident())
         for user in self.users:
             user.tell(optimizer, sys._getframe(1), over=False)
 
