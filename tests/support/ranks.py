@@ -448,7 +448,7 @@ def watched_training(
     model = wrap(nn.Sequential(nn.Linear(4, 4, bias=False), middle, nn.Linear(4, 4, bias=False)))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     losses = []
-    with fxdebug.watch(model, every=4, save=folder / "run") as watched:
+    with fxdebug.watch(model, every=4, save=folder / "run", histograms=same) as watched:
         for step in range(8):
             x = batch(10 * step + (0 if same else rank), "")["x"]
             if step == 5 and (same or rank == 1):

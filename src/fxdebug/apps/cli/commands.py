@@ -103,7 +103,8 @@ def run(options: argparse.Namespace) -> int:
     print(trace.text(depth=options.depth))
     if options.save:
         which = "" if rank is None else f" --rank {rank}"
-        others = "" if rank is None else f" (or another of the {trace.settings['world_size']} ranks)"
+        ranks = trace.settings.get("world_size", 1)
+        others = f" (or another of the {ranks} ranks)" if isinstance(ranks, int) and ranks > 1 else ""
         print(f"\nsaved to {options.save}; look again with: fxdebug show {options.save}{which}{others}")
     return OK
 

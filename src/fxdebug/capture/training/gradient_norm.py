@@ -13,6 +13,7 @@ from torch.distributed.tensor import DTensor, Replicate
 
 from fxdebug.capture.tensors.special_tensors import local_part
 from fxdebug.capture.torch_state.untracked import untracked
+from fxdebug.stats.measure import elements_of
 
 
 def norm_of_all(gradients: Sequence[Tensor]) -> float:
@@ -59,6 +60,8 @@ def number_of(tensor: Tensor) -> float:
 
 
 def _norm(gradients: Sequence[Tensor]) -> float:
+    if any(gradient.layout is not torch.strided for gradient in gradients):  # torch takes none of sparse ones
+        gradients = [elements_of(gradient) for gradient in gradients]
     norm = number_of(torch.nn.utils.get_total_norm(gradients))
     if not math.isinf(norm) or not all(bool(gradient.isfinite().all()) for gradient in gradients):
         return norm
