@@ -378,6 +378,22 @@ def scattered(x: torch.Tensor, rank: int) -> torch.Tensor:
 
 
 @move
+def reduced_by_the_group_itself(x: torch.Tensor, rank: int) -> torch.Tensor:
+    assert dist.group.WORLD is not None
+    dist.group.WORLD.allreduce([x]).wait()  # type: ignore[attr-defined]
+    return x / 2
+
+
+@move
+def received_in_a_batch(x: torch.Tensor, rank: int) -> torch.Tensor:
+    there = torch.empty_like(x)
+    moves = [dist.P2POp(dist.isend, x, 1 - rank), dist.P2POp(dist.irecv, there, 1 - rank)]
+    for work in dist.batch_isend_irecv(moves):
+        work.wait()
+    return there / 2 if rank == 0 else x
+
+
+@move
 def received(x: torch.Tensor, rank: int) -> torch.Tensor:
     if rank == 1:
         dist.send(x, 0)

@@ -79,7 +79,7 @@ def _is_locked(path: Path) -> bool | None:
     if fcntl is None:
         return None
     try:
-        descriptor = os.open(path, os.O_RDONLY)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe must not make it wait
     except OSError:
         return None
     try:

@@ -35,7 +35,7 @@ PARALLEL = ("tensor_parallel", "data_parallel", "fully_sharded")
 RANKS = (0, 1)
 COLLECTIVES = (
     "reduced reduced_while_something_else_runs reduced_and_returned reduced_below_a_view sent_to_all gathered "
-    "gathered_in_a_list scattered received received_later"
+    "gathered_in_a_list scattered reduced_by_the_group_itself received_in_a_batch received received_later"
 ).split()
 
 Facts = dict[str, Any]

@@ -112,6 +112,8 @@ def recover_trace(folder: Path) -> TraceData:
 
 def is_written(path: Path) -> bool | None:
     """Is a journal still being written? ``None`` where that cannot be told."""
+    if not path.is_file():
+        return None
     try:
         with path.open("rb") as file:
             head = [file.readline(MOST_OF_A_LINE).decode(errors="replace") for _ in range(2)]
