@@ -371,8 +371,7 @@ def test_a_training_that_is_split_over_ranks_tells_what_one_process_tells(facts,
         on = facts(f"watched_{kind}", rank)
         assert on["losses"][:5] == pytest.approx(alone["losses"][:5], rel=1e-5)
         assert on["norms"][:5] == pytest.approx(alone["norms"][:5], rel=1e-5)
-        assert str(on["losses"]) == str(on["plain"])
-        assert [one[:2] for one in on["incidents"]] == [one[:2] for one in alone["incidents"]] == [(5, "loss")]
+        assert str(on["losses"]) == str(on["plain"]) and on["incidents"] == alone["incidents"] != []
         assert on["findings"] == alone["findings"] and "loss not finite" in on["findings"]
         assert on["notes"] == [SHARDED, PARTS]
 

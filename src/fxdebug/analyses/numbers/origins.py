@@ -163,6 +163,9 @@ class Lineage:
                 inherited |= self._values.get(value.number, 0)
             earlier, memory = self._earlier_in_memory(node, bad)
             inherited |= memory
+            if node.kind == "get_attr":  # another object in the same memory, as the local part of a distributed tensor
+                for value in bad:
+                    inherited |= 0 if value.storage is None else self._memory.get(value.storage, 0)
             fresh = [value for value in bad if value.number not in earlier]
             found = find_cause(node, inputs, fresh, inherited) if fresh else None
             own = 0

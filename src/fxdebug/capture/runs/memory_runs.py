@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -48,7 +49,7 @@ def run_with_memory(
         except UsageError:
             raise
         except Exception as error:
-            if came_through(error, (torch.jit.trace.__code__,)):
+            if came_through(error, (inspect.unwrap(torch.jit.trace).__code__,)):
                 raise UsageError("memory: n/a, the model calls torch.jit.trace, which fails under any mode") from error
             raised, probe.record.error = error, f"{type(error).__name__}: {first_line(error)}"
             break
