@@ -191,6 +191,7 @@ def test_an_analysis_that_fails_has_its_reason_and_the_others_their_findings(mon
     found = fxdebug.check(model, normal(16, 8))
     assert ("weights.dead unit", "2") in told(found)
     assert "Not checked: attention (it raised ValueError: planted)." in notes(found)
+    assert ("attention.not looked at", "") in told(found, "warning")
 
 
 @pytest.mark.parametrize("training", [False, True])

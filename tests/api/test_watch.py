@@ -10,6 +10,7 @@ import pickle
 import shutil
 import signal
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,6 +24,7 @@ from torch.utils.checkpoint import checkpoint
 
 import fxdebug
 from fxdebug.api import FxDebugWarning
+from fxdebug.apps.cli.main import main
 from fxdebug.store.training_file import read_training
 
 
@@ -568,3 +570,92 @@ def test_each_line_is_strict_json(tmp_path: Path) -> None:
         train(net, steps=9, spoil={7: inf_in_row_3})
     for line in (tmp_path / "training.jsonl").read_text().splitlines():
         json.loads(line, parse_constant=lambda word: pytest.fail(word))
+
+
+# Several threads, and what could not be looked at ------------------------------------------------
+
+
+@pytest.mark.parametrize("optimizer_is_known", [True, False])
+def test_threads_that_each_watch_a_training_leave_each_others_steps_alone(optimizer_is_known: bool) -> None:
+    raised: list[BaseException] = []
+    together = threading.Barrier(4)
+
+    def train() -> None:
+        net = nn.Sequential(nn.Linear(8, 8), nn.Tanh())
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+        together.wait()
+        try:
+            for _ in range(10):
+                with fxdebug.watch(net, optimizer if optimizer_is_known else None, save=None) as watched:
+                    net(torch.ones(4, 8)).sum().backward()
+                    optimizer.step()
+                assert len(watched.steps) == 1
+        except BaseException as error:
+            raised.append(error)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=train) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert raised == []
+    with fxdebug.watch(nn.Linear(1, 1), save=None):  # the threads are over: the last watcher takes the hooks out
+        pass
+    assert not _global_optimizer_pre_hooks and not _global_optimizer_post_hooks
+
+
+def test_a_known_optimizer_is_seen_by_hooks_of_its_own_also_inside_a_wrapper() -> None:
+    class Wrapper(torch.optim.Optimizer):
+        def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+            self.optimizer = optimizer
+            self.param_groups = optimizer.param_groups
+
+        def step(self, closure: Any = None) -> None:  # type: ignore[override]
+            self.optimizer.step()
+
+    net = nn.Linear(2, 1)
+    inner, other = (torch.optim.SGD(net.parameters(), lr=0.1) for _ in range(2))
+    for known in (inner, Wrapper(inner)):
+        with fxdebug.watch(net, known, save=None) as watched:
+            assert not _global_optimizer_pre_hooks and len(inner._optimizer_step_pre_hooks) == 1
+            for optimizer in (known, other):
+                net(torch.ones(1, 2)).sum().backward()
+                optimizer.step()
+        assert len(watched.steps) == 1 and not inner._optimizer_step_pre_hooks
+
+
+def test_what_could_not_be_looked_at_is_a_warning_on_the_first_screen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(gradients: Any) -> float:
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr("fxdebug.capture.training.watcher.norm_of_all", broken)
+    net = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    with fxdebug.watch(net, optimizer, save=tmp_path) as watched:
+        for _ in range(3):
+            net(torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+    assert len(watched.steps) == 3
+    for found in (watched.report().findings, fxdebug.check(tmp_path).findings):
+        (gap,) = [finding for finding in found if finding.rule == "not looked at"]
+        assert str(gap) == ("warning: Linear#0: step 0: a part of it was not looked at: RuntimeError: planted")
+    assert "not looked at" in str(fxdebug.check(tmp_path)) and "not looked at" in watched.report().text()
+    assert (
+        main(["check", str(tmp_path)]) == 1 and main(["check", str(tmp_path), "--off", "training.not looked at"]) == 0
+    )
+
+
+def test_sparse_gradients_have_a_norm() -> None:
+    net = nn.Embedding(5, 3, sparse=True)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    with fxdebug.watch(net, optimizer, save=None, histograms=True) as watched:
+        net(torch.tensor([0, 2, 2])).sum().backward()
+        optimizer.step()
+    assert watched.steps[0].norm == pytest.approx((3 * 1 + 3 * 4) ** 0.5) and watched.report().findings == ()

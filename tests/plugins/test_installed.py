@@ -268,15 +268,18 @@ def test_a_measure_is_a_column_and_a_condition(python: Path, saved: Path) -> Non
     assert "widths.weights" in told(python, "measures")
 
 
-def test_a_rule_is_part_of_check_and_a_broken_one_a_note(python: Path, saved: Path) -> None:
+def test_a_rule_is_part_of_check_and_a_broken_one_a_warning(python: Path, saved: Path) -> None:
     report = json.loads(told(python, "check", str(saved), "--json", status=1))
     assert [(one["rule"], one["severity"], one["call"], one["measured"]) for one in report["findings"]] == [
-        ("wide layer", "error", "0#0", 8)
+        ("wide layer", "error", "0#0", 8),
+        ("not looked at", "warning", "Sequential#0", None),
+        ("not looked at", "warning", "Sequential#0", None),
     ]
     notes = " ".join(report["notes"])
     assert "'broken rule' of fxdebug-widths 1.2 was skipped: KeyError: 'planted'" in notes
     assert "'lost rule' of fxdebug-widths 1.2 was skipped" in notes and "Checked: numbers, plugins." in notes
-    told(python, "check", str(saved), "--off", "wide layer")
+    told(python, "check", str(saved), "--off", "wide layer", status=1)
+    told(python, "check", str(saved), "--off", "wide layer", "--off", "plugins.not looked at")
     assert "wide layer" in told(python, "rules")
 
 

@@ -27,6 +27,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tenso
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 import fxdebug
+from fxdebug.capture.recorder import collectives as collectives_on_tape
 from fxdebug.data.trace import replaced
 from support.reference import differences, of_drop_in, of_fx_debug, of_reference, written
 from support.same import difference
@@ -323,6 +324,139 @@ def a_result_that_is_still_on_its_way(rank: int, folder: Path) -> Facts:
     }
 
 
+Move = Callable[[torch.Tensor, int], torch.Tensor]
+COLLECTIVES: dict[str, Move] = {}
+
+
+def move(function: Move) -> Move:
+    """Register a forward in which rank 0 is given something of rank 1."""
+    COLLECTIVES[function.__name__] = function
+    return function
+
+
+@move
+def reduced(x: torch.Tensor, rank: int) -> torch.Tensor:
+    dist.all_reduce(x)
+    return x / 2
+
+
+@move
+def reduced_while_something_else_runs(x: torch.Tensor, rank: int) -> torch.Tensor:
+    work = dist.all_reduce(x, async_op=True)
+    other = torch.ones(3) + 1
+    work.wait()
+    return x / 2 + other
+
+
+@move
+def reduced_and_returned(x: torch.Tensor, rank: int) -> torch.Tensor:
+    dist.all_reduce(x)
+    return x
+
+
+@move
+def reduced_below_a_view(x: torch.Tensor, rank: int) -> torch.Tensor:
+    row = x[0]
+    dist.all_reduce(x)
+    return row / 2
+
+
+@move
+def sent_to_all(x: torch.Tensor, rank: int) -> torch.Tensor:
+    dist.broadcast(x, 1)
+    return x / 2
+
+
+@move
+def gathered(x: torch.Tensor, rank: int) -> torch.Tensor:
+    all_of_them = torch.empty(2 * len(x), *x.shape[1:])
+    dist.all_gather_into_tensor(all_of_them, x)
+    return all_of_them / 2
+
+
+@move
+def gathered_in_a_list(x: torch.Tensor, rank: int) -> torch.Tensor:
+    parts = [torch.zeros_like(x), torch.zeros_like(x)]
+    dist.all_gather(parts, x)
+    return parts[1] / 2
+
+
+@move
+def scattered(x: torch.Tensor, rank: int) -> torch.Tensor:
+    part = torch.empty(1, *x.shape[1:])
+    dist.reduce_scatter_tensor(part, x)
+    return part / 2
+
+
+@move
+def reduced_by_the_group_itself(x: torch.Tensor, rank: int) -> torch.Tensor:
+    assert dist.group.WORLD is not None
+    dist.group.WORLD.allreduce([x]).wait()  # type: ignore[attr-defined]
+    return x / 2
+
+
+@move
+def received_in_a_batch(x: torch.Tensor, rank: int) -> torch.Tensor:
+    there = torch.empty_like(x)
+    moves = [dist.P2POp(dist.isend, x, 1 - rank), dist.P2POp(dist.irecv, there, 1 - rank)]
+    for work in dist.batch_isend_irecv(moves):
+        work.wait()
+    return there / 2 if rank == 0 else x
+
+
+@move
+def received(x: torch.Tensor, rank: int) -> torch.Tensor:
+    if rank == 1:
+        dist.send(x, 0)
+        return x
+    there = torch.empty_like(x)
+    dist.recv(there, 1)
+    return there / 2
+
+
+@move
+def received_later(x: torch.Tensor, rank: int) -> torch.Tensor:
+    if rank == 1:
+        dist.isend(x, 0).wait()  # type: ignore[union-attr]
+        return x
+    there = torch.empty_like(x)
+    work = dist.irecv(there, 1)
+    other = x * 3
+    work.wait()  # type: ignore[union-attr]
+    return there / 2 + other
+
+
+@scenario
+def writes_from_other_ranks(rank: int, folder: Path) -> Facts:
+    """New memory holds NaN here, and so does what rank 1 gives, in the first of two runs."""
+
+    class Moves(nn.Module):
+        def __init__(self, move: Move, factor: float) -> None:
+            super().__init__()
+            self.move, self.factor = move, factor
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.move(x * self.factor, rank)
+
+    x = torch.ones(2, 3)
+    facts: Facts = {}
+    torch.use_deterministic_algorithms(True)
+    try:
+        for name, run in COLLECTIVES.items():
+            bad, good = Moves(run, math.nan if rank == 1 else 1.0), Moves(run, 2.0 + rank)
+            plain = good(x)
+            traced = fxdebug.fx_debug(good, x)
+            facts[name] = {
+                "same": torch.equal(traced.output, plain),
+                "finite": [str(finding) for finding in traced.check()],
+                "nan": [(one.rule, one.op, one.what) for one in fxdebug.fx_debug(bad, x).check()],
+            }
+    finally:
+        torch.use_deterministic_algorithms(False)
+    facts["left"] = collectives_on_tape._collectives.users, collectives_on_tape._collectives._put
+    return facts
+
+
 class Log(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x + torch.log(x.amax(1, keepdim=True) + 50)  # of the poisoned batch: log of a negative number
@@ -333,16 +467,18 @@ class Root(nn.Module):
         return x + x.abs().sum(1, keepdim=True).sqrt()  # the root of 0 has no derivative
 
 
-def watched_training(rank: int, folder: Path, wrap: Callable[[nn.Module], nn.Module], middle: nn.Module) -> Facts:
-    """Eight steps on each rank; the batch of rank 1 is poisoned at step 5."""
+def watched_training(
+    rank: int, folder: Path, wrap: Callable[[nn.Module], nn.Module], middle: nn.Module, *, same: bool = False
+) -> Facts:
+    """Eight steps on each rank; the batch of rank 1 is poisoned at step 5, or that of both, which is the ``same``."""
     torch.manual_seed(0)
     model = wrap(nn.Sequential(nn.Linear(4, 4, bias=False), middle, nn.Linear(4, 4, bias=False)))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     losses = []
-    with fxdebug.watch(model, every=4, save=folder / "run") as watched:
+    with fxdebug.watch(model, every=4, save=folder / "run", histograms=same) as watched:
         for step in range(8):
-            x = batch(10 * step + rank, "")["x"]
-            if step == 5 and rank == 1:
+            x = batch(10 * step + (0 if same else rank), "")["x"]
+            if step == 5 and (same or rank == 1):
                 x = torch.full_like(x, -math.inf) if isinstance(middle, Log) else x * 0
             loss = model(x).pow(2).mean()
             loss.backward()
@@ -353,10 +489,12 @@ def watched_training(rank: int, folder: Path, wrap: Callable[[nn.Module], nn.Mod
         "steps": len(watched.steps),
         "losses": [step.loss for step in watched.steps],
         "plain": losses,
+        "norms": [step.norm for step in watched.steps],
         "incidents": [(i.step, i.trouble, i.path, i.op, i.what) for i in watched.incidents],
         "file": watched.report().settings["rank"],
         "folders": sorted(path.name for path in (folder / "run").iterdir()),
         "notes": [note.what for note in watched.report().notes],
+        "findings": [finding.rule for finding in watched.report().findings],
     }
 
 
@@ -370,6 +508,35 @@ def sharded_parts(model: nn.Module, mesh: DeviceMesh | None = None) -> nn.Module
 def hybrid(model: nn.Module) -> nn.Module:
     """Sharded over one dimension of the mesh, and the same on all ranks of the other (HSDP)."""
     return sharded_parts(model, init_device_mesh("cpu", (2, 1), mesh_dim_names=("replicate", "shard")))
+
+
+def split(model: nn.Module, mesh: DeviceMesh | None = None) -> nn.Module:
+    """Split over ranks: the first layer's results, and what the last one is given. The first has a plain neighbour."""
+    mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("tp",)) if mesh is None else mesh
+    plan = {"0": ColwiseParallel(output_layouts=Replicate()), "2": RowwiseParallel(input_layouts=Replicate())}
+    return parallelize_module(nn.Sequential(*model, nn.LayerNorm(4)), mesh, plan)
+
+
+def split_and_sharded(model: nn.Module) -> nn.Module:
+    """A mesh of two dimensions: FSDP2 over the one, tensor parallel over the other."""
+    mesh = init_device_mesh("cpu", (1, 2), mesh_dim_names=("dp", "tp"))
+    return fully_shard(split(model, mesh["tp"]), mesh=mesh["dp"])  # type: ignore[no-any-return]
+
+
+@scenario
+def watched_alone(rank: int, folder: Path) -> Facts:
+    """What the two that follow must say, too: the same model on each rank by itself."""
+    return watched_training(rank, folder, lambda model: nn.Sequential(*model, nn.LayerNorm(4)), Log(), same=True)  # type: ignore[misc]
+
+
+@scenario
+def watched_tensor_parallel(rank: int, folder: Path) -> Facts:
+    return watched_training(rank, folder, split, Log(), same=True)
+
+
+@scenario
+def watched_on_a_mesh_of_two_dimensions(rank: int, folder: Path) -> Facts:
+    return watched_training(rank, folder, split_and_sharded, Log(), same=True)
 
 
 @scenario

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import fxdebug
+from fxdebug.analyses.rules.table import ANALYSES, TRAINING
 from support.bodies import Body
 from support.numerics_cases import unwritten_memory
 
@@ -308,6 +309,11 @@ def skipped(folder: Path) -> Given:
     return folder, {}
 
 
+def not_done(name: str) -> Callable[[Path], Given]:
+    """An analysis that is asked for where it cannot be done: of a folder that holds a training."""
+    return lambda folder: (trained(folder, lambda step, output, loss: loss)[0], {"analyses": [name]})
+
+
 IN_FOLDERS: dict[str, Callable[[Path], Given]] = {
     "training.steps skipped": skipped,
     "training.no step": lambda folder: looped(folder, net := mlp(), net.parameters(), steps=False),
@@ -320,6 +326,7 @@ IN_FOLDERS: dict[str, Callable[[Path], Given]] = {
     "training.exception": at_step_24(raise_error),
     "training.loss spike": at_step_24(lambda output, loss: loss * 1e4),
     "training.gradient spike": at_step_24(only_in_gradients),
+    **{f"{name}.not looked at": not_done(name) for name in ANALYSES if name != TRAINING},
 }
 
 
@@ -327,6 +334,7 @@ IN_FOLDERS: dict[str, Callable[[Path], Given]] = {
 
 HALF = torch.full((4,), 1e-4, dtype=torch.float16)
 BY_RULE: dict[str, Callable[[], Given]] = {
+    "training.not looked at": lambda: (mlp(), {"inputs": normal(2, 8), "analyses": ["training"]}),
     "numbers.nan": lambda: body(lambda x: x.log(), -torch.ones(4)),
     "numbers.inf": lambda: body(lambda x: 1 / x, torch.zeros(4)),
     "numbers.input": lambda: (mlp(), {"inputs": torch.full((2, 8), math.nan)}),

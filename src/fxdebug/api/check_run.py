@@ -101,6 +101,7 @@ def check(
     else:
         given = api.GivenModel(model, inputs, kwargs, loss, optimizer)
         subject, calls, done = api.findings_of_model(given, list(asked or (*_ON_MODELS, *_plugins())), settings)
+    done.failed |= done.reasons.keys() & set(asked or ())
     for name in ASKED_FOR if asked is None else ():
         done.reasons.setdefault(name, "only where analyses= names it")
     return Findings.of(merged_report(subject, done, settings, {"tensors": tensors}, calls))

@@ -35,6 +35,7 @@ from fxdebug.data.findings import Finding
 from fxdebug.data.measured.training import (
     NUMBERS,
     Incident,
+    NotLookedAt,
     StepHistograms,
     StepRecord,
     TrainingRecord,
@@ -80,7 +81,7 @@ class Watch:
         self._histograms: deque[StepHistograms] = deque(maxlen=5 if folder is not None else None)
         self._incidents: list[Incident] = []
         self._notes: list[str] = []
-        self._failures: set[str] = set()
+        self._gaps: list[NotLookedAt] = []
         self._unsaved: set[str] = set()  # folders that runs of incidents could not be saved to
         self._failed_at: int | None = None  # the first step that could not be written to the file
         self._is_over = False
@@ -154,7 +155,7 @@ class Watch:
             histograms = {one.number: one for one in written.histograms} | histograms
         return TrainingRecord(
             self._model, self._every, tuple(self._steps), tuple(watched.values()), tuple(self._incidents),
-            tuple(self._notes), self._rank, tuple(histograms.values()),
+            tuple(self._notes), self._rank, tuple(histograms.values()), tuple(self._gaps),
         )  # fmt: skip
 
     def export(self, path: str | os.PathLike[str], to: str | None = None) -> Path:
@@ -216,7 +217,7 @@ class Watch:
         self._add(incident)
         _warn(f"fxdebug.watch: {incident.what}")
 
-    def _write(self, entry: StepRecord | WatchedStep | StepHistograms | Incident | str) -> None:
+    def _write(self, entry: StepRecord | WatchedStep | StepHistograms | Incident | NotLookedAt | str) -> None:
         """Append to the file, if there is one; where that fails, say so once, and follow the training in memory."""
         if self._file is None:
             return
@@ -230,11 +231,16 @@ class Watch:
                 _warn(f"fxdebug.watch: {self._notes[-1]}; the training goes on, and watched.report() has all of them")
 
     def on_failure(self, error: Exception) -> None:
-        """Note a failure of ours."""
+        """Keep what could not be looked at, once."""
         reason = f"{type(error).__name__}: {first_line(error)}"
-        if reason not in self._failures and len(self._failures) < MOST_NOTES:
-            self._failures.add(reason)
-            self._note(f"step {self._watcher.number}: watching failed: {reason}")
+        if all(reason != gap.what for gap in self._gaps) and len(self._gaps) < MOST_NOTES:
+            self._gaps.append(NotLookedAt(self._watcher.number, reason))
+            self._write(self._gaps[-1])
+
+    def on_note(self, what: str) -> None:
+        """Note what was not looked at, once."""
+        if what not in self._notes and len(self._notes) < MOST_NOTES:
+            self._note(what)
 
     def _note(self, note: str) -> None:
         self._notes.append(note)
@@ -243,7 +249,8 @@ class Watch:
     def on_trouble(self, trouble: Trouble, loss: float | None, norm: float | None, held: Sequence[HeldForward]) -> None:
         """Run the forwards of a step again under the tracer and keep the first guilty operation."""
         explained = [one for one in self._incidents if one.trouble in NUMBERS]
-        if len(explained) >= MOST_INCIDENTS or not self._was_healthy():
+        is_known = len(explained) >= MOST_INCIDENTS or not self._was_healthy()
+        if self._watcher.on_any_rank(is_known) if held else is_known:  # ranks that share weights run a step together
             return
         incident = self._explained(trouble, loss, norm, held)
         if incident.run in self._unsaved:
@@ -268,7 +275,7 @@ class Watch:
         self, trouble: Trouble, loss: float | None, norm: float | None, held: Sequence[HeldForward]
     ) -> Incident:
         number = self._watcher.number
-        elsewhere = _elsewhere(trouble, loss, norm, held)
+        elsewhere = _elsewhere(trouble, loss, norm, held, is_sharded=self._watcher.is_sharded)
         if trouble == "skipped":
             facts = self._watcher.facts
             elsewhere = f"a GradScaler left out {facts.skipped} steps in a row, and nothing is learned meanwhile (its "
@@ -337,8 +344,17 @@ def _warn(text: str) -> None:
     warnings.warn_explicit(text, FxDebugWarning, *place)
 
 
-def _elsewhere(trouble: Trouble, loss: float | None, norm: float | None, held: Sequence[HeldForward]) -> str:
-    """Say what went wrong where no operation of the model is at fault by itself."""
+def _elsewhere(
+    trouble: Trouble, loss: float | None, norm: float | None, held: Sequence[HeldForward], *, is_sharded: bool
+) -> str:
+    """Say what went wrong where no operation of the model is at fault by itself, or where it was not run again."""
+    if not held:
+        what = f"the norm of the gradients is {norm}" if trouble == "gradient" else f"the loss is {loss}"
+        rises = ", far above those of the steps before" if trouble == "spike" else ""
+        why = "all ranks that share the weights would have to run it" if is_sharded else "its forward was not held"
+        return f"{what}{rises}; the step was not run again: {why}"
+    if trouble == "loss" and loss is not None and math.isfinite(loss):
+        return "the loss of another rank is not finite: look at the incidents of the others"
     if trouble == "spike":
         return f"the loss rises to {loss:.4g}, far above those of the steps before; every number in the model is finite"
     if trouble == "loss":

@@ -84,6 +84,27 @@ class Finding:
         }
 
 
+NOT_LOOKED_AT: Final = "not looked at"
+
+
+def not_looked_at(analysis: str, subject: str, part: str, reason: str) -> Finding:
+    """Return the finding that a part was not looked at although it was asked for, or is looked at by default.
+
+    >>> str(not_looked_at("weights", "Net", "weights", "RuntimeError: no data"))
+    'warning: Net#0: weights was not looked at: RuntimeError: no data'
+    """
+    return Finding(
+        rule=NOT_LOOKED_AT,
+        severity=WARNING,
+        path="",
+        call=f"{subject}#0",
+        op=analysis,
+        what=f"{part} was not looked at: {reason}",
+        advice="What is said holds for the rest alone.",
+        analysis=analysis,
+    )
+
+
 def value_as_json(value: Value | None) -> dict[str, Any] | None:
     """Return a tensor as plain data: dtype, shape, the name it has as a parameter, statistics."""
     if value is None:

@@ -43,6 +43,14 @@ WRITES = frozenset(
 OVERWRITES = frozenset("fill copy zero normal uniform random bernoulli exponential log_normal cauchy geometric".split())
 
 
+# Operations that write what other ranks send: over the earlier content of a tensor, or as a sum with it.
+SUMS_OF_RANKS = frozenset("all_reduce all_reduce_coalesced reduce".split())
+FROM_RANKS = SUMS_OF_RANKS | frozenset(
+    "broadcast recv irecv all_gather all_gather_coalesced all_gather_into_tensor all_gather_single gather scatter "
+    "reduce_scatter reduce_scatter_tensor reduce_scatter_single all_to_all all_to_all_single".split()
+)
+
+
 # Operations that draw random numbers, returned or written in place.
 DRAWS = frozenset(
     "rand randn rand_like randn_like randint bernoulli multinomial normal uniform exponential cauchy geometric "

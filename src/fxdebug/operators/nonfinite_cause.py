@@ -15,11 +15,13 @@ from typing import Final, Literal, TypeAlias
 from fxdebug.data.values import Value
 from fxdebug.operators.categories import (
     ELEMENTWISE,
+    FROM_RANKS,
     KEEPS_SIGN_OF_INF,
     LOGS,
     PLACES_LITERALS,
     PRODUCTS,
     SCALES,
+    SUMS_OF_RANKS,
     UNFILLED,
     WRITES,
 )
@@ -70,6 +72,11 @@ def find_cause(
     nan = any(value.stats.nan for value in nonfinite if value.stats)
     if any(value.stats.nan for value in inputs if value.stats):
         return None
+    if op in FROM_RANKS and not any(map(has_nonfinite, inputs)):
+        overflow = "" if nan or op not in SUMS_OF_RANKS else f", or the sum is beyond the largest {nonfinite[0].dtype}"
+        return NonFiniteCause(
+            NAN if nan else INF, f"it comes from another rank: what this one gave is finite{overflow}"
+        )
     if nan:
         if any(map(math.isnan, literals)):
             return NonFiniteCause(NAN, "NaN is written there as a number")
@@ -81,7 +88,7 @@ def find_cause(
 
 def leaves_memory_unwritten(op: str, literals: Iterable[float], inputs: Iterable[Value]) -> bool:
     """Did an operation write finite numbers to a part of uninitialised memory, so that the rest is not finite?"""
-    return op in WRITES and not any(map(has_nonfinite, inputs)) and all(map(math.isfinite, literals))
+    return op in WRITES - FROM_RANKS and not any(map(has_nonfinite, inputs)) and all(map(math.isfinite, literals))
 
 
 def _cause_of_more_infinities(

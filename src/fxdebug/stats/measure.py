@@ -67,11 +67,8 @@ def measure(tensor: Tensor) -> Stats:
     """
     if tensor.is_meta:
         raise Unmeasurable("a meta tensor has no data")
-    if tensor.is_quantized:
-        tensor = tensor.dequantize()
-    if tensor.is_nested:
-        parts = [part.reshape(-1) for part in tensor.unbind()]
-        tensor = torch.cat(parts) if parts else tensor.values()
+    if tensor.is_quantized or tensor.is_nested:
+        tensor = elements_of(tensor)
     if tensor.layout is not torch.strided:
         return _sparse(tensor)
     if is_freed(tensor):
@@ -86,6 +83,22 @@ def measure(tensor: Tensor) -> Stats:
     if dtype.is_floating_point:
         return _dense(tensor)
     raise Unmeasurable(f"{dtype} has no arithmetic")
+
+
+def elements_of(tensor: Tensor) -> Tensor:
+    """Return the elements there are as a plain tensor: of a sparse one the written ones, of a nested one a single row.
+
+    >>> elements_of(torch.eye(2).to_sparse()).tolist()
+    [1.0, 1.0]
+    """
+    if tensor.is_quantized:
+        return tensor.dequantize()
+    if tensor.is_nested:
+        parts = [part.reshape(-1) for part in tensor.unbind()]
+        return torch.cat(parts) if parts else tensor.values()
+    if tensor.layout is torch.sparse_coo:
+        return tensor.coalesce().values()
+    return tensor if tensor.layout is torch.strided else tensor.to_dense()
 
 
 def measure_piece(tensor: Tensor, address: int) -> Stats:

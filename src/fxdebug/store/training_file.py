@@ -10,13 +10,22 @@ import contextlib
 import json
 import math
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from fxdebug.data.measured.training import Incident, StepHistograms, StepRecord, TrainingRecord, WatchedStep
+from fxdebug.data.measured.training import (
+    Incident,
+    NotLookedAt,
+    StepHistograms,
+    StepRecord,
+    TrainingRecord,
+    WatchedStep,
+)
 from fxdebug.errors import LoadError, SaveError
+from fxdebug.files.being_written import mark_as_written
 from fxdebug.files.read_file import read_text, require_inside
 from fxdebug.files.schema import Damaged, Reader, damage, integers, optional, reader_of, reals, record, shown, texts
 from fxdebug.files.system_errors import system_errors_told
@@ -25,6 +34,7 @@ from fxdebug.store.versioned_json import require_version
 
 FORMAT, VERSION = "fxdebug-training", 1
 FILE = "training.jsonl"
+_NAME = re.compile(r"training(\.rank[0-9]+)?\.jsonl")
 _OLDER = "watch the training again, or read it with the fxdebug that wrote it"
 
 
@@ -50,14 +60,15 @@ class TrainingFile:
             folder.mkdir(parents=True, exist_ok=True)
             write_bytes(self.path, head)  # an earlier training stays where this one cannot even begin
             self._file = self.path.open("ab", buffering=0)
+            mark_as_written(self._file)
         except OSError as error:
             with contextlib.suppress(OSError):
                 folder.rmdir()  # where it is new, and empty
             raise SaveError(f"{self.path} cannot be written: {error.strerror or error}") from error
         self._size = len(head)
 
-    def add(self, entry: StepRecord | WatchedStep | StepHistograms | Incident | str) -> None:
-        """Append a step, the statistics or histograms of one, an incident or a note. Raises ``SaveError``."""
+    def add(self, entry: StepRecord | WatchedStep | StepHistograms | Incident | NotLookedAt | str) -> None:
+        """Append a step, the statistics or histograms of one, an incident, a gap or a note. Raises ``SaveError``."""
         line = rest = _line({_KINDS.get(type(entry), "note"): _row(entry)})
         try:
             while rest:
@@ -96,6 +107,15 @@ def _row(entry: Any) -> Any:
 def is_training(folder: Path) -> bool:
     """Is there a file of a watched training in a folder?"""
     return folder.is_dir() and any(folder.glob("training*.jsonl"))
+
+
+def training_files(names: Iterable[str]) -> list[str]:
+    """Return the names that are those of files of a watched training: one, or one for each rank.
+
+    >>> training_files(["training.rank0.jsonl", "trace.json", "training.rankA.jsonl"])
+    ['training.rank0.jsonl']
+    """
+    return [name for name in names if _NAME.fullmatch(name)]
 
 
 def read_training(folder: Path, rank: int | None = None) -> TrainingRecord:
@@ -141,6 +161,7 @@ def _record_of(path: Path) -> TrainingRecord:
         notes=tuple(found["note"]),
         rank=head["rank"],
         histograms=tuple(found["histograms"]),
+        gaps=tuple(found["not looked at"]),
     )
 
 
@@ -177,7 +198,8 @@ _SPECIAL: dict[Any, Reader] = {
     float | complex | None: optional(reals),
 }
 _KINDS: dict[type, str] = {
-    StepRecord: "step", WatchedStep: "watched", StepHistograms: "histograms", Incident: "incident"
+    StepRecord: "step", WatchedStep: "watched", StepHistograms: "histograms", Incident: "incident",
+    NotLookedAt: "not looked at",
 }  # fmt: skip
 _READERS: dict[str, Reader] = {kind: reader_of(type, _SPECIAL) for type, kind in _KINDS.items()} | {"note": texts}
 _HEAD = {

@@ -11,6 +11,7 @@ import pytest
 
 from fxdebug.analyses.rules.settings import RuleSettings, settings_of
 from fxdebug.analyses.rules.table import ANALYSES, LIMITS, PLUGINS, RULES, THRESHOLDS
+from fxdebug.data.findings import NOT_LOOKED_AT
 from fxdebug.exports.rules import rules_csv, rules_json, rules_text
 
 
@@ -22,7 +23,8 @@ def test_every_threshold_is_a_field_of_the_limits_with_its_default() -> None:
 
 def test_every_rule_names_thresholds_that_there_are() -> None:
     assert {name for rule in RULES.values() for name in rule.thresholds} <= set(THRESHOLDS)
-    assert {rule.analysis for rule in RULES.values()} == set(ANALYSES) - {PLUGINS}
+    assert {rule.analysis for rule in RULES.values()} == set(ANALYSES)
+    assert {rule.name for rule in RULES.values() if rule.analysis == PLUGINS} == {NOT_LOOKED_AT}
 
 
 def test_limits_of_an_analysis_have_the_types_of_their_fields() -> None:
@@ -51,4 +53,5 @@ def test_the_list_as_json_and_csv_has_numbers_in_force() -> None:
     (threshold,) = rule["thresholds"]
     assert (threshold["name"], threshold["value"], threshold["default"]) == ("attention.unused", 0.5, 1e-5)
     rows = list(csv.DictReader(io.StringIO(rules_csv(RuleSettings()))))
-    assert len(rows) == len(RULES) and rows[-1]["thresholds"] == "shadow.roundings=256 shadow.growth=32"
+    (precision,) = [row for row in rows if row["rule"] == "precision"]
+    assert len(rows) == len(RULES) and precision["thresholds"] == "shadow.roundings=256 shadow.growth=32"

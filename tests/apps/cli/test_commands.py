@@ -332,6 +332,37 @@ def test_on_a_terminal_every_command_has_colours_unless_it_can_show_none(run, mo
         assert ("\x1b[" in text) is colored
 
 
+def test_of_several_processes_the_first_one_prints(tmp_path, capsys, monkeypatch):
+    """As under ``torchrun``; of a job that the model's file has set up, the hint names a rank."""
+    (tmp_path / "model.py").write_text(MODEL_OF_A_JOB)
+    for environment, printed in (({"RANK": "0"}, True), ({"RANK": "1"}, False)):
+        for name, value in ({"TORCHELASTIC_RUN_ID": "x"} | environment).items():
+            monkeypatch.setenv(name, value)
+        status, out, _ = told(capsys, "run", f"{tmp_path}/model.py:alone")
+        assert (status, bool(out)) == (0, printed)
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID")
+    try:
+        status, out, _ = told(capsys, "run", f"{tmp_path}/model.py:job", "--save", f"{tmp_path}/run")
+    finally:
+        torch.distributed.destroy_process_group()
+    *_, hint = out.splitlines()
+    assert hint.endswith(f"look again with: fxdebug show {tmp_path}/run --rank 0")
+    assert told(capsys, *hint.partition("fxdebug ")[2].split())[0] == 0
+
+
+MODEL_OF_A_JOB = """
+import tempfile, torch
+from torch import nn
+
+def alone():
+    return nn.ReLU(), torch.ones(2)
+
+def job():
+    torch.distributed.init_process_group("gloo", init_method="file://" + tempfile.mktemp(), rank=0, world_size=1)
+    return nn.ReLU(), torch.ones(2)
+"""
+
+
 def test_the_rank_of_a_distributed_run_is_told_as_the_option(tmp_path, capsys):
     for rank in range(2):
         fx_debug(nn.ReLU(), ones(), save=tmp_path / f"rank-{rank}")

@@ -14,6 +14,7 @@ import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from shutil import copytree, rmtree
 from urllib.parse import quote
 
 import pytest
@@ -22,9 +23,11 @@ from torch import nn
 
 import fxdebug
 from fxdebug import fx_debug
+from fxdebug.apps.serve.runs import runs_in
 from fxdebug.apps.serve.server import MOST_MAKING, SIDE_BY_SIDE, Server, _Pages
 from fxdebug.errors import UsageError
 from fxdebug.store.trace_json import journal
+from fxdebug.store.training_file import TrainingFile
 from support.page_data import data_in
 
 
@@ -180,12 +183,41 @@ def test_a_run_is_followed_while_it_is_written(folder: Path, tmp_path: Path, ser
     fx_debug(model, torch.ones(1, 2), save=folder / "live")
     runs = [data_in(answer.text)["runs"][0] for answer in seen]
     assert [len(run["calls"]["path"]) for run in runs] == [3, 5]
-    assert "its process ended while this call ran" in runs[0]["partial"] or "raised Unfinished" in runs[0]["partial"]
+    assert "this was read while this call ran" in runs[0]["partial"] or "raised Unfinished" in runs[0]["partial"]
     revisions.append(Answer(server, "/revision/live").text)
     assert len(set(revisions)) == 3
     whole = data_in(Answer(server, "/run/live").text)["runs"][0]
     assert whole["partial"] == "" and len(whole["calls"]["path"]) == 5 and whole["hasGraphs"]
     assert not list((folder / "live").glob(f"*/{journal.FILE}"))
+
+
+def test_the_list_tells_the_living_from_the_dead(folder: Path, server: Server) -> None:
+    states: list[str] = []
+
+    class Asks(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            states.append(state_of("alive"))
+            copytree(folder / "alive", folder / "dead")  # what a killed process leaves: nobody has it open
+            states.append(state_of("dead"))
+            return x
+
+    def state_of(name: str) -> str:
+        row = next(row for row in Answer(server, "/").text.split("<tr>") if f">{name}</a>" in row)
+        return re.sub("<[^>]*>", "", row.split("<td>")[-1]).strip()
+
+    fx_debug(nn.Sequential(Asks()), torch.ones(1, 2), save=folder / "alive")
+    assert states == ["being written", "its process ended"] and state_of("alive") == ""
+    rmtree(folder / "dead")
+
+
+def test_a_training_of_several_ranks_is_one_entry(folder: Path, server: Server) -> None:
+    files = [TrainingFile(folder / "ranks", "Net", 50, rank) for rank in (0, 1)]
+    assert runs_in(folder)["ranks"].kind == "training" and runs_in(folder)["ranks"].is_written
+    for file in files:
+        file.close()
+    assert not runs_in(folder)["ranks"].is_written
+    assert Answer(server, "/training/ranks").status == 200
+    rmtree(folder / "ranks")
 
 
 def test_a_watched_training_has_a_page_that_is_followed(folder: Path, server: Server) -> None:

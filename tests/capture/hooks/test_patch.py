@@ -448,7 +448,7 @@ def test_a_run_patches_what_the_table_says(monkeypatch: pytest.MonkeyPatch) -> N
     api.paused_run(model, torch.ones(1, 2)).quit()
     rare = {  # a job of several processes, threads at work while a body is run again, dynamo imported meanwhile,
         # a graph that hands over a weight or sets a switch, a training that is watched, a trainer's epoch
-        "functions of torch.distributed that communicate", "sys.setswitchinterval", "sys.meta_path",
+        "functions of torch.distributed that communicate", "torch.ops.c10d", "sys.setswitchinterval", "sys.meta_path",
         "<loader>.exec_module", "<module>.<attribute>", "<owner>.<attribute>", "<module>.<method>",
         "torch.autograd.backward", "<trainer>._run_epoch",
     }  # fmt: skip

@@ -20,9 +20,10 @@ import torch
 import torch.distributed
 
 import fxdebug
-from fxdebug.capture.tensors.special_tensors import SHARDED
+from fxdebug.capture.tensors.special_tensors import PARTS, SHARDED
 from fxdebug.data.values import Sharding
 from fxdebug.errors import LoadError
+from fxdebug.operators.categories import FROM_RANKS
 
 pytestmark = pytest.mark.skipif(
     not (torch.distributed.is_available() and torch.distributed.is_gloo_available()),
@@ -32,6 +33,10 @@ pytestmark = pytest.mark.skipif(
 TIMEOUT = 600  # seconds for all scenarios together; they take about ten
 PARALLEL = ("tensor_parallel", "data_parallel", "fully_sharded")
 RANKS = (0, 1)
+COLLECTIVES = (
+    "reduced reduced_while_something_else_runs reduced_and_returned reduced_below_a_view sent_to_all gathered "
+    "gathered_in_a_list scattered reduced_by_the_group_itself received_in_a_batch received received_later"
+).split()
 
 Facts = dict[str, Any]
 
@@ -333,6 +338,23 @@ def test_a_forward_that_raises_leaves_its_partial_run_on_every_rank(
     assert len(found["files"]) == (0 if rank else 2)
 
 
+# Writes that come from other ranks ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", COLLECTIVES)
+def test_a_nan_that_comes_from_another_rank_is_told_as_that_and_here_as_what_made_it(facts, name):
+    healthy, guilty = (facts("writes_from_other_ranks", rank)[name] for rank in RANKS)
+    assert healthy["same"] and guilty["same"]
+    ((rule, op, what),) = healthy["nan"]
+    assert (rule, what.partition(":")[0]) == ("nan", "it comes from another rank") and op in FROM_RANKS
+    assert [(rule, op) for rule, op, _ in guilty["nan"]] == [("nan", "mul")]
+    assert healthy["finite"] == guilty["finite"] == []
+
+
+def test_the_kernels_of_collectives_are_taken_out_again(facts):
+    assert [facts("writes_from_other_ranks", rank)["left"] for rank in RANKS] == [((), ()), ((), ())]
+
+
 # Watching a training -----------------------------------------------------------------------------
 
 
@@ -352,6 +374,18 @@ def test_a_backward_that_is_not_finite_is_explained_on_all_ranks(facts, kind):
     for rank in RANKS:
         ((step, trouble, path, op, what),) = facts(f"watched_{kind}_backward", rank)["incidents"]
         assert (step, trouble, path, op) == (5, "gradient", "1", "sqrt") and "the backward of sqrt makes" in what
+
+
+@pytest.mark.parametrize("kind", ["tensor_parallel", "on_a_mesh_of_two_dimensions"])
+def test_a_training_that_is_split_over_ranks_tells_what_one_process_tells(facts, kind):
+    alone = facts("watched_alone", 0)
+    for rank in RANKS:
+        on = facts(f"watched_{kind}", rank)
+        assert on["losses"][:5] == pytest.approx(alone["losses"][:5], rel=1e-5)
+        assert on["norms"][:5] == pytest.approx(alone["norms"][:5], rel=1e-5)
+        assert str(on["losses"]) == str(on["plain"]) and on["incidents"] == alone["incidents"] != []
+        assert on["findings"] == alone["findings"] and "loss not finite" in on["findings"]
+        assert on["notes"] == [SHARDED, PARTS]
 
 
 def test_numbers_of_sharded_weights_are_those_of_a_rank(facts):

@@ -40,6 +40,43 @@ def test_a_process_that_dies_at_once_leaves_every_call_that_had_begun(tmp_path: 
     ]
 
 
+@pytest.mark.parametrize("locks", [True, False])
+def test_a_run_that_goes_on_is_not_called_dead_and_one_that_was_killed_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, locks: bool
+) -> None:
+    if not locks:  # as on Windows: the process that the journal names is looked for
+        monkeypatch.setattr("fxdebug.files.being_written.fcntl", None)
+    command = [sys.executable, "-c", WAITS, str(tmp_path), "fx_debug"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline()
+        living = fxdebug.load(tmp_path)
+        process.kill()
+        process.wait()
+    assert str(living).splitlines()[-2:] == [
+        "raised in 2: Unfinished: this was read while this call ran",
+        "note: the run goes on: this is what it had written when it was read",
+    ]
+    assert str(fxdebug.load(tmp_path)).splitlines()[-2:] == [
+        "raised in 2: Unfinished: the process ended while this call ran",
+        "note: recovered from an unfinished run: its process ended before it was complete",
+    ]
+
+
+def test_a_journal_without_a_writer_is_read_and_whose_host_is_another_is_not_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subprocess.run([sys.executable, "-c", SCRIPT, str(tmp_path)], check=False)
+    (path,) = tmp_path.glob(f"*/{journal.FILE}")
+    lines = path.read_text().splitlines(keepends=True)
+    assert lines[1].startswith('["writer",')
+    path.write_text("".join([lines[0], '["writer",["elsewhere",1,0]]\n', *lines[2:]]))
+    assert journal.is_written(path) is None
+    assert "whether its process goes on cannot be told here" in fxdebug.load(tmp_path).notes[0].what
+    path.write_text("".join([lines[0], *lines[2:]]))  # by an older version
+    assert journal.is_written(path) is False
+    assert [call.path for call in fxdebug.load(tmp_path).calls] == ["", "0", "1", "1.0", "1.1"]
+
+
 WAITS = """
 import sys, time, torch
 from torch import nn

@@ -115,6 +115,7 @@ def memory_report(
     told = [Note(f"the model raised: this is its memory until then ({record.error})")] if record.error else []
     if record.unseen:
         told.append(Note(f"the memory of {record.unseen} results could not be followed"))
+    told += [Note(text) for text in record.notes]
     if record.segments is None:
         told.append(Note(f"fragmentation: n/a, the allocator of the device {settings.get('device')} shows no segments"))
     else:

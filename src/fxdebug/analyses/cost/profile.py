@@ -534,6 +534,7 @@ def _notes(timings: Timings, calls: Sequence[CallProfile]) -> tuple[Note, ...]:
             Note(f"calls ran in other threads ({timings.elsewhere}): the call that waits for them has their time")
         )
     missing = sum(timing is None for profile in calls for _, timing in profile.steps)
+    notes += [Note(text) for text in timings.notes]
     if missing:
         notes.append(Note(f"without a time: {counted(missing, 'operation')}, parts of results or in fused kernels"))
     return tuple(notes)

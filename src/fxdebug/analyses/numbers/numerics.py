@@ -21,6 +21,7 @@ from fxdebug.data.report import ReportData
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value
 from fxdebug.operators.categories import (
+    FROM_RANKS,
     GIVES_MEMORY,
     REPLACES_NONFINITE,
     UNFILLED,
@@ -131,14 +132,18 @@ class NonFiniteOrigins:
                 return earlier
         if cause is not None:
             self._nodes.append(node)
-            if cause.kind in (INTENDED, UNINITIALISED):
+            if cause.kind in (INTENDED, UNINITIALISED) or node.op in FROM_RANKS:
                 self._intended |= 1 << len(self._causes)
             self._causes.append(cause)
         elif inherited and is_operation(self._net, node) and node.op not in VIEWS | WRITES:
             for number, earlier_cause in enumerate(self._causes):
-                if inherited >> number & 1 and earlier_cause.kind == UNINITIALISED:
+                if inherited >> number & 1 and self._counts_once_read(earlier_cause, self._nodes[number]):
                     self._readers.setdefault(number, node)
         return cause
+
+    def _counts_once_read(self, cause: NonFiniteCause, node: Node) -> bool:
+        """Is it no fault unless an operation computes with it: memory without content, of this rank or of another?"""
+        return cause.kind == UNINITIALISED or node.op in FROM_RANKS
 
     def _cause_at(
         self, node: Node, inputs: list[NodeInput], nonfinite: list[Value], inherited: int
@@ -230,9 +235,8 @@ class NonFiniteOrigins:
         cause, node = origin.cause, origin.node
         assert isinstance(cause, NonFiniteCause)
         number = origin.bit.bit_length() - 1
-        if cause.kind == INTENDED or (
-            cause.kind == UNINITIALISED and number not in self._readers and not origin.is_output
-        ):
+        is_read = number in self._readers or origin.is_output
+        if cause.kind == INTENDED or (self._counts_once_read(cause, node) and not is_read):
             return None
         return Finding(
             rule="input" if node.kind == "get_attr" and cause.kind == UNINITIALISED else cause.kind,

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 from fxdebug.data.calls import Call
 from fxdebug.data.values import Group, Value
-from fxdebug.operators.categories import OVERWRITES, TO_PYTHON_NUMBERS, uses_only_shape
+from fxdebug.operators.categories import FROM_RANKS, OVERWRITES, SUMS_OF_RANKS, TO_PYTHON_NUMBERS, uses_only_shape
 from fxdebug.query.edges import Edge
 from fxdebug.query.network import Network, Node
 
@@ -79,6 +79,7 @@ class NodeResults:
             edges = [edge for edge in edges if edge.argument != "args[0]"]
         if node.step is not None and "out" in node.step.kwargs:  # the memory of ``out`` is an input, its content is not
             edges = [edge for edge in edges if edge.argument.partition("[")[0] != "out"]
+        overwritten = self._overwritten_by(node)
         content: dict[str, list[tuple[Value, str]]] = {}  # argument → the content written into its memory since
         for edge in edges:
             if edge.kind == "memory":
@@ -91,6 +92,8 @@ class NodeResults:
             values = self.net.nodes[edge.source].values if edge.value is None else (edge.value,)
             later = content.get(edge.argument)
             for value in values:
+                if value.storage in overwritten:
+                    continue
                 if later is None:  # as for nearly all
                     yield value, edge.source
                     continue
@@ -98,6 +101,12 @@ class NodeResults:
                 if not any(new.numel >= value.numel for new, _ in rewritten):
                     yield value, edge.source
                 yield from rewritten
+
+    def _overwritten_by(self, node: Node) -> set[int | None]:
+        """Return the storages in which a collective leaves nothing of the earlier content."""
+        if node.op not in FROM_RANKS or node.op in SUMS_OF_RANKS:
+            return set()
+        return {value.storage for value in self.written.get(node.id, ())} - {None}
 
     def _content_after(self, edge: Edge) -> list[Value]:
         """Return the content of memory after the source of an edge; if that is a call, the writers may be inside."""
@@ -154,6 +163,9 @@ class Lineage:
                 inherited |= self._values.get(value.number, 0)
             earlier, memory = self._earlier_in_memory(node, bad)
             inherited |= memory
+            if node.kind == "get_attr":  # another object in the same memory, as the local part of a distributed tensor
+                for value in bad:
+                    inherited |= 0 if value.storage is None else self._memory.get(value.storage, 0)
             fresh = [value for value in bad if value.number not in earlier]
             found = find_cause(node, inputs, fresh, inherited) if fresh else None
             own = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,16 +10,20 @@ from fxdebug.analyses.numbers.findings import Checked, extent, findings_report
 from fxdebug.analyses.rules.settings import RuleSettings
 from fxdebug.analyses.rules.table import ANALYSES, GRADIENTS, NUMBERS, Rule, rule_of
 from fxdebug.data.calls import Note
-from fxdebug.data.findings import SEVERITIES, Finding
+from fxdebug.data.findings import SEVERITIES, Finding, not_looked_at
 from fxdebug.data.report import Cell, ReportData
 
 
 @dataclass
 class Done:
-    """The analyses that were done, with their reports, and for the others the reasons why they were not."""
+    """The analyses that were done, with their reports, and for the others the reasons why they were not.
+
+    ``failed`` are those of the others that were asked for, or are done by default and failed: each is a finding.
+    """
 
     reports: dict[str, ReportData[Any]] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
+    failed: set[str] = field(default_factory=set)
 
     @property
     def names(self) -> list[str]:
@@ -39,7 +43,7 @@ def merged_report(
     checked = Checked(calls=calls) if numbers is None else extent(numbers)
     report = findings_report(
         subject,
-        merged(((name, done.reports[name].findings) for name in done.names), settings),
+        merged([*((name, done.reports[name].findings) for name in done.names), *_gaps(subject, done)], settings),
         replace(checked, notes=(*checked.notes, *_coverage(done))),
         {**further, "analyses": ", ".join(done.names), **settings.cells()},
     )
@@ -49,6 +53,12 @@ def merged_report(
         for note in (done.reports[name].notes if name != NUMBERS else ())
     ]
     return replace(report, notes=(*report.notes, *dict.fromkeys(others)))
+
+
+def _gaps(subject: str, done: Done) -> Iterator[tuple[str, list[Finding]]]:
+    for name in ANALYSES:
+        if name in done.failed:
+            yield name, [not_looked_at(name, subject, name, done.reasons[name])]
 
 
 def _coverage(done: Done) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fxdebug.analyses.rules.table import PLUGINS
+from fxdebug.data.findings import not_looked_at
 from fxdebug.data.report import ReportData
 from fxdebug.data.trace import TraceData
 from fxdebug.plugins.installed import RULES, findings_of_plugins, plugins
@@ -16,6 +17,7 @@ def has_plugin_rules() -> bool:
 
 
 def plugin_report(trace: TraceData) -> ReportData[Any]:
-    """Return what the rules of plug-ins find in a run; its notes name those that do not work."""
+    """Return what the rules of plug-ins find in a run, and a finding for each that does not work."""
     findings, notes = findings_of_plugins(trace)
-    return ReportData(PLUGINS, trace.model, (), findings=tuple(findings), notes=tuple(notes))
+    gaps = [not_looked_at(PLUGINS, trace.model, PLUGINS, note.what) for note in notes]
+    return ReportData(PLUGINS, trace.model, (), findings=(*findings, *gaps), notes=tuple(notes))

@@ -14,7 +14,7 @@ from fxdebug.analyses.gradients import rules as gradient_rules
 from fxdebug.analyses.numbers.dtype_limits import NumberLimits
 from fxdebug.analyses.numbers.precision_loss import GROWTH, LOST_ROUNDINGS
 from fxdebug.analyses.weights.initialisation import WeightLimits
-from fxdebug.data.findings import ADVICE, ERROR, WARNING, Severity
+from fxdebug.data.findings import ADVICE, ERROR, NOT_LOOKED_AT, WARNING, Severity
 from fxdebug.data.measures import Unit
 from fxdebug.operators.dtypes import FLOATS
 from fxdebug.plugins.installed import plugin_rules
@@ -211,6 +211,8 @@ _RULES = (
     _rule(PROFILE, "eager attention", ADVICE, "attention is not one fused operation", "eager_share"),
     _rule(SHADOW, "cancellation", ERROR, "the error grows where operands cancel", "roundings growth"),
     _rule(SHADOW, "precision", ERROR, "the error grows at an operation", "roundings growth"),
+    *[_rule(name, NOT_LOOKED_AT, WARNING, "the analysis failed, or was asked for and cannot be done")
+      for name in ANALYSES],
 )  # fmt: skip
 RULES: dict[str, Rule] = {rule.id: rule for rule in _RULES}
 

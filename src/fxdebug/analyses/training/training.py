@@ -13,7 +13,7 @@ from fxdebug.analyses.training.charts import charts_of
 from fxdebug.analyses.training.spikes import is_spike
 from fxdebug.analyses.training.trend import trend
 from fxdebug.data.calls import Note
-from fxdebug.data.findings import ERROR, SEVERITIES, WARNING, Finding, Severity
+from fxdebug.data.findings import ERROR, SEVERITIES, WARNING, Finding, Severity, not_looked_at
 from fxdebug.data.measured.gradients import GradientRecord, ResultGradient
 from fxdebug.data.measured.training import NUMBERS, Incident, TrainingRecord, Trouble, WatchedStep
 from fxdebug.data.measures import Unit
@@ -72,7 +72,7 @@ def training_report(
 ) -> ReportData[TrainingRow]:
     """Return the watched steps of a training and those with incidents, findings over time, and advice on clipping.
 
-    ``others`` are the same training on other ranks: their incidents are among the findings.
+    ``others`` are the same training on other ranks: their incidents and gaps are among the findings.
     """
     watched = {step.number: step for step in record.watched}
     trouble = {incident.step: incident for incident in record.incidents}
@@ -88,7 +88,12 @@ def training_report(
     totals["clipping"] = (clipping_advice([step.norm for step in record.steps if step.norm is not None]).advice, "")
     incidents = [incident for one in (record, *others) for incident in one.incidents]
     incidents.sort(key=lambda incident: (incident.step, not incident.op))  # the rank that names an operation first
-    findings = [*_incidents(incidents, record.model), *_growing(record), *_of_watched(record, limits or Limits())]
+    findings = [
+        *_incidents(incidents, record.model),
+        *_gaps((record, *others)),
+        *_growing(record),
+        *_of_watched(record, limits or Limits()),
+    ]
     return ReportData(
         analysis="watch",
         subject=record.model,
@@ -150,6 +155,14 @@ def _incidents(incidents: Sequence[Incident], model: str) -> Iterator[Finding]:
             if incident.run
             else advice,
         )
+
+
+def _gaps(records: Sequence[TrainingRecord]) -> Iterator[Finding]:
+    """Yield what could not be looked at."""
+    for record in records:
+        rank = "" if record.rank is None else f"rank {record.rank}: "
+        for gap in record.gaps:
+            yield not_looked_at("training", record.model, f"{rank}step {gap.step}: a part of it", gap.what)
 
 
 def _rank_option(incident: Incident) -> str:

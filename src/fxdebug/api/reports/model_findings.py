@@ -120,3 +120,4 @@ def _add(done: Done, name: str, model: GivenModel, settings: RuleSettings) -> No
         done.reasons[name] = first_line(error)
     except Exception as error:
         done.reasons[name] = f"it raised {type(error).__name__}: {first_line(error)}"
+        done.failed.add(name)

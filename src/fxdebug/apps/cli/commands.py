@@ -93,15 +93,26 @@ def run(options: argparse.Namespace) -> int:
             raise
     if options.private and options.save:
         trace.save(options.save, private=True)
-    form = form_of(options)
+    form, rank = form_of(options), trace.settings.get("rank")
+    if not _is_first(rank):
+        return OK  # what the ranks print at a time would be mixed
     if form != "text":
         rows = records.calls_to(trace, options.depth)
         print(records.trace_json(trace, rows) if form == "json" else records.found_csv(rows))
         return OK
     print(trace.text(depth=options.depth))
     if options.save:
-        print(f"\nsaved to {options.save}; look again with: fxdebug show {options.save}")
+        which = "" if rank is None else f" --rank {rank}"
+        ranks = trace.settings.get("world_size", 1)
+        others = f" (or another of the {ranks} ranks)" if isinstance(ranks, int) and ranks > 1 else ""
+        print(f"\nsaved to {options.save}; look again with: fxdebug show {options.save}{which}{others}")
     return OK
+
+
+def _is_first(rank: int | None) -> bool:
+    """Is this the rank that prints, in a job that ``torchrun`` started or the program set up?"""
+    started = "TORCHELASTIC_RUN_ID" in os.environ
+    return rank in (None, 0) and not (rank is None and started and os.environ.get("RANK", "0") != "0")
 
 
 def find(options: argparse.Namespace) -> int:

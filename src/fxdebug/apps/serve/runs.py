@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from fxdebug.files.being_written import is_being_written
 from fxdebug.store.staging_folder import STAGING_PREFIX
 from fxdebug.store.trace_json import journal, trace_file
-from fxdebug.store.training_file import FILE as TRAINING
+from fxdebug.store.training_file import training_files
 
 RunKind: TypeAlias = Literal["run", "unfinished", "training"]
 
@@ -24,7 +25,8 @@ _HEAD = 1 << 16  # bytes of a trace.json that are read for its model and time
 class RunEntry:
     """One run of the list: ``name`` is its folder below the one that is served, ``.`` for that one itself.
 
-    ``revision`` changes whenever the files of the run do.
+    ``revision`` changes whenever the files of the run do, or their process ends. ``is_written``: does a process still
+    write them? ``None`` where that cannot be told.
     """
 
     name: str
@@ -34,6 +36,7 @@ class RunEntry:
     changed: float
     model: str = ""
     started: str = ""
+    is_written: bool | None = False
 
 
 def runs_in(folder: Path) -> dict[str, RunEntry]:
@@ -72,12 +75,15 @@ def _entry(root: Path, folder: Path, names: set[str], staging: list[Path]) -> Ru
             model, started = _head(folder / trace_file.FILE)
             return RunEntry(name, folder, "run", _revision(status), status.st_mtime, model, started)
         journals = [path for one in staging if (path := one / journal.FILE).is_file() and not path.is_symlink()]
-        if journals:
-            status = max((path.stat() for path in journals), key=lambda one: one.st_mtime_ns)
-            return RunEntry(name, folder, "unfinished", _revision(status), status.st_mtime)
-        if TRAINING in names:
-            status = (folder / TRAINING).stat()
-            return RunEntry(name, folder, "training", _revision(status), status.st_mtime)
+        trainings = [folder / name for name in training_files(names)]
+        if journals or trainings:
+            newest = max(journals or trainings, key=lambda path: path.stat().st_mtime_ns)
+            status = newest.stat()
+            is_written = journal.is_written(newest) if journals else any(map(is_being_written, trainings))
+            kind: RunKind = "unfinished" if journals else "training"
+            return RunEntry(
+                name, folder, kind, f"{_revision(status)}-{is_written}", status.st_mtime, is_written=is_written
+            )
     except OSError:  # it went away while it was read
         return None
     return None

@@ -63,7 +63,10 @@ def _row(one: RunEntry) -> str:
         )
     )
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(one.changed))
-    state = {"run": "", "unfinished": '<span class="live">being written</span>', "training": "training"}[one.kind]
+    live = '<span class="live">being written</span>'
+    ended = {True: live, False: "its process ended", None: "unfinished"}[one.is_written]
+    training = f"training, {live}" if one.is_written else "training"
+    state = {"run": "", "unfinished": ended, "training": training}[one.kind]
     link = f'<a href="/{_PATHS[one.kind]}/{address}">{name}</a>'
     return f"<tr>{choices}<td>{link}</td><td>{escape(_short(one.model))}</td><td>{when}</td><td>{state}</td></tr>"
 

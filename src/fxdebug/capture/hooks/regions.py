@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import ContextDecorator
 from typing import Protocol
 
@@ -19,7 +20,8 @@ class Listener(Protocol):
         """Label the present moment."""
 
 
-_listeners: list[Listener] = []
+_listeners: tuple[Listener, ...] = ()  # another one takes its place: threads go through it
+_lock = threading.Lock()
 
 
 class Listening:
@@ -29,10 +31,14 @@ class Listening:
         self._listener = listener
 
     def __enter__(self) -> None:
-        _listeners.append(self._listener)
+        global _listeners
+        with _lock:
+            _listeners = (*_listeners, self._listener)
 
     def __exit__(self, *error: object) -> None:
-        _listeners.remove(self._listener)
+        global _listeners
+        with _lock:
+            _listeners = tuple([other for other in _listeners if other is not self._listener])
 
 
 class region(ContextDecorator):

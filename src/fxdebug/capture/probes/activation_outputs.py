@@ -9,16 +9,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from fxdebug.capture.probes.call_times import CallTimes
+from fxdebug.capture.probes.measuring_mode import MeasuringMode
 from fxdebug.capture.tape.observed_tape import tensors_in
-from fxdebug.capture.tape.op_traits import METADATA, function_name
-from fxdebug.capture.torch_state.callers_frame import as_called_there
-from fxdebug.capture.torch_state.mode_stack import allows_mode_around, without_mode
-from fxdebug.capture.torch_state.uncounted import uncounted
-from fxdebug.capture.torch_state.untracked import untracked
-from fxdebug.errors import first_line, with_article
+from fxdebug.capture.tape.op_traits import function_name
+from fxdebug.capture.torch_state.untracked import is_in_transform, untracked
+from fxdebug.errors import with_article
 from fxdebug.operators.activation_functions import BOUNDS, function_of
 from fxdebug.operators.names import ACTIVATIONS, canonical
 from fxdebug.operators.units import Origin, origin_of
@@ -33,7 +30,7 @@ JOINING = frozenset("cat concat concatenate stack hstack vstack batch_norm layer
 Found = Callable[[int, str, str, Tensor, "Tensor | None", Origin], None]
 
 
-class ActivationOutputs(TorchFunctionMode):
+class ActivationOutputs(MeasuringMode):
     """Gives ``found`` the position of the call, its class or operation, a name, the result, and the first argument.
 
     Last come the units of the result. The name is empty for a call, and the operation's for an activation function that
@@ -41,52 +38,55 @@ class ActivationOutputs(TorchFunctionMode):
     """
 
     def __init__(self, calls: CallTimes, found: Found) -> None:
-        super().__init__()
-        self.notes: list[tuple[str, str]] = []
+        super().__init__(calls.path)
         self._calls, self._found = calls, found
-        self._owner = get_ident()
         self._made: tuple[weakref.ref[Tensor], Origin] | None = None  # the last result, and its units
         self._leaf = False  # is the open call an activation module? Its operation is not told apart from it
         self._results: dict[int, tuple[weakref.ref[Tensor], str, str]] = {}  # of functions with bounds, by id
         self.read: set[tuple[str, str]] = set()  # path and name of those functions that a layer with weights reads
 
-    @uncounted
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        if func in METADATA or get_ident() != self._owner:
-            return func(*args, **(kwargs or {}))
-        called = function_name(func)
-        name = canonical(called)
-        if self._leaf or name not in ACTIVATIONS:
-            result = as_called_there(func, args, kwargs)
-            self._follow(name, args, kwargs, result)
-            return result
+    def before_op(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return the name of an activation function with its argument, as it is and as it was."""
+        name = "" if self._leaf else canonical(function_name(func))
+        if name not in ACTIVATIONS:
+            return None
         given = next(tensors_in(args), None)
-        kept = _kept(given) if called.endswith("_") or (kwargs or {}).get("inplace") else given
-        result = as_called_there(func, args, kwargs)
-        if isinstance(result, Tensor):
+        writes = function_name(func).endswith("_") or kwargs.get("inplace")
+        return name, given, _kept(given) if writes else given
+
+    def after_op(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, before: Any) -> None:
+        """Hand over what an activation function returned; follow what another operation did with such results."""
+        if before is None:
+            self._follow(canonical(function_name(func)), args, kwargs, result)
+        elif isinstance(result, Tensor):
+            name, given, kept = before
             self._hand(name, name, result, given, [], kept)
-        return result
 
     def around(self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a forward and hand over its first tensor; without this mode where it would switch off a fused kernel."""
-        given = next(tensors_in((*args, *kwargs.values())), None)
-        kept = _kept(given) if getattr(module, "inplace", False) is True else given
-        before, self._leaf = self._leaf, not any(True for _ in module.children()) and not module._parameters
+        given = self.guard("what a call was given", self._given, module, args, kwargs)
+        before, self._leaf = self._leaf, not _has_children(module) and not module._parameters
         try:
-            if allows_mode_around(module):
-                result = run(*args, **kwargs)
-            else:
-                result, _ = without_mode(self, run, args, kwargs)
+            result = super().around(module, run, args, kwargs)
         finally:
             self._leaf = before
+        if given is not None:
+            self.guard("a result", self._hand_first, module, result, *given)
+        return result
+
+    def _given(
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """Return the first tensor that a call is given, as it is and as it was."""
+        given = next(tensors_in((*args, *kwargs.values())), None)
+        return given, _kept(given) if getattr(module, "inplace", False) is True else given
+
+    def _hand_first(self, module: nn.Module, result: Any, given: Tensor | None, kept: Tensor | None) -> None:
         first = next(tensors_in((result,)), None)
         if first is None and hasattr(result, "values"):  # an output of transformers
             first = next(tensors_in(tuple(result.values())), None) if callable(result.values) else None
         if first is not None:
             self._hand(type(module).__name__, "", first, given, _weights_of(module), kept)
-        return result
 
     def _hand(
         self,
@@ -101,23 +101,23 @@ class ActivationOutputs(TorchFunctionMode):
         call = self._calls.innermost()
         if call is None or get_ident() != self._owner:
             return
-        if function_of(kind) in BOUNDS and isinstance(result, Tensor):
+        if function_of(kind) in BOUNDS:
             self._results[id(result)] = weakref.ref(result), self._calls.path(), name
-        try:
-            if type(result) not in (Tensor, nn.Parameter) or result.is_nested or result.device.type == "meta":
-                self._note(f"a result is {with_article(type(result).__name__)} without data that can be read")
-                return
-            origin = self._origin(kind, result, given, weights)
-            with untracked(), torch.no_grad():
-                self._found(call, kind, name, result, kept, origin)
-        except Exception as error:  # the debugger never breaks the debugged
-            self._note(f"a result was not measured: {type(error).__name__}: {first_line(error)}")
+        if type(result) not in (Tensor, nn.Parameter) or result.is_nested or result.device.type == "meta":
+            self.guard.note(f"a result is {with_article(type(result).__name__)} without data that can be read")
+            return
+        if is_in_transform():
+            self.guard.note("what runs inside a functorch transform (vmap, grad, …) was not measured")
+            return
+        origin = self._origin(kind, result, given, weights)
+        with untracked(), torch.no_grad():
+            self._found(call, kind, name, result, kept, origin)
 
-    def _follow(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any] | None, result: Any) -> None:
+    def _follow(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """Follow the results of functions with bounds to the layers that read them; a product with others ends it."""
         if not self._results:
             return
-        given = list(tensors_in((*args, *(kwargs or {}).values())))
+        given = list(tensors_in((*args, *kwargs.values())))
         known = [found for tensor in given if (found := self._results.get(id(tensor))) and found[0]() is tensor]
         if not known:
             return
@@ -136,11 +136,6 @@ class ActivationOutputs(TorchFunctionMode):
         self._made = weakref.ref(result), made
         return made
 
-    def _note(self, what: str) -> None:
-        note = self._calls.path(), what
-        if note not in self.notes:
-            self.notes.append(note)
-
 
 def _kept(given: Tensor | None) -> Tensor | None:
     """Return a copy of what an operation is about to overwrite."""
@@ -152,6 +147,10 @@ def _kept(given: Tensor | None) -> Tensor | None:
 
 def _weights_of(module: nn.Module) -> list[int]:
     """Return the numbers of dimensions of the parameters of a module without children."""
-    if any(True for _ in module.children()):
+    if _has_children(module):
         return []
     return [parameter.dim() for parameter in module._parameters.values() if parameter is not None]
+
+
+def _has_children(module: nn.Module) -> bool:
+    return any(child is not None for child in module._modules.values())

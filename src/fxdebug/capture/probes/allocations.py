@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fxdebug.capture.hooks.guard import Guard
 from fxdebug.capture.hooks.observers import ForwardsOnly
 from fxdebug.capture.recorder.module_names import Sites
 from fxdebug.capture.source.source_line import Line, user_line
@@ -27,9 +28,12 @@ from fxdebug.data.measured.allocations import Allocation, CallSpan, Category, Me
 class Allocations(ForwardsOnly, internals.TorchDispatchMode):
     """Notes every storage of a run in a :class:`MemoryRecord`; also an observer of the model's modules."""
 
+    supports_higher_order_operators = True  # ``torch.cond`` and the like are one operation: inside, this mode is off
+
     def __init__(self, sites: Sites) -> None:
         super().__init__()
         self.record = MemoryRecord()
+        self.guard = Guard(self._path)
         self.phase: Phase = "before"
         self.step = 0
         self.tensors: dict[int, deque[weakref.ref[Tensor]]] = {}  # number of an allocation → its latest tensors
@@ -43,14 +47,22 @@ class Allocations(ForwardsOnly, internals.TorchDispatchMode):
 
     # Operations ----------------------------------------------------------------------------------
 
+    @classmethod
+    def is_infra_mode(cls) -> bool:
+        """Have ``torch.compile`` compile as it does without this mode, rather than skip what it would compile."""
+        return True
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         result = func(*args, **(kwargs or {}))
+        name = str(func.__name__).partition(".")[0]
+        if isinstance(func, internals.HigherOrderOperator):
+            self.guard.note(f"{name} was followed as one operation: memory inside is not seen")
         for tensor in result if isinstance(result, (tuple, list)) else (result,):
             if isinstance(tensor, Tensor):
                 try:
-                    self._see(tensor, str(func.__name__).partition(".")[0])
+                    self._see(tensor, name)
                 except Exception:  # a kind of tensor that cannot be described: the model must run on
                     self.record.unseen += 1
         return result
@@ -64,7 +76,7 @@ class Allocations(ForwardsOnly, internals.TorchDispatchMode):
             return
         size = storage.nbytes()
         if size:
-            line = user_line(sys._getframe(3), self._lines) if self.phase == "forward" else None
+            line = user_line(sys._getframe(1), self._lines) if self.phase == "forward" else None
             allocation = self._add(tensor, storage, size, "activations", op=op)
             self._sources[allocation.number] = line
 
@@ -154,6 +166,7 @@ class Allocations(ForwardsOnly, internals.TorchDispatchMode):
         for number, line in self._sources.items():
             self.record.allocations[number].source = None if line is None else line.text()
         self._alive.clear()
+        self.record.notes = self.guard.texts()
         return self.record
 
     # Calls ---------------------------------------------------------------------------------------
@@ -172,14 +185,19 @@ class Allocations(ForwardsOnly, internals.TorchDispatchMode):
         calls.append(span)
         try:
             output = run(*args, **kwargs)
-            for tensor in output if isinstance(output, (tuple, list)) else (output,):
-                if isinstance(tensor, Tensor):
-                    for allocation in self.of([tensor]):
-                        allocation.left = site.path
+            self.guard("a result", self._leave, output, site.path)
             return output
         finally:
             span.end = self.record.events
             stack.pop()
+
+    def _leave(self, output: Any, path: str) -> None:
+        tensors = output if isinstance(output, (tuple, list)) else (output,)
+        for allocation in self.of(tensor for tensor in tensors if isinstance(tensor, Tensor)):
+            allocation.left = path
+
+    def _path(self) -> str:
+        return self.record.calls[self._open[-1]].path if self._open else ""
 
 
 def _storage(tensor: Tensor) -> torch.UntypedStorage | None:

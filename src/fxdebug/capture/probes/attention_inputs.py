@@ -15,15 +15,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from fxdebug.capture.probes.call_times import CallTimes
+from fxdebug.capture.probes.measuring_mode import MeasuringMode
 from fxdebug.capture.source.source_line import Line, user_line
 from fxdebug.capture.tape.observed_tape import tensors_in
-from fxdebug.capture.tape.op_traits import METADATA, function_name
-from fxdebug.capture.torch_state.callers_frame import as_called_there
+from fxdebug.capture.tape.op_traits import function_name
 from fxdebug.capture.torch_state.mode_stack import allows_mode_around, without_mode
-from fxdebug.capture.torch_state.uncounted import uncounted
 from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.errors import first_line, with_article
 from fxdebug.operators.attention import FUSED, MULTI_HEAD, PRODUCTS, SOFTMAX, OutputFlow, SoftmaxFlow, bound
@@ -49,18 +47,16 @@ class SeenAttention:
     dropped: bool = False
 
 
-class AttentionInputs(TorchFunctionMode):
+class AttentionInputs(MeasuringMode):
     """Hands each attention of the thread that runs the model to ``found``, with the weights it used.
 
-    ``calls`` is the observer that knows the call which is open. ``notes`` are about attentions that could not be read.
+    ``calls`` is the observer that knows the call which is open.
     """
 
     def __init__(self, calls: CallTimes, found: Callable[[SeenAttention], None]) -> None:
-        super().__init__()
-        self.notes: list[tuple[str, str]] = []  # (path of the module, what)
+        super().__init__(calls.path)
         self.bytes = 0
         self._calls, self._found = calls, found
-        self._owner = get_ident()
         self._softmax: SoftmaxFlow[Tensor] = SoftmaxFlow(lambda a, b: a is b, lambda tensor: tuple(tensor.shape))
         self._outputs: OutputFlow[Tensor] = OutputFlow(lambda a, b: a is b)
         self._waiting: dict[int, SeenAttention] = {}  # until the output projection was seen
@@ -68,18 +64,9 @@ class AttentionInputs(TorchFunctionMode):
         self._lines: dict[tuple[int, int], Line] = {}
         self._again: list[tuple[float, float]] | None = None
 
-    @uncounted
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        if func in METADATA or get_ident() != self._owner:
-            return func(*args, **(kwargs or {}))
-        result = as_called_there(func, args, kwargs)
-        try:
-            self._look(canonical(function_name(func)), args, kwargs or {}, result)
-        except Exception as error:  # the debugger never breaks the debugged
-            self._note(f"an attention could not be read: {type(error).__name__}: {first_line(error)}")
-        return result
+    def after_op(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, before: Any) -> None:
+        """Follow an operation: it may be an attention, or a part of one."""
+        self.guard("an attention", self._look, canonical(function_name(func)), args, kwargs, result)
 
     def _look(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         if name == FUSED:
@@ -124,13 +111,13 @@ class AttentionInputs(TorchFunctionMode):
     def _has_data(self, tensor: Any) -> bool:
         if isinstance(tensor, Tensor) and type(tensor) in (Tensor, nn.Parameter) and not tensor.is_nested:
             return tensor.device.type != "meta"
-        self._note(f"an attention on {with_article(type(tensor).__name__)} has no map: its data cannot be read")
+        self.guard.note(f"an attention on {with_article(type(tensor).__name__)} has no map: its data cannot be read")
         return False
 
     def _add(self, op: str, rebuilt: Rebuilt, output: Tensor | None, *, dropped: bool) -> None:
         if dropped and op != SOFTMAX:  # the result has other weights than the ones before dropout
             rebuilt = replace(rebuilt, error=None, tolerance=None)
-        line = user_line(sys._getframe(4), self._lines)
+        line = user_line(sys._getframe(1), self._lines)
         source = None if line is None else line.text()
         seen = SeenAttention(self._calls.innermost() or 0, op, source, rebuilt, dropped)
         self.bytes += rebuilt.bytes
@@ -154,7 +141,7 @@ class AttentionInputs(TorchFunctionMode):
             return run(*args, **kwargs)
         result, was_on = without_mode(self, run, args, kwargs)
         if was_on and isinstance(module, nn.Module) and not isinstance(module, torch.jit.ScriptModule):
-            self._run_again(run, args, kwargs, result)
+            self.guard("a fused kernel", self._run_again, run, args, kwargs, result)
         return result
 
     def _run_again(self, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
@@ -165,7 +152,7 @@ class AttentionInputs(TorchFunctionMode):
             again = run(*args, **kwargs)
             self.flush()
         except Exception as failed:
-            self._note(f"its fused kernel has no maps: {type(failed).__name__}: {first_line(failed)}")
+            self.guard.note(f"its fused kernel has no maps: {type(failed).__name__}: {first_line(failed)}")
             return
         finally:
             self._again, self._found = None, found
@@ -174,8 +161,3 @@ class AttentionInputs(TorchFunctionMode):
         error, tolerance = (None, None) if apart is None else apart
         for seen in held:
             found(replace(seen, rebuilt=replace(seen.rebuilt, error=error, tolerance=tolerance)))
-
-    def _note(self, what: str) -> None:
-        note = self._calls.path(), what
-        if note not in self.notes:
-            self.notes.append(note)

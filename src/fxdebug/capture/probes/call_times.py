@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
+from fxdebug.capture.hooks.guard import Guard
 from fxdebug.capture.hooks.observers import ForwardsOnly
 from fxdebug.capture.recorder.module_names import Sites
 
@@ -80,6 +81,7 @@ class CallTimes(ForwardsOnly):
     def __init__(self, sites: Sites, clock: Clock) -> None:
         self.calls: list[TimedCall] = []
         self.elsewhere = 0  # calls in other threads: they are not timed
+        self.guard = Guard(self.path)
         self._sites = sites
         self._now = clock
         self._owner = get_ident()
@@ -95,11 +97,12 @@ class CallTimes(ForwardsOnly):
         if site is None or get_ident() != self._owner:
             self.elsewhere += site is not None
             return run(*args, **kwargs)
-        position = self._begin(site.path)
+        position = self.guard("a call", self._begin, site.path)
         try:
             return run(*args, **kwargs) if self.around is None else self.around(module, run, args, kwargs)
         finally:
-            self._end(position)
+            if position is not None:
+                self.guard("a call", self._end, position)
 
     def _begin(self, path: str, is_region: bool = False) -> int:
         stack = self.open_calls

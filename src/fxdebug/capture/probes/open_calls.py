@@ -58,3 +58,7 @@ class OpenCalls:
     def innermost(self) -> int | None:
         """Return the position of the innermost open call."""
         return self._open[-1] if self._open else None
+
+    def path(self) -> str:
+        """Return the path of the innermost open call; empty outside of the run."""
+        return self.calls[self._open[-1]].path if self._open else ""

@@ -11,6 +11,7 @@ from fxdebug.capture.tape.op_traits import op_name
 from fxdebug.data.values import Value
 from fxdebug.errors import NonFinite
 from fxdebug.operators.categories import (
+    FROM_RANKS,
     OVERWRITES,
     REPLACES_NONFINITE,
     SOFTMAXES,
@@ -102,6 +103,10 @@ class StopOnNonFinite:
         op = op_name(entry.what)
         if op in OVERWRITES and str(getattr(entry.what, "__name__", "")).endswith("_"):
             operands = operands[1:]  # nothing is left of the overwritten operand
+        if op in FROM_RANKS:  # what it writes is seen when it is used
+            for storage in [value.storage for value in operands if value.storage is not None]:
+                self._memory.pop(storage, None)
+                self._unfilled.discard(storage)
         if op.startswith(("empty", "new_empty", "resize")):
             self._unfilled.update(value.storage for value in entry.values if value.storage is not None)
         if is_probability(op, operands, self._probabilities):

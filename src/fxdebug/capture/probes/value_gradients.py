@@ -10,32 +10,31 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from threading import get_ident
 from types import FrameType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import CheckpointFunction
 from torch.utils.hooks import RemovableHandle
 
+from fxdebug.capture.hooks.guard import Guard
 from fxdebug.capture.hooks.observers import ForwardsOnly
-from fxdebug.capture.probes.autograd_nodes import new_nodes
-from fxdebug.capture.probes.open_calls import OpenCalls
+from fxdebug.capture.probes.measuring_mode import MeasuringMode
+from fxdebug.capture.probes.open_calls import NumberedCall, OpenCalls
 from fxdebug.capture.recorder.module_names import Sites
 from fxdebug.capture.source.source_line import Line, user_line
-from fxdebug.capture.tape.op_traits import METADATA
+from fxdebug.capture.tensors.describe import description_of
 from fxdebug.capture.tensors.named_tensors import named_tensors
-from fxdebug.capture.tensors.special_tensors import PLAIN, local_part
-from fxdebug.capture.torch_state.callers_frame import as_called_there
-from fxdebug.capture.torch_state.mode_stack import allows_mode_around, without_mode
-from fxdebug.capture.torch_state.uncounted import uncounted
-from fxdebug.capture.torch_state.untracked import untracked
+from fxdebug.capture.tensors.special_tensors import PLAIN
+from fxdebug.capture.torch_state import internals
+from fxdebug.capture.torch_state.autograd_nodes import new_nodes
+from fxdebug.capture.torch_state.untracked import is_in_transform, untracked
 from fxdebug.data.measured.gradients import BadBackward, ResultGradient, TensorGradient, norm_of
-from fxdebug.stats.measure import measure
+from fxdebug.stats.measure import Unmeasurable, elements_of, measure
 
 BLOCK = 1 << 16  # elements at a time: they stay in the cache
+IN_TRANSFORM = "what runs inside a functorch transform (vmap, grad, …) has no gradients that could be looked at"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +44,17 @@ class _Op:
     call: int | None
 
 
-class ValueGradients(ForwardsOnly, TorchFunctionMode):
+class ValueGradients(ForwardsOnly, MeasuringMode):
     """An observer of a model's modules, and a mode, for the thread that runs the model."""
 
     def __init__(self, sites: Sites, ran_unregistered: Callable[[nn.Module], None] = lambda _: None) -> None:
-        super().__init__()
+        self._calls = OpenCalls(sites)
+        super().__init__(self._calls.path)
         self.bad: BadBackward | None = None
         self.checkpointed: set[str] = set()  # paths of modules that ran in a reentrant checkpoint
         self._ran_unregistered = ran_unregistered
-        self._calls = OpenCalls(sites)
         self._results: list[ResultGradient] = []
         self._gradients: dict[int, TensorGradient] = {}  # by position among the results
-        self._owner = get_ident()
         self._handles: list[Any] = []
         self._known: set[Any] = set()  # nodes of autograd's graph
         self._lines: dict[tuple[int, int], Line] = {}
@@ -73,49 +71,48 @@ class ValueGradients(ForwardsOnly, TorchFunctionMode):
     ) -> Any:
         """Run the forward and put hooks on what it returns."""
         is_checkpointed = not torch.is_grad_enabled() and _is_in_checkpoint(sys._getframe(1))
-        call, result = self._calls.run(module, lambda: self._run(module, run, args, kwargs))
-        if call is None:
-            return result
-        if is_checkpointed:
+        call, result = self._calls.run(module, lambda: self.around(module, run, args, kwargs))
+        if call is not None and is_checkpointed:
             self.checkpointed.add(call.path)
+        if call is not None:
+            self.guard(f"what {call.path or 'the model'} returned", self._follow_results, call, result)
+        return result
+
+    def _follow_results(self, call: NumberedCall, result: Any) -> None:
         for place, tensor in named_tensors(result):
             if tensor.requires_grad:
-                self._handles.append(note_gradient(tensor, len(self._results), self._gradients))
-                self._results.append(ResultGradient(*call, place, tuple(tensor.shape), None, _is_silent(tensor)))
-        return result
+                if is_in_transform():
+                    self.guard.note(IN_TRANSFORM)
+                    return
+                self._handles.append(note_gradient(tensor, len(self._results), self._gradients, self.guard))
+                self._results.append(
+                    ResultGradient(*call, place, description_of(tensor).shape, None, _is_silent(tensor))
+                )
 
     def wants(self, module: nn.Module) -> bool:
         """Leave modules that were not in the model without a wrapper, and tell of them."""
         self._ran_unregistered(module)
         return False
 
-    def _run(self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if allows_mode_around(module):
-            return run(*args, **kwargs)
-        return without_mode(self, run, args, kwargs)[0]
-
-    @uncounted
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        result = as_called_there(func, args, kwargs)
-        if func in METADATA or get_ident() != self._owner or not torch.is_grad_enabled():
-            return result
+    def after_op(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, before: Any) -> None:
+        """Follow the nodes of autograd's graph that an operation added."""
+        if not torch.is_grad_enabled() or is_in_transform():
+            return
         op: _Op | None = None
         for tensor in result if isinstance(result, (tuple, list)) else (result,):
             if isinstance(tensor, Tensor) and tensor.grad_fn is not None and tensor.grad_fn not in self._known:
                 op = op or self._op(func)
                 self.follow(tensor.grad_fn, op)
-        return result
 
     def _op(self, func: Callable[..., Any]) -> _Op:
-        line = user_line(sys._getframe(2), self._lines)
+        line = user_line(sys._getframe(1), self._lines)
         return _Op(str(getattr(func, "__name__", func)), line, self._calls.innermost())
 
     def follow(self, node: Any, op: _Op | None = None) -> None:
         """Put hooks on the nodes of autograd's graph that were added since the last operation."""
         for new in new_nodes(node, self._known):
-            self._handles.append(new.register_hook(self._reader(type(new).__name__, op)))
+            read = self.guard.hook("the gradients of an operation", self._reader(type(new).__name__, op))
+            self._handles.append(new.register_hook(read))
 
     # The backward --------------------------------------------------------------------------------
 
@@ -125,8 +122,8 @@ class ValueGradients(ForwardsOnly, TorchFunctionMode):
                 return
             bad = [gradient for gradient in made if not _is_finite(gradient)]
             with untracked():
-                nan = sum(int(torch.isnan(gradient).sum()) for gradient in bad)
-                inf = sum(int(torch.isinf(gradient).sum()) for gradient in bad)
+                nan = sum(int(torch.isnan(_data_of(gradient)).sum()) for gradient in bad)
+                inf = sum(int(torch.isinf(_data_of(gradient)).sum()) for gradient in bad)
             call = None if op is None or op.call is None else self._calls.calls[op.call]
             self.bad = BadBackward(
                 path="" if call is None else call.path,
@@ -154,25 +151,25 @@ class ValueGradients(ForwardsOnly, TorchFunctionMode):
         return tuple(sorted(found, key=lambda result: result.position))
 
 
-def note_gradient(tensor: Tensor, position: int, into: dict[int, TensorGradient]) -> RemovableHandle:
+def note_gradient(tensor: Tensor, position: int, into: dict[int, TensorGradient], guard: Guard) -> RemovableHandle:
     """Put a hook on a tensor that writes the numbers of its gradient into a table."""
 
     def note(gradient: Tensor | None) -> None:
         if gradient is not None:  # one of several results of an operation that nothing uses
             into[position] = gradient_numbers(gradient)
 
-    return tensor.register_hook(note)  # type: ignore[no-any-return]
+    with internals.DisableTorchFunction():  # a subclass may refuse hooks
+        return tensor.register_hook(guard.hook("a gradient", note))  # type: ignore[no-any-return]
 
 
 def gradient_numbers(gradient: Tensor) -> TensorGradient:
     """Measure a gradient: its norm, its statistics, its elements below the smallest normal number.
 
-    Of a tensor that is distributed over ranks, the part of this rank is measured.
+    Of a tensor that is distributed over ranks, the part of this rank is measured; of a sparse or nested one, the
+    elements there are. Raises ``Unmeasurable`` for one without data.
     """
     with untracked():
-        data = local_part(gradient).detach()
-        if data.layout is not torch.strided:
-            data = data.coalesce().values() if data.layout is torch.sparse_coo else data.to_dense()
+        data = _data_of(gradient)
         stats = measure(data)
         least = torch.finfo(data.dtype).tiny
         sizes = (part.abs() for part in data.reshape(-1).split(BLOCK))
@@ -198,10 +195,16 @@ def _is_silent(tensor: Tensor) -> bool:
         return tensor.numel() > 0 and not bool(tensor.detach().any())
 
 
+def _data_of(gradient: Tensor) -> Tensor:
+    """Return the elements of a gradient of any kind as a plain tensor. Raises ``Unmeasurable``."""
+    body = description_of(gradient).body
+    if body is None:
+        raise Unmeasurable(f"a gradient that is a {type(gradient).__name__} has no data")
+    return elements_of(body.detach())
+
+
 def _is_finite(gradient: Any) -> bool:
     if not isinstance(gradient, Tensor):
         return True
     with untracked():
-        data = local_part(gradient).detach()
-        data = data if data.layout is torch.strided else data.to_dense()
-        return bool(torch.isfinite(data).all())
+        return bool(torch.isfinite(_data_of(gradient)).all())

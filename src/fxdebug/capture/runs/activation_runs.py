@@ -56,8 +56,8 @@ def run_with_activations(
             target(*given_args, **keywords)
         count += 1
         elsewhere = max(elsewhere, calls.elsewhere)
-        notes.update(dict.fromkeys(probe.notes))
         read |= probe.read
+        notes.update(dict.fromkeys(probe.guard.notes))
     told = [Note(what, where) for where, what in notes]
     if elsewhere:
         told.append(Note(f"{elsewhere} calls ran in other threads: they are not measured"))

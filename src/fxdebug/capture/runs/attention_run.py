@@ -49,7 +49,7 @@ def run_with_attention(
     with Attached(calls, sites), probe:
         target(*given, **keywords)
     probe.flush()
-    notes = [Note(what, where) for where, what in probe.notes]
+    notes = [Note(what, where) for where, what in probe.guard.notes]
     if calls.elsewhere:
         notes.append(Note(f"{calls.elsewhere} calls ran in other threads: their attentions are not seen"))
     return AttentionRun(tuple(notes), probe.bytes, tuple(dict.fromkeys(call.path for call in calls.calls)))

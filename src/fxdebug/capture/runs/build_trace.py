@@ -108,6 +108,7 @@ def trace_of(
     duration = time.perf_counter() - recording.started_at
     sites, recorder = recording.sites, recording.recorder
     with untracked():
+        recorder.values.look_at_awaited()
         recorder.values.finish_stats()
         parameters = _changed_parameters(recording)
     method = str(settings.get("method", "forward"))

@@ -11,7 +11,7 @@ from typing import Any
 from torch import nn
 
 from fxdebug.capture.hooks import patched_functions, thread_origin
-from fxdebug.capture.recorder import generators
+from fxdebug.capture.recorder import collectives, generators
 from fxdebug.capture.recorder.frame import Site
 from fxdebug.capture.recorder.generators import RecordedSteps
 from fxdebug.capture.recorder.module_names import Sites
@@ -126,6 +126,8 @@ class EveryForward:
             self.errors.append(error)
             return None
         patched_functions.begin(open_trace.recording.recorder)
+        if open_trace.recording.recorder.tape is not None:
+            collectives.begin(open_trace.recording.recorder.tape)
         for text in self._attached.notes():
             open_trace.recording.recorder.note(text)
         with self._lock:
@@ -158,6 +160,7 @@ class EveryForward:
             open_trace.done = True
             self._open = [other for other in self._open if other is not open_trace]
         patched_functions.end(open_trace.recording.recorder)
+        collectives.end(open_trace.recording.recorder.tape)
         try:
             self._done(trace_of(open_trace.recording, self._settings), open_trace.options)
         except Exception as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import math
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
@@ -11,12 +12,14 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from fxdebug.capture.hooks.guard import Guard
 from fxdebug.capture.probes.value_gradients import ValueGradients, gradient_numbers
 from fxdebug.capture.recorder.module_names import Sites
 from fxdebug.capture.recorder.unregistered_leaves import UnregisteredLeaves, outside_of
 from fxdebug.capture.runs.attach import Attached
 from fxdebug.capture.runs.same_start import copied_inputs, state_restored
 from fxdebug.capture.runs.timed_runs import Loss, scalar_loss
+from fxdebug.capture.tensors.describe import shape_of
 from fxdebug.capture.tensors.special_tensors import SHARDED, has_sharded_weights, local_part
 from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.data.measured.gradients import GradientRecord, ParameterGradient, Reach, norm_of
@@ -63,7 +66,7 @@ def run_with_gradients(
         parameters = tuple(
             [
                 parameter_gradient(
-                    name, p, probe.ran, updates.get(p),
+                    name, p, probe.ran, updates.get(p), probe.guard,
                     None if optimised is None else id(p) in optimised, rates.get(id(p)),
                 )
                 for name, p in model.named_parameters()
@@ -75,7 +78,7 @@ def run_with_gradients(
             parameters=parameters,
             bad=probe.bad,
             optimizer=None if optimizer is None else type(optimizer).__name__,
-            notes=tuple(notes),
+            notes=(*notes, *probe.guard.texts()),
             unregistered=outside_of(strays, rates),
             checkpointed=tuple(sorted(probe.checkpointed)),
             foreign=optimised is not None and bool(parameters) and not any(p.optimised for p in parameters),
@@ -99,6 +102,7 @@ def parameter_gradient(
     parameter: Tensor,
     ran: set[str],
     update: float | None,
+    guard: Guard,
     optimised: bool | None = None,
     rate: float | None = None,
 ) -> ParameterGradient:
@@ -109,14 +113,17 @@ def parameter_gradient(
         reach = "frozen"
     elif parameter.grad is None:
         reach = "not reached" if path in ran else "not called"
+    norm, gradient = guard(f"the weight {name}", norm_of_tensor, parameter), None
+    if parameter.grad is not None:
+        gradient = guard(f"the gradient of {name}", gradient_numbers, parameter.grad)
     return ParameterGradient(
         name=name,
         path=path,
-        shape=tuple(parameter.shape),
+        shape=shape_of(parameter),
         dtype=str(parameter.dtype)[6:],
         reach=reach,
-        weight_norm=norm_of_tensor(parameter),
-        gradient=None if parameter.grad is None else gradient_numbers(parameter.grad),
+        weight_norm=math.nan if norm is None else norm,
+        gradient=gradient,
         update_norm=update if reach == "trained" else None,
         optimised=optimised,
         rate=rate,
@@ -124,7 +131,10 @@ def parameter_gradient(
 
 
 def norm_of_tensor(tensor: Tensor) -> float:
-    """Return the 2-norm of a tensor, summed in float64; of a distributed tensor, that of this rank's part."""
+    """Return the 2-norm of a tensor, summed in float64; of a distributed tensor, that of this rank's part.
+
+    Raises ``Unmeasurable`` for one without data.
+    """
     with untracked():
         return norm_of(measure(local_part(tensor).detach()))
 

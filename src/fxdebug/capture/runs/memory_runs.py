@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from fxdebug.capture.hooks.regions import Listening
@@ -17,6 +19,7 @@ from fxdebug.capture.recorder.module_names import Sites
 from fxdebug.capture.runs.attach import Attached
 from fxdebug.capture.runs.same_start import copied_inputs
 from fxdebug.capture.runs.timed_runs import Loss, device_of, scalar_loss
+from fxdebug.capture.source.tracebacks import came_through
 from fxdebug.capture.tensors.named_tensors import named_tensors
 from fxdebug.data.measured.allocations import MemoryRecord
 from fxdebug.errors import UsageError, first_line
@@ -46,6 +49,8 @@ def run_with_memory(
         except UsageError:
             raise
         except Exception as error:
+            if came_through(error, (inspect.unwrap(torch.jit.trace).__code__,)):
+                raise UsageError("memory: n/a, the model calls torch.jit.trace, which fails under any mode") from error
             raised, probe.record.error = error, f"{type(error).__name__}: {first_line(error)}"
             break
         finally:

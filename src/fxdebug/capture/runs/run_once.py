@@ -15,6 +15,7 @@ from torch import nn
 
 from fxdebug.capture.hooks import patched_functions, thread_origin
 from fxdebug.capture.hooks.calls_around import computes_around_forward
+from fxdebug.capture.recorder import collectives
 from fxdebug.capture.recorder.frame import Site
 from fxdebug.capture.recorder.module_names import Sites
 from fxdebug.capture.replay.references import ArgumentReferences, references_to
@@ -146,12 +147,15 @@ class SingleRun:
             lambda: patched_functions.end(self._recorder),
             lambda: _forget(self),
             regions.end,
+            lambda: collectives.end(self._recorder.tape),
             lambda: _switch_off(self._recorder.tape),
         ]
         attached.__enter__()
         patched_functions.begin(self._recorder)
         _open_runs.append(self)
         regions.begin()
+        if self._recorder.tape is not None:
+            collectives.begin(self._recorder.tape)
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -7,10 +7,10 @@ import threading
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
 from types import FrameType, ModuleType
-from typing import Any
+from typing import Any, Protocol
 
 from fxdebug.capture.hooks.patch import Attribute, OwnAttribute, Patch, SharedPatch
-from fxdebug.capture.tape.tape_mode import UNSEEN, Tape
+from fxdebug.capture.tape.tape_mode import UNSEEN
 from fxdebug.capture.torch_state import internals
 from fxdebug.capture.torch_state.mode_stack import insert_mode, remove_mode
 
@@ -78,16 +78,26 @@ class WhenImported(Patch):
 # torch.compile'd functions -----------------------------------------------------------------------
 
 
+class StepsAside(Protocol):
+    """A function mode that is off while compiled code runs, and is told of it."""
+
+    def enter_region(self, function: Any, args: Any, kwargs: Any) -> Any:
+        """Note that compiled code is about to run; return what :meth:`leave_region` is to be given, or ``None``."""
+
+    def leave_region(self, region: Any, result: Any) -> None:
+        """Note the result of compiled code."""
+
+
 class CompiledRegions:
-    """Takes a tape's mode off while compiled code runs, wherever it is called from.
+    """Takes a mode of ours off while compiled code runs, wherever it is called from: the tape, or that of a probe.
 
     A mode would make ``torch.compile`` run its functions eagerly. Dynamo announces the beginning and end of each region
     by calling ``_maybe_set_eval_frame``, which is patched while recordings are on. If the program compiles for the
     first time during a recording, dynamo is imported only then.
     """
 
-    def __init__(self, tape: Tape | None) -> None:
-        self._tape = tape
+    def __init__(self, mode: StepsAside | None) -> None:
+        self._mode = mode
         self._here = threading.local()
 
     def begin(self) -> None:
@@ -104,19 +114,19 @@ class CompiledRegions:
         return _announced.here.open is not None
 
     def enter(self, function: Any, args: Any, kwargs: Any) -> None:
-        """Take the tape off: compiled code begins in this thread."""
-        above = None if self._tape is None else remove_mode(self._tape)
-        if self._tape is not None and above is not None:
+        """Take the mode off: compiled code begins in this thread."""
+        above = None if self._mode is None else remove_mode(self._mode)
+        if self._mode is not None and above is not None:
             self._here.above = above
-            self._here.noted = self._tape.enter_region(function, args, kwargs)
+            self._here.noted = self._mode.enter_region(function, args, kwargs)
 
     def leave(self, result: Any) -> None:
-        """Put the tape on again: compiled code ended in this thread, with this result or :data:`UNSEEN`."""
+        """Put the mode on again: compiled code ended in this thread, with this result or :data:`UNSEEN`."""
         above = getattr(self._here, "above", None)
-        if self._tape is not None and above is not None:
+        if self._mode is not None and above is not None:
             if self._here.noted is not None:
-                self._tape.leave_region(self._here.noted, result)
-            insert_mode(self._tape, above)
+                self._mode.leave_region(self._here.noted, result)
+            insert_mode(self._mode, above)
             self._here.above = self._here.noted = None
 
 

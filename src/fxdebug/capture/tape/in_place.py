@@ -69,7 +69,10 @@ class InPlaceWrites:
                 tensor = ref()
                 if tensor is None or ref.version is None or version_of(tensor) == ref.version:
                     continue
+                awaited = self._values.is_awaited(ref)
                 value = self._values.value_of(tensor, keep=False, weights=False)
+                if awaited:
+                    continue  # a collective wrote it, which knows now
                 for position in reversed(range(len(tape.entries))):
                     entry = tape.entries[position]
                     if any(written.storage == value.storage for _, written in entry.writes):

@@ -60,6 +60,7 @@ from fxdebug.capture.tensors.tensor_ref import TensorId, TensorRef
 from fxdebug.capture.tensors.value_table import ValueTable
 from fxdebug.capture.torch_state import internals
 from fxdebug.capture.torch_state.callers_frame import as_called_there, called_twice_and_warns
+from fxdebug.capture.torch_state.distributed import communicates, is_functional_collective, wait_for
 from fxdebug.capture.torch_state.grad_mode import CONTEXTS, Context, context_now
 from fxdebug.capture.torch_state.mode_stack import insert_mode, remove_mode
 from fxdebug.capture.torch_state.torch_tracing import is_traced_by_torch, may_be_traced
@@ -91,7 +92,7 @@ def _is_unusual(function: Any) -> bool | EllipsisType | Callable[..., tuple[Any,
     if function is _iterate:
         return None
     name = getattr(function, "__name__", "")
-    is_unusual = name in _OWN_WAYS or shares_memory(function, name)
+    is_unusual = name in _OWN_WAYS or shares_memory(function, name) or communicates(function)
     if called_twice_and_warns(function):
         return None if is_unusual else ...
     return running_statistics if name in NORMS else is_unusual
@@ -100,11 +101,12 @@ def _is_unusual(function: Any) -> bool | EllipsisType | Callable[..., tuple[Any,
 class OpenTapes(list[CallTape]):
     """The tapes of the calls that are open in one thread, innermost last."""
 
-    __slots__ = ("own_time",)
+    __slots__ = ("own_time", "writers")
 
     def __init__(self) -> None:
         super().__init__()
         self.own_time = OwnTime()
+        self.writers: list[Callable[[CallTape], None]] = []  # tell what the operation that runs writes unseen
 
 
 class Tape(TorchFunctionMode):
@@ -197,6 +199,14 @@ class Tape(TorchFunctionMode):
         own_time.seconds += perf_counter() - began
         return iter(result) if func is _iterate and type(result) is tuple else result
 
+    def codes_of(self, tensors: tuple[Tensor, ...], refs: TensorRefs) -> tuple[Any, ...]:
+        """Return the codes of tensors that an operation is given past this mode; their entries go to ``refs``."""
+        return self._codes(tensors, None, refs)[0]
+
+    def expects_writes(self) -> None:
+        """Look at the versions of arguments from now on: something writes to tensors past this mode."""
+        self._writes.any = True
+
     def running_op(self) -> Any:
         """Return the operation that this thread runs and notes; ``None`` where it runs none."""
         frame: FrameType | None = sys._getframe(1)
@@ -208,6 +218,7 @@ class Tape(TorchFunctionMode):
 
     def note_raised(self, tape: CallTape, func: Any, codes: tuple[Any, Any], error: Exception) -> None:
         """Note an operation that raised; the native core does so, too."""
+        self.stack().writers.clear()
         with contextlib.suppress(Exception):
             tape.raised = (*tape.raised, raised_by_operation(tape, func, codes, context_now(), error))
 
@@ -222,6 +233,9 @@ class Tape(TorchFunctionMode):
             is_unusual = self._unusual[func] = _is_unusual(func) is not False
         if is_unusual:
             self._note_effects(tape, func, codes, refs, line)
+            if is_functional_collective(func):
+                with untracked():
+                    wait_for(result)
         context = context_now()
         kernels = internals.attention_kernels() if is_unusual and getattr(func, "__name__", "") in ATTENTION else None
         changed = None
@@ -250,6 +264,11 @@ class Tape(TorchFunctionMode):
             self._writes.note_escape([] if known is None else [known])
         # a tuple made the fast way: this runs for every operation
         tape.entries.append(_new(TapeEntry, (func, *codes, out, context, line, changed, writes, values, None, kernels)))
+        writers = self.stack().writers if is_unusual else ()
+        if writers:
+            self.expects_writes()
+        while writers:
+            writers.pop()(tape)
         if self.values.keeps_attention and getattr(func, "__name__", "") in ATTENTIONS:
             self._keep_data((*refs, *self.values.refs_of(result)))
 

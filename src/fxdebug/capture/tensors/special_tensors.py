@@ -22,6 +22,8 @@ def local_part(value: Any) -> Any:
 
 SHARDED = "weights are sharded: numbers of weights and their gradients are those of this rank's part"
 
+PARTS = "results are distributed: their numbers are those of this rank's part"
+
 
 def has_sharded_weights(model: nn.Module) -> bool:
     """Are weights of the model distributed over ranks (FSDP2, HSDP, tensor parallel)?"""

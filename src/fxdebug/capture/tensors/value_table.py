@@ -48,6 +48,10 @@ AddNote = Callable[[str], None]
 """Take the text of a note on the current call."""
 
 
+def ignore_value(value: Value) -> None:
+    """Drop a new value: nobody waits for it."""
+
+
 def ignore_note(text: str) -> None:
     """Drop a note: the run is over and its notes are read."""
 
@@ -85,6 +89,7 @@ class ValueTable:
         self._maker = ValueMaker(names, self._storages, self._stats)
         self._kept: set[int] = set()  # numbers of values whose data the keeper has
         self._checksums: dict[int, Checksum | None] = {}  # by number, of kept values that may change without a version
+        self._awaited: dict[TensorId, Callable[[Value], None]] = {}  # see ``await_value``
         self._rewritten: set[int] = set()  # ids of tensors: statistics from before the run are out of date
         self._lock = threading.RLock()  # values are numbered in any thread
         self.native = None if keeper is not None else self._in_core()
@@ -265,6 +270,8 @@ class ValueTable:
         else:
             ref.state, ref.version, ref.value = state, version, value
             ref.is_unmeasured = self._is_unmeasured(value, weights)
+            if self._awaited:
+                self._awaited.pop(ref.tensor_id, ignore_value)(value)
         return value
 
     def _add(self, tensor: Tensor, state: TensorState | None, value: Value, weights: bool) -> TensorRef:
@@ -361,6 +368,26 @@ class ValueTable:
             if ref.tensor_id in tensor_ids and tensor is not None and ref.version is not None:
                 ref.version = NO_VERSION
                 self._rewritten.add(id(tensor))
+
+    def await_value(self, ref: TensorRef, told: Callable[[Value], None]) -> None:
+        """Drop the present value of a tensor that is being written to unseen; ``told`` gets the next one, once."""
+        tensor = ref()
+        if tensor is not None and ref.version is not None:
+            ref.version = NO_VERSION
+            self._rewritten.add(id(tensor))
+            self._awaited[ref.tensor_id] = told
+
+    def look_at_awaited(self) -> None:
+        """Take the values that are still awaited: nobody looks at their tensors any more."""
+        for ref in list(self.refs.values()):
+            tensor = ref() if self.is_awaited(ref) else None
+            if tensor is not None:
+                self.value_of(tensor, keep=False)
+        self._awaited.clear()
+
+    def is_awaited(self, ref: TensorRef) -> bool:
+        """Is the next value of a tensor to be told?"""
+        return ref.tensor_id in self._awaited
 
     def clear_stats_of(self, tensor: Tensor) -> None:
         """Drop the statistics of a weight's values: it was written to unseen, so it is not known which had which."""

@@ -36,3 +36,21 @@ def communicating_functions() -> list[tuple[Any, str]]:
     ]
     in_c = [name for name in vars(c10d) if name.startswith(("_broadcast_coalesced", "_compute_bucket", "_verify"))]
     return methods + [(owner, name) for owner in (torch.distributed, c10d) for name in in_c if hasattr(owner, name)]
+
+
+def communicates(function: Any) -> bool:
+    """Is it a function of ``torch.distributed``, or one of its operators?"""
+    home = getattr(function, "__module__", None)
+    return is_functional_collective(function) or (isinstance(home, str) and home.startswith("torch.distributed"))
+
+
+def is_functional_collective(function: Any) -> bool:
+    """Is it an operator of torch's functional collectives? What it returns is still on its way."""
+    name = getattr(function, "namespace", None) or getattr(function, "_qualified_op_name", None)  # an overload, or all
+    return isinstance(name, str) and name.startswith("_c10d_functional")
+
+
+def wait_for(result: Any) -> None:
+    """Wait for what a functional collective returned, a tensor or a list of them."""
+    for tensor in result if isinstance(result, (list, tuple)) else (result,):
+        torch.ops._c10d_functional.wait_tensor(tensor)

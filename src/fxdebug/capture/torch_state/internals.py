@@ -143,6 +143,9 @@ TorchDispatchMode: Any = _unverified(
     "what a body writes past the tape is not written twice",
     contextlib.nullcontext,
 )
+HigherOrderOperator: Any = _look_up(
+    "torch._ops:HigherOrderOperator", "control flow as in torch.cond is told as one operation", ()
+)
 disable_current_modes = _detail(
     "torch.utils._python_dispatch:_disable_current_modes",
     "what fxdebug asks of tensors is hidden from modes",
@@ -413,6 +416,19 @@ def settings() -> list[tuple[Any, str]]:
     named = [(torch._C, f"_set_{name}") for name in _SETTINGS]
     named += [(owner, name) for owner in (torch, torch._C) for name in _PUBLIC_SETTINGS]
     return [(owner, name) for owner, name in named if hasattr(owner, name)]
+
+
+_keyset_after = _detail(
+    "torch._C:_dispatch_keyset_full_after",
+    "what comes behind our kernel of a collective",
+    None,
+    "what a collective writes into a tensor is not seen",
+)
+
+
+def keyset_after(key: str) -> Any:
+    """Return the dispatch keys behind one; ``None`` where this torch does not tell."""
+    return None if _keyset_after is None else _keyset_after(getattr(torch._C.DispatchKey, key))
 
 
 def c10d() -> Any:

@@ -29,6 +29,11 @@ def no_modes_active() -> bool:
     return not (_function_modes() or _dispatch_modes()) and _functorch_level() is None
 
 
+def is_in_transform() -> bool:
+    """Does a functorch transform (vmap, grad, jvp, …) run in this thread? Its graph of autograd is one of its own."""
+    return _functorch_level() is not None
+
+
 def is_unobserved() -> bool:
     """Is there no mode in this thread, and are no gradients recorded? :class:`untracked` is then not needed."""
     return not _gradients() and no_modes_active()

@@ -8,10 +8,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
 
+from fxdebug.capture.hooks.guard import Guard
 from fxdebug.capture.replay.rng import RngSnapshot
 from fxdebug.capture.runs.same_start import copied_inputs, state_restored
 from fxdebug.capture.tensors.named_tensors import named_tensors
+from fxdebug.capture.torch_state import internals
 from fxdebug.capture.torch_state.untracked import untracked
 
 COPIED = 1 << 26  # bytes of inputs: more are held as they are, and the loop must not write into them
@@ -27,6 +30,7 @@ class HeldForward:
     def __init__(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.gradients: dict[str, Tensor] = {}
         self.loss: Tensor | None = None
+        self._guard = Guard()
         self._loss_node: Any = None  # of autograd's graph
         self._model = model
         tensors = [tensor for _, tensor in named_tensors((args, kwargs))]
@@ -52,7 +56,8 @@ class HeldForward:
         """Put hooks on the tensors that the model returned: their gradients are needed to run the backward again."""
         for place, tensor in named_tensors(output):
             if tensor.requires_grad and tensor.grad_fn is not None:
-                tensor.register_hook(self._noting(place))
+                with internals.DisableTorchFunction():  # a subclass may refuse hooks
+                    tensor.register_hook(self._guard.hook("a gradient", self._noting(place)))
         loss = output.get("loss") if isinstance(output, dict) else getattr(output, "loss", output)
         if isinstance(loss, Tensor) and not loss.dim():
             self.loss, self._loss_node = loss.detach(), loss.grad_fn
@@ -90,6 +95,7 @@ class HeldForward:
             for device, dtype, cached in self._autocast:
                 stack.enter_context(torch.autocast(device, dtype=dtype, cache_enabled=cached))
             stack.enter_context(torch.enable_grad())
+            stack.callback(_give_back_gathered, self._model)
             yield
 
     @contextlib.contextmanager
@@ -113,3 +119,10 @@ class HeldForward:
             if place in self.gradients and tensor.requires_grad
         ]
         return torch.stack([term.double() for term in terms]).sum() if terms else torch.zeros(())
+
+
+def _give_back_gathered(model: nn.Module) -> None:
+    """Let go of weights that FSDP2 has gathered for a forward: else the next one would not see the step's update."""
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()

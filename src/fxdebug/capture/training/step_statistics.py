@@ -9,19 +9,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fxdebug.capture.hooks.guard import Guard
 from fxdebug.capture.hooks.observers import ForwardsOnly
-from fxdebug.capture.probes.open_calls import OpenCalls
-from fxdebug.capture.probes.value_gradients import note_gradient
+from fxdebug.capture.probes.open_calls import NumberedCall, OpenCalls
+from fxdebug.capture.probes.value_gradients import IN_TRANSFORM, note_gradient
 from fxdebug.capture.recorder.module_names import Sites
 from fxdebug.capture.runs.gradient_runs import norm_of_tensor, parameter_gradient
+from fxdebug.capture.tensors.describe import Description, description_of
 from fxdebug.capture.tensors.named_tensors import named_tensors
-from fxdebug.capture.tensors.special_tensors import local_part
-from fxdebug.capture.torch_state.untracked import untracked
+from fxdebug.capture.tensors.special_tensors import PARTS, local_part
+from fxdebug.capture.torch_state.untracked import is_in_transform, untracked
 from fxdebug.data.measured.gradients import ParameterGradient, TensorGradient
 from fxdebug.data.measured.training import NamedHistogram, ResultStatistics, StepHistograms
 from fxdebug.data.values import Stats
 from fxdebug.stats.histogram import histogram
-from fxdebug.stats.measure import Unmeasurable, measure
+from fxdebug.stats.measure import Unmeasurable, elements_of, measure
 
 
 class StepStatistics(ForwardsOnly):
@@ -30,6 +32,8 @@ class StepStatistics(ForwardsOnly):
     def __init__(self, sites: Sites, ran_unregistered: Callable[[nn.Module], None] = lambda _: None) -> None:
         self._calls = OpenCalls(sites)
         self._ran_unregistered = ran_unregistered
+        self.guard = Guard(self._calls.path)
+        self._has_parts = False  # was a result distributed over ranks?
         self._results: list[ResultStatistics] = []
         self._gradients: dict[int, TensorGradient] = {}  # by position among the results
         self._before: dict[int, Tensor] = {}
@@ -39,18 +43,26 @@ class StepStatistics(ForwardsOnly):
     ) -> Any:
         """Run the forward, measure what it returns and put a hook on it."""
         call, output = self._calls.run(module, lambda: run(*args, **kwargs))
-        if call is None:
-            return output
-        for place, tensor in named_tensors(output):
-            if tensor.requires_grad:
-                note_gradient(tensor, len(self._results), self._gradients)
-            self._results.append(ResultStatistics(*call, place, tuple(tensor.shape), _measured(tensor), None))
+        if call is not None:
+            self.guard(f"what {call.path or 'the model'} returned", self._measure, call, output)
         return output
 
     def wants(self, module: nn.Module) -> bool:
         """Leave modules that were not in the model without a wrapper, and tell of them."""
         self._ran_unregistered(module)
         return False
+
+    def _measure(self, call: NumberedCall, output: Any) -> None:
+        for place, tensor in named_tensors(output):
+            with untracked():
+                described = description_of(tensor)
+                stats = _measured(described)
+            self._has_parts = self._has_parts or described.sharding is not None
+            if tensor.requires_grad and is_in_transform():
+                self.guard.note(IN_TRANSFORM)
+            elif tensor.requires_grad:
+                note_gradient(tensor, len(self._results), self._gradients, self.guard)
+            self._results.append(ResultStatistics(*call, place, described.shape, stats, None))
 
     def before_step(self, model: nn.Module) -> None:
         """Copy the weights: the optimizer is about to change them."""
@@ -61,6 +73,10 @@ class StepStatistics(ForwardsOnly):
         """Return what was measured of the calls, in the order in which they began."""
         found = [replace(result, gradient=self._gradients.get(i)) for i, result in enumerate(self._results)]
         return tuple(sorted(found, key=lambda result: result.position))
+
+    def notes(self) -> list[str]:
+        """Return what was not looked at, or only in part."""
+        return [*([PARTS] if self._has_parts else []), *self.guard.texts()]
 
     def parameters(
         self, model: nn.Module, rates: Mapping[int, float | None], optimised: Collection[int]
@@ -76,7 +92,7 @@ class StepStatistics(ForwardsOnly):
             with untracked():
                 update = None if before is None else norm_of_tensor(local_part(parameter).detach() - before)
             is_optimised, rate = id(parameter) in optimised, rates.get(id(parameter))
-            found.append(parameter_gradient(name, parameter, self._calls.ran, update, is_optimised, rate))
+            found.append(parameter_gradient(name, parameter, self._calls.ran, update, self.guard, is_optimised, rate))
         return tuple(found)
 
 
@@ -89,13 +105,12 @@ def step_histograms(number: int, model: nn.Module) -> StepHistograms:
             for tensor, found in ((parameter, weights), (parameter.grad, gradients)):
                 if tensor is None or tensor.is_sparse or tensor.is_complex():
                     continue
-                found.append(NamedHistogram(name, histogram(local_part(tensor).detach())))
+                found.append(NamedHistogram(name, histogram(elements_of(local_part(tensor).detach()))))
     return StepHistograms(number, tuple(weights), tuple(gradients))
 
 
-def _measured(tensor: Tensor) -> Stats | None:
-    with untracked():
-        try:
-            return measure(local_part(tensor).detach())
-        except (Unmeasurable, RuntimeError, torch.OutOfMemoryError):
-            return None
+def _measured(described: Description) -> Stats | None:
+    try:
+        return None if described.body is None else measure(described.body.detach())
+    except (Unmeasurable, RuntimeError, torch.OutOfMemoryError):
+        return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -17,7 +16,6 @@ from torch.distributed import ReduceOp, all_reduce
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
-from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from fxdebug.capture.hooks.patch import Attribute, SharedPatch
 from fxdebug.capture.recorder.module_names import Sites
@@ -25,9 +23,11 @@ from fxdebug.capture.recorder.unregistered_leaves import UnregisteredLeaves
 from fxdebug.capture.runs.attach import Attached
 from fxdebug.capture.runs.gradient_runs import rates_of
 from fxdebug.capture.torch_state.untracked import untracked
+from fxdebug.capture.training.gradient_norm import norm_of_all, norm_of_parts, number_of
 from fxdebug.capture.training.held_forward import HeldForward
 from fxdebug.capture.training.loop_facts import SETTLED, SKIPS, LoopFacts
 from fxdebug.capture.training.nested_steps import optimizers_around
+from fxdebug.capture.training.optimizer_steps import OptimizerSteps
 from fxdebug.capture.training.root_forward import root_forward
 from fxdebug.capture.training.step_statistics import StepStatistics, step_histograms
 from fxdebug.data.measured.training import StepHistograms, StepRecord, Trouble, WatchedStep
@@ -51,7 +51,10 @@ class Listener(Protocol):
         """Look at the facts about the whole loop: one of them is new."""
 
     def on_failure(self, error: Exception) -> None:
-        """Note a failure of ours: the training goes on."""
+        """Tell of a failure of ours: the training goes on."""
+
+    def on_note(self, what: str) -> None:
+        """Note what was not looked at."""
 
 
 class Watcher:
@@ -83,14 +86,15 @@ class Watcher:
         self._norm: float | None = None
         self._is_reported = False  # trouble of this step
         self._is_busy = False  # a forward is running, or a step is being explained
-        self._handles: list[Any] = []
+        self._steps = OptimizerSteps(optimizer, self._before_step, self._after_step)
         self._since = time.perf_counter()
         self._own = frozenset(map(id, self.inner.parameters()))
         self.facts = LoopFacts(self.inner)
         self._rates: dict[int, float | None] = {}  # of the step that is being made, by the id of the parameter
         self._was_skipped = False  # the step before this backward, once more
         sharded = [parameter for parameter in self.inner.parameters() if isinstance(parameter, DTensor)]
-        self._mesh = sharded[0].device_mesh if sharded else None
+        self._meshes = tuple(dict.fromkeys(parameter.device_mesh for parameter in sharded))
+        self._norm_is_shared = True  # is it that of all ranks that share gradients?
 
     def begin(self) -> None:
         """Begin to watch."""
@@ -99,20 +103,15 @@ class Watcher:
 
     def resume(self) -> None:
         """Look at the forward, the backward and the optimizer; again after :meth:`pause`."""
-        if self._handles:
+        if self._steps.is_put:
             return
         _backward.begin(self)
         self._forward.put()
-        self._handles = [
-            register_optimizer_step_pre_hook(self._before_step),
-            register_optimizer_step_post_hook(self._after_step),
-        ]
+        self._steps.put()
 
     def pause(self) -> None:
         """Look at nothing until :meth:`resume`: everything is as before. What is known of this step is forgotten."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
+        self._steps.remove()
         self._forward.restore()
         _backward.end(self)
         self._held, self._losses, self._statistics, self._norm = [], [], None, None
@@ -126,7 +125,7 @@ class Watcher:
     @property
     def is_sharded(self) -> bool:
         """Are the weights distributed over ranks, so that a forward runs on all of them or on none?"""
-        return self._mesh is not None
+        return bool(self._meshes)
 
     @property
     def compiled(self) -> list[str]:
@@ -139,11 +138,11 @@ class Watcher:
 
     def on_any_rank(self, fact: bool) -> bool:
         """Is this so on one of the ranks that share the weights? They run a step again together, or not at all."""
-        if self._mesh is None:
+        if not self._meshes:
             return fact
         with untracked():
-            flag = torch.tensor(float(fact), device=self._mesh.device_type)
-            for group in self._mesh.get_all_groups():
+            flag = torch.tensor(float(fact), device=self._meshes[0].device_type)
+            for group in (group for mesh in self._meshes for group in mesh.get_all_groups()):
                 all_reduce(flag, ReduceOp.MAX, group)
             return bool(flag)
 
@@ -161,8 +160,7 @@ class Watcher:
     def _around_forward(self, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._is_busy or not torch.is_grad_enabled() or get_ident() != self._thread:
             return run(*args, **kwargs)
-        if self._losses and all(p.grad is None for p in self.inner.parameters()):
-            self._held, self._losses, self._statistics = [], [], None  # a scaler skipped the step before
+        self._guarded(self._forget_skipped)
         self.facts.forwards += 1
         if self.facts.forwards == SETTLED and not self.facts.steps:
             self._guarded(lambda: self._listener.on_facts(self.facts))
@@ -180,32 +178,50 @@ class Watcher:
             self._held = [*self._held, held][-MOST_HELD:]
         return output
 
+    def _forget_skipped(self) -> None:
+        """Forget the forwards of a step that a scaler skipped."""
+        if self._losses and all(p.grad is None for p in self.inner.parameters()):
+            self._held, self._losses, self._statistics = [], [], None
+
     def _observed(self, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self.number % self._every or self._statistics is not None:
             return run(*args, **kwargs)  # of gradients that are accumulated, the first forward is measured
-        sites = Sites(self.inner)
         leaves = None if self.facts.steps else self._guarded(lambda: UnregisteredLeaves(self.inner, (args, kwargs)))
-        self._statistics = StepStatistics(sites, _nobody if leaves is None else leaves.ran)
-        with Attached(self._statistics, sites):
+        made = self._guarded(lambda: self._attached(leaves))
+        if made is None:
+            return run(*args, **kwargs)
+        self._statistics, attached = made
+        try:
             if self.model is self.inner:  # its forward has begun already: no wrapper sees it
-                output = self._statistics.around_forward(self.model, run, args, kwargs)
+                output = made[0].around_forward(self.model, run, args, kwargs)
             else:
                 output = run(*args, **kwargs)
+        finally:
+            self._guarded(attached.__exit__)
         if leaves is not None:
             self.facts.found = self._guarded(lambda: leaves.found(output)) or []
         return output
+
+    def _attached(self, leaves: UnregisteredLeaves | None) -> tuple[StepStatistics, Attached]:
+        """Put an observer that takes statistics on all modules."""
+        sites = Sites(self.inner)
+        statistics = StepStatistics(sites, _nobody if leaves is None else leaves.ran)
+        attached = Attached(statistics, sites)
+        attached.__enter__()
+        return statistics, attached
 
     # The backward --------------------------------------------------------------------------------
 
     def before_backward(self, tensors: Any) -> None:
         """Note the loss; explain the step if it is not finite, or far above the last ones."""
-        if self._is_busy or get_ident() != self._thread or not self._held:
-            return
-        roots = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+        if not self._is_busy and get_ident() == self._thread and self._held:
+            self._guarded(lambda: self._note_loss_in(tensors))
+
+    def _note_loss_in(self, tensors: Any) -> None:
+        roots = [tensors] if isinstance(tensors, Tensor) else tensors if isinstance(tensors, (list, tuple)) else []
         root = next((tensor for tensor in roots if isinstance(tensor, Tensor) and tensor.numel() == 1), None)
-        if root is None:
-            return
-        self._guarded(lambda: self._note_loss(root))
+        if root is not None:
+            self._note_loss(root)
 
     def after_backward(self) -> None:
         """Explain why a scaler skips step after step: the gradients that it will find not finite are there."""
@@ -216,7 +232,7 @@ class Watcher:
     def _explain_skips(self) -> None:
         gradients = [p.grad.detach() for p in self.inner.parameters() if p.grad is not None]
         with untracked():
-            self._norm = _norm_of_all(gradients) if gradients else None
+            self._norm = self._norm_of(gradients) if gradients else None
         if self._norm is not None and not math.isfinite(self._norm):
             self._trouble("skipped", self._loss())
         self._norm = None
@@ -229,15 +245,15 @@ class Watcher:
         scaled_too_far = _is_scaled_too_far(root)
         if own is None and scaled_too_far:
             return  # the scaler decides on this step by its gradients; what the loss was is lost
-        is_own = own is not None and (scaled_too_far or math.isfinite(_number(root)))
+        is_own = own is not None and (scaled_too_far or math.isfinite(number_of(root)))
         loss = own if own is not None and is_own else _unscaled(root)
         self._losses.append(loss)
         self._judge(loss)
 
     def _judge(self, loss: Tensor) -> None:
-        if self.is_sharded:  # a forward runs on all ranks or on none: the gradients' norm, later, is that of all
+        if self.is_sharded:  # a forward runs on all ranks or on none: judged when the norm of all gradients is known
             return
-        number = _number(loss)
+        number = number_of(loss)
         if not math.isfinite(number):
             self._trouble("loss", number)
         elif self._listener.is_spike(number):
@@ -245,11 +261,13 @@ class Watcher:
 
     # The optimizer -------------------------------------------------------------------------------
 
-    def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if self._is_others(optimizer) or self._is_in_another(sys._getframe(1)):
+    def _before_step(self, optimizer: Optimizer, step: FrameType) -> None:
+        if not self._guarded(lambda: self._counts(optimizer, step)):
             self._guarded(lambda: self._note_other(optimizer))
             return
         self._guarded(lambda: self._look_at_gradients(optimizer))
+        if self._statistics is not None:
+            self._guarded(partial(self._statistics.before_step, self.inner))
 
     def _look_at_gradients(self, optimizer: Optimizer) -> None:
         """Take the norm of the gradients that the optimizer is about to use; those of another one are left out."""
@@ -261,20 +279,55 @@ class Watcher:
         if gradients:
             with untracked():
                 scale = getattr(inner, "grad_scale", None)  # of a scaler, for a fused optimizer that divides by it
-                self._norm = _norm_of_all(gradients) / (1.0 if scale is None else _number(scale))
-            if not math.isfinite(self._norm) and not _is_skipped(optimizer):
-                self._trouble("gradient", self._loss())
-        if self._statistics is not None:
-            self._statistics.before_step(self.inner)
+                self._norm = self._norm_of(gradients) / (1.0 if scale is None else number_of(scale))
+        if self.is_sharded:
+            self._judge_together(is_skipped=_is_skipped(optimizer))
+        elif self._norm is not None and not math.isfinite(self._norm) and not _is_skipped(optimizer):
+            self._trouble("gradient", self._loss())
 
-    def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if self._is_others(optimizer) or self._is_in_another(sys._getframe(1)):
+    def _norm_of(self, gradients: Sequence[Tensor]) -> float:
+        """Return the norm of all ranks together; where torch takes none, that of this rank's parts, with a note."""
+        if self._norm_is_shared:
+            try:
+                return norm_of_all(gradients)
+            except (RuntimeError, NotImplementedError, ValueError) as error:
+                if not self.is_sharded:
+                    raise
+                self._norm_is_shared = False
+                self._listener.on_failure(error)
+        return norm_of_parts(gradients)
+
+    def _judge_together(self, *, is_skipped: bool) -> None:
+        """Judge a step of a model whose weights are distributed over ranks: all run it again, or none.
+
+        Where the gradients of all ranks are finite, or are not known together, trouble of this rank is told without
+        another run.
+        """
+        loss, norm_is_finite = self._loss(), self._norm is None or math.isfinite(self._norm)
+        loss_is_finite = loss is None or math.isfinite(loss)
+        if not norm_is_finite and self._norm_is_shared and not is_skipped:
+            self._trouble("loss" if self.on_any_rank(not loss_is_finite) else "gradient", loss)
+        elif not loss_is_finite or (not norm_is_finite and not is_skipped):
+            self._held = []
+            self._trouble("gradient" if loss_is_finite else "loss", loss)
+        elif loss is not None and self._listener.is_spike(loss):
+            self._held = []
+            self._trouble("spike", loss)
+
+    def _after_step(self, optimizer: Optimizer, step: FrameType) -> None:
+        if not self._guarded(lambda: self._counts(optimizer, step)):
             return
         if self._guarded(lambda: _is_skipped(optimizer)):
             self._held, self._losses, self._statistics, self._norm = [], [], None, None
         else:
             self._guarded(lambda: self.facts.on_step(getattr(optimizer, "optimizer", optimizer)))
             self._guarded(self._finish)
+
+    def _counts(self, optimizer: Optimizer, step: FrameType) -> bool:
+        """Is this a step of the training? Not where it is a part of another one that counts."""
+        if self._is_others(optimizer):
+            return False
+        return all(self._is_others(around) for around in optimizers_around(step))
 
     def _finish(self) -> None:
         now = time.perf_counter()
@@ -284,6 +337,8 @@ class Watcher:
         histograms = None
         if self._takes_histograms and self._statistics is not None:
             histograms = self._guarded(partial(step_histograms, self.number, self.inner))
+        for text in () if self._statistics is None else self._statistics.notes():
+            self._listener.on_note(text)
         self._held, self._losses, self._statistics, self._norm = [], [], None, None
         self._is_reported = False
         self.number += 1
@@ -307,13 +362,11 @@ class Watcher:
     def _is_others(self, optimizer: Optimizer) -> bool:
         if self._is_busy or get_ident() != self._thread:
             return True
+        if self._steps.hooked is not None:
+            return optimizer is not self._steps.hooked
         if self._optimizer is not None:
             return optimizer is not self._optimizer and getattr(optimizer, "optimizer", None) is not self._optimizer
         return not any(id(parameter) in self._own for group in optimizer.param_groups for parameter in group["params"])
-
-    def _is_in_another(self, step: FrameType) -> bool:
-        """Is the step, by the frame that calls its hooks, a part of another one that counts?"""
-        return any(not self._is_others(optimizer) for optimizer in optimizers_around(step))
 
     # Trouble -------------------------------------------------------------------------------------
 
@@ -330,7 +383,7 @@ class Watcher:
             self._is_busy = False
 
     def _loss(self) -> float | None:
-        losses = [_number(loss) for loss in self._losses]
+        losses = [number_of(loss) for loss in self._losses]
         return sum(losses) / len(losses) if losses else None
 
     def _guarded(self, action: Callable[[], Any]) -> Any:
@@ -346,33 +399,15 @@ def _nobody(module: nn.Module) -> None:
     """Do nothing with a module that is not registered."""
 
 
-def _number(tensor: Tensor) -> float:
-    with untracked():
-        value: complex | float = tensor.detach().reshape(()).item()
-    return abs(value) if isinstance(value, complex) else float(value)
-
-
 def _is_skipped(optimizer: Optimizer) -> bool:
     """Will a fused optimizer leave the weights as they are, because a scaler found infinite gradients?"""
     found = getattr(getattr(optimizer, "optimizer", optimizer), "found_inf", None)
-    return isinstance(found, Tensor) and _number(found) > 0
-
-
-def _norm_of_all(gradients: Sequence[Tensor]) -> float:
-    """Return the 2-norm of all gradients together, of all ranks that share them, also where its square overflows."""
-    total = torch.nn.utils.get_total_norm(gradients)
-    if isinstance(total, DTensor):
-        return _number(total.full_tensor())
-    norm = _number(total)
-    if math.isinf(norm) and all(bool(gradient.isfinite().all()) for gradient in gradients):
-        largest = max(float(gradient.abs().max()) for gradient in gradients if gradient.numel())
-        return largest * _number(torch.nn.utils.get_total_norm([gradient / largest for gradient in gradients]))
-    return norm
+    return isinstance(found, Tensor) and number_of(found) > 0
 
 
 def _is_scaled_too_far(root: Tensor) -> bool:
     """Is this an infinite product with a large scalar, as a scaler makes it? It skips such a step and scales less."""
-    return _scale(root) > 1 and math.isinf(_number(root))
+    return _scale(root) > 1 and math.isinf(number_of(root))
 
 
 def _unscaled(root: Tensor) -> Tensor:
@@ -386,7 +421,7 @@ def _unscaled(root: Tensor) -> Tensor:
 def _scale(root: Tensor) -> float:
     factor = getattr(root.grad_fn, "_saved_other", None)
     is_factor = isinstance(factor, Tensor) and factor.numel() == 1 and not factor.requires_grad
-    return _number(factor) if is_factor and isinstance(factor, Tensor) else 1.0
+    return number_of(factor) if is_factor and isinstance(factor, Tensor) else 1.0
 
 
 def _watched(original: Callable[..., Any]) -> Callable[..., Any]:

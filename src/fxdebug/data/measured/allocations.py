@@ -70,7 +70,7 @@ class MemoryRecord:
     behind, by its number. ``unseen`` counts results whose memory could not be followed. ``graphs`` counts the nodes of
     autograd's graph that each step left behind, and ``graph_holder`` names the tensor that keeps them. ``segments`` is
     the state of the allocator when the last forward had returned, or, with a loss, after its backward; ``None`` on a
-    device whose allocator shows none.
+    device whose allocator shows none. ``notes`` tell what was not looked at.
     """
 
     allocations: list[Allocation] = field(default_factory=list)
@@ -84,6 +84,7 @@ class MemoryRecord:
     events: int = 0
     unseen: int = 0
     error: str = ""
+    notes: list[str] = field(default_factory=list)
 
 
 def timeline(allocations: Sequence[Allocation], events: int) -> list[int]:

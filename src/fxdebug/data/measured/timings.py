@@ -124,7 +124,8 @@ class Timings:
     its times.
     ``elsewhere`` counts calls in other threads, which are not timed. ``device_use`` are samples of the
     accelerator's utilisation in %, and ``no_device_use`` the reason where there are none. ``error`` is the exception
-    that ended the runs, in a line; ``missing`` the reason why nothing could be timed.
+    that ended the runs, in a line; ``missing`` the reason why nothing could be timed. ``notes`` tell
+    what was not looked at.
     """
 
     plain: list[int] = field(default_factory=list)
@@ -142,6 +143,7 @@ class Timings:
     no_device_use: str = ""
     error: str = ""
     missing: str = ""
+    notes: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,8 +108,16 @@ class Incident:
 
 
 @dataclass(frozen=True, slots=True)
+class NotLookedAt:
+    """A part of a step that could not be looked at, as something of ours failed: what is known of it has a gap."""
+
+    step: int
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
 class TrainingRecord:
-    """A watched training: the model, all steps, watched steps and their histograms, incidents, and notes."""
+    """A watched training: the model, all steps, watched steps and their histograms, incidents, notes, and gaps."""
 
     model: str
     every: int
@@ -119,3 +127,4 @@ class TrainingRecord:
     notes: tuple[str, ...] = ()
     rank: int | None = None
     histograms: tuple[StepHistograms, ...] = ()
+    gaps: tuple[NotLookedAt, ...] = ()

@@ -15,6 +15,7 @@ from fxdebug.data.calls import OUTSIDE_FORWARD, Call, Failure, Note
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Inputs, Outputs, Value
 from fxdebug.errors import LoadError, SaveError
+from fxdebug.files.being_written import Writer, is_being_written, mark_as_written, this_writer
 from fxdebug.files.read_file import read_text, require_inside
 from fxdebug.files.schema import Damaged, columns_of, defaults_of, integers, rows, shown, texts
 from fxdebug.files.system_errors import system_errors_told, system_reason
@@ -51,7 +52,8 @@ class Journal:
             self._file = (folder / FILE).open("wb", buffering=0)
         except OSError as error:  # no further files can be opened
             raise SaveError(f"cannot write to {folder.parent}: {system_reason(error)}") from error
-        self._write(_line("run", [trace_file.VERSION, model]))
+        mark_as_written(self._file)
+        self._write(_line("run", [trace_file.VERSION, model]) + _line("writer", list(this_writer())))
 
     def enter_call(self, call: OpenCall) -> None:
         """Write that a call began: its module, its parent and its inputs."""
@@ -94,7 +96,7 @@ def _line(event: str, content: Any) -> str:
 
 
 def recover_trace(folder: Path) -> TraceData:
-    """Return the trace that an unfinished run left in its staging folder. Calls that never ended have an error.
+    """Return the trace of an unfinished run, from its staging folder. Calls that have not ended have an error.
 
     Raises :class:`LoadError` if the journal cannot be read or has no call.
     """
@@ -102,14 +104,28 @@ def recover_trace(folder: Path) -> TraceData:
     require_inside(path, folder)
     try:
         with system_errors_told(path):
-            return _recovered(path, _events(read_text(path, "a journal")))
+            goes_on = is_written(path)  # asked first: what has ended by now is read whole
+            return _recovered(path, _events(read_text(path, "a journal")), goes_on)
     except Damaged as error:
         raise LoadError(f"{path} is damaged: {error}") from None
 
 
+def is_written(path: Path) -> bool | None:
+    """Is a journal still being written? ``None`` where that cannot be told."""
+    if not path.is_file():
+        return None
+    try:
+        with path.open("rb") as file:
+            head = [file.readline(MOST_OF_A_LINE).decode(errors="replace") for _ in range(2)]
+        (writer,) = _events("".join(head))["writer"]
+        return is_being_written(path, rows(Writer, _WRITER)([writer], lambda _: "writer")[0])
+    except (OSError, ValueError, Damaged):  # none of this version
+        return is_being_written(path)
+
+
 def _events(text: str) -> dict[str, list[list[Any]]]:
     """Return the content of each line, by the kind of event."""
-    events: dict[str, list[list[Any]]] = {"run": [], "value": [], "began": [], "ended": []}
+    events: dict[str, list[list[Any]]] = {"run": [], "writer": [], "value": [], "began": [], "ended": []}
     for number, line in enumerate(text.splitlines(), 1):
         try:
             event = loads(line)
@@ -121,9 +137,11 @@ def _events(text: str) -> dict[str, list[list[Any]]]:
     return events
 
 
-def _recovered(path: Path, events: dict[str, list[list[Any]]]) -> TraceData:
+def _recovered(path: Path, events: dict[str, list[list[Any]]], goes_on: bool | None) -> TraceData:
     if not events["began"]:
-        raise LoadError(f"{path} holds no call: the run ended before the model began")
+        raise LoadError(
+            f"{path} holds no call: the run {'has only begun' if goes_on else 'ended before the model began'}"
+        )
     for run in events["run"]:
         require_version(path, run[0] if type(run) is list and run else None, trace_file.VERSION, trace_file.OLDER)
     runs = rows(_cells, {"version": integers(), "model": texts})(events["run"], lambda i: f"run[{i}]")
@@ -145,21 +163,21 @@ def _recovered(path: Path, events: dict[str, list[list[Any]]]) -> TraceData:
     unfinished = [call for call in calls.values() if "finished" not in call]
     above = {call["parent_index"] for call in unfinished}
     for call in unfinished:
-        call["error"] = Failure("Unfinished", "the process ended while this call ran", call["index"] not in above)
+        call["error"] = Failure("Unfinished", f"{_STATES[goes_on]} this call ran", call["index"] not in above)
     model = runs[-1][1] if runs else "?"
-    in_order = _under_one_root([calls[index] for index in sorted(calls)], model)
+    in_order = _under_one_root([calls[index] for index in sorted(calls)], model, goes_on)
     defaults = defaults_of(Call)
     table = {name: [call.get(name, defaults.get(name)) for call in in_order] for name in records.CALL_COLUMNS}
-    note = Note("recovered from an unfinished run: its process ended before it was complete")
+    note = Note(_NOTES[goes_on])
     return TraceData(model, records.calls_from_columns(table), values, notes=(note,), folder=path.parent)
 
 
-def _under_one_root(calls: list[dict[str, Any]], model: str) -> list[dict[str, Any]]:
+def _under_one_root(calls: list[dict[str, Any]], model: str, goes_on: bool | None) -> list[dict[str, Any]]:
     """Put the root above calls that have no common one, as a run of another method gets it when it is over."""
     outermost = [call for call in calls if call["parent_index"] is None]
     if [call["path"] for call in outermost] == [""]:
         return calls
-    error = Failure("Unfinished", "the process ended while the run went on", all("error" not in call for call in calls))
+    error = Failure("Unfinished", f"{_STATES[goes_on]} the run went on", all("error" not in call for call in calls))
     root = {"path": "", "type": model, "number": 0, "depth": 0, "inputs": Inputs(), "error": error}
     below = [
         {
@@ -174,6 +192,18 @@ def _under_one_root(calls: list[dict[str, Any]], model: str) -> list[dict[str, A
     return [{**root, "index": 0, "method": OUTSIDE_FORWARD, "finished": len(calls), "has_submodules": True}, *below]
 
 
+MOST_OF_A_LINE = 1 << 16
+_STATES = {
+    True: "this was read while",
+    False: "the process ended while",
+    None: "the process ended, or this was read, while",
+}
+_NOTES = {
+    True: "the run goes on: this is what it had written when it was read",
+    False: "recovered from an unfinished run: its process ended before it was complete",
+    None: "recovered from an unfinished run: whether its process goes on cannot be told here",
+}
+_WRITER: dict[str, Any] = {"host": texts, "process": integers(0), "began": integers(0)}
 _BEGAN = ("index", "path", "type", "number", "parent_index", "depth", "inputs")
 _ENDED = ("index", "duration", "outputs", "error")
 
