@@ -207,7 +207,7 @@ def count_flops(trace: TraceData) -> tuple[CallFlops, ...]:
 
 
 class _Backward:
-    """What a backward from the run's result goes through, also where the forward ran without gradients.
+    """The operations that a backward goes through, also where the forward ran without gradients.
 
     Those are the forwards of ``torch.autograd.Function``, in which no tensor has a gradient. One of them is known: a
     reentrant checkpoint, which computes what is in it again in the backward, with gradients. Values in
