@@ -319,7 +319,7 @@ class Log(nn.Module):
 
 class Root(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + x.abs().sum(1, keepdim=True).sqrt()  # the root of 0 has no derivative
+        return x + x.where(x >= 0, 0.0).sum(1, keepdim=True).sqrt()  # the root of 0 has no derivative
 
 
 def watched_training(rank: int, folder: Path, wrap: Callable[[nn.Module], nn.Module], middle: nn.Module) -> Facts:
