@@ -464,7 +464,7 @@ class Log(nn.Module):
 
 class Root(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + x.abs().sum(1, keepdim=True).sqrt()  # the root of 0 has no derivative
+        return x + x.where(x >= 0, 0.0).sum(1, keepdim=True).sqrt()  # the root of 0 has no derivative
 
 
 def watched_training(
