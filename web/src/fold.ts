@@ -127,6 +127,7 @@ function joinedViews(body: Body, kept: Uint8Array, readers: Int32Array, returned
       rows[row]!.push(index);
       shownBy[index] = row;
       items[row]!.shape = item.shape;
+      items[row]!.health ||= item.health;
       continue;
     }
     shownBy[index] = items.length;
@@ -151,7 +152,7 @@ export function shownBy(drawn: Drawn, item: number): number {
 /** Return an item to be drawn; written out, since this is done for every item of a run. */
 function drawnItem(item: Item, kind: Item["kind"], edges: Edge[]): DrawnItem {
   return {
-    kind, label: item.label, type: item.type, edges, shape: item.shape, body: item.body, times: item.times, members: [], group: null,
+    kind, label: item.label, type: item.type, edges, shape: item.shape, body: item.body, times: item.times, health: item.health, members: [], group: null,
   };
 }
 
@@ -217,12 +218,12 @@ function chosenRuns(drawn: Drawn): Run[] {
   return chosen.sort((a, b) => a.start - b.start);
 }
 
-/** Return a number for each item, equal where they do the same and are wired alike. */
+/** Return a number for each item, equal where they do the same and fare the same. */
 function tokensOf(drawn: Drawn): Int32Array {
   const numbers = new Map<string, number>();
   const tokens = new Int32Array(drawn.items.length);
   drawn.items.forEach((item, index) => {
-    const key = [item.kind, item.kind === "call" ? family(item.label) : item.label, item.type, item.body, item.shape, item.edges.length].join("\n");
+    const key = [item.kind, item.kind === "call" ? family(item.label) : item.label, item.type, item.body, item.shape, item.health, item.edges.length].join("\n");
     let number = numbers.get(key);
     if (number === undefined) numbers.set(key, (number = numbers.size));
     tokens[index] = number;
@@ -402,6 +403,7 @@ class Fold {
       shape: this.drawn.items[end]!.shape,
       body: -1,
       times: turns,
+      health: 0,
       members: [block.flatMap((item) => item.members[0]!)],
       group: { title: kinds.join(" · "), inputs, items: inside, outputs, ...shownInside(inside) },
     };

@@ -25,6 +25,7 @@ export interface BodiesData {
   inputName: Numbers; inputShape: Numbers;
   kind: Numbers; label: Numbers; type: Numbers; shape: Numbers; body: Numbers; // by item
   step: Numbers; // by item: the position of the step in the graph of the body, -1 where there is no graph
+  health: Numbers; // by item: 0 where all is well; items that differ in it are not drawn as one
   firstEdge: Numbers; // by item, and one more
   from: Numbers; argument: Numbers; output: Numbers; // by edge
   outputFrom: Numbers; outputOutput: Numbers; outputName: Numbers;
@@ -260,7 +261,7 @@ class PackedBody implements Body {
         edges.push({ from: all.from[e]!, argument: all.argument[e]!, output: all.output[e]! });
       items.push({
         kind: ITEM_KINDS[all.kind[i]!]!, label: this.run.text(all.label[i]!), type: this.run.text(all.type[i]!), edges,
-        shape: this.run.text(all.shape[i]!), body: all.body[i]!, times: 1,
+        shape: this.run.text(all.shape[i]!), body: all.body[i]!, times: 1, health: all.health[i]!,
       });
     }
     return (this.known = items);

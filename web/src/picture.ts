@@ -66,7 +66,7 @@ function beginning(request: Request): Begun {
 function around(bodies: Bodies, request: Request): Bodies {
   const inner: Body = bodies.root < 0 ? { title: "", inputs: [], items: [], outputs: [] } : bodies.body(bodies.root);
   const edges = inner.inputs.map((_, input): Edge => ({ from: ~input, argument: input, output: 0 }));
-  const item: Item = { kind: "call", label: request.name, type: request.type, edges, shape: "", body: -1, times: 1 };
+  const item: Item = { kind: "call", label: request.name, type: request.type, edges, shape: "", body: -1, times: 1, health: 0 };
   const outputs = inner.outputs.map((output, place) => ({ ...output, from: 0, output: place }));
   const body: Body = { title: "", inputs: inner.inputs, items: [item], outputs };
   return { root: bodies.count, count: bodies.count + 1, body: (index) => (index === bodies.count ? body : bodies.body(index)) };

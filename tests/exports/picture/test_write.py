@@ -87,6 +87,64 @@ def test_status_is_a_colour_only_where_it_is_asked_for(tower, tmp_path):
     assert "verified" in texts(picture)
 
 
+class Finite(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.nan_to_num(x).tanh()
+
+
+class Layers(nn.Module):
+    """Six equal layers, of which one is spoiled; what comes out of each is finite again."""
+
+    def __init__(self, spoil: Callable[[nn.Linear], object]) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Sequential(nn.Linear(3, 3), Finite()) for _ in range(6))
+        with torch.no_grad():
+            for layer in self.layers:
+                layer[0].weight.copy_(torch.eye(3))
+            spoil(self.layers[3][0])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+def not_a_number(layer: nn.Linear) -> None:
+    layer.bias[0] = float("nan")
+
+
+def infinite(layer: nn.Linear) -> None:
+    layer.bias[0] = float("inf")
+
+
+def misfit(layer: nn.Linear) -> None:
+    layer.weight = nn.Parameter(torch.zeros(3, 5))
+
+
+def large(layer: nn.Linear) -> None:
+    layer.bias[0] = 1000
+
+
+@pytest.mark.parametrize("graph", [True, False])
+@pytest.mark.parametrize(
+    ("spoil", "color", "apart"),
+    [
+        (not_a_number, "kind", True), (infinite, "kind", True), (misfit, "kind", True), (large, "absmax", True),
+        (large, "kind", False), (lambda layer: None, "absmax", False),
+    ],
+)  # fmt: skip
+def test_a_layer_that_fares_otherwise_than_its_like_is_drawn_apart(tmp_path, spoil, color, apart, graph):
+    torch.manual_seed(0)
+    try:
+        trace = fx_debug(Layers(spoil), torch.ones(2, 3), graph=graph)
+    except RuntimeError:
+        trace = fxdebug.last_failed()
+    found = texts(svg(trace, tmp_path, color=color))
+    assert ("layers.3" in found) == apart
+    assert ("×6" in found) != apart
+    assert apart or "layers.0…5" in found
+
+
 def test_what_raised_and_what_is_not_finite_is_named_and_red(tmp_path):
     class Spoiled(nn.Module):
         def __init__(self) -> None:

@@ -66,7 +66,7 @@ class Colors:
         self._amounts: dict[str | int, float] = {}  # by the id of a step, and by the id() of a box
         if self.measure is not None:
             numbers: list[tuple[str | int, Number]] = [*self._of_steps(drawing), *self._of_boxes(drawing)]
-            self._amounts = {key: _scaled(found, self.measure) for key, found in numbers if found is not None}
+            self._amounts = {key: scaled(found, self.measure) for key, found in numbers if found is not None}
         ends = self._amounts.values()
         least = min(ends, default=0.0)
         # a measure with a unit begins at 0, so that a colour twice as dark is twice as much
@@ -126,7 +126,7 @@ class Colors:
             return None
         if measure.name in STATISTICS:
             stats = self.stats[thing.id]
-            return None if stats is None else _statistic(stats, measure.name)
+            return None if stats is None else statistic(stats, measure.name)
         nodes = [self._network.nodes[id] for id in (thing.twins or (thing.id,)) if id in self._network.nodes]
         items = self._items(thing, nodes, measure)
         return number_of_all(self._trace, items, measure.name) if items else None
@@ -156,7 +156,8 @@ def _is_measured(step: Step) -> bool:
     )
 
 
-def _statistic(stats: Stats, name: str) -> Number:
+def statistic(stats: Stats, name: str) -> Number:
+    """Return one statistic; ``inf`` counts the infinities of both signs."""
     found: Number = stats.posinf + stats.neginf if name == "inf" else getattr(stats, name)
     return found
 
@@ -169,7 +170,8 @@ def shown(amount: Number, measure: Measure) -> str:
 # The scale: numbers with a unit and counts as they are, statistics by the logarithm of their magnitude ------------
 
 
-def _scaled(amount: float | int | complex, measure: Measure) -> float:
+def scaled(amount: float | int | complex, measure: Measure) -> float:
+    """Return the position of a number on the colour scale."""
     amount = abs(amount) if isinstance(amount, complex) else float(amount)
     if measure.unit or measure.adds:
         return amount

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -39,6 +39,7 @@ class BodyItem(NamedTuple):
     body: int
     step: int  # the position in the graph, -1 without one
     edges: tuple[Edge, ...]
+    health: int  # 0 where all is well; items that differ in it are not drawn as one
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +72,17 @@ class _Step(NamedTuple):
 
 
 def bodies_of(trace: TraceData, texts: Texts, key: Callable[[Call], Hashable] = lambda call: None) -> Bodies:
-    """Return the body of every call, children before the calls around them; equal ones with equal keys are one."""
-    return _Builder(trace, texts).build(key)
+    """Return the body of every call, children before the calls around them; equal ones with equal keys are one.
+
+    Forwards of which one raised, or has a NaN or an infinity where the other has none, are not equal.
+    """
+    return _Builder(trace, texts, key).build()
 
 
 class _Builder:
-    def __init__(self, trace: TraceData, texts: Texts) -> None:
-        self._trace, self._texts = trace, texts
+    def __init__(self, trace: TraceData, texts: Texts, key: Callable[[Call], Hashable]) -> None:
+        self._trace, self._texts, self._key = trace, texts, key
+        self._health: dict[Hashable, int] = {(False, False, None): 0}
         graphs = trace.call_graphs
         self._bodies: tuple[CallGraph | None, ...] = (None,) * len(trace.calls) if graphs is None else graphs.bodies
         self._graphs: dict[int, tuple[_Step, ...]] = {}
@@ -89,11 +94,11 @@ class _Builder:
         self._memory = self._edges_through_memory()
         self._feeds: dict[int, dict[int, Origin]] = {}
 
-    def build(self, key: Callable[[Call], Hashable]) -> Bodies:
+    def build(self) -> Bodies:
         for call in reversed(self._trace.calls):
             body = self._body(call)
             if body is not None:
-                self._of_call[call.index] = self._known.setdefault((body, key(call)), len(self._known))
+                self._of_call[call.index] = self._known.setdefault((body, self._key(call)), len(self._known))
         return Bodies(tuple([body for body, _ in self._known]), tuple(self._of_call), tuple(self._item_of_call))
 
     def _edges_through_memory(self) -> dict[str, dict[str, list[str]]]:
@@ -156,8 +161,14 @@ class _Builder:
         value = next(iter(child.outputs or ()), None)
         body = self._of_call[child.index]
         return BodyItem(
-            CALL, texts.add(name or child.type), texts.add(child.type), self.shape(value), body, step, edges
-        )
+            CALL, texts.add(name or child.type), texts.add(child.type), self.shape(value), body, step, edges,
+            self.health(child.outputs or (), child.error is not None, self._key(child)),
+        )  # fmt: skip
+
+    def health(self, made: Iterable[Value], raised: bool = False, key: Hashable = None) -> int:
+        """Return a number for what sets an item apart from others that do the same."""
+        spoiled = any(value.stats is not None and value.stats.finite < value.stats.count for value in made)
+        return self._health.setdefault((raised, spoiled, key), len(self._health))
 
     # What several calls need -------------------------------------------------------------------------
 
@@ -249,7 +260,8 @@ class _GraphBody:
                 kind = STRUCTURE
             edges = self._edges(position, step)
             shape = builder.shape(made[0] if made else None)
-            item = BodyItem(kind, builder._texts.add(step.label), NONE, shape, NONE, position, edges)
+            label = builder._texts.add(step.label)
+            item = BodyItem(kind, label, NONE, shape, NONE, position, edges, builder.health(made))
         for output, value in enumerate(made):
             self._makers.setdefault(value.number, (count, output))
         for at, value in self._body.writes if position in self._written else ():
@@ -388,7 +400,7 @@ def body_columns(bodies: Bodies) -> dict[str, Any]:
         "inputShape": integers([shape for _, shape in inputs]),
         **{
             name: integers([getattr(item, name) for item in items])
-            for name in ("kind", "label", "type", "shape", "body", "step")
+            for name in ("kind", "label", "type", "shape", "body", "step", "health")
         },
         "firstEdge": firsts([len(item.edges) for item in items]),
         "from": integers([edge.source for edge in edges]),
