@@ -140,7 +140,8 @@ export interface RunData {
 export const VERDICTS = ["equal", "inherited", "adds", "absorbed", "ignored", "unknown", "only_a", "only_b"] as const;
 
 export interface ComparisonData {
-  verdict: string; summary: string[]; notes: string[]; kinds: Record<string, string>;
+  verdict: string; headline: string[]; tone: "good" | "warn" | "bad"; summary: string[]; // headline: the verdict in a sentence, and what goes with it
+  notes: string[]; kinds: Record<string, string>;
   rows: {
     aCall: Numbers; aStep: Numbers; bCall: Numbers; bStep: Numbers; // -1 for none; a step of -1 is the call itself
     verdict: Numbers; kind: Numbers; error: Numbers; errorIn: Numbers; tolerance: Numbers; sure: Numbers;
@@ -367,7 +368,8 @@ export class Run {
     return inner;
   }
   guards(call: number): Guard[] { return this.data.guards[this.data.calls.guards[call]!] ?? []; }
-  notes(call: number): Note[] { return this.data.notes.filter((note) => note.call === call); }
+  /** The notes of a call; at the root also those of none. */
+  notes(call: number): Note[] { return this.data.notes.filter((note) => note.call === call || (!call && note.call < 0)); }
 
   /** Return the last part of a call's path: its name in the call around it. */
   name(call: number): string {
