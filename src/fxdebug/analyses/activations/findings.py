@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -119,13 +120,16 @@ def never_active(one: Activation, dead: Chosen) -> str:
     what += f"{one.units.tokens} tokens"
     if one.units.below is None:
         return what
+    below = float(one.units.below[dead].min())
+    if not math.isfinite(below):  # inputs that are the same for all tokens have no deviation
+        return f"{what}; {'its input is' if dead.sum() == 1 else 'their inputs are'} below 0 and never change"
     whose = "its input lies" if dead.sum() == 1 else "their inputs lie at least"
-    return f"{what}; {whose} {float(one.units.below[dead].min()):.3g} standard deviations below 0"
+    return f"{what}; {whose} {below:.3g} standard deviations below 0"
 
 
 def _saturated(activations: Iterable[Activation], limits: ActivationLimits) -> Iterator[Finding]:
     for one in activations:
-        if one.function not in BOUNDS or one.units is None or one.units.saturated <= limits.saturated:
+        if one.function not in BOUNDS or one.units is None or not one.units.saturated > limits.saturated:
             continue
         what = f"{one.units.saturated:.0%} of its elements lie at a bound of {one.function}, where the gradient is 0"
         advice = "smaller weights before it, or a normalisation"
@@ -143,12 +147,12 @@ def _outlier_channels(activations: Sequence[Activation], limits: ActivationLimit
         first = group[0]
         assert first.units is not None
         chosen = np.isin(np.arange(len(first.units.rms)), channels)
-        ratio = float(first.units.rms[chosen].max() / max(float(np.median(first.units.rms)), 1e-300))
-        share = float(first.units.large[chosen].max())
-        what = (
-            f"{_names(chosen, 'channel')} of {len(chosen)}: |x| is at least 6 on {share:.0%} of the tokens, "
-            f"{ratio:.3g} times the median channel"
-        )
+        middle = float(np.nanmedian(first.units.rms))
+        share = float(np.nanmax(first.units.large[chosen]))
+        times = "and the median channel is 0"
+        if middle:
+            times = f"{float(np.nanmax(first.units.rms[chosen])) / middle:.3g} times the median channel"
+        what = f"{_names(chosen, 'channel')} of {len(chosen)}: |x| is at least 6 on {share:.0%} of the tokens, {times}"
         advice = (
             "keep such channels in a wide dtype when quantising (LLM.int8); new ones are a bias or weight gone wrong"
         )

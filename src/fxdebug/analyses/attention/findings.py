@@ -65,11 +65,11 @@ def _padding(measured: Iterable[Measured], limits: AttentionLimits) -> Iterator[
         if leaks is None or not (leaks > limits.leak).any():
             continue
         what = (
-            f"queries give up to {leaks.max():.1%} of their weight to padding, in {_heads(leaks > limits.leak)}: "
+            f"queries give up to {np.nanmax(leaks):.1%} of their weight to padding, in {_heads(leaks > limits.leak)}: "
             f"the mask lets it through"
         )
         advice = "give the attention a mask that hides the padding: -inf or the lowest number, or False"
-        yield _finding(one, "padding seen", ERROR, what, advice, float(leaks.max()), limits.leak)
+        yield _finding(one, "padding seen", ERROR, what, advice, float(np.nanmax(leaks)), limits.leak)
 
 
 def _future(measured: Sequence[Measured], limits: AttentionLimits, causal: bool | None) -> Iterator[Finding]:
@@ -85,11 +85,11 @@ def _future(measured: Sequence[Measured], limits: AttentionLimits, causal: bool 
             future = one.numbers.future
             others = "" if causal else f"; {len(group) - len(leaking)} other layers of its kind see none"
             what = (
-                f"queries give up to {future.max():.1%} of their weight to later tokens, in "
+                f"queries give up to {np.nanmax(future):.1%} of their weight to later tokens, in "
                 f"{_heads(future > limits.leak)}{others}"
             )
             advice = "mask later tokens, or say causal=False where this is meant"
-            yield _finding(one, "future seen", ERROR, what, advice, float(future.max()), limits.leak)
+            yield _finding(one, "future seen", ERROR, what, advice, float(np.nanmax(future)), limits.leak)
 
 
 def _unused(measured: Sequence[Measured], limits: AttentionLimits) -> Iterator[Finding]:
