@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -97,7 +98,7 @@ def _unused(measured: Sequence[Measured], limits: AttentionLimits) -> Iterator[F
     some_look = max(least_even, default=0.0) > 100 * limits.even
     for one in measured:
         norms = one.map.norms
-        if norms is not None and len(norms) > 1 and (middle := float(np.median(norms))) > 0:
+        if norms is not None and len(norms) > 1 and 0 < (middle := float(np.median(norms))) < math.inf:
             dead = np.array(norms) <= limits.unused * middle
             if dead.any():
                 where = "its output projection's result" if one.map.projected else "its output"
