@@ -11,6 +11,8 @@ export type Box = Pick<Geometry, "boxLeft" | "boxRight" | "boxHeight">;
 const MOST_WIDE = 150;
 const BESIDE = 6; // between a line and its note
 const APART = 4; // between two notes
+/** The height at which the names of inputs stand. */
+export const INPUT_NOTE = SIZE.head + 5;
 
 /** Return the notes of an arrangement. */
 export function notesOf(stand: Stand, edges: Edges, box: Box, isRoot: boolean): Note[] {
@@ -30,7 +32,7 @@ function inputNotes(stand: Stand, taken: Taken, box: Box): Note[] {
     const room = Math.min(box.boxRight - 4, next === undefined ? Infinity : inX[next]! - 3) - x;
     const text = fitted(name, FONT.note, MOST_WIDE);
     const width = widthOf(text, FONT.note);
-    const y = SIZE.head + 5;
+    const y = INPUT_NOTE;
     const left = inX[input]! - BESIDE;
     if (width <= room && taken.take(x - 3, x + width, y)) notes.push({ text, x, y, align: "left" });
     else if (left - width > -box.boxLeft && taken.take(left - width - APART, left + 3, y)) notes.push({ text, x: left, y, align: "right" });

@@ -115,7 +115,7 @@ class Colors:
         assert self.measure is not None
         if not self.measure.own:  # a number with all calls in it would make every box as dark as what is in it
             return []
-        return [(id(box), self._number(box, self.measure)) for box in _boxes(drawing.root)]
+        return [(id(box), self._number(box, self.measure)) for box in boxes_in(drawing.root)]
 
     def _number(self, thing: Step | Box, measure: Measure) -> Number:
         """Return the number of all that a step stands for; of a box that of the calls themselves."""
@@ -141,7 +141,8 @@ class Colors:
         return [inner for call in calls for inner in call.walk()] if measure.own and measure.adds else [*calls]
 
 
-def _boxes(root: Box | None) -> Iterable[Box]:
+def boxes_in(root: Box | None) -> Iterable[Box]:
+    """Yield every open box of a drawing."""
     pending = [] if root is None else [root]
     while pending:
         box = pending.pop()
