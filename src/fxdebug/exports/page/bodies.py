@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -18,6 +19,9 @@ Origin: TypeAlias = tuple[int, int]  # an item of the body (below 0: input ~item
 OPERATION, VIEWS, STRUCTURE, CALL = range(4)  # the kinds of items, by position in ITEM_KINDS of payload.ts
 
 _TAKES_A_PART: Final = ("getitem", "getattr")
+_WHOLE: Final = re.compile(r"^(?:args\[\d+\]|[^.\[]*)")  # the argument in the slot of its part
+_VARIADIC: Final = re.compile(r"args?_?\d+")
+_NUMBERED: Final = re.compile(r"_\d+$")  # the graph's name of a part
 _WITHOUT_ITEM: Final = ("placeholder", "get_attr", "output")
 
 
@@ -214,6 +218,7 @@ class _GraphBody:
         self._makers: dict[int, Origin] = {}
         self._items: list[BodyItem] = []
         self._written = {position for position, _ in body.writes}
+        self._slots = {value.number: slot for slot, value in call.inputs.named()}
 
     def build(self) -> Body:
         builder, call, texts = self._builder, self._call, self._builder._texts
@@ -229,7 +234,8 @@ class _GraphBody:
                 for value in values:
                     self._makers.setdefault(value.number, (~len(inputs), 0))
                     builder._ports[call.index].setdefault(value.number, len(inputs))
-                inputs.append((texts.add(step.op.target), builder.shape(values[0] if values else None)))
+                shape = builder.shape(values[0] if values else None)
+                inputs.append((self._argument(step.op.target, values), shape))
             elif kind == "get_attr":
                 self._is_structure[position] = True
             elif kind == "output":
@@ -244,6 +250,16 @@ class _GraphBody:
                 edges = builder.by_values(child, self._makers)
                 self._items.append(builder.child_item(call, child, NONE, len(self._items), edges))
         return Body(texts.add(call.type), tuple(inputs), tuple(self._items), outputs)
+
+    def _argument(self, target: str, values: list[Value]) -> int:
+        """Return an argument as the forward calls it: ``x``, and ``batch.image`` for a part of ``batch``."""
+        slot = self._slots.get(values[0].number, "") if values else ""
+        part = _WHOLE.sub("", slot)
+        if slot and _VARIADIC.fullmatch(target):
+            target = slot
+        elif part:
+            target = _NUMBERED.sub("", target) + part
+        return self._builder._texts.add(target)
 
     def _item(self, position: int, step: _Step, children: Any, count: int) -> BodyItem:
         builder, result = self._builder, self._body.results[position]
