@@ -335,7 +335,8 @@ class Fold {
     for (const edge of edges) {
       const { from, output } = this.source(edge.from, edge.output);
       if (from === own) continue;
-      if (!result.some((known) => known.from === from && known.output === output && known.argument === edge.argument))
+      const isTurn = edge.from >= 0 && this.runOf[edge.from]! >= 0; // of all turns of a repetition one line goes on
+      if (!result.some((known) => known.from === from && known.output === output && (isTurn || known.argument === edge.argument)))
         result.push({ from, argument: edge.argument, output });
     }
     return result;

@@ -111,7 +111,7 @@ function colourSelect(page: Page): HTMLSelectElement {
 
 /** A line below the header of two runs: are they equal, where do they differ first, and why? */
 function verdictNote({ payload: { comparison } }: Page): HTMLElement | null {
-  return comparison && el("div", { class: `banner ${comparison.tone}`, role: "status" }, ...comparison.headline.map((line, i) => el(i ? "span" : "b", null, line)));
+  return comparison && el("div", { class: `banner is-${comparison.tone}`, role: "status" }, ...comparison.headline.map((line, i) => el(i ? "span" : "b", null, line)));
 }
 
 /** A line below the header for a run that raised, or is not whole. */

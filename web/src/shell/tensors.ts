@@ -58,7 +58,7 @@ export function statistics(own: Statistics, counterpart: Counterpart | null = nu
       el("span", { class: "stat-number" }, first),
       second !== null && el("span", { class: "stat-number other" }, second));
   if (!other) return el("div", { class: "statistics" }, ...SHOWN.map((name) => column(name, number(own[name], 4), null)), counts(own));
-  const texts = SHOWN.map((name) => told(own[name], other[name]));
+  const texts = SHOWN.map((name) => told(own[name], other[name], counterpart!.isEqual));
   const isLong = texts.flat().some((text) => text.length > LONG);
   const columns = SHOWN.map((name, i) => column(name, ...texts[i]!, texts[i]![0] !== texts[i]![1] && !counterpart!.isEqual));
   const names = (): HTMLElement => column("", ...counterpart!.names);
@@ -87,9 +87,9 @@ function number(value: number, count: number): string {
 
 const MOST_DIGITS = 7; // the next one of a float32 is rounding
 
-/** Two numbers in as many digits as show their difference; in three where none of float32 does. */
-function told(a: number, b: number): [string, string] {
-  for (let count = 3; count <= MOST_DIGITS; count++) {
+/** Two numbers in as many digits as show their difference, if it is more than rounding; else in three. */
+function told(a: number, b: number, isEqual: boolean): [string, string] {
+  for (let count = 3; count <= MOST_DIGITS && !isEqual; count++) {
     const [first, second] = [digits(a, count), digits(b, count)];
     if (first !== second) return [first, second];
   }
