@@ -16,7 +16,7 @@ const shipped = [
 
 /**
  * Names of members, which are shortened: of private ones, and of methods, those that nothing else is called, in
- * particular no data from Python, nothing of the language or of the browser, and nothing that tests ask for (hooks.ts).
+ * particular no data from Python, nothing of the language or of the browser, and nothing that tests ask for (hooks.ts, payload.ts).
  */
 function shortenedNames() {
   const files = readdirSync(join(here, "src"), { recursive: true }).filter((name) => name.endsWith(".ts"));

@@ -234,8 +234,8 @@ class _GraphBody:
                 for value in values:
                     self._makers.setdefault(value.number, (~len(inputs), 0))
                     builder._ports[call.index].setdefault(value.number, len(inputs))
-                shape = builder.shape(values[0] if values else None)
-                inputs.append((self._argument(step.op.target, values), shape))
+                name = self._argument(step.op.target, values)
+                inputs.append((name, builder.shape(values[0] if values else None)))
             elif kind == "get_attr":
                 self._is_structure[position] = True
             elif kind == "output":
