@@ -15,27 +15,23 @@ const shipped = [
 ];
 
 /**
- * Names of members, which are shortened: of private ones, and of methods, those that nothing else is called, in
- * particular no data from Python, nothing of the language or of the browser, and nothing that tests ask for (hooks.ts, payload.ts).
+ * Names of private members, which are shortened: those that nothing else is called, in particular no data from Python and
+ * nothing of the browser.
  */
-function shortenedNames() {
+function privateNames() {
   const files = readdirSync(join(here, "src"), { recursive: true }).filter((name) => name.endsWith(".ts"));
-  const read = (path) => readFileSync(path, "utf8");
-  const sources = files.map((name) => [name, read(join(here, "src", name))]);
-  const text = sources.map(([, source]) => source).join("\n");
-  const names = (source, pattern) => [...source.matchAll(pattern)].map((match) => match[1]);
+  const text = files.map((name) => readFileSync(join(here, "src", name), "utf8")).join("\n");
   const declaration = /\bprivate (?:readonly |async |get )*(\w+)/g;
-  const keys = [...names(text.replace(declaration, ""), /(\w+)\??:/g), ...names(text, /["'`](\w+)["'`]/g)];
-  const ofOthers = new Set([...keys, ...names(text, /(?<!\bthis)[?!]?\.(\w+)/g)]);
-  const libraries = join(here, "node_modules", "typescript", "lib");
-  const known = readdirSync(libraries).filter((name) => /^lib\..*\.d\.ts$/.test(name)).map((name) => read(join(libraries, name)));
-  const hooks = sources.filter(([name]) => /hooks\.ts$|main\.ts$|picture\.ts$/.test(name)).map(([, source]) => source);
-  const ofTheWorld = new Set([...keys, ...names([...known, ...hooks].join("\n"), /(\w+)/g)]);
-  const methods = names(text, /^  (?:readonly |async |get |\*)?(\w+)\([^\n]*\{$/gm).filter((name) => !ofTheWorld.has(name));
-  return [...new Set([...names(text, declaration).filter((name) => !ofOthers.has(name)), ...methods])].filter((name) => name.length > 2).sort();
+  const names = (source, pattern) => [...source.matchAll(pattern)].map((match) => match[1]);
+  const taken = new Set([
+    ...names(text, /(?<!\bthis)[?!]?\.(\w+)/g), // a member of something else
+    ...names(text.replace(declaration, ""), /(\w+)\??:/g), // a key
+    ...names(text, /["'`](\w+)["'`]/g),
+  ]);
+  return [...new Set(names(text, declaration))].filter((name) => name.length > 2 && !taken.has(name)).sort();
 }
 
-const mangleProps = new RegExp(`^(?:${shortenedNames().join("|")})$`);
+const mangleProps = new RegExp(`^(?:${privateNames().join("|")})$`);
 
 async function bundle({ file, entry, options }) {
   const result = await esbuild.build({ ...shared, ...options, entryPoints: [entry], minify: true, mangleProps, write: false, outfile: file.split("/").at(-1) });
