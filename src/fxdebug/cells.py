@@ -33,18 +33,23 @@ def padded(text: str, width: int, *, right: bool = False) -> str:
     return space + text if right else text + space
 
 
-def shortened_to(text: str, room: int, keep: Literal["start", "end", "ends"] = "start") -> str:
+def shortened_to(text: str, room: int, keep: Literal["start", "end", "ends", "sense"] = "start") -> str:
     """Return text in at most ``room`` columns of a terminal, with … for what is cut off.
 
-    ``keep`` is what stays: the start, the end, or both ends.
+    ``keep`` is what stays: the start, the end, or both ends; ``sense`` is both ends of a name, whose end tells it from
+    others, and the start of a sentence.
 
     >>> shortened_to("attention", 6), shortened_to("注意力", 5)
     ('atten…', '注意…')
     >>> shortened_to("model.layers.0", 8, "end"), shortened_to("model.layers.0", 10, "ends")
     ('…ayers.0', 'mod…yers.0')
+    >>> shortened_to("model.layers.0", 10, "sense"), shortened_to("no gradient: the loss", 12, "sense")
+    ('mod…yers.0', 'no gradient…')
     """
     if cell_len(text) <= room:
         return text
+    if keep == "sense":
+        keep = "start" if " " in text.removesuffix(" …") else "ends"
     left = {"start": room - 1, "end": 0, "ends": (room - 1) // 3}[keep]
     start = text[: _letters_that_fit(text, left)].rstrip()
     if keep == "start":

@@ -38,6 +38,8 @@ export interface Item {
   body: number;
   /** How many calls stand in this item: 1, except for repeats. */
   times: number;
+  /** 0 where all is well; items that differ in it (a NaN, an exception, another finding) are not drawn as one. */
+  health: number;
 }
 
 /** An input of a body. */

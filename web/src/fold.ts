@@ -129,6 +129,7 @@ function joinedViews(body: Body, kept: Uint8Array, readers: Int32Array, returned
       rows[row]!.push(index);
       shownBy[index] = row;
       items[row]!.shape = item.shape;
+      items[row]!.health ||= item.health;
       continue;
     }
     shownBy[index] = items.length;
@@ -153,7 +154,7 @@ export function shownBy(drawn: Drawn, item: number): number {
 /** Return an item to be drawn; written out, since this is done for every item of a run. */
 function drawnItem(item: Item, kind: Item["kind"], edges: Edge[]): DrawnItem {
   return {
-    kind, label: item.label, type: item.type, edges, shape: item.shape, body: item.body, times: item.times, members: [], group: null,
+    kind, label: item.label, type: item.type, edges, shape: item.shape, body: item.body, times: item.times, health: item.health, members: [], group: null,
   };
 }
 
@@ -219,12 +220,12 @@ function chosenRuns(drawn: Drawn): Run[] {
   return chosen.sort((a, b) => a.start - b.start);
 }
 
-/** Return a number for each item, equal where they do the same and are wired alike. */
+/** Return a number for each item, equal where they do the same and fare the same. */
 function tokensOf(drawn: Drawn): Int32Array {
   const numbers = new Map<string, number>();
   const tokens = new Int32Array(drawn.items.length);
   drawn.items.forEach((item, index) => {
-    const key = [item.kind, item.kind === "call" ? family(item.label) : item.label, item.type, item.body, item.shape, item.edges.length].join("\n");
+    const key = [item.kind, item.kind === "call" ? family(item.label) : item.label, item.type, item.body, item.shape, item.health, item.edges.length].join("\n");
     let number = numbers.get(key);
     if (number === undefined) numbers.set(key, (number = numbers.size));
     tokens[index] = number;
@@ -336,7 +337,8 @@ class Fold {
     for (const edge of edges) {
       const { from, output } = this.source(edge.from, edge.output);
       if (from === own) continue;
-      if (!result.some((known) => known.from === from && known.output === output && known.argument === edge.argument))
+      const isTurn = edge.from >= 0 && this.runOf[edge.from]! >= 0; // of all turns of a repetition one line goes on
+      if (!result.some((known) => known.from === from && known.output === output && (isTurn || known.argument === edge.argument)))
         result.push({ from, argument: edge.argument, output });
     }
     return result;
@@ -416,6 +418,7 @@ class Fold {
       shape: this.drawn.items[end]!.shape,
       body: -1,
       times: turns,
+      health: 0,
       members: [block.flatMap((item) => item.members[0]!)],
       group: { title: kinds.join(" · "), inputs, items: inside, outputs, ...shownInside(inside) },
       carried: this.carries(run),

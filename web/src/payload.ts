@@ -25,6 +25,7 @@ export interface BodiesData {
   inputName: Numbers; inputShape: Numbers;
   kind: Numbers; label: Numbers; type: Numbers; shape: Numbers; body: Numbers; // by item
   step: Numbers; // by item: the position of the step in the graph of the body, -1 where there is no graph
+  health: Numbers; // by item: 0 where all is well; items that differ in it are not drawn as one
   firstEdge: Numbers; // by item, and one more
   from: Numbers; argument: Numbers; output: Numbers; // by edge
   outputFrom: Numbers; outputOutput: Numbers; outputName: Numbers;
@@ -139,7 +140,8 @@ export interface RunData {
 export const VERDICTS = ["equal", "inherited", "adds", "absorbed", "ignored", "unknown", "only_a", "only_b"] as const;
 
 export interface ComparisonData {
-  verdict: string; summary: string[]; notes: string[]; kinds: Record<string, string>;
+  verdict: string; headline: string[]; tone: "good" | "warn" | "bad"; summary: string[]; // headline: the verdict in a sentence, and what goes with it
+  notes: string[]; kinds: Record<string, string>;
   rows: {
     aCall: Numbers; aStep: Numbers; bCall: Numbers; bStep: Numbers; // -1 for none; a step of -1 is the call itself
     verdict: Numbers; kind: Numbers; error: Numbers; errorIn: Numbers; tolerance: Numbers; sure: Numbers;
@@ -260,7 +262,7 @@ class PackedBody implements Body {
         edges.push({ from: all.from[e]!, argument: all.argument[e]!, output: all.output[e]! });
       items.push({
         kind: ITEM_KINDS[all.kind[i]!]!, label: this.run.text(all.label[i]!), type: this.run.text(all.type[i]!), edges,
-        shape: this.run.text(all.shape[i]!), body: all.body[i]!, times: 1,
+        shape: this.run.text(all.shape[i]!), body: all.body[i]!, times: 1, health: all.health[i]!,
       });
     }
     return (this.known = items);
@@ -366,7 +368,8 @@ export class Run {
     return inner;
   }
   guards(call: number): Guard[] { return this.data.guards[this.data.calls.guards[call]!] ?? []; }
-  notes(call: number): Note[] { return this.data.notes.filter((note) => note.call === call); }
+  /** The notes of a call; at the root also those of none. */
+  notes(call: number): Note[] { return this.data.notes.filter((note) => note.call === call || (!call && note.call < 0)); }
 
   /** Return the last part of a call's path: its name in the call around it. */
   name(call: number): string {

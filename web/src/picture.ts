@@ -6,10 +6,14 @@
 import type { Bodies, Body, Edge, Item } from "./bodies";
 import { type ThemeName, paletteOf } from "./canvas/palette";
 import { Folder } from "./fold";
-import { type Frame, Layout } from "./layout/layout";
+import type { Geometry } from "./layout/geometry";
+import { type Frame, Layout, type Path, type Title } from "./layout/layout";
 import { bodiesOf, type BodyLists } from "./picture/bodies";
-import { opened, type Opening } from "./picture/opening";
-import { type Decoration, type LegendEntry, svgOf } from "./picture/svg";
+import { inColumns } from "./picture/columns";
+import { opened, type Opening, READABLE } from "./picture/opening";
+import type { LegendEntry } from "./picture/legend";
+import { type Decoration, svgOf } from "./picture/svg";
+import { widened } from "./picture/titles";
 
 interface Request extends Opening {
   bodies: BodyLists;
@@ -51,22 +55,46 @@ export function begin(text: string): string {
 function beginning(request: Request): Begun {
   const bodies = bodiesOf(request.bodies);
   if (request.depth === 0 || bodies.root < 0) {
-    begun = new Layout(around(bodies, request), "", undefined, [], request.lines, true);
+    begun = new Layout(around(bodies, request), "", undefined, [], request.lines, finish);
     return { count: 1, depth: 0, root: { kind: "closed", members: [], times: [], inside: {} } };
   }
   const folder = new Folder(bodies);
   if (!request.fold) folder.keepApart();
   const { paths, count } = opened(folder, bodies.root, request);
   if (count > request.most) return { count, depth: fittingDepth(folder, bodies.root, request), root: null };
-  begun = new Layout(bodies, request.name, folder, paths, request.lines, true);
+  const made = (open: Path[]) => new Layout(bodies, request.name, folder, open, request.lines, finish);
+  begun = made(paths);
+  // Where the choice is ours the picture fits a page: of what is readable less is open, until it does.
+  for (let items = READABLE - LESS; request.depth === null && request.opened === null && items >= 0 && !fitsPage(begun); items -= LESS) {
+    const fewer = opened(folder, bodies.root, request, items).paths;
+    const next = made(fewer);
+    if (ratioOf(next) < ratioOf(begun)) begun = next;
+  }
   return { count, depth: -1, root: shown(begun.root) };
+}
+
+const LESS = 16; // items
+const RATIO = 2; // of height to width
+const SHORT = 900; // a picture that is no taller fits in any case
+
+function finish(geometry: Geometry, title: Title): Geometry {
+  return widened(inColumns(geometry), title);
+}
+
+/** The width counts as that of a legend at least. */
+function ratioOf({ root }: Layout): number {
+  return root.geometry.boxHeight / Math.max(root.geometry.boxLeft + root.geometry.boxRight, 400);
+}
+
+function fitsPage(layout: Layout): boolean {
+  return layout.root.geometry.boxHeight <= SHORT || ratioOf(layout) <= RATIO;
 }
 
 /** Return bodies with one more as the root, in which the run is one call. */
 function around(bodies: Bodies, request: Request): Bodies {
   const inner: Body = bodies.root < 0 ? { title: "", inputs: [], items: [], outputs: [] } : bodies.body(bodies.root);
   const edges = inner.inputs.map((_, input): Edge => ({ from: ~input, argument: input, output: 0 }));
-  const item: Item = { kind: "call", label: request.name, type: request.type, edges, shape: "", body: -1, times: 1 };
+  const item: Item = { kind: "call", label: request.name, type: request.type, edges, shape: "", body: -1, times: 1, health: 0 };
   const outputs = inner.outputs.map((output, place) => ({ ...output, from: 0, output: place }));
   const body: Body = { title: "", inputs: inner.inputs, items: [item], outputs };
   return { root: bodies.count, count: bodies.count + 1, body: (index) => (index === bodies.count ? body : bodies.body(index)) };

@@ -12,7 +12,7 @@ type Read = number | [from: number, argument: number, output: number];
 
 function item(label: string, reads: Read[], more: Partial<Item> = {}): Item {
   const edges = reads.map((read, place) => (typeof read === "number" ? { from: read, argument: place, output: 0 } : { from: read[0], argument: read[1], output: read[2] }));
-  return { kind: more.body === undefined ? "operation" : "call", label, type: more.body === undefined ? "" : "Module", edges, shape: "2×8", body: -1, times: 1, ...more };
+  return { kind: more.body === undefined ? "operation" : "call", label, type: more.body === undefined ? "" : "Module", edges, shape: "2×8", body: -1, times: 1, health: 0, ...more };
 }
 
 function body(items: Item[], outputs: number[] = [items.length - 1], inputs = 1): Body {

@@ -2,8 +2,14 @@
 
 import { bodiesOf, type BodyLists } from "../src/picture/bodies";
 import { broken } from "./invariants";
+import { brokenPicture } from "./picture";
 
 export function check(text: string): string {
   const bodies = bodiesOf(JSON.parse(text) as BodyLists);
   return JSON.stringify(bodies.root < 0 ? [] : broken(bodies));
+}
+
+/** The same for the SVG text of a picture. */
+export function picture(svg: string): string {
+  return JSON.stringify(brokenPicture(svg));
 }

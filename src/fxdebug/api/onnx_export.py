@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -81,11 +82,12 @@ def export_onnx(
 def _finding(one: CheckedOutput, tolerance: float) -> Finding | None:
     if one.relative is not None and one.relative <= tolerance:
         return None
-    what = (
-        f"{one.output} differs by {one.error:.3g} from the model's, {one.relative:.1e} of its largest magnitude"
-        if one.relative is not None
-        else f"{one.output} was not compared: {one.reason}"
-    )
+    if one.relative is None:
+        what = f"{one.output} was not compared: {one.reason}"
+    elif one.error is None or not math.isfinite(one.error) or not math.isfinite(one.relative):
+        what = f"{one.output} has NaN or infinities at other places than the model's"
+    else:
+        what = f"{one.output} differs by {one.error:.3g} from the model's, {one.relative:.1e} of its largest magnitude"
     return Finding(
         rule="exported model differs",
         severity=WARNING if one.relative is None else ERROR,

@@ -137,7 +137,8 @@ class Rows:
         for row in findings:
             finding_at.setdefault(row.position, row)
         rows = [self._operation(result, finding_at, absorbed) for result in self._judge.results.values()]
-        adding = _with_ancestors(row.b.call for row in findings if row.b is not None)
+        # other inputs are no error that the model adds
+        adding = _with_ancestors(row.b.call for row in findings if row.b is not None and row.kind != "input")
         made = [value for step in map(self._b.steps.__getitem__, self._own_steps(absorbed)) for value in step.outputs]
         faded = {self._b.root(value).number for value in made}
         rows += [self._call(call, adding, faded) for call in self._b.trace.calls]

@@ -6,6 +6,7 @@ Columns, conditions, pictures and files ask for numbers by the names of their me
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias, get_args
@@ -94,9 +95,13 @@ def quantity(number: float | None, unit: Unit = "") -> str:
     ('15.2 ms', '3 MiB', '21.8 MFLOP', 'n/a')
     >>> quantity(12, "s"), quantity(4.2e-8, "s"), quantity(37.5, "%"), quantity(1234567.0)
     ('12 s', '42 ns', '37.5 %', '1.23e+06')
+    >>> quantity(math.nan, "%"), quantity(math.nan), quantity(math.inf, "s")
+    ('n/a', 'NaN', '+Inf')
     """
-    if number is None:
+    if number is None or (unit and math.isnan(number)):  # nothing is NaN seconds long
         return "n/a"
+    if not math.isfinite(number):
+        return "NaN" if math.isnan(number) else f"{'-' if number < 0 else '+'}Inf"
     name, factor = scale(number, unit)
     return f"{_three_digits(number / factor)} {name}".strip()
 

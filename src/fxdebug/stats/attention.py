@@ -57,7 +57,7 @@ def rebuild_fused(arguments: Mapping[str, Any], output: Tensor) -> Rebuilt:
         scale = 1 / math.sqrt(query.shape[-1]) if scale is None else float(scale)
         keys, values = (tensor.to(wide).repeat_interleave(repeats, -3) for tensor in (key, value))
         scores = query.to(wide) @ keys.mT * scale
-        largest = scores.abs().max().item() if scores.numel() else 0.0
+        largest = _largest(scores)
         visible: Tensor | None = None
         if arguments.get("is_causal"):
             visible = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
@@ -189,11 +189,15 @@ def _difference(
     eps = max([FLOATS[name].eps for t in tensors if (name := str(t.dtype)[6:]) in FLOATS], default=2.0**-23)
     finite = output.isfinite() & rebuilt.isfinite()
     apart = (rebuilt.to(torch.float64) - output.detach().to(torch.float64)).abs()
-    error = apart[finite].max().item() if finite.any() else 0.0
-    size = scale_of.detach().abs()
-    size = size[size.isfinite()]
-    most = size.max().item() if size.numel() else 0.0
-    return error, eps * ROUNDINGS * (1.0 + largest_score) * most
+    if not finite.any():
+        return None, None
+    return apart[finite].max().item(), eps * ROUNDINGS * (1.0 + largest_score) * _largest(scale_of.detach())
+
+
+def _largest(tensor: Tensor) -> float:
+    """Return the largest magnitude of the elements that are finite, 0 where none is."""
+    finite = tensor[tensor.isfinite()]
+    return float(finite.abs().max().item()) if finite.numel() else 0.0
 
 
 def _four(tensor: Tensor) -> Tensor:

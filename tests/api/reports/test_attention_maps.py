@@ -175,6 +175,20 @@ def test_a_map_that_does_not_explain_the_result_is_left_out_with_a_note(monkeypa
     assert "the map is left out" in report.notes[0].what
 
 
+@pytest.mark.parametrize("broken", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("which", ["query", "key", "value", "all"])
+def test_no_sentence_has_a_number_that_is_none(broken: float, which: str) -> None:
+    torch.manual_seed(0)
+    given = [torch.randn(1, 2, 6, 4) for _ in range(3)]
+    for place, name in enumerate(("query", "key", "value")):
+        if which in (name, "all"):
+            given[place][:, :, 2:4] = broken
+    report = fxdebug.attention(Fused(), tuple(given))
+    told = [note.what for note in report.notes] + [finding.what for finding in report.findings]
+    assert [text for text in told if re.search(r"\b(nan|inf)\b", text)] == []
+    assert not re.search(r"\bnan\b|\binf\b", str(report))
+
+
 def test_dropout_leaves_the_map_and_takes_its_check() -> None:
     report = fxdebug.attention(gpt2().train(), IDS)
     assert [one.error for one in report.maps] == [None, None] and len(report.rows) == 8

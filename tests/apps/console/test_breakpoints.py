@@ -58,6 +58,18 @@ def test_c4_breakpoints_stop_a_run_that_goes_back_as_well() -> None:
     assert stops(screen, "reverse-continue") == ["op h.1.attn#0/softmax", "op h.0.attn#0/softmax"]
 
 
+@pytest.mark.parametrize(
+    "line", ["nan > 0", "posinf > 0", "neginf > 0", "max > 1.3 and numel == 32", "softmax", "Linear", "h.*.attn"]
+)
+def test_a_run_that_goes_back_halts_where_it_halts_going_on(line: str) -> None:
+    screen = Screen(tiny(masked=True))
+    screen.type(f"break {line}")
+    forwards = stops(screen)
+    assert forwards or line == "posinf > 0"
+    screen.type("goto end")
+    assert stops(screen, "reverse-continue") == [stop for stop in forwards[::-1] if stop != "return Tiny#0"]
+
+
 def test_c4_a_condition_on_data_is_python_where_the_run_kept_tensors() -> None:
     screen = Screen(tiny(values="tensors"))
     screen.type("break Block if out.abs().max() > 1.6")

@@ -80,6 +80,25 @@ def test_the_screen_fits_into_the_columns_there_are(different):
     assert "h = F.gelu(self.up(self.norm(x)))" in shown(different, width=120)
 
 
+def test_rounding_that_adds_up_is_not_called_equal_above_and_different_below():
+    torch.manual_seed(0)
+    deep = nn.Sequential(*[nn.Linear(8, 8) for _ in range(60)])
+    x = torch.randn(4, 8)
+    with torch.no_grad():
+        for layer in deep:
+            layer.weight.copy_(torch.eye(8) * 1.5)
+        a = fx_debug(deep, x)
+        for layer in deep:
+            layer.weight.mul_(1 + 3e-6)
+        comparison = compare(a, fx_debug(deep, x))
+    text = str(comparison)
+    assert comparison.verdict == "equal"
+    assert text.startswith("no operation adds a difference: 61 calls")
+    assert "\nwhat was returned differs by " in text
+    assert "equal" not in text
+    assert "  differs" in text
+
+
 def test_printing_shows_the_screen(different):
     assert re.sub(r"(?<=\.py:)\d+", "‹line›", str(different)) + "\n" == shown(different)
 

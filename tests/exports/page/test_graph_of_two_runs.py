@@ -155,3 +155,56 @@ def test_choosing_in_one_run_chooses_its_partner(page: Page) -> None:
     page.evaluate("fxdebug.set({compareSide: 1, selected: {call: fxdebug.payload.runs[1].callOf('3.out'), item: -1}})")
     chosen = [next(one["path"] for one in drawn(page, side) if one["selected"]) for side in (0, 1)]
     assert chosen == ["3.out", "3.out"]
+
+
+class Masked(nn.Module):
+    """Two inputs and a linear layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        return self.linear(x) * mask
+
+
+def test_other_inputs_stand_under_the_inputs_and_are_no_error_of_the_model(open_page: Open, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, x = Masked(), torch.randn(4, 3)
+    runs = [fxdebug.fx_debug(model, (x, torch.full((4, 3), mask))) for mask in (1.0, 0.25)]
+    comparison = fxdebug.compare(*runs)
+    page = open_page(comparison.export(tmp_path / "inputs.html"), width=1400)
+    page.evaluate("fxdebug.set({selected: {call: 0, item: -1}})")
+    tensors = {
+        one.locator(".slot").inner_text(): one.locator(".stat-number").all_inner_texts()
+        for one in page.locator(".panel .tensor").all()[:3]
+    }
+    assert tensors["args[1]"][:4] == ["b", "a", "0.25", "1"]  # its mean: of b, of a
+    assert tensors["result"][2:4] == [digits(next(iter(run.root.outputs)).stats.mean) for run in reversed(runs)]
+    assert tensors["args[0]"][0] == digits(next(iter(runs[1].root.inputs)).stats.mean, 4)  # the same: no other side
+    assert page.locator(".pair .chip").all_inner_texts() == ["input", "inherited"]
+    assert page.locator(".banner").inner_text().split("\n") == [
+        "different: first at Masked", "the runs were given different inputs: args[1]",
+    ]  # fmt: skip
+
+
+def digits(number: float, count: int = 3) -> str:
+    return f"{number:.{count}g}".replace("-", "\u2212")
+
+
+@pytest.mark.parametrize(("factor", "tone", "shown"), [(1 + 1e-3, "bad", True), (1 + 4e-6, "good", False)])
+def test_numbers_have_the_digits_in_which_they_differ_and_are_red_beyond_the_tolerance(
+    open_page: Open, tmp_path: Path, factor: float, tone: str, shown: bool
+) -> None:
+    torch.manual_seed(0)
+    model, x = nn.Linear(3, 3), torch.randn(4, 3)
+    a = fxdebug.fx_debug(model, x)
+    with torch.no_grad():
+        model.weight.mul_(factor)
+    page = open_page(fxdebug.compare(a, fxdebug.fx_debug(model, x)).export(tmp_path / "digits.html"), width=1400)
+    page.evaluate("fxdebug.set({selected: {call: 0, item: -1}})")
+    result = page.locator(".panel .tensor").first
+    pairs = [one.locator(".stat-number").all_inner_texts() for one in result.locator(".stat:not(.sides-named)").all()]
+    assert len(pairs) == 4 and all((b != a) == shown for b, a in pairs)
+    assert result.locator(".differs").count() == (4 if shown else 0)
+    assert page.locator(f".banner.is-{tone}").count() == 1

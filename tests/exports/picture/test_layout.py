@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from py_mini_racer import MiniRacer
 import fxdebug
 from fxdebug.exports.page.bodies import bodies_of, body_columns
 from fxdebug.exports.page.pack import Column, Texts
+from fxdebug.exports.picture.write import svg_text
 from support.sweep import sampled, whole
 from zoo import zoo_sample
 
@@ -38,16 +40,25 @@ def engine() -> MiniRacer:
 
 def test_no_line_passes_through_a_box_and_opening_moves_nothing_above(engine, build):
     """Nor do boxes overlap, lines run upwards or beside their items, or names stand out of their boxes."""
+    assert broken(engine, traced(build)) == []
+
+
+def test_no_line_or_word_of_a_picture_lies_on_another_and_it_fits_a_page(engine, build):
+    found = json.loads(engine.call("invariants.picture", svg_text(traced(build))))
+    assert found == []
+
+
+def traced(build: Callable[[], tuple[torch.nn.Module, Any]]) -> fxdebug.Trace:
+    """Run a model, also one that raises."""
     model, inputs = build()
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         try:
-            trace = fxdebug.fx_debug(model, inputs)
+            return fxdebug.fx_debug(model, inputs)
         except Exception:
             failed = fxdebug.last_failed()
             assert failed is not None
-            trace = failed
-    assert broken(engine, trace) == []
+            return failed
 
 
 def broken(engine: MiniRacer, trace: fxdebug.Trace) -> list[str]:

@@ -49,10 +49,77 @@ def test_repeated_layers_are_drawn_once_with_their_inside_and_tooltips(tower, tm
     picture = svg(tower, tmp_path)
     assert texts(picture) == [
         "Tower", "layers.0…11", "Block", "×12", "norm", "LayerNorm", "a", "Linear", "relu", "view", "b", "Linear",
-        "add", "3×8", "3×4", "head", "Linear", "3×2",
+        "add", "3×8", "3×4", "head", "Linear", "3×2", "x", "3×4",
+        "linear, convolution, product", "normalisation", "activation", "other operation", "rearranges",
+        "×: equal ones, drawn once", "skips layers",
     ]  # fmt: skip
     for text in ("layers.0#0/relu", "relu = relu(a)", "drawn.py:", "float32[3, 8] on cpu", "over 12 repetitions"):
         assert text in tips(picture), text
+
+
+class Parts(nn.Module):
+    """Takes a dictionary and a pair, and returns a dictionary."""
+
+    def forward(self, batch: dict[str, torch.Tensor], pair: tuple[torch.Tensor, torch.Tensor], *, scale: torch.Tensor):
+        h = batch["image"] * scale + batch["text"] + pair[0] - pair[1]
+        return {"logits": h.relu(), "features": h}
+
+
+def test_inputs_and_outputs_stand_outside_by_the_names_of_the_forward(tmp_path):
+    x = [torch.randn(2, 3) for _ in range(5)]
+    inputs = {"batch": {"image": x[0], "text": x[1]}, "pair": (x[2], x[3]), "scale": x[4]}
+    found = texts(svg(fx_debug(Parts(), inputs), tmp_path))
+    names = {"batch.image", "batch.text", "pair[0]", "pair[1]", "scale", "logits", "features"}
+    assert [text for text in found if text in names] and names <= set(found)
+    assert found.count("2×3") >= 5
+
+
+def test_of_many_outputs_the_first_are_named_and_the_others_counted(tmp_path):
+    class Many(nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return tuple((x + i).relu() for i in range(9))
+
+    found = texts(svg(fx_debug(Many(), torch.randn(2, 3)), tmp_path))
+    assert sorted(text for text in found if text.startswith("[")) == ["[0]", "[1]", "[2]", "[3]", "[4]", "[5]"]
+    assert "and 3 more" in found
+
+
+class Flat(nn.Module):
+    """Layers of which no two are alike, in a row: nothing can be folded."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(8 + i, 9 + i) for i in range(count))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+@pytest.mark.parametrize("count", [1, 8, 30, 120])
+def test_a_row_of_different_layers_stands_in_columns_in_order(tmp_path, count):
+    picture = svg(fx_debug(Flat(count), torch.randn(1, 8), weights=False), tmp_path)
+    width, height = float(picture.attrib["width"]), float(picture.attrib["height"])
+    assert height < 960 or height < 2.1 * width
+    found = [text for text in texts(picture) if text.startswith("layers.")]
+    assert found == [f"layers.{i}" for i in range(count)]
+
+
+def test_what_is_closed_to_fit_a_page_is_said(tmp_path):
+    class Deep(nn.Module):
+        def __init__(self, depth: int) -> None:
+            super().__init__()
+            self.a = nn.Linear(4, 4) if depth == 0 else Deep(depth - 1)
+            self.b = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4), nn.LayerNorm(4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.b(self.a(x).relu())
+
+    trace = fx_debug(Deep(14), torch.randn(1, 4))
+    said = [text for text in texts(svg(trace, tmp_path)) if "calls drawn of" in text]
+    assert len(said) == 1 and said[0].endswith(f" of {len(trace.calls)}, as many as fit a page: depth= opens more")
+    assert not [text for text in texts(svg(trace, tmp_path, depth=99, leaves=True)) if "calls drawn of" in text]
 
 
 @pytest.mark.parametrize(
@@ -70,8 +137,9 @@ def test_options_say_what_is_open(tower, tmp_path, options, shown, hidden):
     assert [text for text in hidden if text in found] == []
 
 
-def test_a_measure_colours_the_items_and_stands_in_them(tower, tmp_path):
-    picture = svg(tower, tmp_path, color="absmax", measures="flops")
+def test_a_measure_colours_the_items_and_stands_in_them(tmp_path):
+    torch.manual_seed(0)  # of equal rows the first norm returns 0, and its layer would stand out
+    picture = svg(fx_debug(Tower(), torch.randn(3, 4)), tmp_path, color="absmax", measures="flops")
     found = texts(picture)
     assert sum(text.startswith("absmax ") for text in found) == 6 + 1  # the items that compute, and the legend
     assert [text for text in found if text.startswith("flops 2")] == ["flops 2.3 kFLOP"] * 2  # 12 × 3 × 4 × 8 × 2: a, b
@@ -85,6 +153,64 @@ def test_status_is_a_colour_only_where_it_is_asked_for(tower, tmp_path):
     picture = svg(tower, tmp_path, color="status")
     assert "#dff0e1" in ElementTree.tostring(picture, "unicode")
     assert "verified" in texts(picture)
+
+
+class Finite(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.nan_to_num(x).tanh()
+
+
+class Layers(nn.Module):
+    """Six equal layers, of which one is spoiled; what comes out of each is finite again."""
+
+    def __init__(self, spoil: Callable[[nn.Linear], object]) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Sequential(nn.Linear(3, 3), Finite()) for _ in range(6))
+        with torch.no_grad():
+            for layer in self.layers:
+                layer[0].weight.copy_(torch.eye(3))
+            spoil(self.layers[3][0])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+def not_a_number(layer: nn.Linear) -> None:
+    layer.bias[0] = float("nan")
+
+
+def infinite(layer: nn.Linear) -> None:
+    layer.bias[0] = float("inf")
+
+
+def misfit(layer: nn.Linear) -> None:
+    layer.weight = nn.Parameter(torch.zeros(3, 5))
+
+
+def large(layer: nn.Linear) -> None:
+    layer.bias[0] = 1000
+
+
+@pytest.mark.parametrize("graph", [True, False])
+@pytest.mark.parametrize(
+    ("spoil", "color", "apart"),
+    [
+        (not_a_number, "kind", True), (infinite, "kind", True), (misfit, "kind", True), (large, "absmax", True),
+        (large, "kind", False), (lambda layer: None, "absmax", False),
+    ],
+)  # fmt: skip
+def test_a_layer_that_fares_otherwise_than_its_like_is_drawn_apart(tmp_path, spoil, color, apart, graph):
+    torch.manual_seed(0)
+    try:
+        trace = fx_debug(Layers(spoil), torch.ones(2, 3), graph=graph)
+    except RuntimeError:
+        trace = fxdebug.last_failed()
+    found = texts(svg(trace, tmp_path, color=color))
+    assert ("layers.3" in found) == apart
+    assert ("×6" in found) != apart
+    assert apart or "layers.0…5" in found
 
 
 def test_what_raised_and_what_is_not_finite_is_named_and_red(tmp_path):

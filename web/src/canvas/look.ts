@@ -40,6 +40,12 @@ export interface Look {
   notFinite: boolean;
 }
 
+/** Marks of an item, the worst first. */
+const MARKS: readonly Mark[] = ["failed", "passed on", "unfinished", "opaque", ""];
+const NO_MARK = MARKS.length - 1;
+const FINDINGS = ["error", "warning", "advice"] as const;
+const ONWARD = ["guilty", "onward", ""] as const;
+
 const MOST_CELLS = 64;
 const MOST_POOLED = 20_000;
 
@@ -87,13 +93,25 @@ export class Looks {
       pool: null, faded: false, hit: false, hits: 0, mark: "", finding: "", onward: "", notFinite: false,
     };
     if (overlay) this.paint(look, box, index, overlay);
-    const call = place.item < 0 ? place.call : -1;
-    if (call >= 0) look.mark = markOf(run, call);
-    look.finding = (["error", "warning", "advice"] as const)[this.scenery.findings.read(place) ?? 3] ?? "";
-    look.onward = this.scenery.onward?.at(place) ?? "";
+    // Of many calls that are drawn once each mark is that of the worst.
+    look.mark = MARKS[this.worst(box, index, ({ call, item: at }) => (at < 0 ? MARKS.indexOf(markOf(run, call)) : NO_MARK))] ?? "";
+    look.finding = FINDINGS[this.worst(box, index, (one) => this.scenery.findings.read(one) ?? FINDINGS.length)] ?? "";
+    const { onward } = this.scenery;
+    if (onward) look.onward = ONWARD[this.worst(box, index, (one) => ONWARD.indexOf(onward.at(one)))] ?? "";
     if (hits?.count && !hits.error) this.light(look, box, index, hits);
     if (overlay && filter.length && !look.faded) look.faded = this.isFiltered(box, index, overlay, filter);
     return look;
+  }
+
+  /** Return the least number of all places of an item; once one was chosen, that of the one that is shown. */
+  private worst(box: Box, index: number, rank: (place: Place) => number): number {
+    if (box.isChosen(index) || box.item(index).group) return rank(box.shownPlace(index));
+    let [least, seen] = [Infinity, 0];
+    for (const place of box.places(index)) {
+      least = Math.min(least, rank(place));
+      if (least === 0 || ++seen >= MOST_POOLED) break;
+    }
+    return least;
   }
 
   private paint(look: Look, box: Box, index: number, overlay: Overlay): void {
@@ -112,8 +130,8 @@ export class Looks {
       const chosen = box.isChosen(index);
       look.shown = chosen ? this.positionShown(box, index, readings.length) : -1;
       look.notFinite = pool.nan > 0 && overlay.scale !== null;
-      // The box has the colour of the one that was chosen, else of the middle: NaN if none is finite.
-      if (!chosen) shown = overlay.scale ? (Number.isNaN(pool.median) ? (pool.nan ? NaN : undefined) : pool.median) : commonest(readings);
+      // The box has the colour of the one that was chosen, else of the worst: of one that is not finite. Numbers have none: the middle.
+      if (!chosen) shown = overlay.scale ? (pool.nan ? NaN : Number.isNaN(pool.median) ? undefined : pool.median) : overlay.worst.find((one) => readings.includes(one));
       if (!chosen && overlay.scale && !Number.isNaN(pool.median)) {
         look.value = [pool.min, pool.median, pool.max].map((n) => written(n, overlay)).join(" · ");
         look.short = written(pool.median, overlay);
@@ -189,14 +207,6 @@ function stripOf(readings: readonly (number | undefined)[], overlay: Overlay, th
     strip.push(colourOf(overlay, chosen, theme));
   }
   return strip;
-}
-
-function commonest(readings: readonly (number | undefined)[]): number | undefined {
-  const counts = new Map<number, number>();
-  for (const one of readings) if (one !== undefined) counts.set(one, (counts.get(one) ?? 0) + 1);
-  let best: number | undefined;
-  for (const [one, count] of counts) if (best === undefined || count > counts.get(best)!) best = one;
-  return best;
 }
 
 function markOf(run: Run, call: number): Mark {

@@ -16,6 +16,8 @@ export interface Overlay {
   about: string;
   scale: Scale | null; // null: classes
   classes: readonly Category[];
+  /** Readings from the worst on: of many calls that are drawn once, the box has the first that occurs. Empty for a scale. */
+  worst: readonly number[];
   read(place: Place): number | undefined;
   /** The reading of a call with all calls in it, for a closed box; only of measures that leave these out and add up. */
   whole?: ((place: Place) => number | undefined) | undefined;
@@ -85,7 +87,7 @@ function measureOverlay(name: string, run: Run): Overlay | null {
   const whole = measure?.own && measure.adds ? wholeOf(name, run, read) : undefined;
   return {
     id: name, title: name, unit: measure?.unit ?? (name === "bytes" ? "B" : ""), about: measure?.about ?? OF_TENSORS[name] ?? "",
-    scale: scaleOf(all), classes: [], read, whole, all: () => all,
+    scale: scaleOf(all), classes: [], worst: [], read, whole, all: () => all,
   };
 }
 
@@ -149,8 +151,10 @@ function numbersOf(name: string, run: Run, measure: MeasureData | undefined): nu
 
 const grade = (index: number) => (theme: ThemeName): string => classColour(index, theme);
 
-function classOverlay(id: string, title: string, about: string, classes: readonly Category[], read: Overlay["read"], all: () => Iterable<number>): Overlay {
-  return { id, title, unit: "", about, scale: null, classes, read: remembered(read), all };
+function classOverlay(
+  id: string, title: string, about: string, classes: readonly Category[], worst: readonly number[], read: Overlay["read"], all: () => Iterable<number>,
+): Overlay {
+  return { id, title, unit: "", about, scale: null, classes, worst, read: remembered(read), all };
 }
 
 const FAILED = 3;
@@ -170,7 +174,7 @@ function statusOverlay(run: Run): Overlay {
     return normal.item < 0 ? of(normal.call) : undefined;
   };
   const all = (): number[] => Array.from({ length: run.callCount }, (_, call) => of(call)).filter((one) => one !== undefined);
-  return classOverlay("status", "status", "How far the graph of a call can be trusted", classes, read, all);
+  return classOverlay("status", "status", "How far the graph of a call can be trusted", classes, [FAILED, 2, 1, 0], read, all);
 }
 
 const SEVERITIES = ["error", "warning", "advice"];
@@ -197,7 +201,7 @@ function findingsOverlay(run: Run): Overlay {
     const out = run.outside(place);
     return worst.get(keyOf(out.call, out.item));
   };
-  return classOverlay("findings", "findings", "The worst finding of a check in each box", classes, read, () => run.data.findings.map((f) => SEVERITIES.indexOf(f.severity)));
+  return classOverlay("findings", "findings", "The worst finding of a check in each box", classes, [0, 1, 2], read, () => run.data.findings.map((f) => SEVERITIES.indexOf(f.severity)));
 }
 
 function whereOverlay(condition: string, run: Run, matching: (condition: string, run: Run) => Matcher | null): Overlay | null {
@@ -206,7 +210,7 @@ function whereOverlay(condition: string, run: Run, matching: (condition: string,
   const classes: Category[] = [{ name: "matches", colour: grade(1) }, { name: "does not", colour: (theme) => paletteOf(theme).missing }];
   const read = (place: Place): number => (match(place) ? 0 : 1);
   const all = (): number[] => Array.from({ length: run.callCount }, (_, call) => read({ call, item: -1 }));
-  return classOverlay(`where:${condition}`, condition, "Calls and operations that a condition holds for", classes, read, all);
+  return classOverlay(`where:${condition}`, condition, "Calls and operations that a condition holds for", classes, [0, 1], read, all);
 }
 
 // Comparisons ----------------------------------------------------------------------------------------
@@ -238,7 +242,7 @@ function errorOverlay(payload: Payload, side: Side): Overlay | null {
     return worst;
   };
   const all = Array.from(error).filter((n) => !Number.isNaN(n));
-  return { id: "error", title: "error", unit: "", about: "Relative error between the two runs", scale: scaleOf(all), classes: [], read: remembered(read), all: () => all };
+  return { id: "error", title: "error", unit: "", about: "Relative error between the two runs", scale: scaleOf(all), classes: [], worst: [], read: remembered(read), all: () => all };
 }
 
 function verdictOverlay(payload: Payload, side: Side): Overlay | null {
@@ -253,7 +257,7 @@ function verdictOverlay(payload: Payload, side: Side): Overlay | null {
     const out = run.outside(place), rows = bySide.get(keyOf(out.call, out.item));
     return rows && order.find((one) => rows.some((row) => verdict[row] === one));
   };
-  return classOverlay("verdict", "verdict", "What each operation did to the difference of the two runs", classes, read, () => verdict);
+  return classOverlay("verdict", "verdict", "What each operation did to the difference of the two runs", classes, order, read, () => verdict);
 }
 
 // Colours --------------------------------------------------------------------------------------------

@@ -64,8 +64,11 @@ export class Layout {
     open: Iterable<Path> = [],
     /** Lines of text for which closed items have room below their names. */
     readonly lines = 0,
-    /** Lines are straight beside open boxes, too; what stands above them moves when they are opened. */
-    readonly straight = false,
+    /**
+     * For pictures, in which nothing is opened: makes the last changes to each box. Lines are straight beside open boxes
+     * then, too.
+     */
+    readonly finish: ((geometry: Geometry, title: Title) => Geometry) | null = null,
   ) {
     for (const path of open) this.note(path, true);
     this.root = this.grown();
@@ -199,7 +202,9 @@ export class Layout {
     for (const slot of [...frame.kids.keys()].sort((a, b) => a - b)) open.set(slot, frame.kids.get(slot)!.geometry);
     const parent = frame.parent === null ? null : this.plan(frame.parent.drawn);
     const side = parent === null ? 0 : parent.chains[parent.chainOf[frame.slot]!]!.side;
-    return arrange({ plan: this.plan(frame.drawn), open, title: Math.ceil(titleOf(this.name, frame).width / 12) * 12, side, straight: this.straight, isRoot: parent === null });
+    const title = titleOf(this.name, frame), { finish } = this;
+    const geometry = arrange({ plan: this.plan(frame.drawn), open, title: Math.ceil(title.width / 12) * 12, side, straight: finish !== null, isRoot: parent === null });
+    return finish === null ? geometry : finish(geometry, title);
   }
 
   private plan(drawn: Drawn): Plan {

@@ -11,26 +11,29 @@ export type Box = Pick<Geometry, "boxLeft" | "boxRight" | "boxHeight">;
 const MOST_WIDE = 150;
 const BESIDE = 6; // between a line and its note
 const APART = 4; // between two notes
+/** The height at which the names of inputs stand. */
+export const INPUT_NOTE = SIZE.head + 5;
 
 /** Return the notes of an arrangement. */
 export function notesOf(stand: Stand, edges: Edges, box: Box, isRoot: boolean): Note[] {
   const taken = new Taken(stand, edges, box.boxHeight);
-  return [...inputNotes(stand, taken, box), ...shapeNotes(stand, taken, box, isRoot)];
+  return [...inputNotes(stand, taken, box, isRoot), ...shapeNotes(stand, taken, box, isRoot)];
 }
 
-function inputNotes(stand: Stand, taken: Taken, box: Box): Note[] {
+function inputNotes(stand: Stand, taken: Taken, box: Box, isRoot: boolean): Note[] {
   const { plan, inX } = stand;
   const notes: Note[] = [];
   const read = [...inX.keys()].filter((input) => plan.isRead[input] === 1).sort((a, b) => inX[a]! - inX[b]!);
   read.forEach((input, place) => {
     const name = plan.drawn.inputs[input]!.name;
-    if (input === plan.mainInput || name === "" || plan.inputCount < 2) return;
+    // inside of the run the main value, and one that is alone, are told by their lines
+    if (name === "" || (!isRoot && (input === plan.mainInput || plan.inputCount < 2))) return;
     const x = inX[input]! + BESIDE;
     const next = read[place + 1];
     const room = Math.min(box.boxRight - 4, next === undefined ? Infinity : inX[next]! - 3) - x;
     const text = fitted(name, FONT.note, MOST_WIDE);
     const width = widthOf(text, FONT.note);
-    const y = SIZE.head + 5;
+    const y = INPUT_NOTE;
     const left = inX[input]! - BESIDE;
     if (width <= room && taken.take(x - 3, x + width, y)) notes.push({ text, x, y, align: "left" });
     else if (left - width > -box.boxLeft && taken.take(left - width - APART, left + 3, y)) notes.push({ text, x: left, y, align: "right" });

@@ -21,6 +21,7 @@ export interface BodyLists {
   body: number[];
   /** The position in the graph, -1 in a body without one. */
   step: number[];
+  health: number[];
   firstEdge: number[];
   from: number[];
   argument: number[];
@@ -45,6 +46,7 @@ function bodyOf(lists: BodyLists, index: number): Body {
     shape: text(lists.shape[at]!),
     body: lists.body[at]!,
     times: 1,
+    health: lists.health[at]!,
     edges: range(lists.firstEdge, at).map((edge): Edge => ({ from: lists.from[edge]!, argument: lists.argument[edge]!, output: lists.output[edge]! })),
   }));
   return {

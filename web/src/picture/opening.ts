@@ -3,7 +3,7 @@
 import type { Drawn, DrawnItem, Folder } from "../fold";
 import type { Path } from "../layout/layout";
 
-const READABLE = 76; // items of a picture, with the titles of its boxes
+export const READABLE = 76; // items of a picture, with the titles of its boxes
 const TITLE = 2; // items for which the title of an open box counts
 const MOST = 20_000; // items that are counted
 
@@ -22,8 +22,8 @@ export interface Opening {
   opened: number[] | null;
 }
 
-/** Return the paths of the boxes that are open, and how many items are drawn then. */
-export function opened(folder: Folder, root: number, opening: Opening): { paths: Path[]; count: number } {
+/** Return the paths of the boxes that are open, and how many items are drawn then; `most` where the choice is ours. */
+export function opened(folder: Folder, root: number, opening: Opening, most = READABLE): { paths: Path[]; count: number } {
   const drawnOf = (item: DrawnItem): Drawn => item.group ?? folder.drawn(item.body, opening.fold);
   const first = folder.drawn(root, opening.fold);
   const paths: Path[] = [];
@@ -31,7 +31,7 @@ export function opened(folder: Folder, root: number, opening: Opening): { paths:
   let titles = 0;
   let level: Candidate[] = candidatesIn(first, [], opening, drawnOf);
   for (let depth = 1; level.length > 0; depth++) {
-    const chosen = opening.opened !== null ? level.filter(({ item }) => opening.opened!.includes(item.body)) : opening.depth === null ? readable(level, READABLE - count - titles) : depth < opening.depth ? level : [];
+    const chosen = opening.opened !== null ? level.filter(({ item }) => opening.opened!.includes(item.body)) : opening.depth === null ? readable(level, most - count - titles) : depth < opening.depth ? level : [];
     count += sum(chosen, ({ drawn }) => drawn.items.length);
     titles += TITLE * chosen.length;
     if (count > MOST) break;

@@ -3,9 +3,12 @@
 import { type Palette, familyOf } from "../canvas/palette";
 import type { DrawnItem } from "../fold";
 import { EDGE, type Edges, type Geometry, loopOf } from "../layout/geometry";
-import { type Frame, type Layout, titleOf, typePlace } from "../layout/layout";
+import { type Frame, type Layout, titleOf } from "../layout/layout";
+import { INPUT_NOTE } from "../layout/notes";
 import { faceOf, FONT, SIZE, timesOf } from "../layout/sizes";
 import { fitted, widthOf } from "../layout/text";
+import { isCallOf, type LegendEntry, legendRows, meanings } from "./legend";
+import { titlePlaces } from "./titles";
 
 /** How one item looks, beyond its kind; by the key of its path. */
 export interface Decoration {
@@ -22,14 +25,6 @@ export interface Decoration {
   title?: string;
 }
 
-export interface LegendEntry {
-  text: string;
-  /** Empty for a text without a swatch. */
-  fill: string;
-  line?: string;
-  dashed?: string;
-}
-
 export interface Drawing {
   layout: Layout;
   palette: Palette;
@@ -41,6 +36,17 @@ export interface Drawing {
 const MARGIN = 16;
 const FONTS = "Inter,'Segoe UI',Roboto,'Helvetica Neue',Arial,'Liberation Sans','DejaVu Sans',sans-serif";
 const SHEETS = 2; // behind a repeated box
+const LABEL = 16; // height of the name of an input
+const BESIDE = 5; // between a line and its name
+const MOST_LABEL = 190;
+const MOST_LABELS = 6; // of inputs, and of outputs
+
+/** The name of an input or output of the run, and which row of names it is in. */
+interface Label { name: string; shape: string; width: number; x: number; row: number }
+
+function rowsOf(labels: readonly Label[]): number {
+  return Math.max(-1, ...labels.map((label) => label.row)) + 1;
+}
 
 /** Return a drawing as a whole SVG file. */
 export function svgOf(drawing: Drawing): string {
@@ -51,31 +57,70 @@ class Writer {
   private readonly parts: string[] = [];
   private edge = Infinity; // of the picture, on the right
 
-  private readonly legend: LegendEntry[];
-
-  constructor(private readonly drawing: Drawing) {
-    const { layout, legend, palette } = drawing;
-    const entry = { text: "arrow: to the next turn of a loop", fill: palette.accent };
-    this.legend = hasLoop(layout.root) ? [...legend, entry] : legend;
-  }
+  constructor(private readonly drawing: Drawing) {}
 
   file(): string {
-    const { layout, palette, about } = this.drawing;
+    const { layout, palette, about, decorations } = this.drawing;
     const all = layout.area(layout.root);
-    const legend = this.legendRows(all.right - all.left);
-    const width = Math.ceil(Math.max(all.right - all.left, legend.width) + 2 * MARGIN);
-    const height = Math.ceil(all.bottom + 2 * MARGIN + legend.height);
-    const left = round(all.left - MARGIN - Math.max(0, legend.width - (all.right - all.left)) / 2);
+    const given = this.labels("inputs"), returned = this.labels("outputs");
+    const right = Math.max(all.right, ...[...given, ...returned].map((one) => one.x + BESIDE + one.width));
+    const isFilled = (key: string) => decorations[key]?.fill !== undefined;
+    const legend = legendRows([...meanings(layout, palette, isFilled), ...this.drawing.legend], right - all.left, palette, escaped);
+    const [above, below] = [rowsOf(given), rowsOf(returned)].map((rows) => rows * LABEL) as [number, number];
+    const width = Math.ceil(Math.max(right - all.left, legend.width) + 2 * MARGIN);
+    const top = -MARGIN - above;
+    const height = Math.ceil(all.bottom + below + MARGIN - top + legend.height);
+    const left = round(all.left - MARGIN);
     this.edge = left + width - 4;
     this.put(
       '<?xml version="1.0" encoding="UTF-8"?>',
-      `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="${left} ${-MARGIN} ${width} ${height}" font-family="${FONTS}">`,
+      `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="${left} ${top} ${width} ${height}" font-family="${FONTS}">`,
       `<title>${escaped(about)}</title>`,
-      `<rect x="${left}" y="${-MARGIN}" width="${width}" height="${height}" fill="${palette.paper}"/>`,
+      `<rect x="${left}" y="${top}" width="${width}" height="${height}" fill="${palette.paper}"/>`,
     );
     this.frame(layout.root, "", 0, 0, 0);
-    this.put(...legend.parts(left + MARGIN, all.bottom + MARGIN), "</svg>\n");
+    this.name(given, 0, -1);
+    this.name(returned, all.bottom, 1);
+    this.put(...legend.parts(left + MARGIN, all.bottom + below + MARGIN), "</svg>\n");
     return this.parts.join("\n");
+  }
+
+  /** Return the names of what enters or leaves the run: each stands right of its line, higher where it is above others. */
+  private labels(which: "inputs" | "outputs"): Label[] {
+    const { drawn, geometry: { edges } } = this.drawing.layout.root;
+    const isInput = which === "inputs";
+    const found = new Map<number, Label>();
+    for (let edge = 0; edge < edges.count; edge++) {
+      const end = isInput ? edges.from[edge]! : edges.to[edge]!;
+      if (end >= 0 || found.has(~end)) continue;
+      const port = drawn[which][~end];
+      const at = isInput ? edges.start[edge]! : edges.start[edge + 1]! - 2;
+      const name = fitted(port?.name ?? "", FONT.name, MOST_LABEL, "bold"), shape = isInput ? drawn.inputs[~end]?.shape ?? "" : "";
+      const width = widthOf(name, FONT.name, "bold") + (name && shape ? 6 : 0) + widthOf(shape, FONT.note);
+      if (width > 0 && !(which === "outputs" && drawn.outputs.length === 1)) found.set(~end, { name, shape, width, x: edges.points[at]!, row: 0 });
+    }
+    const order = [...found.keys()].sort((a, b) => a - b);
+    for (const end of order.slice(MOST_LABELS)) found.delete(end);
+    const rest = order.length - MOST_LABELS, last = found.get(order[MOST_LABELS - 1]!);
+    if (rest > 0 && last !== undefined) Object.assign(last, { shape: `and ${rest} more`, width: widthOf(last.name, FONT.name, "bold") + 6 + widthOf(`and ${rest} more`, FONT.note) });
+    const labels = [...found.values()].sort((a, b) => b.x - a.x);
+    labels.forEach((label, place) => {
+      const passed = labels.slice(0, place).filter((other) => other.x - label.x < BESIDE + label.width + 4);
+      label.row = Math.max(-1, ...passed.map((other) => other.row)) + 1;
+    });
+    return labels;
+  }
+
+  /** Write names beside their lines, upwards or downwards from a border of the root. */
+  private name(labels: readonly Label[], border: number, away: 1 | -1): void {
+    const { palette } = this.drawing;
+    if (labels.length === 0) return;
+    const y = (row: number) => border + away * (LABEL * (row + 0.5) + 1);
+    this.put(`<path d="${labels.map(({ x, row }) => `M${round(x)} ${round(border)}V${round(y(row) + away * 6)}`).join("")}" fill="none" stroke="${palette.edge}" stroke-width="1.3"/>`);
+    for (const { x, name, shape, row } of labels) {
+      this.text(name, x + BESIDE, y(row), FONT.name, palette.text, { anchor: "start", bold: true });
+      this.text(shape, x + BESIDE + (name === "" ? 0 : widthOf(name, FONT.name, "bold") + 6), y(row), FONT.note, palette.dim, { anchor: "start" });
+    }
   }
 
   private put(...parts: string[]): void {
@@ -104,7 +149,7 @@ class Writer {
       if (kid !== null) this.frame(kid, own, x + g.x[item]!, y + g.y[item]!, depth + 1);
       else this.closed(frame.drawn.items[item]!, own, g, item, x, y);
     }
-    for (const note of g.notes)
+    for (const note of depth === 0 ? g.notes.filter(({ y }) => y !== INPUT_NOTE) : g.notes) // those of the run stand above it
       this.text(note.text, x + note.x, y + note.y, FONT.note, palette.dim, { anchor: note.align === "left" ? "start" : "end", halo: paper });
     this.put("</g>");
   }
@@ -113,13 +158,12 @@ class Writer {
     const { palette, layout } = this.drawing;
     const g = frame.geometry;
     const title = titleOf(layout.name, frame);
-    const begin = x - g.boxLeft + SIZE.side;
-    this.text(title.name, begin, y + 13, FONT.title, palette.text, { anchor: "start", bold: true, halo: paper });
-    const type = x + typePlace(g, title);
-    if (title.type !== title.name) this.text(title.type, type, y + 13, FONT.titleType, palette.dim, { anchor: "start", halo: paper });
+    const places = titlePlaces(g, title);
+    this.text(title.name, x + places.name, y + 13, FONT.title, palette.text, { anchor: "start", bold: true, halo: paper });
+    if (title.type !== title.name) this.text(title.type, x + places.type, y + 13, FONT.titleType, palette.dim, { anchor: "start", halo: paper });
     let right = x + g.boxRight - 8;
     if (title.times !== "") right -= this.badge(title.times, right, y + 13, palette.badge, palette.badgeText) + 4;
-    if (look.badge) this.badge(look.badge, x + g.boxRight + 4, y - 3, palette.bad, palette.paper);
+    if (look.badge) this.badge(look.badge, Math.min(this.edge, x + g.boxRight + widthOf(look.badge, FONT.times, "bold") - 12), y - 3, palette.bad, palette.paper);
     if (look.chip) this.badge(fitted(look.chip.text, FONT.times, g.boxLeft + g.boxRight - title.width - 40), right, y + 13, look.chip.fill, look.chip.ink);
   }
 
@@ -133,7 +177,7 @@ class Writer {
     const face = faceOf(item, this.drawing.layout.lines);
     const sheets = item.times > 1 ? SIZE.stack : 0;
     const [half, height] = [face.half - sheets, face.height - sheets];
-    const isCall = item.type !== "";
+    const isCall = isCallOf(item);
     const hue = palette.hues[familyOf(isCall ? item.type : item.label, isCall)];
     const isViews = item.kind === "views";
     const fill = look.fill ?? (isViews ? palette.pill : hue.fill);
@@ -223,38 +267,6 @@ class Writer {
     this.text(text, right - width / 2, y, FONT.times, ink, { bold: true });
     return width;
   }
-
-  private legendRows(most: number): { width: number; height: number; parts: (x: number, y: number) => string[] } {
-    const { palette } = this.drawing;
-    const { legend } = this;
-    if (legend.length === 0) return { width: 0, height: 0, parts: () => [] };
-    let [x, row, width] = [0, 0, 0];
-    const places = legend.map(({ text, fill }) => {
-      const own = (text === "" ? 0 : widthOf(text, FONT.note) + 16) + (fill === "" ? 4 : text === "" ? 13 : 18);
-      if (x > 0 && x + own > Math.max(most, 360)) [x, row] = [0, row + 1];
-      const place = { x, row };
-      x += own;
-      width = Math.max(width, x);
-      return place;
-    });
-    const parts = (left: number, top: number): string[] =>
-      legend.flatMap(({ text, fill, line, dashed }, index) => {
-        const at = { x: left + places[index]!.x, y: top + places[index]!.row * 18 };
-        const stroke = line === undefined ? "" : ` stroke="${line}"${dashed === undefined ? "" : ' stroke-dasharray="3 2"'}`;
-        const swatch = `<rect x="${round(at.x)}" y="${round(at.y)}" width="12" height="12" rx="3" fill="${fill}"${stroke}/>`;
-        const words = `<text x="${round(at.x + (fill === "" ? 4 : 17))}" y="${round(at.y + 9.5)}" font-size="${FONT.note}" fill="${palette.dim}">${escaped(text)}</text>`;
-        return [...(fill === "" ? [] : [swatch]), ...(text === "" ? [] : [words])];
-      });
-    return { width, height: (row + 1) * 18 + 4, parts };
-  }
-}
-
-/** Is there an item drawn that stands for the turns of a loop, with a state? */
-function hasLoop(frame: Frame): boolean {
-  return frame.drawn.items.some((item, index) => {
-    const inside = frame.inner(index);
-    return item.carried || (inside !== null && hasLoop(inside));
-  });
 }
 
 function tooltip(look: Decoration): string {

@@ -35,7 +35,7 @@ export function buildFrame(payload: Payload, store: Store): Frame {
   const voice = el("div", { class: "unseen", "aria-live": "polite" });
   const main = el("main", { class: "main", "aria-label": "Views" }, tabs(page, views), ...views.map((view) => view.host));
   const body = el("div", { class: "page", "data-pane": "main" },
-    header(page, search, () => showHelp(help)), partialNote(page),
+    header(page, search, () => showHelp(help)), verdictNote(page), partialNote(page),
     el("div", { class: "columns" },
       tree.element, sizer(tree.element, "left", "Width of the tree"), main, sizer(panel.element, "right", "Width of the details"), panel.element),
     paneBar((pane) => (body.dataset["pane"] = pane)), help, voice);
@@ -107,6 +107,11 @@ function colourSelect(page: Page): HTMLSelectElement {
     select.value = overlay;
   });
   return select;
+}
+
+/** A line below the header of two runs: are they equal, where do they differ first, and why? */
+function verdictNote({ payload: { comparison } }: Page): HTMLElement | null {
+  return comparison && el("div", { class: `banner is-${comparison.tone}`, role: "status" }, ...comparison.headline.map((line, i) => el(i ? "span" : "b", null, line)));
 }
 
 /** A line below the header for a run that raised, or is not whole. */

@@ -1,18 +1,12 @@
 // A call or operation beside its partner in the other run: error, verdict, and the numbers of both.
 
 import { keyOf, rowsBySide } from "../canvas/overlay";
-import { VERDICTS, type Run, type Statistics } from "../payload";
+import { VERDICTS, type Run } from "../payload";
 import type { Place, Side } from "../state";
 import { digits } from "../units";
 import { el } from "./dom";
 import { idOf, placeOf, type Page } from "./page";
-
-export interface Pair {
-  readonly row: number;
-  readonly other: Place | null;
-  readonly statistics: Statistics | null; // of the first tensor of the partner
-  readonly names: readonly [own: string, other: string]; // of the runs
-}
+import type { Counterpart } from "./tensors";
 
 const bySide = new WeakMap<Page, Map<Side, Map<number, number[]>>>();
 
@@ -28,20 +22,23 @@ export function rowsAt(page: Page, run: Run, place: Place): readonly number[] {
   return rows.get(keyOf(out.call, out.item)) ?? [];
 }
 
-/** The first partner of a place. */
-export function pairOf(page: Page, run: Run, place: Place): Pair | null {
-  const row = rowsAt(page, run, place)[0];
-  return row === undefined ? null : pairAt(page, run, row);
-}
+const byValue = new WeakMap<Run, Map<number, number>>(); // of each tensor of a run the row in which it is compared
 
-function pairAt(page: Page, run: Run, row: number): Pair {
-  const rows = page.payload.comparison!.rows;
-  const isFirst = run === page.payload.runs[0];
-  const otherRun = page.payload.runs[isFirst ? 1 : 0]!;
-  const call = (isFirst ? rows.bCall : rows.aCall)[row]!;
-  const other = call < 0 ? null : placeOf(otherRun, call, (isFirst ? rows.bStep : rows.aStep)[row]!);
-  const value = (isFirst ? rows.bValue : rows.aValue)[row]!;
-  return { row, other, statistics: value < 0 ? null : otherRun.facts(value).statistics, names: isFirst ? ["a", "b"] : ["b", "a"] };
+/** The tensor of the other run that one was compared with, whatever it is in its call: an argument, a result. */
+export function counterpartOf(page: Page, run: Run, place: Place, value: number): Counterpart | null {
+  const { comparison, runs } = page.payload;
+  if (!comparison) return null;
+  const isFirst = run === runs[0], { aValue, bValue } = comparison.rows, [own, others] = isFirst ? [aValue, bValue] : [bValue, aValue];
+  let known = byValue.get(run);
+  if (!known) {
+    byValue.set(run, (known = new Map()));
+    for (let row = 0; row < own.length; row++) if (own[row]! >= 0 && others[row]! >= 0 && !known.has(own[row]!)) known.set(own[row]!, row);
+  }
+  const here = rowsAt(page, run, place).find((row) => own[row] === value && others[row]! >= 0);
+  const row = here ?? known.get(value);
+  if (row === undefined) return null;
+  const { statistics } = runs[isFirst ? 1 : 0]!.facts(others[row]!);
+  return { statistics, isEqual: VERDICTS[comparison.rows.verdict[row]!] === "equal", names: isFirst ? ["a", "b"] : ["b", "a"] };
 }
 
 export const VERDICT_MEANS: Readonly<Record<string, string>> = {
@@ -60,23 +57,22 @@ export function comparedPlace(page: Page, run: Run, place: Place): HTMLElement |
   const rows = rowsAt(page, run, place);
   if (!rows.length) return null;
   const side: Side = run === page.payload.runs[0] ? 1 : 0;
-  const blocks = rows.map((row) => block(page, pairAt(page, run, row), side));
+  const blocks = rows.map((row) => block(page, row, side));
   return el("section", { class: "compared" }, el("h3", null, "Compared with the other run"), ...blocks);
 }
 
-function block(page: Page, pair: Pair, side: Side): HTMLElement {
-  const comparison = page.payload.comparison!;
-  const { rows } = comparison;
-  const { row, other } = pair;
-  const verdict = VERDICTS[rows.verdict[row]!]!;
-  const run = page.payload.runs[side]!;
-  const text = (at: number): string => run.text(at);
+function block(page: Page, row: number, side: Side): HTMLElement {
+  const comparison = page.payload.comparison!, { rows } = comparison, run = page.payload.runs[side]!;
+  const verdict = VERDICTS[rows.verdict[row]!]!, because = run.text(rows.because[row]!), how = run.text(rows.how[row]!);
+  const kind = comparison.kindNames[rows.kind[row]!], means = kind ? comparison.kinds[kind]! : VERDICT_MEANS[verdict]!;
+  const call = (side ? rows.bCall : rows.aCall)[row]!, other = call < 0 ? null : placeOf(run, call, (side ? rows.bStep : rows.aStep)[row]!);
+  const isSaid = because.startsWith(means);
   const fact = (name: string, number: number): HTMLElement | null =>
     Number.isNaN(number) ? null : el("div", { class: "stat" }, el("span", { class: "stat-name" }, name), el("span", { class: "stat-number" }, digits(number, 3)));
   return el("div", { class: `pair ${verdict}` },
-    el("p", { class: "verdict" }, el("span", { class: `chip ${verdict}` }, verdict.replace("_", " in ")), VERDICT_MEANS[verdict]),
-    text(rows.because[row]!) && el("p", null, text(rows.because[row]!)),
+    el("p", { class: "verdict" }, el("span", { class: `chip ${verdict}` }, kind || verdict.replace("_", " in ")), isSaid ? because : means),
+    !isSaid && because && el("p", null, because),
     el("div", { class: "statistics" }, fact("error", rows.error[row]!), fact("error in", rows.errorIn[row]!), fact("tolerance", rows.tolerance[row]!), fact("max |a−b|", rows.maxAbs[row]!)),
-    other && el("p", { class: "partner" }, el("button", { class: "link", type: "button", click: () => page.select(other, side) }, idOf(run, other)), text(rows.how[row]!) && el("span", { class: "remarks" }, ` paired by ${text(rows.how[row]!)}`)),
+    other && el("p", { class: "partner" }, el("button", { class: "link", type: "button", click: () => page.select(other, side) }, idOf(run, other)), how && el("span", { class: "remarks" }, ` paired by ${how}`)),
   );
 }

@@ -8,7 +8,7 @@ import { counted, el, fill, type Child } from "./dom";
 import { findingCard } from "./finding_card";
 import { callLink, placeLink } from "./links";
 import { around, placeOf, wordsOf, type Page } from "./page";
-import { comparedPlace, pairOf } from "./pairs";
+import { comparedPlace, counterpartOf } from "./pairs";
 import { runFacts } from "./run_facts";
 import { plainItem, statistics, tensor } from "./tensors";
 
@@ -36,6 +36,7 @@ function sectionsOf(page: Page, run: Run, place: Place): Child[] {
     failureOf(page, run, place),
     isCall && reasonOf(run, place.call),
     findingsOf(page, run, place),
+    isCall && notesOf(run, place.call),
     comparedPlace(page, run, place),
     sourceOf(run, place),
     ...(isCall ? callTensors(page, run, place.call) : stepTensors(page, run, place)),
@@ -45,7 +46,6 @@ function sectionsOf(page: Page, run: Run, place: Place): Child[] {
     measuresOf(page, run, place),
     isCall && guardsOf(run, place.call),
     isCall && neverCalled(run, place.call),
-    isCall && notesOf(run, place.call),
     graphCode(run, place),
     isCall && place.call === 0 && runFacts(run),
   ];
@@ -165,10 +165,9 @@ function sourceOf(run: Run, place: Place): HTMLElement | null {
 
 function callTensors(page: Page, run: Run, call: number): Child[] {
   const ports = run.ports(call);
-  const pair = pairOf(page, run, { call, item: -1 });
   const listed = (kind: string): HTMLElement[] =>
-    ports.filter((port) => port.kind === kind).map((port, i) =>
-      port.value < 0 ? plainItem(port.slot, port.text) : tensor(run, port.value, port.slot, kind === "output" && i === 0 ? pair : null));
+    ports.filter((port) => port.kind === kind).map((port) =>
+      port.value < 0 ? plainItem(port.slot, port.text) : tensor(run, port.value, port.slot, counterpartOf(page, run, { call, item: -1 }, port.value)));
   return [
     section("Outputs", ...folded(listed("output"), 3)),
     section("Outputs, as hooks returned them", ...folded(listed("returned"), 3)),
@@ -180,10 +179,9 @@ function callTensors(page: Page, run: Run, call: number): Child[] {
 function stepTensors(page: Page, run: Run, place: Place): Child[] {
   const step = run.stepOf(place);
   if (step < 0) return [];
-  const pair = pairOf(page, run, place);
-  const outputs = run.valuesOfStep(step).map((value, i, all) => tensor(run, value, all.length > 1 ? `[${i}]` : "", i ? null : pair));
+  const outputs = run.valuesOfStep(step).map((value, i, all) => tensor(run, value, all.length > 1 ? `[${i}]` : "", counterpartOf(page, run, place, value)));
   const { text, op } = run.step(step, place.call);
-  const operands = run.operands(step).map(({ value, name }) => tensor(run, value, run.facts(value).name || name));
+  const operands = run.operands(step).map(({ value, name }) => tensor(run, value, run.facts(value).name || name, counterpartOf(page, run, place, value)));
   return [
     text && section("Operation", code(`${op}(${text})`)),
     section(outputs.length > 1 ? "Results" : "Result", ...folded(outputs, 3)),
@@ -260,7 +258,7 @@ function neverCalled(run: Run, call: number): HTMLElement | null {
 }
 
 function notesOf(run: Run, call: number): HTMLElement | null {
-  return section("Notes", ...run.notes(call).map((note) => el("p", null, note.what)));
+  return section("Notes", ...folded(run.notes(call).map((note) => el("p", null, note.what, note.where && call === 0 && el("span", { class: "type" }, note.where))), 4));
 }
 
 function graphCode(run: Run, place: Place): HTMLElement | null {

@@ -7,6 +7,7 @@ import { el, svg } from "./dom";
 /** The same tensor of the other run. */
 export interface Counterpart {
   readonly statistics: Statistics | null;
+  readonly isEqual: boolean; // within tolerance
   readonly names: readonly [own: string, other: string];
 }
 
@@ -46,20 +47,22 @@ function remarks(facts: ValueFacts): HTMLElement {
 }
 
 const SHOWN = ["mean", "std", "min", "max"] as const;
+const LONG = 8; // characters of a number for which four columns are too narrow
 
 /** Statistics in columns; below them those of the other run, where there is one. */
 export function statistics(own: Statistics, counterpart: Counterpart | null = null): HTMLElement {
   const other = counterpart?.statistics ?? null;
-  const digitsOf = other ? 3 : 4; // a column less wide
   const column = (name: string, first: string, second: string | null, differs = false): HTMLElement =>
-    el("div", { class: differs ? "stat differs" : "stat" },
+    el("div", { class: `stat ${differs ? "differs" : name ? "" : "sides-named"}` },
       el("span", { class: "stat-name" }, name || "\u00a0"),
       el("span", { class: "stat-number" }, first),
       second !== null && el("span", { class: "stat-number other" }, second));
-  return el("div", { class: other ? "statistics two" : "statistics" },
-    other && column("", counterpart!.names[0], counterpart!.names[1]),
-    ...SHOWN.map((name) => column(name, number(own[name], digitsOf), other && number(other[name], digitsOf), other !== null && differ(own[name], other[name]))),
-    counts(own));
+  if (!other) return el("div", { class: "statistics" }, ...SHOWN.map((name) => column(name, number(own[name], 4), null)), counts(own));
+  const texts = SHOWN.map((name) => told(own[name], other[name], counterpart!.isEqual));
+  const isLong = texts.flat().some((text) => text.length > LONG);
+  const columns = SHOWN.map((name, i) => column(name, ...texts[i]!, texts[i]![0] !== texts[i]![1] && !counterpart!.isEqual));
+  const names = (): HTMLElement => column("", ...counterpart!.names);
+  return el("div", { class: isLong ? "statistics two long" : "statistics two" }, names(), ...columns.slice(0, 2), isLong && names(), ...columns.slice(2), counts(own));
 }
 
 function counts(all: Statistics): HTMLElement | null {
@@ -82,8 +85,15 @@ function number(value: number, count: number): string {
   return Number.isNaN(value) ? "–" : digits(value, Math.abs(value) < 0.01 ? 3 : count); // zeros are wide, too
 }
 
-function differ(a: number, b: number): boolean {
-  return !(Number.isNaN(a) && Number.isNaN(b)) && Math.abs(a - b) > 1e-6 * Math.max(Math.abs(a), Math.abs(b));
+const MOST_DIGITS = 7; // the next one of a float32 is rounding
+
+/** Two numbers in as many digits as show their difference, if it is more than rounding; else in three. */
+function told(a: number, b: number, isEqual: boolean): [string, string] {
+  for (let count = 3; count <= MOST_DIGITS && !isEqual; count++) {
+    const [first, second] = [digits(a, count), digits(b, count)];
+    if (first !== second) return [first, second];
+  }
+  return [number(a, 3), number(b, 3)];
 }
 
 const WIDTH = 300;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -150,8 +151,11 @@ def never_active(one: Activation, dead: Chosen) -> str:
     what += f"{one.units.tokens} tokens"
     if one.units.below is None:
         return what
+    below = float(one.units.below[dead].min())
+    if not math.isfinite(below):  # inputs that are the same for all tokens have no deviation
+        return f"{what}; {'its input is' if dead.sum() == 1 else 'their inputs are'} below 0 and never change"
     whose = "its input lies" if dead.sum() == 1 else "their inputs lie at least"
-    return f"{what}; {whose} {float(one.units.below[dead].min()):.3g} standard deviations below 0"
+    return f"{what}; {whose} {below:.3g} standard deviations below 0"
 
 
 def _saturated(activations: Iterable[Activation], limits: ActivationLimits) -> Iterator[Finding]:
@@ -160,7 +164,7 @@ def _saturated(activations: Iterable[Activation], limits: ActivationLimits) -> I
     A gate that multiplies something, and the answer of a model, may be sure of themselves once they were trained.
     """
     for one in activations:
-        if one.function not in BOUNDS or one.units is None or one.units.saturated <= limits.saturated:
+        if one.function not in BOUNDS or one.units is None or not one.units.saturated > limits.saturated:
             continue
         what = f"{one.units.saturated:.0%} of its elements lie at a bound of {one.function}, where the gradient is 0"
         is_wrong = one.read_by_weights or one.untrained
@@ -180,18 +184,15 @@ def _outlier_channels(activations: Sequence[Activation], limits: ActivationLimit
     for one in activations:
         chosen = outlier_channels(one.units, limits)
         if chosen is not None and chosen.any() and one.units is not None:
-            found.append(
-                (float(one.units.rms[chosen].max() / max(float(np.median(one.units.rms)), 1e-300)), one, chosen)
-            )
+            middle, most = float(np.nanmedian(one.units.rms)), float(np.nanmax(one.units.rms[chosen]))
+            found.append((most / middle if middle else math.inf, one, chosen))
     if not found:
         return
     ratio, first, chosen = max(found, key=lambda each: each[0])
     assert first.units is not None
-    share = float(first.units.large[chosen].max())
-    what = (
-        f"{_names(chosen, 'channel')} of {len(chosen)}: |x| is at least 6 on {share:.0%} of the tokens, "
-        f"{ratio:.3g} times the median channel"
-    )
+    share = float(np.nanmax(first.units.large[chosen]))
+    times = f"{ratio:.3g} times the median channel" if math.isfinite(ratio) else "and the median channel is 0"
+    what = f"{_names(chosen, 'channel')} of {len(chosen)}: |x| is at least 6 on {share:.0%} of the tokens, {times}"
     advice = (
         "usual in trained transformers: keep such channels in a wide dtype when quantising (LLM.int8); in a new model "
         "a bias or weight gone wrong"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -67,11 +68,11 @@ def _padding(measured: Iterable[Measured], limits: AttentionLimits) -> Iterator[
         if leaks is None or not (leaks > limits.leak).any():
             continue
         what = (
-            f"queries give up to {leaks.max():.1%} of their weight to padding, in {_heads(leaks > limits.leak)}: "
+            f"queries give up to {np.nanmax(leaks):.1%} of their weight to padding, in {_heads(leaks > limits.leak)}: "
             f"the mask lets it through"
         )
         advice = "give the attention a mask that hides the padding: -inf or the lowest number, or False"
-        yield _finding(one, "padding seen", ERROR, what, advice, float(leaks.max()), limits.leak)
+        yield _finding(one, "padding seen", ERROR, what, advice, float(np.nanmax(leaks)), limits.leak)
 
 
 def _future(measured: Sequence[Measured], limits: AttentionLimits, causal: bool | None) -> Iterator[Finding]:
@@ -87,11 +88,11 @@ def _future(measured: Sequence[Measured], limits: AttentionLimits, causal: bool 
             future = one.numbers.future
             others = "" if causal else f"; {len(group) - len(leaking)} other layers of its kind see none"
             what = (
-                f"queries give up to {future.max():.1%} of their weight to later tokens, in "
+                f"queries give up to {np.nanmax(future):.1%} of their weight to later tokens, in "
                 f"{_heads(future > limits.leak)}{others}"
             )
             advice = "mask later tokens, or say causal=False where this is meant"
-            yield _finding(one, "future seen", ERROR, what, advice, float(future.max()), limits.leak)
+            yield _finding(one, "future seen", ERROR, what, advice, float(np.nanmax(future)), limits.leak)
 
 
 def _unused(measured: Sequence[Measured], limits: AttentionLimits) -> Iterator[Finding]:
@@ -99,7 +100,7 @@ def _unused(measured: Sequence[Measured], limits: AttentionLimits) -> Iterator[F
     some_look = max(least_even, default=0.0) > 100 * limits.even
     for one in measured:
         norms = one.map.norms
-        if norms is not None and len(norms) > 1 and (middle := float(np.median(norms))) > 0:
+        if norms is not None and len(norms) > 1 and 0 < (middle := float(np.median(norms))) < math.inf:
             dead = np.array(norms) <= limits.unused * middle
             if dead.any():
                 where = "its output projection's result" if one.map.projected else "its output"

@@ -196,7 +196,7 @@ def _unchecked(measured: Sequence[Measured]) -> list[Note]:
     if dropped:
         notes.append(Note(f"{dropped} attentions drop weights at random (training): the maps are those before"))
     if unknown:
-        notes.append(Note(f"{unknown} attentions returned nothing that their maps can be compared with"))
+        notes.append(Note(f"{unknown} attentions returned nothing finite that their maps can be compared with"))
     return notes
 
 

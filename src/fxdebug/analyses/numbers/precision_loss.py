@@ -234,6 +234,8 @@ class ShadowData(ReportData[Row], Generic[_T]):
 def text(shadow: ShadowData[_T], width: int) -> str:
     """Return the findings, the operations at which the error grows most, and the error after each layer, as text."""
     error = "not compared" if shadow.error is None else f"{shadow.error:.1e}"
+    if shadow.error is not None and not math.isfinite(shadow.error):
+        error = "not known: NaN or infinities on one side only"
     head = f"{shadow.subject} against its {shadow.dtype} twin: the relative error of the result is {error}"
     told = [str(finding) for finding in shadow.findings] or ["no operation loses digits"]
     lines = [line for part in (head, *told) for line in textwrap.wrap(part, width, subsequent_indent="  ")]

@@ -43,8 +43,9 @@ _SOURCE = re.compile(r"(.+\.py|<.+>):(\d+|\*)$")
 class Breakpoint:
     """A breakpoint: where it stops, under which condition, and what is done there.
 
-    ``matches`` is asked at every stop, ``matches_back`` when going back, and ``holds`` (the ``condition``) where these
-    are true. The next ``ignore`` hits do not stop the run. ``commands`` are lines for the session.
+    ``matches`` is asked at every stop, ``matches_back`` when going back to a place that is no breakpoint, and ``holds``
+    (the ``condition``) where these are true. The next ``ignore`` hits do not stop the run. ``commands`` are lines for
+    the session.
     """
 
     number: int
@@ -165,7 +166,7 @@ class Stoppers:
         def stops(stop: Stop) -> bool:
             reached = until is not None and until(stop)
             for one in active:
-                if (one.matches_back if back else one.matches)(stop) and self._counts(one, stop):
+                if one.matches(stop) and self._counts(one, stop):
                     self._hit.append(one)
                     told.append(str(one))
             for watch in () if back else watches:

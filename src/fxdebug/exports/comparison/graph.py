@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Literal
 
-from fxdebug.comparison.result import ComparisonData, Row
+from fxdebug.comparison.result import ComparisonData, Row, Side
 from fxdebug.data.calls import Call
 from fxdebug.errors import UsageError
 from fxdebug.exports.comparison.finding import error_of
@@ -81,18 +82,20 @@ def with_ancestors(call: Call) -> set[int]:
 
 
 class CallKeys:
-    """Keys that calls must share to be drawn as one: the findings in their own bodies, and their verdicts."""
+    """Keys that calls of one run must share to be drawn as one: the findings in their bodies, and their verdicts."""
 
-    def __init__(self, comparison: ComparisonData) -> None:
+    def __init__(self, comparison: ComparisonData, run: Literal["a", "b"] = "b") -> None:
         self._findings: dict[int, list[tuple[str | None, str | None]]] = {}
         self._verdicts: dict[int, str] = {}
         for row in comparison.findings:
-            if row.b is not None:
-                self._findings.setdefault(row.b.call.index, []).append((row.kind, row.op))
+            side: Side | None = getattr(row, run)
+            if side is not None:
+                self._findings.setdefault(side.call.index, []).append((row.kind, row.op))
         for row in comparison.rows:
-            if row.op is None and row.kind is None and row.b is not None:
-                shown = row.verdict if row.verdict in ("inherited", "adds", "only_b") else "equal"
-                self._verdicts[row.b.call.index] = shown
+            side = getattr(row, run)
+            if row.op is None and row.kind is None and side is not None:
+                shown = row.verdict if row.verdict in ("inherited", "adds", f"only_{run}") else "equal"
+                self._verdicts[side.call.index] = shown
 
     def of(self, call: Call) -> object:
         """Return the key of one call."""

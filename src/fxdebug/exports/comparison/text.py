@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Literal
 
 from rich.console import RenderableType
 from rich.terminal_theme import TerminalTheme
@@ -108,6 +109,8 @@ def _parts(comparison: ComparisonData, width: int, fold: bool) -> Iterator[Rende
         yield ""
     for note in notes[: None if not fold else FURTHER]:
         yield Text(f"note: {note}", "yellow")
+    if fold and len(notes) > FURTHER:
+        yield Text(f"and {_plural(len(notes) - FURTHER, 'more note')} in comparison.notes", "yellow")
 
 
 def verdict(comparison: ComparisonData) -> Text:
@@ -120,10 +123,13 @@ def verdict(comparison: ComparisonData) -> Text:
         return Text.assemble(("could not compare: ", "bold yellow"), (printable(comparison.missing[0]), "bold"))
     narrow, stand_in = comparison.narrow, comparison.coverage.stand_in
     equal = "equal within tolerance" if narrow is None else f"no difference beyond what {narrow} explains"
+    if _drifted(comparison):
+        equal = "no operation adds a difference"
     if stand_in:
         equal += f", as far as the file{'s go' if len(stand_in) > 1 else f' of {stand_in} goes'}"
     calls, operations = comparison.coverage.calls, comparison.coverage.operations
-    text = Text.assemble((f"{equal}: ", "bold green"), _plural(calls.compared, "call"))
+    style = "bold green" if tone(comparison) == "good" else "bold yellow"
+    text = Text.assemble((f"{equal}: ", style), _plural(calls.compared, "call"))
     if operations.compared:
         text.append(f", {_plural(operations.compared, 'operation')}")
     return text.append("\n").append_text(_largest_difference(comparison))
@@ -140,7 +146,7 @@ def _largest_difference(comparison: ComparisonData) -> Text:
         )
     at = f"{number(worst.error)} at {printable(worst.where)}, {_basis(comparison, worst.basis)}"
     text.append(f"largest difference {at}")
-    differing = [row for row in comparison.outputs if row.measured and row.verdict != "equal"]
+    differing = _drifted(comparison)
     if differing:
         furthest = max(differing, key=lambda row: row.error)
         why = (
@@ -152,6 +158,20 @@ def _largest_difference(comparison: ComparisonData) -> Text:
         )
         text.append(f"\nwhat was returned differs by {error_of(furthest)}: {why}", "yellow")
     return text
+
+
+def tone(comparison: ComparisonData) -> Literal["good", "warn", "bad"]:
+    """Return how the verdict is coloured: ``warn`` where too much is missing, or results differ by what adds up."""
+    if comparison.findings:
+        return "bad"
+    return "warn" if comparison.missing or _drifted(comparison) else "good"
+
+
+def _drifted(comparison: ComparisonData) -> list[Row]:
+    """Return the results that differ although nothing was found that makes them differ."""
+    if comparison.findings:
+        return []
+    return [row for row in comparison.outputs if row.measured and row.verdict != "equal"]
 
 
 def _basis(comparison: ComparisonData, basis: str) -> str:
@@ -225,7 +245,8 @@ def _outputs(comparison: ComparisonData, width: int) -> Iterator[Text]:
     room = min(max(map(cell_len, names[:FURTHER])), width // 2)
     for name, group in zip(names[:FURTHER], groups):
         worst = max(group, key=lambda row: row.error)
-        mark = ("equal", "green") if all(row.verdict == "equal" for row in group) else ("differs", "red")
+        is_equal = all(row.verdict == "equal" for row in group)
+        mark = ("equal", "green") if is_equal else ("differs", "red" if comparison.findings else "yellow")
         yield _line(
             [(padded(shortened_to(name, room, "ends"), room), ""), (padded(error_of(worst), 11, right=True), ""), mark],
             width,

@@ -74,7 +74,7 @@ class Colors:
         self._amounts: dict[str | int, float] = {}  # by the id of a step, and by the id() of a box
         if self.measure is not None:
             numbers: list[tuple[str | int, Number]] = [*self._of_steps(drawing), *self._of_boxes(drawing)]
-            self._amounts = {key: _scaled(found, self.measure) for key, found in numbers if found is not None}
+            self._amounts = {key: scaled(found, self.measure) for key, found in numbers if found is not None}
         ends = self._amounts.values()
         least = min(ends, default=0.0)
         # a measure with a unit begins at 0, so that a colour twice as dark is twice as much
@@ -123,7 +123,7 @@ class Colors:
         assert self.measure is not None
         if not self.measure.own:  # a number with all calls in it would make every box as dark as what is in it
             return []
-        return [(id(box), self._number(box, self.measure)) for box in _boxes(drawing.root)]
+        return [(id(box), self._number(box, self.measure)) for box in boxes_in(drawing.root)]
 
     def _number(self, thing: Step | Box, measure: Measure) -> Number:
         """Return the number of all that a step stands for; of a box that of the calls themselves."""
@@ -134,7 +134,7 @@ class Colors:
             return None
         if measure.name in STATISTICS:
             stats = self.stats[thing.id]
-            return None if stats is None else _statistic(stats, measure.name)
+            return None if stats is None else statistic(stats, measure.name)
         nodes = [self._network.nodes[id] for id in (thing.twins or (thing.id,)) if id in self._network.nodes]
         items = self._items(thing, nodes, measure)
         return number_of_all(self._trace, items, measure.name) if items else None
@@ -152,7 +152,8 @@ class Colors:
         return [inner for call in calls for inner in call.walk()] if measure.own and measure.adds else [*calls]
 
 
-def _boxes(root: Box | None) -> Iterable[Box]:
+def boxes_in(root: Box | None) -> Iterable[Box]:
+    """Yield every open box of a drawing."""
     pending = [] if root is None else [root]
     while pending:
         box = pending.pop()
@@ -167,7 +168,8 @@ def _is_measured(step: Step) -> bool:
     )
 
 
-def _statistic(stats: Stats, name: str) -> Number:
+def statistic(stats: Stats, name: str) -> Number:
+    """Return one statistic; ``inf`` counts the infinities of both signs."""
     found: Number = stats.posinf + stats.neginf if name == "inf" else getattr(stats, name)
     return found
 
@@ -180,7 +182,8 @@ def shown(amount: Number, measure: Measure) -> str:
 # The scale: numbers with a unit and counts as they are, statistics by the logarithm of their magnitude ------------
 
 
-def _scaled(amount: float | int | complex, measure: Measure) -> float:
+def scaled(amount: float | int | complex, measure: Measure) -> float:
+    """Return the position of a number on the colour scale."""
     amount = abs(amount) if isinstance(amount, complex) else float(amount)
     if measure.unit or measure.adds:
         return amount

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+import re
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -19,6 +20,9 @@ Origin: TypeAlias = tuple[int, int]  # an item of the body (below 0: input ~item
 OPERATION, VIEWS, STRUCTURE, CALL = range(4)  # the kinds of items, by position in ITEM_KINDS of payload.ts
 
 _TAKES_A_PART: Final = ("getitem", "getattr")
+_WHOLE: Final = re.compile(r"^(?:args\[\d+\]|[^.\[]*)")  # the argument in the slot of its part
+_VARIADIC: Final = re.compile(r"args?_?\d+")
+_NUMBERED: Final = re.compile(r"_\d+$")  # the graph's name of a part
 _WITHOUT_ITEM: Final = ("placeholder", "get_attr", "output")
 
 
@@ -40,6 +44,7 @@ class BodyItem(NamedTuple):
     body: int
     step: int  # the position in the graph, -1 without one
     edges: tuple[Edge, ...]
+    health: int  # 0 where all is well; items that differ in it are not drawn as one
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +77,17 @@ class _Step(NamedTuple):
 
 
 def bodies_of(trace: TraceData, texts: Texts, key: Callable[[Call], Hashable] = lambda call: None) -> Bodies:
-    """Return the body of every call, children before the calls around them; equal ones with equal keys are one."""
-    return _Builder(trace, texts).build(key)
+    """Return the body of every call, children before the calls around them; equal ones with equal keys are one.
+
+    Forwards of which one raised, or has a NaN or an infinity where the other has none, are not equal.
+    """
+    return _Builder(trace, texts, key).build()
 
 
 class _Builder:
-    def __init__(self, trace: TraceData, texts: Texts) -> None:
-        self._trace, self._texts = trace, texts
+    def __init__(self, trace: TraceData, texts: Texts, key: Callable[[Call], Hashable]) -> None:
+        self._trace, self._texts, self._key = trace, texts, key
+        self._health: dict[Hashable, int] = {(False, False, None): 0}
         graphs = trace.call_graphs
         self._bodies: tuple[CallGraph | None, ...] = (None,) * len(trace.calls) if graphs is None else graphs.bodies
         self._graphs: dict[int, tuple[_Step, ...]] = {}
@@ -92,11 +101,11 @@ class _Builder:
         self.ports_taken: dict[int, dict[str, int]] = {}  # by call: the read of an attribute → the input for its tensor
         self._feeds: dict[int, dict[int, Origin]] = {}
 
-    def build(self, key: Callable[[Call], Hashable]) -> Bodies:
+    def build(self) -> Bodies:
         for call in reversed(self._trace.calls):
             body = self._body(call)
             if body is not None:
-                self._of_call[call.index] = self._known.setdefault((body, key(call)), len(self._known))
+                self._of_call[call.index] = self._known.setdefault((body, self._key(call)), len(self._known))
         return Bodies(tuple([body for body, _ in self._known]), tuple(self._of_call), tuple(self._item_of_call))
 
     def _edges_through_memory(self) -> dict[str, dict[str, list[str]]]:
@@ -168,8 +177,14 @@ class _Builder:
         value = next(iter(child.outputs or ()), None)
         body = self._of_call[child.index]
         return BodyItem(
-            CALL, texts.add(name or child.type), texts.add(child.type), self.shape(value), body, step, edges
-        )
+            CALL, texts.add(name or child.type), texts.add(child.type), self.shape(value), body, step, edges,
+            self.health(child.outputs or (), child.error is not None, self._key(child)),
+        )  # fmt: skip
+
+    def health(self, made: Iterable[Value], raised: bool = False, key: Hashable = None) -> int:
+        """Return a number for what sets an item apart from others that do the same."""
+        spoiled = any(value.stats is not None and value.stats.finite < value.stats.count for value in made)
+        return self._health.setdefault((raised, spoiled, key), len(self._health))
 
     # What several calls need -------------------------------------------------------------------------
 
@@ -235,6 +250,7 @@ class _GraphBody:
         self._written: dict[int, list[Value]] = {}  # by the step that wrote to them
         for position, value in body.writes:
             self._written.setdefault(position, []).append(value)
+        self._slots = {value.number: slot for slot, value in call.inputs.named()}
 
     def build(self) -> Body:
         builder, call, texts = self._builder, self._call, self._builder._texts
@@ -255,7 +271,8 @@ class _GraphBody:
                 for value in values:
                     self._makers.setdefault(value.number, (~len(inputs), 0))
                     builder._ports[call.index].setdefault(value.number, len(inputs))
-                inputs.append((texts.add(step.op.target), builder.shape(values[0] if values else None)))
+                name = self._argument(step.op.target, values)
+                inputs.append((name, builder.shape(values[0] if values else None)))
             elif kind == "get_attr":
                 self._is_structure[position] = True
             elif kind == "output":
@@ -270,6 +287,16 @@ class _GraphBody:
                 edges = builder.by_values(child, self._makers)
                 self._items.append(builder.child_item(call, child, NONE, len(self._items), edges))
         return Body(texts.add(call.type), tuple(inputs), tuple(self._items), outputs)
+
+    def _argument(self, target: str, values: list[Value]) -> int:
+        """Return an argument as the forward calls it: ``x``, and ``batch.image`` for a part of ``batch``."""
+        slot = self._slots.get(values[0].number, "") if values else ""
+        part = _WHOLE.sub("", slot)
+        if slot and _VARIADIC.fullmatch(target):
+            target = slot
+        elif part:
+            target = _NUMBERED.sub("", target) + part
+        return self._builder._texts.add(target)
 
     def _item(self, position: int, step: _Step, children: Any, count: int) -> BodyItem:
         builder, result = self._builder, self._body.results[position]
@@ -291,7 +318,8 @@ class _GraphBody:
             if kind == STRUCTURE:
                 self._parts[position] = self._passed_on(step, made)
             shape = builder.shape(made[0] if made else None)
-            item = BodyItem(kind, builder._texts.add(step.label), NONE, shape, NONE, position, edges)
+            label = builder._texts.add(step.label)
+            item = BodyItem(kind, label, NONE, shape, NONE, position, edges, builder.health(made))
         for output, value in enumerate(made):
             self._makers.setdefault(value.number, (count, output))
         for value in self._written.get(position, ()):
@@ -506,7 +534,7 @@ def body_columns(bodies: Bodies) -> dict[str, Any]:
         "inputShape": integers([shape for _, shape in inputs]),
         **{
             name: integers([getattr(item, name) for item in items])
-            for name in ("kind", "label", "type", "shape", "body", "step")
+            for name in ("kind", "label", "type", "shape", "body", "step", "health")
         },
         "firstEdge": firsts([len(item.edges) for item in items]),
         "from": integers([edge.source for edge in edges]),

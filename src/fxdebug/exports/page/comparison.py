@@ -7,7 +7,8 @@ from typing import Any
 
 from fxdebug.comparison.measures import BASES
 from fxdebug.comparison.result import KINDS, ComparisonData, Row, Side
-from fxdebug.exports.comparison.text import screen
+from fxdebug.data.measures import counted
+from fxdebug.exports.comparison.text import screen, tone, verdict
 from fxdebug.exports.page.pack import NONE, Texts, integers, reals
 from fxdebug.exports.page.places import Places
 from fxdebug.printable import printable, printable_lines
@@ -15,6 +16,7 @@ from fxdebug.query.network import network_of
 
 VERDICTS = ("equal", "inherited", "adds", "absorbed", "ignored", "unknown", "only_a", "only_b")
 _WIDTH = 100  # columns of the text of the verdict
+_NOTES = 2  # in the headline
 _NAN = float("nan")
 
 
@@ -28,6 +30,8 @@ def comparison_data(comparison: ComparisonData, texts: Texts) -> dict[str, Any]:
     b = [_place(row.b, places[1]) for row in rows]
     return {
         "verdict": comparison.verdict,
+        "headline": _headline(comparison),
+        "tone": tone(comparison),
         "summary": printable_lines(screen(comparison, width=_WIDTH, color=False)).split("\n"),
         "notes": [printable(note) for note in comparison.notes],
         "kinds": dict(KINDS),
@@ -60,6 +64,18 @@ def comparison_data(comparison: ComparisonData, texts: Texts) -> dict[str, Any]:
             "share": comparison.coverage.share,
         },
     }
+
+
+def _headline(comparison: ComparisonData) -> list[str]:
+    """Return the verdict in a sentence, and what goes with it: cause or largest difference, and what is missing."""
+    lines = verdict(comparison).plain.split("\n")
+    if comparison.first is not None and comparison.first.because:
+        lines.append(comparison.first.because)
+    lines += comparison.missing[0 if comparison.findings else 1 :]
+    lines += [f"note: {note}" for note in comparison.notes[:_NOTES]]
+    if len(comparison.notes) > _NOTES:
+        lines.append(f"and {counted(len(comparison.notes) - _NOTES, 'more note')} among the findings")
+    return [printable(line) for line in lines]
 
 
 def _rows(comparison: ComparisonData) -> list[Row]:

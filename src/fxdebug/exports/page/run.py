@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from fxdebug.analyses.numbers import numerics
-from fxdebug.data.calls import Note
+from fxdebug.data.calls import Call, Note
 from fxdebug.data.measured.histograms import Histogram
 from fxdebug.data.report import ReportData
 from fxdebug.data.trace import TraceData
@@ -39,9 +39,14 @@ class PageOptions:
 DEFAULTS = PageOptions()
 
 
-def run_data(trace: TraceData, texts: Texts, options: PageOptions = DEFAULTS) -> dict[str, Any]:
-    """Return ``RunData`` of payload.ts: everything that the page shows of a run."""
-    bodies = bodies_of(trace, texts)
+def run_data(
+    trace: TraceData,
+    texts: Texts,
+    options: PageOptions = DEFAULTS,
+    key: Callable[[Call], Hashable] = lambda call: None,
+) -> dict[str, Any]:
+    """Return ``RunData`` of payload.ts: everything that the page shows of a run; ``key`` as in ``bodies_of``."""
+    bodies = bodies_of(trace, texts, key)
     places = Places(trace)
     measures, left_out = measure_data(trace, places)
     findings = numerics.check_numerics(trace, tensors=False).findings if options.check else ()

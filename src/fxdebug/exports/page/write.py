@@ -12,6 +12,7 @@ from typing import Any
 from fxdebug.comparison.result import ComparisonData
 from fxdebug.data.trace import TraceData
 from fxdebug.exports.comparison import text as comparison_text
+from fxdebug.exports.comparison.graph import CallKeys
 from fxdebug.exports.html import escape, policy, tree
 from fxdebug.exports.page.comparison import comparison_data
 from fxdebug.exports.page.pack import Texts, compressed, packed
@@ -55,7 +56,10 @@ def trace_data(trace: TraceData, options: PageOptions = DEFAULTS) -> dict[str, A
 def pair_data(comparison: ComparisonData, options: PageOptions = DEFAULTS) -> dict[str, Any]:
     """Return the data of the page of two runs."""
     texts = Texts()
-    runs = [run_data(comparison.a, texts, options), run_data(comparison.b, texts, options)]
+    runs = [
+        run_data(comparison.a, texts, options, CallKeys(comparison, "a").of),
+        run_data(comparison.b, texts, options, CallKeys(comparison, "b").of),
+    ]
     title = f"{comparison.a.model} and {comparison.b.model}"
     return page_data(title, texts, runs, comparison_data(comparison, texts))
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from fxdebug.data.graphs import Status
 from fxdebug.data.trace import TraceData
-from fxdebug.exports.graphviz.colors import BAD_FILL, Colors, is_bad
+from fxdebug.exports.graphviz.colors import BAD_FILL, Colors, boxes_in, is_bad
 from fxdebug.exports.graphviz.drawing import Box, Drawing, Step
 from fxdebug.exports.graphviz.labels import about_box, about_step
 from fxdebug.exports.graphviz.legend import meanings_of
@@ -30,7 +30,7 @@ class Looks:
     """The look of each item and box of one picture, as ``Decoration`` of web/src/picture/svg.ts has it."""
 
     def __init__(self, trace: TraceData, drawing: Drawing, options: DrawOptions) -> None:
-        self._drawing, self._options = drawing, options
+        self._trace, self._drawing, self._options = trace, drawing, options
         self.colors = Colors(trace, drawing, options.color, options.measures)
         self._is_filled = options.color not in (KIND, NONE)
         self._seen: set[Status] = set()
@@ -72,12 +72,22 @@ class Looks:
         self._seen.add(status)
         return {"dashed": True} if has_line else {"dashed": True, "line": LINES[self._options.theme][status]}
 
+    def _facts(self) -> Iterator[str]:
+        """Yield how much of the run is drawn."""
+        closed = [step for step in self._drawing.steps.values() if step.kind == "call"]
+        inside = sum(len(list(step.node.call.walk())) - 1 for step in closed)
+        drawn = len(closed) + len(list(boxes_in(self._drawing.root)))
+        if inside:
+            more = "as many as fit a page: depth= opens more" if self._options.depth is None else "as depth= says"
+            yield f"{drawn} calls drawn of {len(self._trace.calls)}, {more}"
+
     def legend(self) -> list[dict[str, str]]:
         """Return the legend: the colours that occur; those by kind explain themselves."""
         meanings = [(color, text) for color, text in meanings_of(self._drawing, self.colors) if color or text]
         entries = [{"text": text, "fill": color} for color, text in meanings]
         lines = LINES[self._options.theme]
         seen = [status for status in _MEANINGS if status in self._seen]
+        entries += [{"text": fact, "fill": ""} for fact in self._facts()]
         return entries + [{"text": _MEANINGS[one], "fill": "none", "line": lines[one], "dashed": "yes"} for one in seen]
 
 

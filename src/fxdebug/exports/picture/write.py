@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
+from fxdebug.data.calls import Call
 from fxdebug.data.measures import names_in
 from fxdebug.data.trace import TraceData
 from fxdebug.errors import UsageError
@@ -19,6 +20,7 @@ from fxdebug.exports.picture.engine import LayoutEngine
 from fxdebug.exports.picture.looks import Looks
 from fxdebug.exports.picture.raster import Raster
 from fxdebug.exports.picture.shown import keyed_boxes, shown
+from fxdebug.exports.picture.standing_out import standing_out
 from fxdebug.files.write_file import write_bytes, write_text
 from fxdebug.printable import printable
 
@@ -49,7 +51,7 @@ def svg_text(trace: TraceData, options: DrawOptions = DEFAULTS) -> str:
     """Return the picture of a run as SVG text."""
     require_colors(trace, options)
     texts = Texts()
-    bodies = bodies_of(trace, texts)
+    bodies = bodies_of(trace, texts, _apart(trace, options))
     engine = LayoutEngine()
     asked = {*names_in(options.measures), *({options.color} - {KIND, STATUS, NONE})}
     begun = engine.begin(request(trace, bodies, texts, options, lines=len(asked)))
@@ -65,6 +67,14 @@ def svg_text(trace: TraceData, options: DrawOptions = DEFAULTS) -> str:
     about = printable(f"{trace.model}: {len(trace.calls)} calls")
     legend = looks.legend()
     return engine.draw({"decorations": decorations, "legend": legend, "theme": options.theme, "about": about})
+
+
+def _apart(trace: TraceData, options: DrawOptions) -> Callable[[Call], Hashable]:
+    """Return a key in which calls differ that have another colour than their like."""
+    if options.color in (KIND, STATUS, NONE):
+        return lambda call: None
+    found = standing_out(trace, options.color)
+    return lambda call: True if call.index in found else None
 
 
 def request(

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fxdebug.analyses.activations.report import ActivationData
+from fxdebug.cells import shortened_to
 from fxdebug.data.measured.distributions import Distribution
 from fxdebug.data.report import ReportData
 from fxdebug.errors import UsageError
@@ -45,7 +46,7 @@ def _draw_histogram(axis: Axes, name: str, found: Distribution) -> None:
     axis.bar(edges[:-1], found.counts, width=np.diff(edges), align="edge", color=BLUES[3], linewidth=0)
     axis.set_yscale("log")
     axis.set_ylim(0.7, max(found.counts) * 2)
-    axis.set_title(name if len(name) <= 32 else f"…{name[-31:]}", fontsize=7, color=INK, loc="left", pad=2)
+    axis.set_title(shortened_to(name, 32, "ends"), fontsize=7, color=INK, loc="left", pad=2)
     bad = found.count - found.finite
     if bad:
         axis.text(0.98, 0.9, f"{bad} not finite", transform=axis.transAxes, ha="right", va="top", fontsize=7,

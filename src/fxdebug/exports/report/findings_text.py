@@ -12,8 +12,9 @@ from fxdebug.data.measures import counted
 from fxdebug.data.report import ReportData
 from fxdebug.printable import printable
 
-FULL_LINES = 30  # of the findings that are shown in full
-SHORT = 8  # findings in a line each; files have all
+FULL_LINES = 26  # of the findings that are shown in full
+SHORT = 8  # findings in a line each, and notes; files have all
+LEAST = 20  # letters of a place
 
 
 def text(report: ReportData[Finding], width: int) -> str:
@@ -22,7 +23,7 @@ def text(report: ReportData[Finding], width: int) -> str:
         return of_numbers.text(report, width)
     lines, shown = _in_full(report.findings, width)
     rest = report.findings[shown:]
-    lines += [shortened_to(_line(finding), width, "end") for finding in rest[:SHORT]]
+    lines += [_line(finding, width) for finding in rest[:SHORT]]
     if len(rest) > SHORT:
         lines += wrapped(f"and {len(rest) - SHORT} more: report.findings, --json and --csv have all", width)
     if rest:
@@ -42,9 +43,11 @@ def text(report: ReportData[Finding], width: int) -> str:
     for note in report.notes:
         if not note.where:
             lines += wrapped(printable(note.what), width)
-    further = sum(bool(note.where) for note in report.notes)
-    if further:
-        lines += wrapped(f"{counted(further, 'note')} of the analyses: report.notes, or --json.", width)
+    placed = [note for note in report.notes if note.where]
+    for note in placed[:SHORT]:
+        lines += wrapped(f"note: {printable(note.where)}: {printable(note.what)}", width)
+    if len(placed) > SHORT:
+        lines += wrapped(f"and {counted(len(placed) - SHORT, 'more note')}: report.notes, or --json", width)
     return "\n".join(lines)
 
 
@@ -68,6 +71,7 @@ def rule_id(finding: Finding) -> str:
     return f"{finding.analysis.partition(',')[0]}.{finding.rule}"
 
 
-def _line(finding: Finding) -> str:
-    place = finding.node or finding.call or finding.path
-    return printable(f"{finding.severity}: {place}  [{rule_id(finding)}]  {finding.what}")
+def _line(finding: Finding, width: int) -> str:
+    """Return a finding in one line, of which the start stays; a long place gives room to what was found."""
+    place = shortened_to(printable(finding.node or finding.call or finding.path), max(width // 3, LEAST), "ends")
+    return shortened_to(f"{finding.severity}: {place}  [{rule_id(finding)}]  {printable(finding.what)}", width)

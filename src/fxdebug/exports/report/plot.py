@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from fxdebug.cells import shortened_to
 from fxdebug.data.measures import quantity
 from fxdebug.data.report import Column, ReportData
 from fxdebug.errors import FxDebugError, LoadError, UsageError, first_line
@@ -146,7 +147,8 @@ def _roofline(axis: Axes, report: ReportData[Any]) -> None:
             named.append(at)
             right = at[0] > 0.8
             axis.annotate(
-                _end(id.removesuffix("#0"), 24), (x, y), xytext=(-6 if right else 6, 4), textcoords="offset points",
+                shortened_to(id.removesuffix("#0"), 24, "ends"), (x, y),
+                xytext=(-6 if right else 6, 4), textcoords="offset points",
                 ha="right" if right else "left", fontsize=7, color=INK,
             )  # fmt: skip
     axis.text(ridge, machine * 1.15, f"{quantity(machine, 'FLOP/s')}", ha="left", va="bottom", fontsize=8, color=INK)
@@ -154,11 +156,6 @@ def _roofline(axis: Axes, report: ReportData[Any]) -> None:
     axis.text(middle, middle * memory * 1.3, f"{quantity(memory, 'B/s')} ", ha="right", fontsize=8, color=INK)
     axis.set_xlabel("operations per byte; larger: more time in the call itself", fontsize=8, color=INK)
     axis.set_ylabel("operations per second", fontsize=8, color=INK)
-
-
-def _end(text: str, length: int) -> str:
-    """Return the end of a text, which tells more of a path than its beginning."""
-    return text if len(text) <= length else f"…{text[-length + 1 :]}"
 
 
 # Memory ------------------------------------------------------------------------------------------

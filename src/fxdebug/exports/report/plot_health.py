@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from fxdebug.cells import shortened_to
 from fxdebug.data.measured.histograms import Histogram
 from fxdebug.data.report import ReportData
 from fxdebug.exports.report.figures import FAINT, INK, Axes, Figure, kept_of, new_figure
@@ -166,4 +167,4 @@ def _plain(axis: Axes, *, left: bool = True) -> None:
 
 
 def _short(name: str, width: int = 28) -> str:
-    return name if len(name) <= width else f"…{name[-width + 1 :]}"
+    return shortened_to(name, width, "ends")

@@ -116,7 +116,7 @@ def _table(report: ReportData[Any], lines: Sequence[Line], width: int) -> Table:
     shares = iter(names if fits else _shares(names, room - len(names)))
     rooms = [size if number else next(shares) for size, number in zip(sizes, fixed)]
     for row in cells:
-        table.add_row(*[Text(shortened_to(text, most, "end")) for text, most in zip(row, rooms)])
+        table.add_row(*[Text(shortened_to(text, most, "sense")) for text, most in zip(row, rooms)])
     return table
 
 
