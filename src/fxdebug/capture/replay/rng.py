@@ -21,6 +21,7 @@ class RngSnapshot:
     Both steps wait while another thread runs a body again: :class:`RngWatch` has its own seeds in the generator then.
     """
 
+    @not_compiled
     def __init__(self) -> None:
         with in_turn():
             self._torch = torch.get_rng_state()
