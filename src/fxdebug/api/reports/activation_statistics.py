@@ -161,7 +161,8 @@ class _Gathered:
 def _is_untrained(model: nn.Module) -> bool:
     """Do all weights of linear layers and convolutions lie within ±1/√fan_in, from which torch draws them?"""
     layers = [module for module in model.modules() if isinstance(module, (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d))]
-    weights = [layer.weight for layer in layers if type(layer.weight) is nn.Parameter and layer.weight.numel()]
+    found = [layer._parameters.get("weight") for layer in layers]  # a parametrization computes where it is asked
+    weights = [weight for weight in found if type(weight) is nn.Parameter and weight.numel()]
     return bool(weights) and not any(
         weight.is_meta or float(weight.detach().abs().max()) > 1.00001 / math.sqrt(weight[0].numel())
         for weight in weights
