@@ -29,6 +29,7 @@ class Site:
     type: str
     aliases: tuple[str, ...] = ()
     origin: Origin = "registered"
+    kind: type = nn.Module
 
 
 class Frame:
