@@ -17,8 +17,8 @@ from fxdebug.capture.replay.functions import globals_in
 
 # fmt: off
 def reads_an_attribute(self: Any) -> Any: return self.c + shift  # type: ignore[name-defined] # noqa: F821
-def in_a_comprehension(self: Any) -> Any: return [self.c for _ in range(c)]  # type: ignore[name-defined] # noqa: F821
-def in_a_lambda(self: Any) -> Any: return lambda: self.c + (lambda: c)()  # type: ignore[name-defined] # noqa: F821
+def in_a_comprehension(self: Any) -> Any: return [self.c for _ in range(c)]  # type: ignore[name-defined]
+def in_a_lambda(self: Any) -> Any: return lambda: self.c + (lambda: c)()  # type: ignore[name-defined]
 def by_the_dict_of_globals(self: Any) -> Any: return globals()["c"] + self.d
 def through_its_own_module(self: Any) -> Any: return sys.modules[__name__].c  # type: ignore[name-defined] # noqa: F821
 # fmt: on
@@ -36,7 +36,7 @@ def deletes_it(self: Any) -> None:
 
 def in_a_class_body(self: Any) -> type:
     class Local:
-        a = c  # type: ignore[name-defined] # noqa: F821
+        a = c  # type: ignore[name-defined]
         b = self.d
 
         def method(self) -> Any:
