@@ -25,6 +25,7 @@ from fxdebug.api.trace import Trace
 from fxdebug.capture.probes.attention_inputs import SeenAttention
 from fxdebug.capture.runs.attention_run import run_with_attention
 from fxdebug.capture.runs.same_start import state_restored
+from fxdebug.capture.torch_state.module_members import named_modules_of
 from fxdebug.data.calls import Note
 from fxdebug.data.values import Value
 from fxdebug.errors import NotFound, UsageError, nearest, with_article
@@ -153,7 +154,7 @@ def attention(
 
     with state_restored(module), torch.no_grad() if method != "forward" else _as_is():
         run = run_with_attention(target, module, args, keywords, found)
-    kinds = {path: type(inner).__name__ for path, inner in module.named_modules()}
+    kinds = {path: type(inner).__name__ for path, inner in named_modules_of(module)}
     notes = [*run.notes, *collected.notes(), *_without_maps(kinds, run.called, collected.measured)]
     return _report(name, collected, known, limits, causal, run.bytes, notes)
 

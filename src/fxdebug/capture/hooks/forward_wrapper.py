@@ -82,7 +82,7 @@ def _function_for(original: Callable[..., Any], is_of_class: bool = False) -> Ca
         run, of_class = wrapper.original, wrapper.of_class
         if of_class is not None and getattr(type(self), "forward", None) is not of_class:
             run = _class_forward(self)  # the program has patched the class since
-        if is_traced_by_torch() or (wrapper.bypassed and _whole_calls.modules[-1:] == (self,)):
+        if is_traced_by_torch() or (wrapper.bypassed and _whole_calls.is_innermost(self)):
             return run(*args, **kwargs)  # torch is tracing it, or it is recorded already: just pass the call on
         observers = visible_to(wrapper.users) if visible_in_thread else wrapper.users
         if len(observers) == 1:
@@ -176,6 +176,10 @@ class _WholeCalls(threading.local):
     """Modules whose whole call this thread records, outermost first."""
 
     modules: tuple[nn.Module, ...] = ()
+
+    def is_innermost(self, module: nn.Module) -> bool:
+        """Is the innermost one this module? Two that compare equal are still two."""
+        return bool(self.modules) and self.modules[-1] is module
 
 
 _whole_calls = _WholeCalls()

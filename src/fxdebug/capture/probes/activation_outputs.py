@@ -16,6 +16,7 @@ from fxdebug.capture.tape.observed_tape import tensors_in
 from fxdebug.capture.tape.op_traits import METADATA, function_name
 from fxdebug.capture.torch_state.callers_frame import as_called_there
 from fxdebug.capture.torch_state.mode_stack import allows_mode_around, without_mode
+from fxdebug.capture.torch_state.module_members import children_of
 from fxdebug.capture.torch_state.uncounted import uncounted
 from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.errors import first_line, with_article
@@ -61,7 +62,7 @@ class ActivationOutputs(TorchFunctionMode):
         """Run a forward and hand over its first tensor; without this mode where it would switch off a fused kernel."""
         given = next(tensors_in((*args, *kwargs.values())), None)
         kept = _kept(given) if getattr(module, "inplace", False) is True else given
-        before, self._leaf = self._leaf, not any(True for _ in module.children()) and not module._parameters
+        before, self._leaf = self._leaf, not any(True for _ in children_of(module)) and not module._parameters
         try:
             if allows_mode_around(module):
                 result = run(*args, **kwargs)
@@ -125,6 +126,6 @@ def _kept(given: Tensor | None) -> Tensor | None:
 
 def _weights_of(module: nn.Module) -> list[int]:
     """Return the numbers of dimensions of the parameters of a module without children."""
-    if any(True for _ in module.children()):
+    if any(True for _ in children_of(module)):
         return []
     return [parameter.dim() for parameter in module._parameters.values() if parameter is not None]

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 from torch import nn
 
-from fxdebug.capture.hooks.model_layout import Layout, join, layout_of
+from fxdebug.capture.hooks.model_layout import Layout, layout_of
 from fxdebug.capture.recorder.frame import Frame, Site
 from fxdebug.capture.tensors.describe import class_names, type_name
+from fxdebug.capture.torch_state.module_members import join, named_modules_of
 from fxdebug.data.calls import Origin
 from fxdebug.data.trace import ModuleClass
 
@@ -81,7 +82,7 @@ class Sites:
                 if child is module:
                     late = frame.site.origin != "unregistered"
                     return join(frame.site.path, name), "late" if late else "unregistered"
-        for path, other in self.model.named_modules():
+        for path, other in named_modules_of(self.model):
             if other is module:
                 return path, "late"
         caller = stack[-1] if stack else None

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fxdebug.capture.replay.rng import RngSnapshot
+from fxdebug.capture.torch_state.module_members import modules_of, parameters_of
 from fxdebug.capture.torch_state.untracked import untracked
 
 
@@ -21,7 +22,7 @@ class StartState:
     """
 
     def __init__(self, *models: nn.Module) -> None:
-        modules = {id(module): module for model in models for module in model.modules()}.values()
+        modules = {id(module): module for model in models for module in modules_of(model)}.values()
         self._generators = RngSnapshot()
         self._attributes = [(module, type(module), _attributes(module)) for module in modules]
         self._buffers = [
@@ -93,7 +94,7 @@ def copied_inputs(inputs: Any) -> Any:
 @contextmanager
 def gradients_restored(model: nn.Module) -> Iterator[None]:
     """Let backward passes write gradients of their own, and put the model's own back."""
-    parameters = list(model.parameters())
+    parameters = list(parameters_of(model))
     before = [parameter.grad for parameter in parameters]
     for parameter in parameters:
         parameter.grad = None

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fxdebug.capture.hooks.model_layout import Layout, RegisteredTensor, join, layout_of, registered_in, tensors_of
+from fxdebug.capture.hooks.model_layout import Layout, RegisteredTensor, layout_of, registered_in, tensors_of
 from fxdebug.capture.tensors.checksum import (
     Checksum,
     Reader,
@@ -30,6 +30,7 @@ from fxdebug.capture.tensors.stats_queue import KnownStats
 from fxdebug.capture.tensors.tensor_state import TensorLayout, TensorState, is_unmoved, state_of, version_of
 from fxdebug.capture.tensors.value_table import ValueTable
 from fxdebug.capture.torch_state.internals import WeakTensor
+from fxdebug.capture.torch_state.module_members import join
 from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.data.calls import Parameter, ParameterKind
 from fxdebug.data.values import Stats, Value

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from fxdebug.capture.replay.rng import RngSnapshot
 from fxdebug.capture.runs.same_start import copied_inputs, state_restored
 from fxdebug.capture.tensors.named_tensors import named_tensors
+from fxdebug.capture.torch_state.module_members import modules_of
 from fxdebug.capture.torch_state.untracked import untracked
 
 COPIED = 1 << 26  # bytes of inputs: more are held as they are, and the loop must not write into them
@@ -38,7 +39,7 @@ class HeldForward:
         with untracked():
             self._buffers = [
                 (module._buffers, name, buffer.detach().clone())
-                for module in model.modules()
+                for module in modules_of(model)
                 for name, buffer in module._buffers.items()
                 if buffer is not None and not buffer.is_meta
             ]

@@ -16,6 +16,7 @@ from fxdebug.capture.recorder.module_names import Sites
 from fxdebug.capture.runs.gradient_runs import norm_of_tensor, parameter_gradient
 from fxdebug.capture.tensors.named_tensors import named_tensors
 from fxdebug.capture.tensors.special_tensors import local_part
+from fxdebug.capture.torch_state.module_members import named_parameters_of, parameters_of
 from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.data.measured.gradients import ParameterGradient, TensorGradient
 from fxdebug.data.measured.training import NamedHistogram, ResultStatistics, StepHistograms
@@ -49,7 +50,7 @@ class StepStatistics(ForwardsOnly):
     def before_step(self, model: nn.Module) -> None:
         """Copy the weights: the optimizer is about to change them."""
         with untracked():
-            self._before = {id(p): local_part(p).detach().clone() for p in model.parameters() if p.grad is not None}
+            self._before = {id(p): local_part(p).detach().clone() for p in parameters_of(model) if p.grad is not None}
 
     def results(self) -> tuple[ResultStatistics, ...]:
         """Return what was measured of the calls, in the order in which they began."""
@@ -59,7 +60,7 @@ class StepStatistics(ForwardsOnly):
     def parameters(self, model: nn.Module) -> tuple[ParameterGradient, ...]:
         """Return the gradients of the parameters and their updates; the optimizer has made its step."""
         found = []
-        for name, parameter in model.named_parameters():
+        for name, parameter in named_parameters_of(model):
             before = self._before.get(id(parameter))
             with untracked():
                 update = None if before is None else norm_of_tensor(local_part(parameter).detach() - before)
@@ -72,7 +73,7 @@ def step_histograms(number: int, model: nn.Module) -> StepHistograms:
     weights: list[NamedHistogram] = []
     gradients: list[NamedHistogram] = []
     with untracked():
-        for name, parameter in model.named_parameters():
+        for name, parameter in named_parameters_of(model):
             for tensor, found in ((parameter, weights), (parameter.grad, gradients)):
                 if tensor is None or tensor.is_sparse or tensor.is_complex():
                     continue

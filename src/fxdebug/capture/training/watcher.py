@@ -22,6 +22,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from fxdebug.capture.hooks.patch import Attribute, SharedPatch
 from fxdebug.capture.recorder.module_names import Sites
 from fxdebug.capture.runs.attach import Attached
+from fxdebug.capture.torch_state.module_members import named_modules_of, parameters_of
 from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.capture.training.held_forward import HeldForward
 from fxdebug.capture.training.nested_steps import optimizers_around
@@ -79,8 +80,8 @@ class Watcher:
         self._is_busy = False  # a forward is running, or a step is being explained
         self._handles: list[Any] = []
         self._since = time.perf_counter()
-        self._own = frozenset(map(id, self.inner.parameters()))
-        sharded = [parameter for parameter in self.inner.parameters() if isinstance(parameter, DTensor)]
+        self._own = frozenset(map(id, parameters_of(self.inner)))
+        sharded = [parameter for parameter in parameters_of(self.inner) if isinstance(parameter, DTensor)]
         self._mesh = sharded[0].device_mesh if sharded else None
 
     def begin(self) -> None:
@@ -119,7 +120,7 @@ class Watcher:
         """The paths of parts that torch.compile has compiled: calls in them cannot be measured."""
         return [
             path or "the model"
-            for path, module in self.model.named_modules()
+            for path, module in named_modules_of(self.model)
             if hasattr(module, "_orig_mod") or vars(module).get("_compiled_call_impl") is not None
         ]
 
@@ -147,7 +148,7 @@ class Watcher:
     def _around_forward(self, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._is_busy or not torch.is_grad_enabled() or get_ident() != self._thread:
             return run(*args, **kwargs)
-        if self._losses and all(p.grad is None for p in self.inner.parameters()):
+        if self._losses and all(p.grad is None for p in parameters_of(self.inner)):
             self._held, self._losses, self._statistics = [], [], None  # a scaler skipped the step before
         held = self._guarded(lambda: HeldForward(self.inner, args, kwargs))
         self._is_busy = True
