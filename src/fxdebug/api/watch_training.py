@@ -31,8 +31,10 @@ from fxdebug.capture.training.held_forward import HeldForward
 from fxdebug.capture.training.watcher import Watcher
 from fxdebug.data.findings import Finding
 from fxdebug.data.measured.training import Incident, StepHistograms, StepRecord, TrainingRecord, Trouble, WatchedStep
+from fxdebug.data.measures import counted
 from fxdebug.errors import SaveError, UsageError, first_line
 from fxdebug.exports import registry
+from fxdebug.printable import printable
 from fxdebug.store.training_file import TrainingFile, read_ranks, read_training
 
 MOST_INCIDENTS = 3  # explained and saved; a training that stays broken would fill the disk
@@ -71,6 +73,10 @@ class Watch:
         self._failures: set[str] = set()
         self._unsaved: set[str] = set()  # folders that runs of incidents could not be saved to
         self._failed_at: int | None = None  # the first step that could not be written to the file
+
+    def __repr__(self) -> str:
+        found = f"{counted(len(self._steps), 'step')}, {counted(len(self._incidents), 'incident')}"
+        return printable(f"<watch of {self._model}: {found}, {self._folder or 'not saved'}>")
 
     def __enter__(self) -> Watch:
         self._watcher.begin()

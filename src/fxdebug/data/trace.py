@@ -15,11 +15,13 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from fxdebug.brief import brief
 from fxdebug.data.calls import Call, CallTree, Failure, GraphSource, Note, Parameter, call_graphs_of
 from fxdebug.data.graphs import Graph, RunGraphs
-from fxdebug.data.measures import Taken
+from fxdebug.data.measures import Taken, counted
 from fxdebug.data.values import Value
 from fxdebug.errors import LoadError, UsageError
+from fxdebug.printable import printable
 
 if TYPE_CHECKING:
     import torch
@@ -48,6 +50,7 @@ _HOME_OF_CONTAINERS = "torch.nn.modules.container."
 _CONTAINERS = frozenset({"ModuleList", "ModuleDict", "ParameterList", "ParameterDict"})
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class ModuleClass:
     """A class of modules: its name and those of its bases, with their Python modules, and the paths of its modules."""
@@ -94,6 +97,11 @@ class TraceData:
         return all(getattr(self, name) == getattr(other, name) for name in _COMPARED)
 
     __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        found = f"{counted(len(self.calls), 'call')}, {counted(len(self.values), 'value')}"
+        raised = "" if not self.calls or self.error is None else f", raised {self.error.type}"
+        return printable(f"<trace of {self.model}: {found}{raised}>")
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the data of the run for a copy or a pickle, graphs included, without its live objects."""

@@ -351,7 +351,9 @@ profile = cProfile.Profile()
 profile.runcall(run)
 pstats.Stats(profile).strip_dirs().print_stats("run_model.py")
 debugger = pdb.Pdb(nosigint=True, readrc=False)
-debugger.rcLines = ["break fxdebug.api.run_model:run_and_store", "continue", "up", "list", "continue"]
+file = fx_debug.__globals__["__file__"]
+line = 1 + next(i for i, text in enumerate(open(file, encoding="utf-8")) if "return run_and_store(" in text)
+debugger.rcLines = [f"break {file}:{line}", "continue", "where", "list", "continue"]
 debugger.runcall(run)
 """
 

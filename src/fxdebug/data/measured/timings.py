@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
+from fxdebug.brief import brief
+
 CallKey: TypeAlias = tuple[str, int]  # path of the module, number of the call
 
 
+@brief
 @dataclass(slots=True)
 class OpTiming:
     """The times of one operation in every repeat, in nanoseconds; ``backward`` is empty without a loss."""
@@ -17,6 +20,7 @@ class OpTiming:
     backward: list[int] = field(default_factory=list)
 
 
+@brief
 @dataclass(slots=True)
 class RegionTiming:
     """The times of one region in every repeat, in nanoseconds: itself without calls and regions in it, and whole.
@@ -53,6 +57,7 @@ def path_or_model(path: str, model: str) -> str:
     return model + path if path[:1] in ("", "/") else path
 
 
+@brief
 @dataclass(slots=True)
 class Timings:
     """Nanoseconds of every repeat, in the order of the repeats.
@@ -84,6 +89,7 @@ class Timings:
     missing: str = ""
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class MachinePeak:
     """The largest rates measured on a machine: operations of a matrix product, bytes of a copy, each per second."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from fxdebug.brief import brief
 from fxdebug.data.measured.gradients import ParameterGradient, TensorGradient
 from fxdebug.data.measured.histograms import Histogram
 from fxdebug.data.values import Stats
@@ -12,6 +13,7 @@ from fxdebug.data.values import Stats
 Trouble: TypeAlias = Literal["loss", "gradient", "spike", "exception"]
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class StepRecord:
     """One step of the optimizer: its number from 0, the loss, the total norm of the gradients, seconds since the last.
@@ -25,6 +27,7 @@ class StepRecord:
     seconds: float
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class ResultStatistics:
     """One tensor that a call returned in a watched step, and its gradient where the backward reached it.
@@ -44,6 +47,7 @@ class ResultStatistics:
     gradient: TensorGradient | None
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class WatchedStep:
     """A step with statistics: of what calls returned, of gradients, of weights and their updates."""
@@ -53,6 +57,7 @@ class WatchedStep:
     parameters: tuple[ParameterGradient, ...]
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class NamedHistogram:
     """The histogram of one parameter, or of its gradient."""
@@ -61,6 +66,7 @@ class NamedHistogram:
     histogram: Histogram
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class StepHistograms:
     """The histograms of a watched step: of the weights after it, and of the gradients that it used."""
@@ -70,6 +76,7 @@ class StepHistograms:
     gradients: tuple[NamedHistogram, ...]
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Incident:
     """A step in which something went wrong, explained by running it again under the tracer.
@@ -93,6 +100,7 @@ class Incident:
     rank: int | None = None
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class TrainingRecord:
     """A watched training: the model, all steps, watched steps and their histograms, incidents, and notes."""
