@@ -26,7 +26,7 @@ def brief(kind: _Record) -> _Record:
     >>> Run("a", tuple(range(1000)))
     Run(name='a', numbers=<1000 items>)
     """
-    kind.__repr__ = _repr
+    setattr(kind, "__repr__", _repr)  # noqa: B010 - mypy takes it for a method that is bound
     return kind
 
 
@@ -64,7 +64,7 @@ def _short(content: Any) -> str:
         inside = ", ".join([_short_inside(each) for each in content])
         one = "," if len(content) == 1 else ""
         return f"({inside}{one})" if isinstance(content, tuple) else f"[{inside}]"
-    if type(content).__repr__ is _repr:
+    if vars(type(content)).get("__repr__") is _repr:
         return f"{type(content).__name__}(…)"
     return cut(repr(content), _EACH)
 
