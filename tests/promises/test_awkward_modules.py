@@ -1,4 +1,4 @@
-"""Modules that compare equal, and modules whose attributes have the names of ``nn.Module``'s methods, are as any other."""
+"""Modules that compare equal, or have attributes with the names of ``nn.Module``'s methods, are as any other."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def by_elements(self: Any, other: Any) -> Any:
 
 
 SHADOWED = (
-    "modules parameters buffers children named_modules named_parameters named_buffers named_children type apply to half "
-    "double float train eval zero_grad state_dict load_state_dict requires_grad_ register_buffer register_parameter "
-    "register_module add_module register_forward_hook register_forward_pre_hook register_full_backward_hook "
-    "get_submodule get_parameter get_buffer extra_repr compile share_memory"
+    "modules parameters buffers children named_modules named_parameters named_buffers named_children type apply to "
+    "half double float train eval zero_grad state_dict load_state_dict requires_grad_ register_buffer "
+    "register_parameter register_module add_module register_forward_hook register_forward_pre_hook "
+    "register_full_backward_hook get_submodule get_parameter get_buffer extra_repr compile share_memory"
 ).split()
 
 
@@ -55,7 +55,7 @@ def shadowing_in_instances() -> type[nn.Module]:
     class Shadows(Layer):
         def __init__(self) -> None:
             super().__init__()
-            vars(self).update(dict.fromkeys(SHADOWED, ["of the program"]), training=True)
+            vars(self).update({name: ["of the program"] for name in SHADOWED}, training=True)
 
     return Shadows
 

@@ -97,7 +97,7 @@ def _has_units(matrix: Tensor) -> bool:
 
 def _is_ordered(matrix: Tensor) -> bool:
     """Do neighbours in rows or columns correlate by more than 6 standard errors, 1/√n each?"""
-    x = matrix.to("cpu", torch.float32)
+    x = matrix.cpu().to(torch.float32)
     x = x - x.mean()
     whole = float(x.square().sum())
     if not 0.0 < whole < math.inf:
@@ -121,7 +121,7 @@ def change_of(name: str, a: Tensor | None, b: Tensor | None) -> WeightChange:
     first = second = inner = squares = largest = 0.0
     differing = 0
     for part_a, part_b in zip(a.reshape(-1).split(1 << 20), b.reshape(-1).split(1 << 20)):
-        x, y = part_a.to("cpu", _wide(part_a)), part_b.to("cpu", _wide(part_b))
+        x, y = part_a.cpu().to(_wide(part_a)), part_b.cpu().to(_wide(part_b))
         unequal = (x != y) & ~(x.isnan() & y.isnan())
         gap = torch.where(unequal, (y - x).abs(), 0.0)
         differing += int(unequal.sum())

@@ -27,6 +27,7 @@ from fxdebug.operators.units import Origin, origin_of
 from fxdebug.query.names import parameters_by_module
 from fxdebug.stats.cpu_sums import shaped_array_of
 from fxdebug.stats.distribution import Distributions, as_numpy, robust_outliers
+from fxdebug.stats.doubles import where_doubles
 from fxdebug.stats.units import UnitSums
 
 
@@ -195,7 +196,7 @@ def heatmap(tensor: Tensor, path: str | os.PathLike[str], *, reduce: Reduce | No
     """
     matrix = reduced(tensor.detach(), reduce)
     name = title or f"{str(tensor.dtype)[6:]} {'×'.join(map(str, tensor.shape))}"
-    return registry.export("matrix", shaped_array_of(matrix.double()), Path(path), title=name)
+    return registry.export("matrix", shaped_array_of(matrix.cpu().double()), Path(path), title=name)
 
 
 def reduced(tensor: Tensor, reduce: Reduce | None) -> Tensor:
@@ -217,4 +218,4 @@ def reduced(tensor: Tensor, reduce: Reduce | None) -> Tensor:
         return flat.abs().amax(0)
     if reduce not in ("mean", "max"):
         raise UsageError(f"reduce={reduce!r}: use 'mean', 'max', 'absmax' or 'first'")
-    return flat.double().mean(0) if reduce == "mean" else flat.amax(0)
+    return where_doubles(flat).double().mean(0) if reduce == "mean" else flat.amax(0)

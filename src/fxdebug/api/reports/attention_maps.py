@@ -249,7 +249,7 @@ class _Collected:
         outputs = rebuilt.outputs
         norms = rebuilt.projected
         if norms is None and outputs is not None and outputs.shape[1] == rebuilt.weights.shape[1]:
-            norms = tuple(outputs.detach().double().transpose(0, 1).flatten(1).norm(dim=1).tolist())
+            norms = tuple(outputs.detach().cpu().double().transpose(0, 1).flatten(1).norm(dim=1).tolist())
         one = AttentionMap(
             path=path,
             call=call,

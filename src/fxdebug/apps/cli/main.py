@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -20,6 +19,7 @@ from fxdebug.apps.cli.debug_command import debug
 from fxdebug.apps.cli.export_commands import export, open
 from fxdebug.apps.cli.health_commands import gradients, watch, weights
 from fxdebug.apps.cli.measure_commands import measures
+from fxdebug.apps.cli.narrow_output import write_what_it_can
 from fxdebug.apps.cli.native_command import native
 from fxdebug.apps.cli.page_commands import page, serve
 from fxdebug.apps.cli.plugin_commands import analyse, plugins
@@ -547,9 +547,11 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status; an error of fxdebug becomes one line and status 2."""
-    if arguments is None and isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a terminal may be unable to show × and …
+    if arguments is None:
+        write_what_it_can(sys.stdout, as_json=False)
     options = _parsed(arguments)
+    if arguments is None:
+        write_what_it_can(sys.stdout, as_json=bool(getattr(options, "json", False)))
     try:
         if getattr(options, "fail_on", None) is not None:
             api.fails((), options.fail_on)  # a name that there is not is told before a model runs

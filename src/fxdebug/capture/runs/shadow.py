@@ -33,6 +33,7 @@ from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value
 from fxdebug.errors import UsageError, first_line
 from fxdebug.stats.cpu_sums import is_freed
+from fxdebug.stats.doubles import where_doubles
 
 Key = tuple[int, int]  # call, position on its tape; position -1: the call's result
 _NARROWING = {Tensor.float, Tensor.half, Tensor.bfloat16, Tensor.double}
@@ -128,7 +129,7 @@ def relative_error(native: Tensor, twin: Tensor) -> float:
     """
     lowest = _MASK * torch.finfo(native.dtype).min
     wide = torch.complex128 if twin.is_complex() else torch.float64
-    a, b = native.to(wide), twin.to(wide)
+    a, b = where_doubles(native).to(wide), where_doubles(twin).to(wide)
     known = torch.isfinite(a) & torch.isfinite(b)
     lost = torch.isfinite(b) & ~torch.isfinite(a)  # an overflow, or NaN
     if not a.is_complex():

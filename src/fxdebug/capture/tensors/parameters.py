@@ -384,7 +384,7 @@ def _sums_of(tensor: Tensor) -> str | None:
     if body is None or not body.is_floating_point() or body.layout is not torch.strided or body.is_nested:
         return None
     try:
-        elements = body.to("cpu", torch.float32, copy=True).numpy()  # of a copy: see stats/cpu_sums.array_of
+        elements = body.cpu().to(torch.float32, copy=True).numpy()  # of a copy: see stats/cpu_sums.array_of
         whole = range(elements.ndim)
         sums = [elements.sum(axis=tuple([x for x in whole if x != d])) for d in summed_dimensions(elements.shape)]
         return packed([np.asarray(side, "<f4").tobytes() for side in sums])

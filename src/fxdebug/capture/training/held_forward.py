@@ -14,6 +14,7 @@ from fxdebug.capture.runs.same_start import copied_inputs, state_restored
 from fxdebug.capture.tensors.named_tensors import named_tensors
 from fxdebug.capture.torch_state.module_members import modules_of
 from fxdebug.capture.torch_state.untracked import untracked
+from fxdebug.stats.doubles import where_doubles
 
 COPIED = 1 << 26  # bytes of inputs: more are held as they are, and the loop must not write into them
 MOST_FACTORS = 6  # products between the model's loss and the root of the backward
@@ -113,4 +114,4 @@ class HeldForward:
             for place, tensor in named_tensors(output)
             if place in self.gradients and tensor.requires_grad
         ]
-        return torch.stack([term.double() for term in terms]).sum() if terms else torch.zeros(())
+        return torch.stack([where_doubles(term).double() for term in terms]).sum() if terms else torch.zeros(())

@@ -29,6 +29,7 @@ from fxdebug.data.trace import TraceData
 from fxdebug.errors import SaveError, UsageError, first_line, needs
 from fxdebug.exports.programs.facts import statistics
 from fxdebug.exports.programs.onnx_library import check_file
+from fxdebug.files.write_file import replace_file
 from fxdebug.printable import printable
 from fxdebug.query.measures import id_of
 
@@ -112,7 +113,7 @@ def export_model(
         outputs = _checked(session, given, expected, names)
         size = sum(file.stat().st_size for file in Path(folder).iterdir())
         for file in Path(folder).iterdir():
-            file.replace(path.parent / file.name)
+            replace_file(file, path.parent / file.name)
     return ExportedModel(tuple(outputs), len(list(program.model.graph)), joined, size, inputs)
 
 
