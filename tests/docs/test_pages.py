@@ -34,7 +34,10 @@ from support.printed import same_but_rounding
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
-TYPED = ("README.md",)  # what stands in their shell blocks is typed, too
+TYPED = {  # what stands in their shell blocks is typed, too; others name runs and checkpoints of the reader's
+    f"{name}.md"
+    for name in "README activations attention comparing cost-of-a-model gradients memory page profile training".split()
+}
 EXAMPLES = sorted(path for path in (ROOT / "examples").glob("*.py") if path.name != "demo.py")
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -128,7 +131,8 @@ def check_line(line: str) -> None:
         assert program in ("#", "torchrun", "git", "cd"), f"no check for this line: {line}"
 
 
-JUDGES = ("check", "compare", "find")  # their exit status 1 is an answer, not a failure
+# their exit status 1 is an answer, not a failure
+JUDGES = "check compare find activations attention gradients weights watch profile memory".split()
 SERVES = ("serve", "open")
 
 
