@@ -19,10 +19,10 @@ from fxdebug.apps.cli.debug_command import debug
 from fxdebug.apps.cli.export_commands import export, open
 from fxdebug.apps.cli.health_commands import gradients, watch, weights
 from fxdebug.apps.cli.measure_commands import measures
-from fxdebug.apps.cli.narrow_output import write_what_it_can
 from fxdebug.apps.cli.native_command import native
 from fxdebug.apps.cli.page_commands import page, serve
 from fxdebug.apps.cli.plugin_commands import analyse, plugins
+from fxdebug.apps.narrow_output import write_what_it_can
 from fxdebug.errors import FxDebugError, nearest
 from fxdebug.printable import printable_lines
 from fxdebug.version import __version__

@@ -12,7 +12,7 @@ from torch import nn
 
 from fxdebug import fx_debug
 from fxdebug.apps.cli import main
-from fxdebug.apps.cli.narrow_output import write_what_it_can
+from fxdebug.apps.narrow_output import write_what_it_can
 
 
 def printed(text: str, encoding: str, *, as_json: bool = False) -> str:
