@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import io
 import json
 import math
 import pickle
@@ -11,6 +12,7 @@ import shutil
 import signal
 import sys
 import threading
+import types
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -214,6 +216,67 @@ def test_copies_of_the_model_made_meanwhile_run_their_own_forward(tmp_path: Path
                 other[3].bias.zero_()
                 assert not torch.equal(net(torch.ones(1, 16)), other(torch.ones(1, 16)))
                 assert other(torch.ones(1, 16)).item() == 0
+
+
+class CopiesItself(nn.Linear):
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        twin = memo[id(self)] = type(self).__new__(type(self))
+        vars(twin).update({name: copy.deepcopy(content, memo) for name, content in vars(self).items()})
+        return twin
+
+
+def saved(net: nn.Module) -> nn.Module:
+    buffer = io.BytesIO()
+    torch.save(net, buffer)
+    buffer.seek(0)
+    return torch.load(buffer, weights_only=False)  # type: ignore[no-any-return]
+
+
+COPIES: dict[str, Callable[[nn.Module], nn.Module]] = {
+    "deepcopy": copy.deepcopy,
+    "copy": copy.copy,
+    "pickle": lambda net: pickle.loads(pickle.dumps(net)),
+    "torch.save": saved,
+    "average": lambda net: torch.optim.swa_utils.AveragedModel(net).module,
+    "in a list": lambda net: copy.deepcopy([net, net])[1],
+}
+
+
+@pytest.mark.parametrize("traced", [False, True])
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("how", COPIES)
+def test_copies_made_meanwhile_have_nothing_of_ours(how: str, own: bool, traced: bool, tmp_path: Path) -> None:
+    net, made = model().eval(), []
+    if own:
+        net.forward = nn.Identity().forward
+    names = [vars(module).keys() for module in net.modules()]
+    with fxdebug.watch(net, every=1, save=tmp_path):
+        made.append(COPIES[how](net))
+        if traced:
+
+            def copied(*_: Any) -> None:
+                handle.remove()  # a function in here cannot be pickled
+                made.append(COPIES[how](net))
+
+            handle = net[0].register_forward_hook(copied)
+            fxdebug.fx_debug(net, torch.ones(1, 16), graph=False)
+            handle.remove()
+    assert "__reduce_ex__" not in vars(nn.Module)
+    for each in (net, *made):
+        assert [vars(module).keys() for module in each.modules()] == names
+        assert (type(vars(each).get("forward")), "forward" in vars(each)) == (
+            (types.MethodType, True) if own else (type(None), False)
+        )
+    assert len(made) == 1 + (traced and not own)
+
+
+def test_a_copy_by_a_class_of_its_own_runs_its_own_weights(tmp_path: Path) -> None:
+    net = CopiesItself(2, 2)
+    with fxdebug.watch(net, save=tmp_path):
+        twin = copy.deepcopy(net)
+    twin.weight.data.zero_()
+    assert torch.equal(twin(torch.ones(1, 2)), twin.bias[None])
+    assert not [each for each in vars(twin).values() if type(each).__module__.startswith("fxdebug")]
 
 
 def test_evaluation_between_steps_is_no_step(tmp_path: Path) -> None:

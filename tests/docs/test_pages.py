@@ -11,9 +11,12 @@ import ast
 import contextlib
 import io
 import json
+import os
 import re
 import runpy
 import shlex
+import signal
+import subprocess
 import sys
 import tomllib
 from dataclasses import dataclass, fields
@@ -31,6 +34,10 @@ from support.printed import same_but_rounding
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+TYPED = {  # what stands in their shell blocks is typed, too; others name runs and checkpoints of the reader's
+    f"{name}.md"
+    for name in "README activations attention comparing cost-of-a-model gradients memory page profile training".split()
+}
 EXAMPLES = sorted(path for path in (ROOT / "examples").glob("*.py") if path.name != "demo.py")
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -124,6 +131,44 @@ def check_line(line: str) -> None:
         assert program in ("#", "torchrun", "git", "cd"), f"no check for this line: {line}"
 
 
+# their exit status 1 is an answer, not a failure
+JUDGES = "check compare find activations attention gradients weights watch profile memory".split()
+SERVES = ("serve", "open")
+
+
+def type_line(line: str) -> None:
+    """Type a command of a shell block: it must work as it stands, in the folder where the page's code has run."""
+    program, *arguments = shlex.split(line, comments=True) or ["#"]
+    if program != "fxdebug":
+        return
+    if arguments[0] in ("debug", "mcp", *SERVES):
+        type_in_a_shell(arguments)
+        return
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as said:
+        status = main.main(arguments)
+    assert status in ((0, 1) if arguments[0] in JUDGES else (0,)), f"{line}: {said.getvalue()}"
+
+
+def type_in_a_shell(arguments: list[str]) -> None:
+    """Start a command that asks or serves: the first is told that nobody answers, the other ended as by Ctrl-C."""
+    if arguments[0] == "serve":
+        arguments = [*arguments, "--port", "0"]  # another test may have the usual one
+    command = [sys.executable, "-m", "fxdebug", *arguments]
+    environment = {**os.environ, "BROWSER": "true", "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment, text=True
+    ) as running:
+        assert running.stdout is not None
+        said = ""
+        while arguments[0] in SERVES and "http://" not in said and (line := running.stdout.readline()):
+            said += line
+        if arguments[0] in SERVES:
+            assert "http://" in said, said
+            running.send_signal(signal.SIGINT)
+        rest = running.communicate(timeout=120)[0]
+    assert running.returncode in (0, -signal.SIGINT, 130), f"{arguments}: {said}{rest}"
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_a_page_runs_and_shows_what_it_prints(page, tmp_path, monkeypatch, request):
     monkeypatch.chdir(tmp_path)
@@ -145,6 +190,8 @@ def test_a_page_runs_and_shows_what_it_prints(page, tmp_path, monkeypatch, reque
         elif block.language == "sh":
             for line in block.text.splitlines():
                 check_line(line)
+                if page.name in TYPED:
+                    type_line(line)
         elif block.language == "json":
             json.loads(block.text)
         elif block.language == "toml":

@@ -19,7 +19,7 @@ import torch
 import fxdebug
 from fxdebug import save_golden
 from fxdebug.exports.registry import suffixes
-from fxdebug.files.write_file import write_text
+from fxdebug.files.write_file import replace_file, write_text
 from support.stored import Small, run
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="limits of file sizes are POSIX")
@@ -68,17 +68,17 @@ def test_a_disk_that_is_full_at_a_later_file_of_an_export_leaves_none(
 ) -> None:
     if program == "tensorboard":
         pytest.importorskip("tensorboard", reason="the extra tensorboard")
-    trace, count, replace = run(Small()), 0, Path.replace
+    trace, count, replace = run(Small()), 0, os.replace
     before = [path.read_bytes() for path in sorted(trace.export(tmp_path / "old", to=program).iterdir())]
 
-    def full(self: Path, target: Path) -> Path:
+    def full(source: Path, target: Path) -> None:
         nonlocal count
         count += 1
         if count % 2 == 0:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return replace(self, target)
+        replace(source, target)
 
-    monkeypatch.setattr(Path, "replace", full)
+    monkeypatch.setattr(os, "replace", full)
     for name in ("old", "new"):
         with pytest.raises(fxdebug.SaveError, match=f"cannot write {tmp_path / name}: No space left"):
             trace.export(tmp_path / name, to=program)
@@ -208,3 +208,40 @@ def test_a_clock_that_jumps_changes_no_duration(tmp_path: Path, monkeypatch: pyt
     trace = run(Small(), save=tmp_path / "run")
     assert all(0 <= call.duration < 60 for call in trace.calls) and 0 <= trace.duration < 60
     assert fxdebug.load(tmp_path / "run") == trace
+
+
+def test_a_file_that_is_mapped_is_moved_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on Windows, where such a file can be renamed, and neither replaced nor removed."""
+    (tmp_path / "old").write_text("old")
+    (tmp_path / "new").write_text("new")
+    replace, unlink = os.replace, Path.unlink
+
+    def refuses(source: str, path: str) -> None:
+        if Path(path).exists():
+            raise PermissionError(13, "The requested operation cannot be performed on a file that is mapped", path)
+        replace(source, path)
+
+    def keeps(path: Path, missing_ok: bool = False) -> None:
+        if path.name.startswith(".fxdebug-old-"):
+            raise PermissionError(13, "mapped", str(path))
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(os, "replace", refuses)
+    monkeypatch.setattr(Path, "unlink", keeps)
+    with (tmp_path / "old").open() as mapped:
+        replace_file(tmp_path / "new", tmp_path / "old")
+        assert mapped.read() == "old"
+    assert (tmp_path / "old").read_text() == "new"
+    assert len(list(tmp_path.iterdir())) == 2  # the old one stays under another name
+
+
+def test_a_folder_that_may_not_be_written_to_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(*_: object) -> None:
+        raise PermissionError(13, "denied")
+
+    (tmp_path / "old").write_text("old")
+    monkeypatch.setattr(os, "replace", refuses)
+    monkeypatch.setattr(Path, "rename", refuses)
+    with pytest.raises(PermissionError, match="denied"):
+        replace_file(tmp_path / "new", tmp_path / "old")
+    assert (tmp_path / "old").read_text() == "old"

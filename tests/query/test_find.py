@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from torch import nn
 from fxdebug import fx_debug, load
 from fxdebug.apps.cli import main
 from fxdebug.errors import NotFound, UsageError
+from fxdebug.query.find import find_calls
+from fxdebug.query.run_of_call import run_of_call
 from support import asked as asked_model
 from support.asked import ids
 from support.trees import Does, linear, ones
@@ -272,3 +275,80 @@ def test_a_type_is_a_name_a_class_with_its_subclasses_or_several(asked):
             asked.find(type=wrong)
     with pytest.raises(NotFound, match="no module type 'Linaer'"):
         asked.find(type=(nn.Linear, "Linaer"))
+
+
+# Classes -----------------------------------------------------------------------------------------
+
+
+def class_named(name: str, *bases: type) -> type:
+    """A class as a notebook has it whose cell ran again: the names of another, and an object of its own."""
+    return type(name, bases, {"__module__": "__main__", "__qualname__": name})
+
+
+class Holds:
+    class Net(nn.Linear):
+        pass
+
+
+def class_cases() -> dict[str, tuple[nn.Module, type, list[str]]]:
+    plain, other = linear(), class_named("Net", nn.Linear)
+    outer = class_named("Net", nn.Sequential)
+    made_anew = class_named("Net", nn.Linear)
+    parametrized = nn.utils.parametrizations.weight_norm(linear())
+    sharded = linear()
+    sharded.__class__ = type("FSDPLinear", (nn.Linear,), {"__module__": "sharding.wrappers"})
+    return {
+        "a class elsewhere with the model's name": (outer(plain), nn.Linear, ["0#0"]),
+        "asked for by that class": (outer(plain), other, []),
+        "two of one name in a model": (outer(other(4, 4), plain), other, ["0#0"]),
+        "two of one name and one base": (nn.Sequential(other(4, 4), made_anew(4, 4)), made_anew, ["1#0"]),
+        "nested": (nn.Sequential(Holds.Net(4, 4), other(4, 4)), Holds.Net, ["0#0"]),
+        "parametrized": (nn.Sequential(parametrized), nn.Linear, ["0#0"]),
+        "copied": (copy.deepcopy(nn.Sequential(parametrized, other(4, 4))), nn.Linear, ["0#0", "1#0"]),
+        "its class was made while it lives": (nn.Sequential(sharded, plain), nn.Linear, ["0#0", "1#0"]),
+        "that class": (nn.Sequential(sharded, plain), type(sharded), ["0#0"]),
+        "not in the model's list of children": (
+            Does(lambda self, x: self.hidden[1](self.hidden[0](x)), hidden=[other(4, 4), plain]),
+            other,
+            ["hidden[0]#0"],
+        ),
+    }
+
+
+# a file has names, and these classes have the same
+OF_ONE_NAME = {
+    "asked for by that class": ["#0"],
+    "two of one name in a model": ["#0", "0#0"],
+    "two of one name and one base": ["0#0", "1#0"],
+}
+
+
+@pytest.mark.parametrize("case", class_cases())
+def test_a_class_is_an_object_in_a_live_run_and_a_full_name_in_a_loaded_one(case, tmp_path):
+    model, kind, expected = class_cases()[case]
+    trace = fx_debug(model, ones(), save=tmp_path)
+    found = OF_ONE_NAME.get(case, expected)
+    assert (ids(trace.find(type=kind)), ids(load(tmp_path).find(type=kind))) == (expected, found)
+    assert load(tmp_path) == trace
+    assert {each.call.id for each in load(tmp_path).ops("linear", type=kind)} == set(found) - {"#0"}
+    file = tmp_path / "trace.json"  # as an older version wrote it: with bare names alone
+    file.write_text("".join(line for line in file.read_text().splitlines(True) if not line.startswith('"classes"')))
+    assert set(found) <= set(ids(load(tmp_path).find(type=kind)))
+
+
+def test_a_call_as_a_run_of_its_own_knows_its_classes(asked):
+    layer = asked.find("layers.1")[0]
+    inner = run_of_call(layer)
+    assert [call.path for call in find_calls(inner, type=nn.Linear)] == ["qkv", "out"]
+    assert [each.paths for each in inner.classes if each.names[0].endswith(".Linear")] == [("qkv", "out")]
+
+
+def test_modules_that_were_not_called_are_listed_without_containers_of_torch_alone():
+    class ModuleList(nn.Module):
+        pass
+
+    class Layers(nn.ModuleList):
+        pass
+
+    model = Does(lambda self, x: self.a(x), a=linear(), b=nn.ModuleList(), c=ModuleList(), d=Layers())
+    assert fx_debug(model, ones()).never_called == ("c", "d")

@@ -28,6 +28,7 @@ from fxdebug.capture.source.source_line import user_line
 from fxdebug.capture.tensors.named_tensors import named_tensors
 from fxdebug.capture.tensors.special_tensors import SHARDED
 from fxdebug.capture.torch_state import distributed
+from fxdebug.capture.torch_state.module_members import parameters_of
 from fxdebug.capture.training.held_forward import HeldForward
 from fxdebug.capture.training.loop_facts import SETTLED, LoopFacts
 from fxdebug.capture.training.watcher import Watcher
@@ -45,6 +46,7 @@ from fxdebug.data.measured.training import (
 from fxdebug.data.measures import counted
 from fxdebug.errors import SaveError, UsageError, first_line
 from fxdebug.exports import registry
+from fxdebug.printable import printable
 from fxdebug.store.training_file import TrainingFile, read_ranks, read_training
 
 MOST_INCIDENTS = 3  # explained and saved; a training that stays broken would fill the disk
@@ -85,6 +87,10 @@ class Watch:
         self._unsaved: set[str] = set()  # folders that runs of incidents could not be saved to
         self._failed_at: int | None = None  # the first step that could not be written to the file
         self._is_over = False
+
+    def __repr__(self) -> str:
+        found = f"{counted(len(self._steps), 'step')}, {counted(len(self._incidents), 'incident')}"
+        return printable(f"<watch of {self._model}: {found}, {self._folder or 'not saved'}>")
 
     def __enter__(self) -> Watch:
         self._watcher.begin()
@@ -199,7 +205,7 @@ class Watch:
         names, elements = facts.unoptimised
         late = SETTLED if self._watcher.has_optimizer else 1
         if names and not facts.foreign and "not optimised" not in told and facts.steps >= (2 if is_over else late + 1):
-            whole = sum(parameter.numel() for parameter in self._watcher.inner.parameters())
+            whole = sum(parameter.numel() for parameter in parameters_of(self._watcher.inner))
             what, _ = not_optimised(names, elements, whole, "no optimizer that made a step")
             yield Incident(
                 number, "not optimised", None, None, what, names[0].rpartition(".")[0], names[0], rank=self._rank

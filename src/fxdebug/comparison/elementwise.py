@@ -138,6 +138,7 @@ def is_reordered(one: Tensor, other: Tensor) -> bool:
 def _as_float64(x: Tensor) -> Tensor:
     import torch
 
+    x = x if x.device.type in ("cpu", "cuda") else x.cpu()  # others may have no float64: see stats/doubles
     if x.dtype.is_complex:
         return torch.view_as_real(x.to(torch.complex128)).reshape(-1)
     return x.to(torch.float64)

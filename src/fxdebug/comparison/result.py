@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+from fxdebug.brief import brief
 from fxdebug.comparison.measures import BASES, EQUAL, STATISTICS, Basis, Measures
 from fxdebug.data.calls import Call
 from fxdebug.data.trace import TraceData
@@ -77,6 +78,7 @@ class Coverage:
     stand_in: str = ""
 
 
+@brief
 @dataclass(frozen=True)
 class Side:
     """A side of a row: its call or operation, and the result. ``node`` is the id in the trace's graph."""
@@ -90,6 +92,7 @@ class Side:
     node: str | None = None
 
 
+@brief
 @dataclass(frozen=True)
 class Row:
     """A pair of calls or operations (or one without a partner), and how it was judged.

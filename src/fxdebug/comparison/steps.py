@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from fxdebug.brief import brief
 from fxdebug.data.calls import Call
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value
@@ -85,6 +86,7 @@ def interchangeable(a: Step, b: Step) -> bool:
     return family(a.name) == family(b.name) and bool(a.weights) == bool(b.weights) and adding
 
 
+@brief
 @dataclass(eq=False)
 class StepList:
     """A side of a comparison: a trace with its steps in execution order, their makers and users."""

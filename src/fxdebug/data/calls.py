@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
+from fxdebug.brief import brief
 from fxdebug.data import notebook
 from fxdebug.data.graphs import CallGraph, Graph, Guard, RunGraphs, Status
 from fxdebug.data.values import Inputs, Outputs, Sharding, Stats
@@ -23,9 +24,11 @@ if TYPE_CHECKING:
 Origin: TypeAlias = Literal["registered", "late", "unregistered", "unnamed"]
 ParameterKind: TypeAlias = Literal["parameter", "buffer"]
 
+_SHOWN = 3  # results of a call in its repr
 OUTSIDE_FORWARD = "(outside forward)"  # the method of a root that stands for calls made outside the model's forward
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Failure:
     """An exception that left a call; ``here`` is true for the call that raised it, false for the calls around it."""
@@ -40,6 +43,7 @@ class Failure:
         return f"{self.type}: {self.message}" if self.message else self.type
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Note:
     """A remark about the run for its reader: a statistic that failed, a value that could not be followed."""
@@ -49,6 +53,7 @@ class Note:
     call: int | None = None
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Parameter:
     """A parameter or buffer of the model, as it was before the run and whether the run changed it.
@@ -165,7 +170,9 @@ class Call(_TreeSlot):
         object.__setattr__(self, "_tree", None)
 
     def __repr__(self) -> str:
-        labels = ", ".join(value.label for value in self.outputs or ())
+        every = [value.label for value in self.outputs or ()]
+        more = f" and {len(every) - _SHOWN} more" if len(every) > _SHOWN + 1 else ""
+        labels = ", ".join(every[:_SHOWN] if more else every) + more
         result = "raised" if self.error is not None else labels or "nothing"
         return printable(f"<call {self.id} {self.type} → {result}>")
 

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, get_args
 
+from fxdebug.brief import brief
 from fxdebug.data.measures import Unit
 from fxdebug.data.values import Value
 from fxdebug.printable import printable
@@ -18,6 +19,7 @@ ADVICE: Final = "advice"
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Finding:
     """Something wrong or worth knowing at one operation or call. Every analysis reports in this form.

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias, get_args
 
+from fxdebug.brief import brief
 from fxdebug.data.values import Group, Item, Thing, Value
 
 Status: TypeAlias = Literal["verified", "recorded", "opaque"]  # from the most to the least trustworthy
@@ -32,6 +33,7 @@ class Ref:
 Operand: TypeAlias = Item | Ref
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Op:
     """One node of a graph, in torch.fx's terms.
@@ -51,6 +53,7 @@ class Op:
     autocast: str | None = None
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Guard:
     """An assumption of a graph: a question that the code asked, its answer, and the line that asked."""
@@ -63,6 +66,7 @@ class Guard:
         return f"{self.what} is {self.answer}" + (f" ({self.source})" if self.source else "")
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Graph:
     """The operations of a call in execution order, and their text as a Python function."""
@@ -74,6 +78,7 @@ class Graph:
         return len(self.ops)
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class CallGraph:
     """The graph of one call: how far it can be trusted, and the values of its nodes.
@@ -98,6 +103,7 @@ class CallGraph:
     writes: tuple[tuple[int, Value], ...] = ()
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class RunGraphs:
     """The distinct graphs of a run, and the graph of each call in the trace's order."""

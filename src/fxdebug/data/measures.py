@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias, get_args
 
+from fxdebug.brief import brief
 from fxdebug.errors import UsageError
 
 Unit: TypeAlias = Literal["", "s", "B", "FLOP", "MAC", "FLOP/s", "B/s", "FLOP/B", "1/s", "%"]
@@ -43,6 +44,7 @@ class Measure:
     own: bool = False
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Taken:
     """A measure that was taken of one run: its numbers, and in words by which analysis, with which settings."""

@@ -9,11 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeAlias, TypeVar
 
+from fxdebug.brief import MOST, brief, cut
 from fxdebug.data.calls import Note
 from fxdebug.data.findings import Finding
 from fxdebug.data.measured.histograms import Histogram
 from fxdebug.data.measured.timings import Span
-from fxdebug.data.measures import Numbers, Unit
+from fxdebug.data.measures import Numbers, Unit, counted
+from fxdebug.printable import printable
 
 Cell: TypeAlias = "float | int | str | bool | None"
 Row = TypeVar("Row", covariant=True)
@@ -50,6 +52,7 @@ class Shared:
     numbers: Mapping[str, tuple[float, ...]]
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Chart:
     """One statistic over the steps of a training: one line about the whole, or a line for each call or parameter.
@@ -99,6 +102,12 @@ class ReportData(Generic[Row]):
     ranked_by: tuple[str, ...] = ()
     at_least: tuple[str, ...] = ()
     shared: Shared | None = None
+
+    def __repr__(self) -> str:
+        said = counted(len(self.rows), "row")
+        if self.findings:
+            said += f", {counted(len(self.findings), 'finding')}: {self.findings[0]}"
+        return printable(cut(f"<{self.analysis} of {self.subject}: {said}", MOST) + ">")
 
     def cells(self, row: Row) -> dict[str, Cell]:  # type: ignore[misc]
         """Return one row by the field names of the columns."""

@@ -15,11 +15,13 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from fxdebug.brief import brief
 from fxdebug.data.calls import Call, CallTree, Failure, GraphSource, Note, Parameter, call_graphs_of
 from fxdebug.data.graphs import Graph, RunGraphs
-from fxdebug.data.measures import Taken
+from fxdebug.data.measures import Taken, counted
 from fxdebug.data.values import Value
 from fxdebug.errors import LoadError, UsageError
+from fxdebug.printable import printable
 
 if TYPE_CHECKING:
     import torch
@@ -44,7 +46,17 @@ class _NoOutput:
 
 
 NO_OUTPUT = _NoOutput()
+_HOME_OF_CONTAINERS = "torch.nn.modules.container."
 _CONTAINERS = frozenset({"ModuleList", "ModuleDict", "ParameterList", "ParameterDict"})
+
+
+@brief
+@dataclass(frozen=True, slots=True)
+class ModuleClass:
+    """A class of modules: its name and those of its bases, with their Python modules, and the paths of its modules."""
+
+    names: tuple[str, ...]  # torch.nn.modules.linear.Linear, torch.nn.modules.module.Module
+    paths: tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +68,7 @@ class TraceData:
     values: tuple[Value, ...] = ()
     parameters: tuple[Parameter, ...] = ()
     modules: Mapping[str, str] = field(default_factory=dict)  # every registered path → class name
+    classes: tuple[ModuleClass, ...] = field(default=(), kw_only=True, repr=False)  # none in files of older versions
     notes: tuple[Note, ...] = ()
     started: str = ""  # ISO 8601, UTC
     duration: float = 0.0
@@ -63,6 +76,7 @@ class TraceData:
     settings: Mapping[str, Any] = field(default_factory=dict)
     graph_source: GraphSource | RunGraphs | None = field(default=None, repr=False)
     _output: Any = field(default=NO_OUTPUT, repr=False)
+    _class_of_call: Mapping[int, type] = field(default_factory=dict, repr=False, kw_only=True)  # only of a live run
     data: ValueReader | None = field(default=None, repr=False)
     folder: Path | None = field(default=None, repr=False)
     source_lines: Mapping[str, str] = field(default_factory=dict, repr=False)  # "file.py:12" → the text of the line
@@ -84,12 +98,17 @@ class TraceData:
 
     __hash__ = None  # type: ignore[assignment]
 
+    def __repr__(self) -> str:
+        found = f"{counted(len(self.calls), 'call')}, {counted(len(self.values), 'value')}"
+        raised = "" if not self.calls or self.error is None else f", raised {self.error.type}"
+        return printable(f"<trace of {self.model}: {found}{raised}>")
+
     def __getstate__(self) -> dict[str, Any]:
         """Return the data of the run for a copy or a pickle, graphs included, without its live objects."""
         data = self.data if getattr(self.data, "lasting", False) else None
         return (
             vars(self)
-            | {"graph_source": self.call_graphs, "_output": NO_OUTPUT, "data": data, "cache": {}}
+            | {"graph_source": self.call_graphs, "_output": NO_OUTPUT, "_class_of_call": {}, "data": data, "cache": {}}
             | {"source_lines": self.named_lines()}
         )
 
@@ -176,10 +195,18 @@ class TraceData:
     def never_called(self) -> tuple[str, ...]:
         """Paths of registered modules that the run did not call, without plain containers such as ModuleList."""
         called = {call.path for call in self.calls}
-        return tuple(path for path, type in self.modules.items() if path not in called and type not in _CONTAINERS)
+        kinds = {path: each.names[0] for each in self.classes for path in each.paths}
+        plain = {path for path, kind in kinds.items() if kind.startswith(_HOME_OF_CONTAINERS)}
+        return tuple(
+            [
+                path
+                for path, type in self.modules.items()
+                if path not in called and not (type in _CONTAINERS and (path in plain or path not in kinds))
+            ]
+        )
 
 
-_NOT_COMPARED = {"_output", "cache", "data", "graph_source", "folder", "source_lines"}
+_NOT_COMPARED = {"_output", "_class_of_call", "cache", "data", "graph_source", "folder", "source_lines"}
 _COMPARED = (
     *(f.name for f in fields(TraceData) if f.name not in _NOT_COMPARED),
     "call_graphs",

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Literal, TypeAlias, TypeVar, cast, get_args
 
+from fxdebug.brief import brief
 from fxdebug.data import notebook
 from fxdebug.errors import NotFound, nearest
 from fxdebug.printable import printable
@@ -217,6 +218,7 @@ class Value:
         return f"{self.dtype}[{', '.join(map(_size_text, self.shape))}]"
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Thing:
     """An object that is kept as text only: its type, its ``repr``, and a number that identifies it.
@@ -240,6 +242,7 @@ def as_item(value: Any) -> Any:
     return canonical_nan(value) if type(value) in (float, complex) else value
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Group:
     """A container and its items.
@@ -370,6 +373,7 @@ class _Slots:
         raise NotFound(f"no tensor in slot {key!r}; there is {', '.join(names) or 'none'}.{nearest(key, names)}")
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Inputs(_Slots):
     """The arguments of a call. Iterating gives its tensors; slots are ``args[0]`` and keyword names."""
@@ -385,6 +389,7 @@ class Inputs(_Slots):
             yield from leaves(item, name)
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Outputs(_Slots):
     """The result of a call. Iterating gives its tensors; ``item`` keeps the whole structure."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import stat
 import tempfile
@@ -10,6 +11,26 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fxdebug.printable import printable_json, printable_lines
+
+
+def replace_file(source: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
+    """Give a file a name; a file that has it goes. Where that one is open or mapped, as on Windows, it is moved aside.
+
+    Tensors that were read from a file are mapped. Windows lets such a file be renamed, not replaced.
+    """
+    try:
+        os.replace(source, path)  # noqa: PTH105 - of texts: for hundreds of files, making paths takes longer
+    except PermissionError:
+        place = Path(path)
+        aside = place.with_name(f".fxdebug-old-{os.urandom(4).hex()}-{place.name}")
+        place.rename(aside)  # raises where it is the folder that may not be written to
+        try:
+            os.replace(source, path)  # noqa: PTH105
+        except BaseException:
+            aside.rename(place)
+            raise
+        with contextlib.suppress(OSError):  # it stays while it is mapped
+            aside.unlink()
 
 
 @contextlib.contextmanager
@@ -33,7 +54,7 @@ def written_whole(path: Path) -> Iterator[Path]:
         yield new
         if mode is not None:
             new.chmod(stat.S_IMODE(mode))
-        new.replace(place)
+        replace_file(new, place)
     finally:
         with contextlib.suppress(OSError):
             new.unlink(missing_ok=True)
@@ -62,7 +83,7 @@ def all_written_whole(path: Path) -> Iterator[Path]:
             if file.is_dir() and not file.is_symlink():
                 place.mkdir(exist_ok=True)
             else:
-                file.replace(place.resolve() if place.is_symlink() else place)
+                replace_file(file, place.resolve() if place.is_symlink() else place)
     finally:
         shutil.rmtree(part, ignore_errors=True)
 

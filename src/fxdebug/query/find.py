@@ -47,11 +47,11 @@ def find_calls(
     """Return the calls that meet every condition, in execution order.
 
     ``path``: a glob over module paths and their aliases. ``type``: a glob over class names, a class (its subclasses
-    count, too), or a tuple of these. ``dtype`` and ``shape``: of a tensor it returned. ``status``: ``verified``,
-    ``recorded`` or ``opaque``. ``source``: ``model.py``, ``model.py:12`` or a glob. ``where``: a function of the call,
-    or a line about the statistics of a tensor it returned, of an ``input.``, of a ``parameter.`` or buffer of its own
-    module, or about another measure of the call: ``"duration > 1ms"``. ``dtype``, ``shape`` and a line must hold for
-    one and the same tensor.
+    count, too), or a tuple of these; in a loaded run, a class is known by its full name. ``dtype`` and ``shape``: of a
+    tensor it returned. ``status``: ``verified``, ``recorded`` or ``opaque``. ``source``: ``model.py``, ``model.py:12``
+    or a glob. ``where``: a function of the call, or a line about the statistics of a tensor it returned, of an
+    ``input.``, of a ``parameter.`` or buffer of its own module, or about another measure of the call: ``"duration >
+    1ms"``. ``dtype``, ``shape`` and a line must hold for one and the same tensor.
 
     >>> import torch, fxdebug
     >>> trace = fxdebug.fx_debug(torch.nn.Sequential(torch.nn.Identity(), torch.nn.ReLU()), torch.tensor([-1.0, 2.0]))
@@ -66,7 +66,7 @@ def find_calls(
         if not calls and not WILDCARDS & set(path):
             require_known("module", path, {*trace.modules, *(call.path for call in trace.calls)})
     if type is not None:
-        calls = _by_type(calls, type, lambda call: call.type, set(trace.modules.values()))
+        calls = _by_type(trace, calls, type)
     if status is not None:
         require_graphs(trace, "status")
         require_one_of("status", status, STATUSES)
@@ -111,8 +111,7 @@ def find_ops(
         if not nodes and not WILDCARDS & set(path):
             require_known("module", path, {*trace.modules, *(call.path for call in trace.calls)})
     if type is not None:
-        kinds = set(trace.modules.values()) | {call.type for call in trace.calls}
-        nodes = _by_type(nodes, type, lambda node: node.call.type, kinds)
+        nodes = _by_type(trace, nodes, type)
     if status is not None:
         require_one_of("status", status, STATUSES)
         nodes = [node for node in nodes if node.status == status]
@@ -147,30 +146,50 @@ def _by_name(
 
 
 def _by_type(
-    items: list[CallOrNode],
-    wanted: str | type | tuple[str | type, ...],
-    name: Callable[[CallOrNode], str],
-    known: set[str],
+    trace: TraceData, items: list[CallOrNode], wanted: str | type | tuple[str | type, ...]
 ) -> list[CallOrNode]:
     """Return the items whose class is one of those that are wanted."""
-    matching: set[str] = set()
-    present = {name(item) for item in items}
+    matching: set[int] = set()
+    called = {call.index: call for call in map(_call_of, items)}
     for one in wanted if isinstance(wanted, tuple) else (wanted,):
         if isinstance(one, str):
-            found = {kind for kind in present if fnmatch.fnmatchcase(kind, one)}
+            found = {index for index, call in called.items() if fnmatch.fnmatchcase(call.type, one)}
             if not found and not WILDCARDS & set(one):
-                require_known("module type", one, known | present)
+                known = {*trace.modules.values(), *(call.type for call in trace.calls)}
+                require_known("module type", one, known)
         elif isinstance(one, type):
-            found = present if _is_any_module(one) else present & {kind.__name__ for kind in _with_subclasses(one)}
+            is_one = _is_of_class(trace, one)
+            found = {index for index, call in called.items() if is_one(call)}
         else:
             raise UsageError(f"type={wanted!r}: give a class, a name such as 'Linear', or a tuple of these")
         matching |= found
-    return [item for item in items if name(item) in matching]
+    return [item for item in items if _call_of(item).index in matching]
 
 
-def _is_any_module(kind: type) -> bool:
-    """Is every module of this class? A loaded run has classes that this process does not know."""
-    return kind is object or (kind.__module__, kind.__name__) == ("torch.nn.modules.module", "Module")
+def _call_of(item: Call | Node) -> Call:
+    return item if isinstance(item, Call) else item.call
+
+
+def _is_of_class(trace: TraceData, kind: type) -> Callable[[Call], bool]:
+    """Return a predicate of calls: is its module of this class, or of a subclass?
+
+    A live run knows the classes themselves, a loaded one their full names and those of their bases. A file of an older
+    version has bare names alone.
+    """
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    if kind is object or name == "torch.nn.modules.module.Module":
+        return lambda call: True  # every module is one: also where a file does not know its class
+    named = {path: each.names for each in trace.classes for path in each.paths}
+    bare = {each.__name__ for each in _with_subclasses(kind)}
+
+    def is_one(call: Call) -> bool:
+        live = trace._class_of_call.get(call.index)
+        if live is not None:
+            return any(base is kind for base in live.__mro__)
+        names = named.get(call.path)
+        return call.type in bare if names is None else name in names
+
+    return is_one
 
 
 def _with_subclasses(kind: type) -> set[type]:

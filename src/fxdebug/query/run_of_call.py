@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from fxdebug.data.calls import Call, Note
 from fxdebug.data.graphs import CallGraph, RunGraphs
-from fxdebug.data.trace import TraceData, trace_of
+from fxdebug.data.trace import ModuleClass, TraceData, trace_of
 from fxdebug.data.values import Item, Value, leaves
 from fxdebug.errors import NotFound, UsageError, nearest
 from fxdebug.query.names import names_of_call
@@ -63,12 +63,14 @@ def run_of_call(call: Call) -> TraceData:
         values=tuple([_renamed(values[number], call.path) for number in sorted(values)]),
         parameters=tuple([parameter for parameter in trace.parameters if _are_inside(parameter.names, call.path)]),
         modules={_relative(path, call.path): kind for path, kind in trace.modules.items() if _inside(path, call.path)},
+        classes=tuple(_relative_classes(trace.classes, call.path)),
         notes=tuple(_relative_notes(trace.notes, places)),
         started=trace.started,
         duration=call.duration,
         versions=trace.versions,
         settings=settings,
         graph_source=None if graphs is None else RunGraphs(graphs.graphs, tuple(bodies)),
+        _class_of_call={places[index]: kind for index, kind in trace._class_of_call.items() if index in places},
         data=trace.data,
         folder=trace.folder,
     )
@@ -89,6 +91,13 @@ def _relative(path: str, whole: str) -> str:
     ('attn', '', 'norm')
     """
     return path[len(whole) :].removeprefix(".") if _inside(path, whole) else path
+
+
+def _relative_classes(classes: Iterable[ModuleClass], whole: str) -> Iterator[ModuleClass]:
+    for each in classes:
+        paths = [_relative(path, whole) for path in each.paths if _inside(path, whole)]
+        if paths:
+            yield ModuleClass(each.names, tuple(paths))
 
 
 def _relative_calls(inside: list[Call], places: dict[int, int], whole: Call) -> Iterator[Call]:

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from fxdebug.data.values import Stats, pooled
 from fxdebug.stats.cpu_sums import REAL
+from fxdebug.stats.doubles import widest_on
 
 ROW = 1 << 20  # the most elements in a row: a larger tensor has several rows
 ROOM = 1 << 22  # the most elements that wait, or are measured together: 16 MB of float32
@@ -161,10 +162,10 @@ def _stream(device: torch.device) -> Any:
 def row_sums(matrix: Tensor, wide: torch.dtype | None = None) -> Tensor:
     """Return eleven numbers for each row of float32 or float64, from which :func:`_stats` makes its statistics.
 
-    The dtype of the numbers is ``wide``: float64, or float32 on a device without float64 (MPS). Elements are scaled
+    The dtype of the numbers is ``wide``: float64, or float32 on a device that may have none. Elements are scaled
     and centred before they are squared, so nothing overflows or cancels.
     """
-    wide = wide or (torch.float64 if matrix.device.type != "mps" else torch.float32)
+    wide = wide or widest_on(matrix.device)
     ok = torch.isfinite(matrix)
     low = torch.where(ok, matrix, math.inf).amin(1)
     high = torch.where(ok, matrix, -math.inf).amax(1)

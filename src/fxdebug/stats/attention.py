@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fxdebug.operators.dtypes import FLOATS
 from fxdebug.operators.masks import HIGHEST_MASK
+from fxdebug.stats.doubles import where_doubles
 
 ROUNDINGS = 16.0  # of the coarsest dtype, and of the largest score: how far fused and rebuilt results may be apart
 
@@ -187,8 +188,8 @@ def _difference(
     if not output.numel() or rebuilt.shape != output.shape:
         return None, None
     eps = max([FLOATS[name].eps for t in tensors if (name := str(t.dtype)[6:]) in FLOATS], default=2.0**-23)
-    finite = output.isfinite() & rebuilt.isfinite()
-    apart = (rebuilt.to(torch.float64) - output.detach().to(torch.float64)).abs()
+    finite = where_doubles(output.isfinite() & rebuilt.isfinite())
+    apart = (where_doubles(rebuilt).double() - where_doubles(output.detach()).double()).abs()
     if not finite.any():
         return None, None
     return apart[finite].max().item(), eps * ROUNDINGS * (1.0 + largest_score) * _largest(scale_of.detach())

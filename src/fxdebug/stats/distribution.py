@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fxdebug.data.measured.distributions import QUANTILES, Distribution
 from fxdebug.stats.cpu_sums import array_of
+from fxdebug.stats.doubles import where_doubles
 from fxdebug.stats.elements import elements
 
 Numbers: TypeAlias = npt.NDArray[np.floating]
@@ -41,7 +42,7 @@ def as_numpy(tensor: Tensor) -> Numbers:
     if body.is_complex():
         body = body.abs()
     narrow = body.dtype.itemsize <= 4 and (body.is_floating_point() or body.dtype.itemsize <= 2)
-    return array_of((body.float() if narrow else body.double()).cpu())
+    return array_of((body.float() if narrow else where_doubles(body).double()).cpu())
 
 
 class Distributions:

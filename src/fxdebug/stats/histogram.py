@@ -27,7 +27,7 @@ def histogram(tensor: Tensor, bins: int = BINS) -> Histogram:
     nan = inf = 0
     low = high = None
     for part in flat.split(MOST):
-        wide = part.to("cpu", torch.float64)
+        wide = part.cpu().to(torch.float64)
         finite = wide[wide.isfinite()]
         nan += int(wide.isnan().sum())
         inf += int(wide.isinf().sum())
@@ -40,7 +40,7 @@ def histogram(tensor: Tensor, bins: int = BINS) -> Histogram:
     edges = np.histogram_bin_edges(np.array([low, high]), bins=bins)
     counts = np.zeros(bins, dtype=np.int64)
     for part in flat.split(MOST):
-        wide = part.to("cpu", torch.float64)
+        wide = part.cpu().to(torch.float64)
         finite = wide[wide.isfinite()]  # a copy: numpy pins no storage of the model's
         counts += np.histogram(np.from_dlpack(finite), bins=edges)[0]
     return Histogram(tuple(map(float, edges)), tuple(map(int, counts)), nan, inf)
@@ -57,7 +57,7 @@ def distribution_of(tensor: Tensor) -> DistributionName:
     """
     flat = elements(tensor)
     step = max(1, flat.numel() // SAMPLED)
-    sample = np.sort(np.asarray(flat[::step].to("cpu", torch.float64).tolist()))
+    sample = np.sort(np.asarray(flat[::step].cpu().to(torch.float64).tolist()))
     if not len(sample) or not np.isfinite(sample).all():
         return "other"
     if sample[0] == sample[-1]:

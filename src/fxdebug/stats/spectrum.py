@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from fxdebug.data.measured.weights import Spectrum
+from fxdebug.stats.doubles import where_doubles
 
 EXACT = 1024  # rows or columns, whichever are fewer: the eigenvalues of the product with itself are then taken
 STEPS, CLOSE = 200, 1e-6  # of the power method, for larger matrices
@@ -24,12 +25,12 @@ def spectrum(matrix: Tensor) -> Spectrum | None:
     if not matrix.numel() or not bool(torch.isfinite(matrix).all()):
         return None
     rows, columns = matrix.shape
-    work = matrix.detach()
+    work = matrix = where_doubles(matrix.detach())
     work = work if rows <= columns else work.T
     largest = _exact(work) if min(rows, columns) <= EXACT else _by_powers(work)
     if not largest:
         return None
-    frobenius = float(torch.linalg.vector_norm(matrix.detach(), dtype=torch.float64))
+    frobenius = float(torch.linalg.vector_norm(matrix, dtype=torch.float64))
     return Spectrum(largest, frobenius**2 / largest**2)
 
 

@@ -64,7 +64,7 @@ class UnitSums:
         """Return the numbers of all that was added; ``None`` if nothing was."""
         if not self._tokens:
             return None
-        sums = {name: part.double().cpu().numpy() for name, part in self._sums.items()}
+        sums = {name: part.cpu().double().numpy() for name, part in self._sums.items()}
         below = None
         if self._given_tokens:
             mean = self._given["sum"].cpu().numpy() / self._given_tokens

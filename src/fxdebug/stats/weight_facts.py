@@ -71,18 +71,23 @@ def as_matrix(layer: nn.Module, name: str, weight: Tensor) -> Tensor | None:
     if isinstance(layer, _TRANSPOSED) and name == "weight":
         split = weight.reshape(layer.groups, weight.shape[0] // layer.groups, *weight.shape[1:])
         return split.transpose(1, 2).reshape(layer.groups * weight.shape[1], -1)
-    if weight.ndim == 2 and type(layer).__name__ == "Conv1D":
+    if weight.ndim == 2 and _is_conv1d_of_transformers(layer):
         return weight.T
     if weight.ndim == 2 or isinstance(layer, _CONVOLUTIONS):
         return weight.reshape(weight.shape[0], -1)
     return None
 
 
+def _is_conv1d_of_transformers(layer: nn.Module) -> bool:
+    names = [(base.__module__.partition(".")[0], base.__name__) for base in type(layer).__mro__]
+    return ("transformers", "Conv1D") in names
+
+
 def _fans(layer: nn.Module, weight: Tensor) -> tuple[int, int]:
     """Return the connections into and out of a unit, as ``torch.nn.init`` counts them."""
     receptive = weight[0][0].numel() if weight.ndim > 2 else 1
     outputs, inputs = weight.shape[0] * receptive, weight.shape[1] * receptive
-    return (outputs, inputs) if type(layer).__name__ == "Conv1D" and weight.ndim == 2 else (inputs, outputs)
+    return (outputs, inputs) if weight.ndim == 2 and _is_conv1d_of_transformers(layer) else (inputs, outputs)
 
 
 def _has_units(matrix: Tensor) -> bool:
@@ -92,7 +97,7 @@ def _has_units(matrix: Tensor) -> bool:
 
 def _is_ordered(matrix: Tensor) -> bool:
     """Do neighbours in rows or columns correlate by more than 6 standard errors, 1/√n each?"""
-    x = matrix.to("cpu", torch.float32)
+    x = matrix.cpu().to(torch.float32)
     x = x - x.mean()
     whole = float(x.square().sum())
     if not 0.0 < whole < math.inf:
@@ -116,7 +121,7 @@ def change_of(name: str, a: Tensor | None, b: Tensor | None) -> WeightChange:
     first = second = inner = squares = largest = 0.0
     differing = 0
     for part_a, part_b in zip(a.reshape(-1).split(1 << 20), b.reshape(-1).split(1 << 20)):
-        x, y = part_a.to("cpu", _wide(part_a)), part_b.to("cpu", _wide(part_b))
+        x, y = part_a.cpu().to(_wide(part_a)), part_b.cpu().to(_wide(part_b))
         unequal = (x != y) & ~(x.isnan() & y.isnan())
         gap = torch.where(unequal, (y - x).abs(), 0.0)
         differing += int(unequal.sum())

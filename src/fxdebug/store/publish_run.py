@@ -26,7 +26,7 @@ except ImportError:  # Windows
 
 from fxdebug.errors import LoadError, SaveError
 from fxdebug.files.read_file import read_bytes
-from fxdebug.files.write_file import write_bytes
+from fxdebug.files.write_file import replace_file, write_bytes
 from fxdebug.store import measures_file
 from fxdebug.store.trace_json import trace_file
 from fxdebug.store.transformers.safe_file_names import MAX_NAME_BYTES
@@ -197,7 +197,7 @@ def add_to_published(target: Path, name: str) -> None:
             run.names.append(name)
 
 
-_replace = os.replace  # with text, not paths: for hundreds of files, making paths takes longer than moving
+_replace = replace_file
 
 
 def _move(staging: Path, target: Path, sources: Mapping[str, str]) -> None:

@@ -491,6 +491,7 @@ JUSTIFIED = {
     "capture/tensors/fresh_twin.py": "warnings.filters, and puts them back (catch_warnings)",
     "capture/torch_state/carried_state.py": "gives a thread of ours the state of the program's thread",
     "exports/programs/onnx_model.py": "warnings.filters (catch_warnings); and fills a module of its own making",
+    "brief.py": "is a decorator of our own records: it gives them their repr",
     "plugins/making.py": "is a decorator: it marks the function that it is given",
     "exports/report/figures.py": "warnings.filters, and puts them back (catch_warnings)",
     "capture/tensors/stats_queue.py": "completes a value of ours that is frozen for everybody else",

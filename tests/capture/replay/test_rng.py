@@ -6,8 +6,10 @@ import random
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
+from fxdebug.capture.replay.rng import RngSnapshot
 from support.watched import VERIFIED, Layer, saw
 
 
@@ -73,3 +75,38 @@ def test_a_forward_that_sets_and_restores_the_random_state_is_recorded() -> None
     words = "its Python sets the state of torch's random numbers before an operation"
     assert saw(Forks) == ("recorded", words, "noise = torch.rand(8)")
     assert saw(DrawsTheSameTwice) == ("recorded", words, "return self.l(x) + noise + torch.rand(8)")
+
+
+class FakeDevice:
+    """A kind of device whose generators are a list of numbers."""
+
+    def __init__(self) -> None:
+        self.states = [1, 2]
+
+    def is_available(self) -> bool:
+        return True
+
+    is_initialized = is_available
+
+    def get_rng_state_all(self) -> list[int]:
+        return list(self.states)
+
+    def set_rng_state_all(self, states: list[int]) -> None:
+        self.states = list(states)
+
+    def get_rng_state(self) -> int:
+        return self.states[0]
+
+    def set_rng_state(self, state: int) -> None:
+        self.states[0] = state
+
+
+def test_generators_of_every_kind_of_device_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda, xpu, mps = FakeDevice(), FakeDevice(), FakeDevice()
+    for name, device in (("cuda", cuda), ("xpu", xpu), ("mps", mps)):
+        monkeypatch.setattr(torch, name, device)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    state = RngSnapshot()
+    cuda.states, xpu.states, mps.states = [7, 7], [8, 8], [9, 9]
+    state.restore()
+    assert (cuda.states, xpu.states, mps.states[0]) == ([1, 2], [1, 2], 1)

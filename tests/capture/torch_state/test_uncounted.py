@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import linecache
 import logging
+import subprocess
 import sys
 import threading
 import warnings
@@ -329,3 +331,49 @@ def test_an_exception_of_an_operation_has_no_frame_that_stands_for_another() -> 
         found.append([entry.name for entry in raised.traceback][-3:])
     assert not any(is_in_between(entry.frame.code.raw) for entry in raised.traceback)
     assert found[0][-1] == found[1][-1] == "softmax"
+
+
+# Tools of Python that read the files of frames ------------------------------------------------------
+
+SCRIPT = """
+import cProfile, pdb, pstats, trace
+import torch
+from torch import nn
+from fxdebug import fx_debug
+
+def run():
+    fx_debug(nn.Sequential(nn.Linear(2, 2)), torch.ones(1, 2), graph=False)
+
+tracer = trace.Trace(count=1, trace=0, countfuncs=0)  # `python -m trace --count`; imports under it take a minute
+tracer.runfunc(run)
+tracer.results().write_results(show_missing=True, summary=True, coverdir="counts")
+profile = cProfile.Profile()
+profile.runcall(run)
+pstats.Stats(profile).strip_dirs().print_stats("run_model.py")
+debugger = pdb.Pdb(nosigint=True, readrc=False)
+file = fx_debug.__globals__["__file__"]
+line = 1 + next(i for i, text in enumerate(open(file, encoding="utf-8")) if "return run_and_store(" in text)
+debugger.rcLines = [f"break {file}:{line}", "continue", "where", "list", "continue"]
+debugger.runcall(run)
+"""
+
+
+def test_every_file_of_ours_is_named_by_a_way_that_leads_to_it() -> None:
+    code = getattr(fx_debug, "__wrapped__", fx_debug).__code__
+    assert "importlib" in code.co_filename and "_bootstrap" in code.co_filename
+    assert Path(code.co_filename).samefile(sys.modules[fx_debug.__module__].__file__ or "")
+    lines = [linecache.getline(code.co_filename, code.co_firstlineno + each) for each in range(3)]
+    assert any(line.startswith("def fx_debug(") for line in lines)
+
+
+def test_tools_of_python_work_on_a_program_that_traces(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT, encoding="utf-8")
+    command = [sys.executable, "script.py"]
+    ran = subprocess.run(
+        command, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, encoding="utf-8"
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert not ran.stderr
+    assert [path for path in (tmp_path / "counts").iterdir() if "run_model" in path.name]
+    assert "(run_and_store)" in ran.stdout  # of the profile
+    assert "-> return run_and_store(" in ran.stdout  # of the debugger

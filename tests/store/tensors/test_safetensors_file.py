@@ -6,6 +6,7 @@ import io
 from pathlib import Path
 
 import pytest
+import safetensors.torch
 import torch
 from safetensors.torch import load_file, save_file
 
@@ -15,6 +16,8 @@ from fxdebug.store.tensors.safetensors_file import DTYPE_NAMES, SafetensorsWrite
 
 @pytest.mark.parametrize("dtype", DTYPE_NAMES)
 def test_a_file_of_one_tensor_is_byte_for_byte_that_of_safetensors(dtype: torch.dtype, tmp_path: Path) -> None:
+    if dtype not in safetensors.torch._SIZE:
+        pytest.skip(f"safetensors {safetensors.__version__} does not know {dtype}")
     for shape in ((), (3,), (0, 4), (2, 5, 7), (200, 200, 3)):
         tensor = torch.randint(0, 2, shape).to(torch.float32).to(dtype)
         save_file({"data": tensor}, tmp_path / "theirs")

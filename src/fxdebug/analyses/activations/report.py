@@ -62,7 +62,7 @@ COLUMNS = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ActivationData(ReportData[ActivationRow]):
     """The report on activations, with the distribution of each row, by its path or its ``call``."""
 

@@ -76,7 +76,7 @@ LAYER_COLUMNS = (
 KINDS = {FUSED: "fused", MULTI_HEAD: "multi-head", SOFTMAX: "softmax"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class AttentionData(ReportData[HeadRow]):
     """The report on attention, with the maps and the tokens they are between.
 

@@ -284,7 +284,7 @@ def _subnormal(trace: TraceData, results: NodeResults, limits: NumberLimits) -> 
             if tiny is None or not near or value.saved is None or value.number in read:
                 continue
             read.add(value.number)
-            magnitudes = elements(trace.tensor(value)).double().abs()
+            magnitudes = elements(trace.tensor(value).cpu()).double().abs()
             below = int(((magnitudes > 0) & (magnitudes < tiny)).sum())
             other = int((magnitudes > 0).sum())
             if other and below / other > limits.subnormal_share:

@@ -202,7 +202,7 @@ COLUMNS = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ShadowData(ReportData[Row], Generic[_T]):
     """A run compared with its shadow in a wider dtype: ``rows`` in execution order, ``findings`` where digits got lost.
 

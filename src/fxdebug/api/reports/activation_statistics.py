@@ -23,6 +23,7 @@ from fxdebug.api.run_model import arguments, target_of
 from fxdebug.api.trace import Trace
 from fxdebug.capture.runs.activation_runs import run_with_activations
 from fxdebug.capture.runs.same_start import state_restored
+from fxdebug.capture.torch_state.module_members import modules_of, named_modules_of
 from fxdebug.data.calls import Note
 from fxdebug.errors import UsageError, first_line
 from fxdebug.exports import registry
@@ -31,6 +32,7 @@ from fxdebug.operators.units import Origin, origin_of
 from fxdebug.query.names import parameters_by_module
 from fxdebug.stats.cpu_sums import shaped_array_of
 from fxdebug.stats.distribution import Distributions, as_numpy, robust_outliers
+from fxdebug.stats.doubles import where_doubles
 from fxdebug.stats.elements import elements, is_dense
 from fxdebug.stats.units import UnitSums
 
@@ -98,7 +100,7 @@ def _of_model(
         notes, count, read = run_with_activations(target, module, given, gathered.add)
     gathered.read = {f"{path}/{name}" if name else path for path, name in read}
     gathered.untrained = _is_untrained(module)
-    gathered.odd = {path: odd for path, inner in module.named_modules() if (odd := _odd_biases(inner)) is not None}
+    gathered.odd = {path: odd for path, inner in named_modules_of(module) if (odd := _odd_biases(inner)) is not None}
     return notes, count
 
 
@@ -160,7 +162,9 @@ class _Gathered:
 
 def _is_untrained(model: nn.Module) -> bool:
     """Do all weights of linear layers and convolutions lie within ±1/√fan_in, from which torch draws them?"""
-    layers = [module for module in model.modules() if isinstance(module, (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d))]
+    layers = [
+        module for module in modules_of(model) if isinstance(module, (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d))
+    ]
     found = [layer._parameters.get("weight") for layer in layers]  # a parametrization computes where it is asked
     weights = [weight for weight in found if type(weight) is nn.Parameter and weight.numel()]
     return bool(weights) and not any(
@@ -248,7 +252,7 @@ def heatmap(tensor: Tensor, path: str | os.PathLike[str], *, reduce: Reduce | No
         tensor = elements(tensor).reshape(tensor.shape)
     matrix = reduced(tensor.detach(), reduce)
     name = title or f"{str(tensor.dtype)[6:]} {'×'.join(map(str, tensor.shape))}"
-    return registry.export("matrix", shaped_array_of(matrix.double()), Path(path), title=name)
+    return registry.export("matrix", shaped_array_of(matrix.cpu().double()), Path(path), title=name)
 
 
 def reduced(tensor: Tensor, reduce: Reduce | None) -> Tensor:
@@ -270,4 +274,4 @@ def reduced(tensor: Tensor, reduce: Reduce | None) -> Tensor:
         return flat.abs().amax(0)
     if reduce not in ("mean", "max"):
         raise UsageError(f"reduce={reduce!r}: use 'mean', 'max', 'absmax' or 'first'")
-    return flat.double().mean(0) if reduce == "mean" else flat.amax(0)
+    return where_doubles(flat).double().mean(0) if reduce == "mean" else flat.amax(0)

@@ -26,6 +26,7 @@ from fxdebug.api.trace import Trace
 from fxdebug.capture.probes.attention_inputs import SeenAttention
 from fxdebug.capture.runs.attention_run import AttentionRun, run_with_attention
 from fxdebug.capture.runs.same_start import state_restored
+from fxdebug.capture.torch_state.module_members import named_modules_of
 from fxdebug.data.calls import Note
 from fxdebug.data.values import Value
 from fxdebug.errors import FxDebugError, NotFound, UsageError, first_line, nearest, with_article
@@ -161,7 +162,7 @@ def attention(
     if collected.is_late:
         collected = _Collected(known, budget, collected.padding)
         run = measured(collected)
-    kinds = {path: type(inner).__name__ for path, inner in module.named_modules()}
+    kinds = {path: type(inner).__name__ for path, inner in named_modules_of(module)}
     notes = [*run.notes, *collected.notes(), *_without_maps(kinds, run.called, collected.measured)]
     return _report(name, collected, known, limits, causal, run.bytes, notes)
 
@@ -269,7 +270,7 @@ class _Collected:
         outputs = rebuilt.outputs
         norms = rebuilt.projected
         if norms is None and outputs is not None and outputs.shape[1] == rebuilt.weights.shape[1]:
-            norms = tuple(outputs.detach().double().transpose(0, 1).flatten(1).norm(dim=1).tolist())
+            norms = tuple(outputs.detach().cpu().double().transpose(0, 1).flatten(1).norm(dim=1).tolist())
         one = AttentionMap(
             path=path,
             call=call,

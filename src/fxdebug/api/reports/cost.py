@@ -28,6 +28,7 @@ from fxdebug.capture.runs.memory_runs import run_with_memory
 from fxdebug.capture.runs.same_start import copied_inputs, state_restored
 from fxdebug.capture.runs.timed_runs import TimedRuns
 from fxdebug.capture.tensors.named_tensors import named_tensors
+from fxdebug.capture.torch_state.module_members import named_modules_of, parameters_of
 from fxdebug.data.calls import Note
 from fxdebug.data.measured.timings import Timings
 from fxdebug.data.measures import Unit, quantity
@@ -125,7 +126,7 @@ def profile(
         if not on_meta:
             timings, stopped = runs.run(repeats, warmup) if raised is None else runs.run(1, 0)
             raised = raised or stopped
-    dtype = next((p.dtype for p in model.parameters() if p.dtype.is_floating_point), torch.float32)
+    dtype = next((p.dtype for p in parameters_of(model) if p.dtype.is_floating_point), torch.float32)
 
     def report() -> Report[ProfileRow]:
         calls = profiles(trace, timings)
@@ -239,7 +240,7 @@ def memory(
             except UsageError as error:
                 told = f"n/a, {error}"
             notes.append(Note(f"estimate: {told}"))
-    types = {path: type(module).__name__ for path, module in model.named_modules()}
+    types = {path: type(module).__name__ for path, module in named_modules_of(model)}
     settings: dict[str, Cell] = {
         "steps": steps,
         "device": str(runs.device),

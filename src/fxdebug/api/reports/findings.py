@@ -8,7 +8,9 @@ from typing import Any, overload
 from fxdebug.analyses.numbers import findings
 from fxdebug.analyses.numbers.findings import Checked
 from fxdebug.api.reports.report import Report
+from fxdebug.brief import MOST, cut
 from fxdebug.data.findings import Finding
+from fxdebug.data.measures import counted
 
 
 class Findings(Report[Finding], Sequence[Finding]):
@@ -62,4 +64,8 @@ class Findings(Report[Finding], Sequence[Finding]):
         return hash(self.findings)
 
     def __repr__(self) -> str:
-        return str(self)
+        lines = str(self).splitlines()
+        if len(lines) <= 2 and max(map(len, lines)) <= MOST:
+            return str(self)
+        more = f" … {counted(len(lines) - 2, 'more line')}: print it" if len(lines) > 2 else ""
+        return "\n".join([cut(line, MOST - 40) for line in lines[:2]]) + more

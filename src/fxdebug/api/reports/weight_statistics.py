@@ -19,6 +19,7 @@ from fxdebug.api.reports.report import Report
 from fxdebug.capture.tensors.fresh_twin import fresh_deviations
 from fxdebug.capture.tensors.special_tensors import SHARDED, has_sharded_weights, local_part
 from fxdebug.capture.tensors.weight_facts_of_model import weight_facts
+from fxdebug.capture.torch_state.module_members import named_buffers_of, named_parameters_of
 from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.data.calls import Note
 from fxdebug.data.report import ReportData
@@ -151,7 +152,7 @@ def _changes(model: Checkpoint, other: Checkpoint) -> Report[Row]:
 def _weights_of(checkpoint: Checkpoint) -> Weights:
     if not isinstance(checkpoint, nn.Module):
         return read_checkpoint(Path(checkpoint))
-    tensors = {**dict(checkpoint.named_parameters()), **dict(checkpoint.named_buffers())}
+    tensors = {**dict(named_parameters_of(checkpoint)), **dict(named_buffers_of(checkpoint))}
     return {name: partial(Tensor.detach, local_part(tensor)) for name, tensor in tensors.items()}
 
 

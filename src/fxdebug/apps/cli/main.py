@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -24,6 +23,7 @@ from fxdebug.apps.cli.measure_commands import measures
 from fxdebug.apps.cli.native_command import native
 from fxdebug.apps.cli.page_commands import page, serve
 from fxdebug.apps.cli.plugin_commands import analyse, plugins
+from fxdebug.apps.narrow_output import write_what_it_can
 from fxdebug.apps.signals import tidy_end
 from fxdebug.errors import FxDebugError, nearest
 from fxdebug.printable import printable_lines
@@ -549,9 +549,11 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status; an error of fxdebug becomes one line and status 2."""
-    if arguments is None and isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a terminal may be unable to show × and …
+    if arguments is None:
+        write_what_it_can(sys.stdout, as_json=False)
     options = _parsed(arguments)
+    if arguments is None:
+        write_what_it_can(sys.stdout, as_json=bool(getattr(options, "json", False)))
     with tidy_end() if arguments is None else contextlib.nullcontext():
         return _run(options)
 

@@ -19,6 +19,7 @@ from fxdebug.apps.console.machine import NameKind, Stop, Until
 from fxdebug.capture.pausing.moments import GRADIENT, Moment
 from fxdebug.capture.pausing.paused_run import PausedRun
 from fxdebug.capture.source.source_text import SourceText
+from fxdebug.capture.torch_state.module_members import named_buffers_of, named_modules_of, named_parameters_of
 from fxdebug.comparison.tolerance import error_between, tolerance_of
 from fxdebug.data.calls import Call
 from fxdebug.data.trace import TraceData
@@ -41,7 +42,7 @@ class LiveMachine:
         self._parts: tuple[tuple[int, int, int], Mapping[str, Value]] | None = None  # what a call has made, and when
         self._trace: tuple[int, TraceData] | None = None
         self._lines = SourceText(())
-        self._names = {path: type(module).__name__ for path, module in run.model.named_modules()}
+        self._names = {path: type(module).__name__ for path, module in named_modules_of(run.model)}
         self.bound: dict[str, object] = {}  # names that an expression of `set` may use besides
 
     @property
@@ -219,7 +220,7 @@ class LiveMachine:
     def _relative(self) -> set[str]:
         """Names of modules, parameters and buffers as the calls around them see them, as paths and as in graphs."""
         model = self.run.model
-        paths = [*self._names, *(n for n, _ in model.named_parameters()), *(n for n, _ in model.named_buffers())]
+        paths = [*self._names, *(n for n, _ in named_parameters_of(model)), *(n for n, _ in named_buffers_of(model))]
         parts = [path.split(".")[i:] for path in paths for i in range(path.count(".") + 1)]
         return {sign.join(part) for part in parts for sign in "._"}
 

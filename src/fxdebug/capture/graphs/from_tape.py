@@ -12,6 +12,7 @@ from fxdebug.capture.tape.call_tape import CallTape, TapeEntry
 from fxdebug.capture.tape.encoding import OpaqueArg, map_leaves, tensor_ids_in
 from fxdebug.capture.tensors.tensor_ref import TensorId
 from fxdebug.capture.tensors.value_table import ValueTable
+from fxdebug.capture.torch_state.module_members import buffers_of, parameters_of
 
 
 def template_of_tape(
@@ -75,5 +76,5 @@ class _Reader:
 
 def _weights_on_tape(module: nn.Module, values: ValueTable) -> list[tuple[Any, Any]]:
     """Return the module's parameters and buffers that the run used, with their entries."""
-    tensors = [*module.parameters(), *module.buffers()]
+    tensors = [*parameters_of(module), *buffers_of(module)]
     return [(tensor, entry) for tensor in tensors if (entry := values.lookup(tensor)) is not None]

@@ -13,6 +13,7 @@ from fxdebug.capture.replay.introspect import members_in
 from fxdebug.capture.tape.call_tape import CallTape
 from fxdebug.capture.tape.encoding import ATOMS, OpaqueArg, leaves_in, tensor_ids_in
 from fxdebug.capture.tensors.tensor_ref import TensorId
+from fxdebug.capture.torch_state.module_members import named_modules_of
 from fxdebug.errors import with_article
 
 
@@ -21,14 +22,14 @@ def relative_paths(module: nn.Module) -> dict[int, str]:
 
     One registered under an empty name has none: torch takes such a path for that of its parent.
     """
-    named = reversed(list(module.named_modules()))
+    named = reversed(list(named_modules_of(module)))
     return {id(inner): path for path, inner in named if inner is module or (path and all(path.split(".")))}
 
 
 def attribute_names(module: nn.Module) -> dict[int, str]:
     """Return ``id`` → name relative to ``module`` of every parameter and buffer it holds; the first name counts."""
     names: dict[int, str] = {}
-    for path, inner in module.named_modules():
+    for path, inner in named_modules_of(module):
         for name, tensor in (*inner._parameters.items(), *inner._buffers.items()):
             if tensor is not None:
                 names.setdefault(id(tensor), f"{path}.{name}" if path else name)
@@ -41,7 +42,7 @@ def object_name(module: nn.Module, wanted: object) -> str | None:
         path = relative_paths(module).get(id(wanted))
         if path is not None:
             return path or None
-    for path, inner in module.named_modules():
+    for path, inner in named_modules_of(module):
         for name, attribute in inner.__dict__.items():
             if attribute is wanted and name.isidentifier():
                 return f"{path}.{name}" if path else name
@@ -53,7 +54,7 @@ def place_below(module: nn.Module, tensor: Tensor) -> tuple[str, str, tuple[tupl
 
     A list is not entered: it may grow with every call, and the tensor is elsewhere in it then.
     """
-    for path, inner in module.named_modules():
+    for path, inner in named_modules_of(module):
         for name, held in _attributes_of(inner) if path else ():
             if held is tensor:
                 return path, name, ()

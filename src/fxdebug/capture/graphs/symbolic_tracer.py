@@ -48,6 +48,7 @@ from fxdebug.capture.tensors.tensor_ref import TensorId
 from fxdebug.capture.tensors.value_table import ValueTable
 from fxdebug.capture.torch_state import internals
 from fxdebug.capture.torch_state.grad_mode import context_now, in_context
+from fxdebug.capture.torch_state.module_members import modules_of
 from fxdebug.errors import first_line
 
 _getter = {name: getattr(Tensor, name).__get__ for name in ("shape", "requires_grad", "ndim", "_version")}
@@ -322,7 +323,7 @@ class ModuleTracer(fx.Tracer):
 
     def _sets_all(self, changes: list[Change], module: nn.Module) -> bool:
         """Have the graph set all of this around the call of a module; return whether it can."""
-        owners: dict[int, nn.Module] = {id(inner.__dict__): inner for inner in module.modules()}
+        owners: dict[int, nn.Module] = {id(inner.__dict__): inner for inner in modules_of(module)}
         switched = []
         for variable, content in changes:
             owner: type | nn.Module | None = None
@@ -557,7 +558,7 @@ def _given_in_attributes(module: nn.Module, changes: list[Change]) -> list[tuple
     """Return the tensors that a call of a module finds in attributes, and whether each is in the place of a weight."""
     changed = {(id(each.variable.items), each.variable.name) for each in changes if isinstance(each.variable, Item)}
     given: list[tuple[nn.Module, str, Tensor, bool]] = []
-    for inner in module.modules():
+    for inner in modules_of(module):
         tables = inner._parameters, inner._buffers
         for name, attribute in inner.__dict__.items():
             if type(attribute) is PlaceholderTensor:

@@ -19,6 +19,7 @@ from torch import nn
 from fxdebug.capture.hooks.observers import Observer
 from fxdebug.capture.hooks.patch import OwnAttribute, Patch, SharedPatch
 from fxdebug.capture.torch_state import internals
+from fxdebug.capture.torch_state.module_members import modules_of
 from fxdebug.capture.torch_state.uncounted import uncounted
 from fxdebug.capture.torch_state.whose_code import is_part_of
 
@@ -102,7 +103,7 @@ class Compiled:
 
     def hidden(self) -> set[int]:
         """Return the ids of the modules whose ``forward`` runs inside a closed region."""
-        inside = {id(inner) for outer in self.closed for inner in outer.modules() if inner is not outer}
+        inside = {id(inner) for outer in self.closed for inner in modules_of(outer) if inner is not outer}
         return inside | {id(outer) for outer in self.closed if not _is_optimized(outer)}
 
     def begin(self, observer: Observer) -> None:

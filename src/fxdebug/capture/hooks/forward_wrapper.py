@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from fxdebug.capture.hooks.observers import Observer, nested, visible_in_thread, visible_to
-from fxdebug.capture.hooks.patch import OwnAttribute, SharedPatch
+from fxdebug.capture.hooks.patch import INHERITED, Attribute, OwnAttribute, SharedPatch
 from fxdebug.capture.torch_state.torch_tracing import is_traced_by_torch
 from fxdebug.capture.torch_state.uncounted import uncounted
 from fxdebug.native import ways
@@ -82,7 +82,7 @@ def _function_for(original: Callable[..., Any], is_of_class: bool = False) -> Ca
         run, of_class = wrapper.original, wrapper.of_class
         if of_class is not None and getattr(type(self), "forward", None) is not of_class:
             run = _class_forward(self)  # the program has patched the class since
-        if is_traced_by_torch() or (wrapper.bypassed and _whole_calls.modules[-1:] == (self,)):
+        if is_traced_by_torch() or (wrapper.bypassed and _whole_calls.is_innermost(self)):
             return run(*args, **kwargs)  # torch is tracing it, or it is recorded already: just pass the call on
         observers = visible_to(wrapper.users) if visible_in_thread else wrapper.users
         if len(observers) == 1:
@@ -136,23 +136,41 @@ def _is_ours(method: Any) -> bool:
     return type(method) is types.MethodType and hasattr(method.__func__, "__fxdebug__")
 
 
-def _without_wrapper(state: Any) -> Any:
-    """Return the state of a module without our wrapper, for ``copy`` and ``pickle``."""
+class InFront:
+    """A callable of ours in a module's ``__dict__``; ``original`` is what was there, ``INHERITED`` for nothing."""
+
+    original: Any = INHERITED
+
+
+def _before_ours(content: Any) -> Any:
+    """Return what a module had under a name before ours, ``INHERITED`` for nothing; content of the program's stays."""
+    while True:
+        if _is_ours(content):
+            wrapper = wrappers.get(id(content.__self__))
+            content = wrapper.original if wrapper is not None and wrapper.had_instance_forward else INHERITED
+        elif issubclass(type(content), InFront):
+            content = content.original
+        else:
+            return content
+
+
+def _without_ours(state: Any) -> Any:
+    """Return the state of a module without anything of ours, for ``copy`` and ``pickle``."""
     if isinstance(state, tuple):  # the state of a class with slots: (attributes, slots)
-        return tuple([_without_wrapper(part) for part in state])
-    method: Any = state.get("forward") if isinstance(state, dict) else None
-    if not _is_ours(method):
+        return tuple([_without_ours(part) for part in state])
+    if not isinstance(state, dict):
         return state
-    wrapper = wrappers.get(id(method.__self__))
-    own = {"forward": wrapper.original} if wrapper is not None and wrapper.had_instance_forward else {}
-    return {name: content for name, content in state.items() if name != "forward"} | own
+    before = {name: _before_ours(content) for name, content in state.items()}
+    if all(before[name] is content for name, content in state.items()):
+        return state
+    return {name: content for name, content in before.items() if content is not INHERITED}
 
 
-def reduce_ex(self: nn.Module, protocol: Any) -> Any:
+def _reduce_ex(self: nn.Module, protocol: Any) -> Any:
     """Reduce a module as if it had no wrapper: the replacement of ``nn.Module.__reduce_ex__``."""
     reduced = _original_reduce_ex(self, protocol)
     if isinstance(reduced, tuple) and len(reduced) > 2:
-        return (*reduced[:2], _without_wrapper(reduced[2]), *reduced[3:])
+        return (*reduced[:2], _without_ours(reduced[2]), *reduced[3:])
     return reduced
 
 
@@ -167,6 +185,9 @@ def remove_copied_wrapper(module: nn.Module) -> None:
 
 
 _original_reduce_ex = nn.Module.__reduce_ex__
+copies = SharedPatch(  # its users are all that put something into a module's ``__dict__``
+    Attribute("torch.nn.Module.__reduce_ex__", nn.Module, "__reduce_ex__", lambda original: _reduce_ex), lock=lock
+)
 
 
 # Modules whose forward cannot be wrapped: the whole call is recorded instead ------------------------
@@ -176,6 +197,10 @@ class _WholeCalls(threading.local):
     """Modules whose whole call this thread records, outermost first."""
 
     modules: tuple[nn.Module, ...] = ()
+
+    def is_innermost(self, module: nn.Module) -> bool:
+        """Is the innermost one this module? Two that compare equal are still two."""
+        return bool(self.modules) and self.modules[-1] is module
 
 
 _whole_calls = _WholeCalls()

@@ -12,6 +12,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from fxdebug.capture.torch_state.module_members import children_of, join, modules_of, named_modules_of
+
 MOST = 64  # models whose layout is remembered
 
 RegisteredTensor = tuple[int, str, bool, Tensor, bool]  # module's position, name, is a buffer, tensor, is persistent
@@ -32,10 +34,7 @@ _remembered: dict[int, tuple[weakref.ref[nn.Module], Layout]] = {}
 
 def layout_of(model: nn.Module) -> tuple[Layout, list[nn.Module]]:
     """Return the layout and the registered modules, in the order of ``named_modules``."""
-    if type(model).named_modules is not nn.Module.named_modules or "named_modules" in model.__dict__:
-        modules = list({id(module): module for _, module in model.named_modules()}.values())  # names of its own
-    else:
-        modules = _walked(model)
+    modules = modules_of(model)
     signature: list[Any] = []  # of each module: its id, its class, its children's names and their ids
     for module in modules:
         signature += id(module), id(type(module))
@@ -98,21 +97,6 @@ def _of_traced(module: nn.Module) -> tuple[Any, Any]:
     return getattr(module, "_parameters", None), getattr(module, "_buffers", None)
 
 
-def _walked(model: nn.Module) -> list[nn.Module]:
-    modules: list[nn.Module] = []
-    visited: set[int] = set()
-    pending = [model]
-    while pending:
-        module = pending.pop()
-        if id(module) not in visited:
-            visited.add(id(module))
-            modules.append(module)
-            children = module._modules
-            if children:
-                pending += [child for child in reversed([*children.values()]) if child is not None]
-    return modules
-
-
 def _remember(model: nn.Module, layout: Layout) -> None:
     key = id(model)
     while len(_remembered) >= MOST:
@@ -141,14 +125,14 @@ def _named_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     A module that registers one of its own parents has infinitely many names: only the first is given.
     """
     first: dict[int, str] = {}
-    for path, module in model.named_modules():
+    parents = list(named_modules_of(model))
+    for path, module in parents:
         first[id(module)] = path
         yield path, module
-    parents = [(path, module) for path, module in model.named_modules()]
     for path, parent in parents:
-        for name, child in parent._modules.items():
+        for name, child in children_of(parent):
             alias = join(path, name)
-            if child is not None and first.get(id(child), alias) != alias and not _is_above(child, path, first):
+            if first.get(id(child), alias) != alias and not _is_above(child, path, first):
                 yield from _aliased(child, alias, first, 0)
 
 
@@ -156,16 +140,11 @@ def _aliased(module: nn.Module, path: str, first: dict[int, str], depth: int) ->
     """Yield an alias of a module and of everything below it."""
     yield path, module
     if depth < 32:
-        for name, child in module._modules.items():
-            if child is not None and not _is_above(child, path, first):
+        for name, child in children_of(module):
+            if not _is_above(child, path, first):
                 yield from _aliased(child, join(path, name), first, depth + 1)
 
 
 def _is_above(module: nn.Module, path: str, first: dict[int, str]) -> bool:
     own = first.get(id(module))
     return own is not None and (own == "" or path == own or path.startswith(own + "."))
-
-
-def join(path: str, name: str) -> str:
-    """Return the path of ``name`` in the module at ``path``."""
-    return f"{path}.{name}" if path else name

@@ -24,15 +24,15 @@ from fxdebug.capture.hooks.forward_wrapper import (
     ELSEWHERE,
     ForwardWrapper,
     Functions,
+    copies,
     core_parts,
     lock,
     recorded_whole,
-    reduce_ex,
     remove_copied_wrapper,
     wrappers,
 )
 from fxdebug.capture.hooks.observers import Observer, inside, nested, visible_again, visible_to
-from fxdebug.capture.hooks.patch import Attribute, Setting, SharedPatch
+from fxdebug.capture.hooks.patch import Setting, SharedPatch
 from fxdebug.capture.torch_state import internals
 from fxdebug.capture.torch_state.torch_tracing import is_traced_by_torch
 from fxdebug.capture.torch_state.uncounted import uncounted, uncounted_code
@@ -150,7 +150,6 @@ _calls = SharedPatch(  # its users are all observers, in the order in which they
         _put_code,
         lambda original: _code_for(ways.core()),
     ),
-    Attribute("torch.nn.Module.__reduce_ex__", nn.Module, "__reduce_ex__", lambda original: reduce_ex),
     lock=lock,
 )
 
@@ -239,6 +238,7 @@ def _detach(observer: Observer, keys: Iterable[int]) -> None:
 def begin(observer: Observer) -> None:
     """Show ``observer`` every ``module(...)`` from now on; the first observer changes ``_call_impl``'s code."""
     visible_again(observer)
+    copies.begin(observer)
     _calls.begin(observer)
 
 
@@ -247,3 +247,4 @@ def end(observer: Observer) -> None:
     with lock:
         _detach(observer, list(wrappers))
         _calls.end(observer)
+        copies.end(observer)

@@ -22,6 +22,7 @@ from fxdebug.capture.replay.stateful_objects import restorer
 from fxdebug.capture.tape.observed_tape import tensors_in
 from fxdebug.capture.tape.op_traits import may_write
 from fxdebug.capture.torch_state import internals
+from fxdebug.capture.torch_state.module_members import modules_of
 from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.capture.torch_state.whose_code import is_library, is_of_python
 
@@ -41,7 +42,7 @@ class HeldState:
 
     def __init__(self, model: nn.Module, inputs: tuple[Any, ...]) -> None:
         self._holders: list[tuple[Holder, Any]] = []  # with the module whose attributes it holds
-        self._kinds = {id(module): type(module) for module in model.modules()}
+        self._kinds = {id(module): type(module) for module in modules_of(model)}
         self._restorers: list[Callable[[], bool]] = []
         self._tensors: list[_HeldTensor] = []
         self._of_address: dict[int, list[_HeldTensor]] = {}

@@ -37,6 +37,7 @@ from fxdebug.capture.source.source_text import SourceText
 from fxdebug.capture.tape.call_tape import CallTape
 from fxdebug.capture.torch_state.carried_state import CarriedState
 from fxdebug.capture.torch_state.internals import set_grad_enabled
+from fxdebug.capture.torch_state.module_members import named_modules_of, parameters_of
 from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value, leaves
@@ -252,7 +253,7 @@ class PausedRun:
         )
 
     def _modules(self) -> dict[str, str]:
-        return {path: type(module).__name__ for path, module in self.model.named_modules()}
+        return {path: type(module).__name__ for path, module in named_modules_of(self.model)}
 
     def tape_of(self, moment: Moment) -> CallTape | None:
         """Return the tape of the call of a moment."""
@@ -283,7 +284,7 @@ class PausedRun:
     def weight(self, name: str) -> Value | None:
         """Return a parameter or buffer by its name in the model, as it is now."""
         owner, _, own = name.rpartition(".")
-        module = dict(self.model.named_modules()).get(owner)
+        module = dict(named_modules_of(self.model)).get(owner)
         tensor = None if module is None else module._parameters.get(own, module._buffers.get(own))
         if tensor is None:
             return None
@@ -292,7 +293,7 @@ class PausedRun:
 
     def module_at(self, frame: Frame) -> nn.Module | None:
         """Return the module of a call, where it has one in the model."""
-        return frame.module or dict(self.model.named_modules()).get(frame.site.path)
+        return frame.module or dict(named_modules_of(self.model)).get(frame.site.path)
 
     def argument_names(self, moment: Moment) -> list[str]:
         """Return the names of the positional arguments of the call of a moment."""
@@ -317,5 +318,5 @@ def _gradients_of(model: nn.Module, *, copies: bool) -> list[tuple[Tensor, Tenso
     """Return the parameters with their gradients, and copies of these for a backward, which adds to them."""
     return [
         (parameter, parameter.grad, None if parameter.grad is None or not copies else parameter.grad.detach().clone())
-        for parameter in model.parameters()
+        for parameter in parameters_of(model)
     ]

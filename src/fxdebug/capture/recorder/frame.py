@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from torch import nn
 
@@ -17,6 +17,7 @@ from fxdebug.data.calls import Call, Failure, Origin
 from fxdebug.data.values import Group, Inputs, Item, Outputs, Thing, fast_constructor
 from fxdebug.errors import first_line
 
+Class: TypeAlias = type
 NO_INPUTS = Inputs()
 NOWHERE = -1  # ``invoked_in`` where no call was running: a generator was consumed outside all calls
 
@@ -29,6 +30,7 @@ class Site:
     type: str
     aliases: tuple[str, ...] = ()
     origin: Origin = "registered"
+    kind: Class = nn.Module
 
 
 class Frame:

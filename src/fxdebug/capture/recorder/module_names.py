@@ -7,10 +7,12 @@ from collections.abc import Iterator
 
 from torch import nn
 
-from fxdebug.capture.hooks.model_layout import Layout, join, layout_of
+from fxdebug.capture.hooks.model_layout import Layout, layout_of
 from fxdebug.capture.recorder.frame import Frame, Site
-from fxdebug.capture.tensors.describe import type_name
+from fxdebug.capture.tensors.describe import class_names, type_name
+from fxdebug.capture.torch_state.module_members import join, named_modules_of
 from fxdebug.data.calls import Origin
+from fxdebug.data.trace import ModuleClass
 
 
 class Sites:
@@ -53,6 +55,13 @@ class Sites:
         assert site is not None
         return site
 
+    def classes(self) -> tuple[ModuleClass, ...]:
+        """Return the classes of all modules that are known, each with the paths of its modules."""
+        paths: dict[type, list[str]] = {}
+        for site in (*self._by_id.values(), *[site for _, site in self._discovered.values()]):
+            paths.setdefault(site.kind, []).extend(site.aliases)
+        return tuple([ModuleClass(class_names(kind), tuple(dict.fromkeys(found))) for kind, found in paths.items()])
+
     def discover(self, module: nn.Module, stack: list[Frame]) -> Site:
         """Return a site for a module that was not in the model when the recording began.
 
@@ -61,7 +70,7 @@ class Sites:
         site = self.of(module)
         if site is None:
             path, origin = self._name(module, stack)
-            site = Site(path, type_name(type(module)), (path,), origin)
+            site = Site(path, type_name(type(module)), (path,), origin, type(module))
             self._discovered[id(module)] = (weakref.ref(module), site)
         return site
 
@@ -73,7 +82,7 @@ class Sites:
                 if child is module:
                     late = frame.site.origin != "unregistered"
                     return join(frame.site.path, name), "late" if late else "unregistered"
-        for path, other in self.model.named_modules():
+        for path, other in named_modules_of(self.model):
             if other is module:
                 return path, "late"
         caller = stack[-1] if stack else None
@@ -87,7 +96,7 @@ def _sites(layout: Layout, modules: list[nn.Module]) -> list[Site]:
     for position, (names, module) in enumerate(zip(layout.paths, modules)):
         unnamed = names[0] == "" and position > 0  # registered under the empty name
         origin: Origin = "unnamed" if unnamed else "registered"
-        sites.append(Site("''" if unnamed else names[0], type_name(type(module)), names, origin))
+        sites.append(Site("''" if unnamed else names[0], type_name(type(module)), names, origin, type(module)))
     return sites
 
 

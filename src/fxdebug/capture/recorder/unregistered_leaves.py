@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from fxdebug.capture.tensors.named_tensors import named_tensors
 from fxdebug.capture.tensors.special_tensors import has_sharded_weights
+from fxdebug.capture.torch_state.module_members import modules_of, named_modules_of, parameters_of
 from fxdebug.data.measured.gradients import Unregistered
 
 Found: TypeAlias = tuple[Unregistered, list[Tensor]]
@@ -27,7 +28,7 @@ class UnregisteredLeaves:
     def __init__(self, model: nn.Module, given: Any) -> None:
         self._model = model
         self._given = [tensor for _, tensor in named_tensors(given)]
-        self._own = list(model.parameters())
+        self._own = list(parameters_of(model))
         self._held = list(_held(model))
         self._ran: list[nn.Module] = []
 
@@ -40,7 +41,7 @@ class UnregisteredLeaves:
         """Return what learns without being registered, by the path of its holder, each with its tensors."""
         if has_sharded_weights(self._model) or any(type(p).__name__ == "FlatParameter" for p in self._own):
             return []
-        known = {id(tensor) for tensor in (*self._own, *self._model.parameters(), *self._given)}
+        known = {id(tensor) for tensor in (*self._own, *parameters_of(self._model), *self._given)}
         leaves = {id(leaf): leaf for leaf in _leaves(output, self._given) if id(leaf) not in known}
         if not leaves:
             return []
@@ -83,8 +84,8 @@ def _leaves(output: Any, given: list[Tensor]) -> Iterator[Tensor]:
 
 def _held(model: nn.Module) -> Iterator[tuple[str, str, Tensor]]:
     """Yield the leaves in plain attributes of a model's modules: the path, the class of the module there, the leaf."""
-    registered = {id(module): module for module in model.modules()}
-    for path, module in model.named_modules():
+    registered = {id(module): module for module in modules_of(model)}
+    for path, module in named_modules_of(model):
         for name, content in vars(module).items():
             if name not in _REGISTRIES:
                 yield from _inside(f"{path}.{name}" if path else name, content, registered, DEEPEST)
@@ -94,9 +95,9 @@ def _inside(
     path: str, content: Any, registered: Mapping[int, nn.Module], depth: int
 ) -> Iterator[tuple[str, str, Tensor]]:
     if isinstance(content, nn.Module):
-        inner = list(content.modules())
+        inner = list(modules_of(content))
         if not any(id(module) in registered for module in inner):  # a part of the model, or what the model is a part of
-            yield from ((path, type(content).__name__, parameter) for parameter in content.parameters())
+            yield from ((path, type(content).__name__, parameter) for parameter in parameters_of(content))
     elif isinstance(content, Tensor):
         if content.requires_grad and content.is_leaf:
             yield path, "", content

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dis
 import gc
+import inspect
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -13,6 +15,17 @@ from fxdebug.capture.replay.introspect import attributes_of
 from fxdebug.capture.torch_state.whose_code import is_library
 
 _LONGEST_NAME = 100  # characters: a string constant this long or longer is not taken for a name
+_EXTENDED, _LOADED = dis.opmap["EXTENDED_ARG"], dis.opmap["LOAD_GLOBAL"]
+_OF_GLOBALS = frozenset(
+    dis.opmap[name]
+    for name in ("LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
+    if name in dis.opmap
+)
+# with one of these, code may reach the globals by any name: ``globals()["c"]``, ``sys.modules[__name__].c``
+_REACH_ALL = frozenset(
+    "globals vars exec eval __name__ __module__ __globals__ f_globals __import__ import_module __main__".split()
+)
+_OF_EVERY_CLASS_BODY = frozenset(("__name__", "__module__"))
 
 
 def functions_in(attribute: Any) -> tuple[Any, ...]:
@@ -44,6 +57,33 @@ def names_in(code: types.CodeType) -> Iterator[str]:
                 yield from parts
 
 
+def globals_in(code: types.CodeType) -> frozenset[str]:
+    """Return the names that code looks up or sets as globals, and not the attributes that it reads (``self.c``).
+
+    These are all names in it where it may reach the globals in another way.
+    """
+    return frozenset(names_in(code) if _reaches_all(code) else _globals_in(code))
+
+
+def _reaches_all(code: types.CodeType) -> bool:
+    names = _REACH_ALL.intersection(code.co_names)
+    if names and not code.co_flags & inspect.CO_OPTIMIZED:
+        names -= _OF_EVERY_CLASS_BODY
+    return bool(names) or any(isinstance(each, types.CodeType) and _reaches_all(each) for each in code.co_consts)
+
+
+def _globals_in(code: types.CodeType) -> Iterator[str]:
+    instructions, extended = code.co_code, 0
+    for operation, argument in zip(instructions[::2], instructions[1::2]):
+        argument |= extended
+        if operation in _OF_GLOBALS:
+            yield code.co_names[argument >> 1 if operation == _LOADED else argument]  # the last bit is a flag
+        extended = argument << 8 if operation == _EXTENDED else 0
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _globals_in(constant)
+
+
 def is_same_function(one: types.FunctionType, other: types.FunctionType) -> bool:
     """Are two functions one, or made twice from the same text, as torch.fx does each time it compiles a graph?"""
     if one is other:
@@ -61,8 +101,8 @@ _CONSTANTS = (bool, int, float, str)  # a text that is compiled twice has them t
 
 
 def _looked_up(function: types.FunctionType) -> list[Any]:
-    """Return the objects that a function's code finds outside its arguments, in the order in which it names them."""
-    named = [function.__globals__.get(name) for name in names_in(function.__code__)]
+    """Return the objects that a function's code finds outside its arguments, in an order of its text."""
+    named = [function.__globals__.get(name) for name in sorted(globals_in(function.__code__))]
     closed_over = [thing for cell in function.__closure__ or () for thing in contents_of(cell) or (None,)]
     return [*named, *closed_over, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
 

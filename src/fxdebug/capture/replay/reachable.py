@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import functools
+import gc
 import sys
 import types
 import weakref
@@ -24,7 +25,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
 
-from fxdebug.capture.replay.functions import cached_calls, contents_of, functions_in, home_of, names_in, patches_in
+from fxdebug.capture.replay.functions import (
+    cached_calls,
+    contents_of,
+    functions_in,
+    globals_in,
+    home_of,
+    names_in,
+    patches_in,
+)
 from fxdebug.capture.replay.introspect import (
     MAX_ITEMS,
     MISSING,
@@ -123,6 +132,8 @@ class ReachableObjects:
         if issubclass(kind, nn.Module):
             self._enter_module(thing.__dict__)
             self._pending.append(kind)
+        elif is_ours(kind.__module__):
+            return  # a trace, a call, a report: nobody's state, and the tapes behind it change while bodies are traced
         elif issubclass(kind, type):
             self._enter_class(thing)
         elif issubclass(kind, types.FunctionType):
@@ -138,6 +149,8 @@ class ReachableObjects:
             self._pending.append(thing())
         elif kind is memoryview:
             self._pending.append(thing.obj)
+        elif kind is types.MappingProxyType:
+            self._pending.extend(gc.get_referents(thing))
         elif issubclass(kind, functools.partial):
             self._pending.extend((thing.args, thing.keywords))
             self._add_fixed([thing.func])
@@ -238,10 +251,10 @@ class ReachableObjects:
             # an installed model: its program may patch the globals that its methods name
             self.classes.append(kind)
             for function in [each for attribute in kind.__dict__.values() for each in functions_in(attribute)]:
-                names = set(names_in(function.__code__))
-                if "len" in names and "len" not in function.__globals__:
+                looked_up = globals_in(function.__code__)
+                if "len" in looked_up and "len" not in function.__globals__:
                     self.naming_len[id(function.__globals__)] = function.__globals__
-                self._add_patchable(function.__globals__, names)
+                self._add_patchable(function.__globals__, looked_up, set(names_in(function.__code__)))
 
     def _enter_caches(self, kind: type) -> None:
         """Enter the methods of a library's class that cache their results, directly or inside a decorator."""
@@ -269,26 +282,32 @@ class ReachableObjects:
         if not is_library(home_of(function)):
             if function.__dict__:
                 self._pending.append(function.__dict__)
-            self._enter_names(function.__globals__, set(names_in(function.__code__)))
+            code = function.__code__
+            self._enter_names(function.__globals__, globals_in(code), set(names_in(code)))
 
-    def _enter_names(self, namespace: dict[str, Any], names: Iterable[str], known: tuple[int, ...] = ()) -> None:
-        """Enter the program's globals that its code names; ``known`` has the ids of Python modules on the way here."""
-        for name in names:
+    def _enter_names(
+        self, namespace: dict[str, Any], looked_up: Iterable[str], names: set[str], known: tuple[int, ...] = ()
+    ) -> None:
+        """Enter the program's globals that its code looks up in a namespace.
+
+        ``names`` are all names in the code: those it may look up in a Python module that it reaches. ``known`` has the
+        ids of the modules on the way here.
+        """
+        if not known:
+            self._enter_imported(names)
+        for name in looked_up:
             if name == "len" and name not in namespace:
                 self.naming_len[id(namespace)] = namespace
                 continue  # a trace puts one of its own there
             if name not in namespace:
                 self._add_global(namespace, name)  # the body may create it
-                imported = sys.modules.get(name)
-                if imported is not None and not is_library(name) and id(imported) not in known:
-                    self._enter_names(vars(imported), names, (*known, id(imported)))
                 continue
             thing = namespace[name]
             kind = type(thing)
             if issubclass(kind, types.ModuleType):
                 if id(thing) not in known and not is_ours(thing.__name__):
                     enter = self._enter_names if not is_library(thing.__name__) else self._add_patchable
-                    enter(vars(thing), names, (*known, id(thing)))
+                    enter(vars(thing), names, names, (*known, id(thing)))
                 continue
             if not self._add_global(namespace, name):
                 continue
@@ -296,6 +315,13 @@ class ReachableObjects:
                 self._pending.append(thing)
             elif issubclass(kind, type):
                 self._add_patchable_class(thing, names)
+
+    def _enter_imported(self, names: set[str]) -> None:
+        """Enter the program's modules that code may import itself, or patch by their names."""
+        for name in names:
+            imported = sys.modules.get(name)
+            if imported is not None and not is_library(name):
+                self._enter_names(vars(imported), names, names, (id(imported),))
 
     def _add_global(self, namespace: dict[str, Any], name: str) -> bool:
         """Add a global variable, and return whether it is new."""
@@ -305,13 +331,15 @@ class ReachableObjects:
         self.globals.append((namespace, name))
         return True
 
-    def _add_patchable(self, namespace: dict[str, Any], names: Iterable[str], known: tuple[int, ...] = ()) -> None:
+    def _add_patchable(
+        self, namespace: dict[str, Any], looked_up: Iterable[str], names: set[str], known: tuple[int, ...] = ()
+    ) -> None:
         """Add the globals of a library that code names: the program may patch them for the length of a call."""
-        for name in names:
+        for name in looked_up:
             thing = namespace.get(name)
             if issubclass(type(thing), types.ModuleType):
                 if id(thing) not in known:
-                    self._add_patchable(vars(thing), names, (*known, id(thing)))
+                    self._add_patchable(vars(thing), names, names, (*known, id(thing)))
             elif name in namespace and self._add_global(namespace, name):
                 if issubclass(type(thing), type):
                     self._add_patchable_class(thing, names)  # type: ignore[arg-type]

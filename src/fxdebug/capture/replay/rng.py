@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from fxdebug.capture.torch_state.untracked import untracked
 
 
 class RngSnapshot:
-    """States of the global generators: torch's (on the CPU and, once it is in use, on CUDA), Python's and numpy's.
+    """States of the global generators: torch's (on the CPU and on devices in use), Python's and numpy's.
 
     Both steps wait while another thread runs a body again: :class:`RngWatch` has its own seeds in the generator then.
     """
@@ -27,8 +28,7 @@ class RngSnapshot:
             self._torch = torch.get_rng_state()
         self._python = random.getstate()
         self._numpy = _numpy_state()
-        cuda = torch.cuda.is_available() and torch.cuda.is_initialized()
-        self._cuda = torch.cuda.get_rng_state_all() if cuda else None
+        self._devices = [(put, get()) for get, put in _generators_of_devices()]
 
     @not_compiled
     def restore(self) -> None:
@@ -39,8 +39,18 @@ class RngSnapshot:
         random.setstate(self._python)
         if self._numpy is not None:
             sys.modules["numpy"].random.set_state(self._numpy)
-        if self._cuda is not None:
-            torch.cuda.set_rng_state_all(self._cuda)
+        for put, state in self._devices:
+            put(state)
+
+
+def _generators_of_devices() -> Iterator[tuple[Callable[[], Any], Callable[[Any], Any]]]:
+    """Yield the functions that read and set the generators of each kind of device that is in use."""
+    for name in ("cuda", "xpu"):
+        device = getattr(torch, name, None)
+        if device is not None and device.is_available() and device.is_initialized():
+            yield device.get_rng_state_all, device.set_rng_state_all
+    if torch.backends.mps.is_available():
+        yield torch.mps.get_rng_state, torch.mps.set_rng_state
 
 
 def python_rng_position() -> tuple[Any, Any]:

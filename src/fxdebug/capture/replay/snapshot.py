@@ -25,6 +25,7 @@ from fxdebug.capture.replay.rng import RngSnapshot, python_rng_position
 from fxdebug.capture.replay.side_effects import muted_if_standard
 from fxdebug.capture.replay.stateful_objects import blocker, restorer
 from fxdebug.capture.replay.variables import Change, Item
+from fxdebug.capture.torch_state.module_members import modules_of
 from fxdebug.errors import with_article
 
 
@@ -64,7 +65,7 @@ class Snapshot:
                 self._blocked.append(holder)
         self._dicts = [holder for holder in self._holders if isinstance(holder, DictHolder)]
         self._holder_of_dict = {id(holder.dict): holder for holder in self._dicts}
-        self._ids_of_own_dicts = {id(each) for module in model.modules() for each in dicts_of(module)}
+        self._ids_of_own_dicts = {id(each) for module in modules_of(model) for each in dicts_of(module)}
         self._sort()
         self._is_only_thread = is_only_thread()
         self._rng = RngSnapshot()
@@ -147,7 +148,7 @@ class Snapshot:
         return found + [change for switch in self._switches for change in switch.changes()]
 
     def _changed_for(self, module: nn.Module, apart_from: Mapping[int, Set[str]]) -> Iterator[Holder]:
-        own = [self._holder_of_dict.get(id(each)) for inner in module.modules() for each in dicts_of(inner)]
+        own = [self._holder_of_dict.get(id(each)) for inner in modules_of(module) for each in dicts_of(inner)]
         shared = self._shared if self._all_shared.is_changed() else []
         holders = [holder for holder in (*own, *self._shared_others, *shared) if holder is not None]
         for holder in holders:
@@ -200,7 +201,7 @@ class Snapshot:
         name = next((text for each in variables if (text := getattr(each, "name", None))), None)
         if isinstance(place, type):
             return place.__name__ if name is None else f"{place.__name__}.{name}"
-        for module in self._model.modules():
+        for module in modules_of(self._model):
             if name is not None and any(each is place for each in dicts_of(module)):
                 return f"{type(module).__name__}.{name}"
             for attribute, content in vars(module).items():

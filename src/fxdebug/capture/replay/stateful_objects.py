@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import enum
 import functools
 import io
 import random
@@ -94,6 +95,8 @@ def blocker(thing: Any) -> Any:
         return thing.__wrapped__  # results computed with placeholders must not be cached
     if issubclass(kind, io.IOBase):
         return _Blocker(thing, reasons.USES_OPEN_FILE())
+    if issubclass(kind, _CONSTANT):
+        return None
     homes = {str(base.__module__).partition(".")[0].removeprefix("_") for base in kind.__mro__}
     # ``queue.Queue`` needs no blocker: ``side_effects`` refuses its ``put`` and ``get``
     is_outward = not homes.isdisjoint(_OUTWARD) and kind.__module__ != "queue"
@@ -108,6 +111,8 @@ def blocker(thing: Any) -> Any:
         return _Blocker(thing, reasons.USES_ITERATOR())
     return None
 
+
+_CONSTANT = (enum.Enum, bytes, complex, float, int, str)  # whichever module has their class: ``ssl.TLSVersion``
 
 # Modules of Python's library with objects whose state cannot be read, or that reach outside this process.
 _OUTWARD = frozenset(

@@ -36,6 +36,7 @@ from fxdebug.capture.tape.tape_mode import Tape
 from fxdebug.capture.tensors.value_table import ValueTable
 from fxdebug.capture.torch_state import internals
 from fxdebug.capture.torch_state.grad_mode import context_now, in_context
+from fxdebug.capture.torch_state.module_members import modules_of
 from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.errors import first_line
 
@@ -82,7 +83,7 @@ def mismatch_for_inputs(
 
 def _has_scripted(module: nn.Module) -> bool:
     """Does the module contain scripted code? It keeps its tensors where no mode reaches them."""
-    return any(isinstance(inner, torch.jit.ScriptModule) for inner in module.modules())
+    return any(isinstance(inner, torch.jit.ScriptModule) for inner in modules_of(module))
 
 
 class _GraphAsBody:
@@ -148,7 +149,7 @@ def _has_same_objects(match: Match, objects: Mapping[int, Any]) -> bool:
 @contextlib.contextmanager
 def _scripted_tensors_restored(module: nn.Module) -> Iterator[None]:
     """Restore the tensors of scripted modules after the block: such code works on the real ones."""
-    scripted = [inner for inner in module.modules() if isinstance(inner, torch.jit.ScriptModule)]
+    scripted = [inner for inner in modules_of(module) if isinstance(inner, torch.jit.ScriptModule)]
     tensors = [tensor for inner in scripted for tensor in (*inner.parameters(False), *inner.buffers(False))]
     before = [(tensor, tensor._version, tensor.detach().clone()) for tensor in tensors if not tensor.is_inference()]
     try:
@@ -163,7 +164,7 @@ def _scripted_tensors_restored(module: nn.Module) -> Iterator[None]:
 @contextlib.contextmanager
 def _uncompiled(module: nn.Module) -> Iterator[None]:
     """Run the original forward of compiled modules inside the block: nothing is compiled for a check."""
-    compiled = compiled_in(list(module.modules()))
+    compiled = compiled_in(list(modules_of(module)))
     try:
         compiled.open_all()
         yield
@@ -215,7 +216,7 @@ def tape_of(
     module_call.begin(observer)
     try:
         more = () if graph is None else graph.unregistered
-        module_call.attach(observer, [inner for each in (module, *more) for inner in each.modules()])
+        module_call.attach(observer, [inner for each in (module, *more) for inner in modules_of(each)])
         if graph is None:
             module.forward(*args, **kwargs)
         else:

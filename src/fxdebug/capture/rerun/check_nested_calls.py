@@ -32,6 +32,7 @@ from fxdebug.capture.tape.made_modules import is_same_kind_of
 from fxdebug.capture.tensors.describe import type_name
 from fxdebug.capture.tensors.tensor_ref import TensorId
 from fxdebug.capture.tensors.value_table import ValueTable
+from fxdebug.capture.torch_state.module_members import buffers_of, parameters_of
 
 
 def differing_call(
@@ -67,7 +68,7 @@ def _origins(inputs: Sequence[TensorId | None], tape: CallTape) -> dict[TensorId
 
 def _weights(module: nn.Module, values: ValueTable) -> dict[TensorId, int]:
     """Return the ``id`` of each parameter and buffer, by its tensor id on the tape."""
-    tensors = [*module.parameters(), *module.buffers()]
+    tensors = [*parameters_of(module), *buffers_of(module)]
     return {entry.tensor_id: id(tensor) for tensor in tensors if (entry := values.lookup(tensor)) is not None}
 
 

@@ -16,6 +16,7 @@ from fxdebug.capture.hooks.patch import Setting, SharedPatch
 from fxdebug.capture.recorder.module_names import Sites
 from fxdebug.capture.recorder.recorder import Recorder
 from fxdebug.capture.tape.compiled_regions import CompiledRegions
+from fxdebug.capture.torch_state.module_members import children_of
 from fxdebug.errors import first_line, with_article
 
 FRAMES_PER_CALL = 7  # Python frames we add to each nested module call
@@ -40,7 +41,7 @@ class Attached:
             *[
                 f"{name} is compiled and ran as one piece: the modules inside it are not seen, as if never called. "
                 "To see them, trace the model without torch.compile"
-                for name in self._names([module for module in shut if any(module.children())])
+                for name in self._names([module for module in shut if any(children_of(module))])
             ],
         ]
 

@@ -121,11 +121,11 @@ def trace_of(
     elif recording.inputs is not None:
         calls[0] = _with_call_around(calls[0], recording.inputs, recording.outputs)
     recorder.release()
+    shift = len(calls) - len(recorder.frames)
     graphs: LazyGraphs | None = None
     if recorder.tape is not None:
         if recording.parameters is not None:
             recorder.values.refer_by_registration(recording.parameters.registered(sites.registered()))
-        shift = len(calls) - len(recorder.frames)
         graphs = LazyGraphs(sites.model, sites.registered(), recorder.tape, recorder.values, shift)
     return TraceData(
         model=sites.root().type,
@@ -133,6 +133,7 @@ def trace_of(
         values=tuple(recorder.values.all),
         parameters=parameters,
         modules=dict(sites.modules),
+        classes=sites.classes(),
         notes=tuple(notes),
         started=recording.started,
         duration=duration,
@@ -140,6 +141,7 @@ def trace_of(
         settings=settings,
         graph_source=graphs,
         _output=output,
+        _class_of_call={0: sites.root().kind} | {frame.index + shift: frame.site.kind for frame in recorder.frames},
         source_lines=SourceText({call.source for call in calls}),
     )
 

@@ -21,6 +21,7 @@ from fxdebug.capture.runs.same_start import copied_inputs, state_restored
 from fxdebug.capture.runs.timed_runs import Loss, scalar_loss
 from fxdebug.capture.tensors.describe import shape_of
 from fxdebug.capture.tensors.special_tensors import SHARDED, has_sharded_weights, local_part
+from fxdebug.capture.torch_state.module_members import named_parameters_of, parameters_of
 from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.data.measured.gradients import GradientRecord, ParameterGradient, Reach, norm_of
 from fxdebug.errors import UsageError, first_line
@@ -41,7 +42,7 @@ def run_with_gradients(
     optimizer are then as before. Exceptions of the model and of the loss pass through.
     Raises ``UsageError`` for a loss that is no scalar with a gradient, and for a model without data.
     """
-    if any(parameter.is_meta for parameter in model.parameters()):
+    if any(parameter.is_meta for parameter in parameters_of(model)):
         raise UsageError("the model is on the meta device: its gradients have no numbers; give it data (to_empty)")
     sites = Sites(model)
     inputs, keywords = copied_inputs((args, dict(kwargs)))
@@ -69,7 +70,7 @@ def run_with_gradients(
                     name, p, probe.ran, updates.get(p), probe.guard,
                     None if optimised is None else id(p) in optimised, rates.get(id(p)),
                 )
-                for name, p in model.named_parameters()
+                for name, p in named_parameters_of(model)
             ]
         )  # fmt: skip
         return GradientRecord(
@@ -143,7 +144,7 @@ def _updates(model: nn.Module, optimizer: Optimizer | None) -> tuple[dict[Tensor
     """Take the optimizer's step on a copy of it and of the parameters; return the norm of each change."""
     if optimizer is None:
         return {}, []
-    own = {id(parameter) for parameter in model.parameters()}
+    own = {id(parameter) for parameter in parameters_of(model)}
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     if not any(id(parameter) in own for parameter in parameters):
         return {}, []

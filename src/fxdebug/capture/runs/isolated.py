@@ -14,6 +14,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from fxdebug.capture.torch_state.mode_stack import allows_mode_around
+from fxdebug.capture.torch_state.module_members import named_modules_of
 from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value
@@ -44,8 +45,8 @@ class InputReplay:
         try:
             for path, module in self._hooked.items():
                 before, after = self._hooks(path)
-                self._handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
-                self._handles.append(module.register_forward_hook(after, with_kwargs=True))
+                self._handles.append(nn.Module.register_forward_pre_hook(module, before, with_kwargs=True))
+                self._handles.append(nn.Module.register_forward_hook(module, after, with_kwargs=True))
         except BaseException:
             self.__exit__()
             raise
@@ -117,7 +118,7 @@ def _hookable(model: nn.Module) -> dict[str, nn.Module]:
 
     ``nn.TransformerEncoder`` runs its layers fused only if neither they nor anything in them has a hook.
     """
-    named = dict(model.named_modules())
+    named = dict(named_modules_of(model))
     fused = [path for path, module in named.items() if not allows_mode_around(module)]
     return {
         path: module

@@ -13,6 +13,7 @@ from fxdebug.capture.runs.memory_runs import run_with_memory
 from fxdebug.capture.runs.other_inputs import batch_of, with_batch, with_dtype
 from fxdebug.capture.runs.timed_runs import Loss
 from fxdebug.capture.tensors.named_tensors import named_tensors
+from fxdebug.capture.torch_state.module_members import buffers_of, parameters_of
 from fxdebug.data.measured.allocations import MemoryRecord
 from fxdebug.errors import UsageError, first_line
 
@@ -27,7 +28,7 @@ class OtherSizes:
 
     def dtypes(self) -> set[str]:
         """Return the names of the floating dtypes of the model and its inputs: another dtype takes their place."""
-        tensors = [*self._model.parameters(), *self._model.buffers(), *(t for _, t in named_tensors(self._inputs))]
+        tensors = [*parameters_of(self._model), *buffers_of(self._model), *(t for _, t in named_tensors(self._inputs))]
         return {str(tensor.dtype)[6:] for tensor in tensors if tensor.is_floating_point()}
 
     def run(self, batch: int | None, dtype: torch.dtype | None = None) -> MemoryRecord:

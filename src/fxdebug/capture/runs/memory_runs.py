@@ -21,6 +21,7 @@ from fxdebug.capture.runs.same_start import copied_inputs
 from fxdebug.capture.runs.timed_runs import Loss, device_of, scalar_loss
 from fxdebug.capture.source.tracebacks import came_through
 from fxdebug.capture.tensors.named_tensors import named_tensors
+from fxdebug.capture.torch_state.module_members import named_modules_of, parameters_of
 from fxdebug.data.measured.allocations import MemoryRecord
 from fxdebug.errors import UsageError, first_line
 
@@ -34,7 +35,7 @@ def run_with_memory(
     """
     sites = Sites(model)
     probe, graphs = Allocations(sites), KeptGraphs()
-    modules = list(model.named_modules())  # each once: models may contain themselves
+    modules = list(named_modules_of(model))  # each once: models may contain themselves
     probe.register(_named([(path, module._parameters) for path, module in modules]), "parameters")
     probe.register(_named([(path, module._buffers) for path, module in modules]), "buffers")
     raised: BaseException | None = None
@@ -82,7 +83,7 @@ def _step(
     steps: int,
 ) -> None:
     args, kwargs = inputs
-    parameters = list(model.parameters())
+    parameters = list(parameters_of(model))
     probe.phase = "forward"
     probe.mark("forward")
     with Attached(probe, sites), Listening(probe), probe:
@@ -116,7 +117,7 @@ def _step(
 def _end_of_step(model: nn.Module, probe: Allocations, step: int, steps: int) -> None:
     probe.mark(f"end of step {step}")
     if steps > 1:
-        for parameter in model.parameters():
+        for parameter in parameters_of(model):
             parameter.grad = None
         gc.collect()
     lasting = {"parameters", "buffers", "inputs", "gradients"}

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fxdebug.capture.replay.rng import RngSnapshot
+from fxdebug.capture.torch_state.module_members import modules_of, parameters_of
 from fxdebug.capture.torch_state.untracked import untracked
 
 
@@ -21,10 +22,10 @@ class StartState:
     """
 
     def __init__(self, *models: nn.Module) -> None:
-        modules = {id(module): module for model in models for module in model.modules()}.values()
+        modules = {id(module): module for model in models for module in modules_of(model)}.values()
         self._generators = RngSnapshot()
         self._attributes = [(module, type(module), _attributes(module)) for module in modules]
-        self._flags = [(parameter, parameter.requires_grad) for model in models for parameter in model.parameters()]
+        self._flags = [(parameter, parameter.requires_grad) for model in models for parameter in parameters_of(model)]
         self._names_of_buffers = [(module, type(module), set(module._buffers.keys())) for module in modules]
         self._buffers = [
             (module._buffers, name, buffer, buffer.detach().clone())
@@ -67,8 +68,8 @@ def state_restored(*models: nn.Module) -> Iterator[Callable[[], None]]:
     modules have registered: parameters, modules and hooks. Whatever runs a model for a purpose of its own does so in
     such a block.
     """
-    state, registered = StartState(*models), [_registered(module) for model in models for module in model.modules()]
-    gradients = [(parameter, parameter.grad) for model in models for parameter in model.parameters()]
+    state, registered = StartState(*models), [_registered(module) for model in models for module in modules_of(model)]
+    gradients = [(parameter, parameter.grad) for model in models for parameter in parameters_of(model)]
     try:
         for parameter, _ in gradients:
             parameter.grad = None

@@ -27,11 +27,13 @@ from fxdebug.capture.runs.same_start import state_restored
 from fxdebug.capture.tape.call_tape import CallTape, TapeEntry
 from fxdebug.capture.tape.observed_tape import tensors_in
 from fxdebug.capture.torch_state import internals
+from fxdebug.capture.torch_state.module_members import modules_of, named_buffers_of, named_parameters_of
 from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value
 from fxdebug.errors import UsageError, first_line
 from fxdebug.stats.cpu_sums import is_freed
+from fxdebug.stats.doubles import where_doubles
 
 Key = tuple[int, int]  # call, position on its tape; position -1: the call's result
 _NARROWING = {Tensor.float, Tensor.half, Tensor.bfloat16, Tensor.double}
@@ -127,7 +129,7 @@ def relative_error(native: Tensor, twin: Tensor) -> float:
     """
     lowest = _MASK * torch.finfo(native.dtype).min
     wide = torch.complex128 if twin.is_complex() else torch.float64
-    a, b = native.to(wide), twin.to(wide)
+    a, b = where_doubles(native).to(wide), where_doubles(twin).to(wide)
     known = torch.isfinite(a) & torch.isfinite(b)
     lost = torch.isfinite(b) & ~torch.isfinite(a)  # an overflow, or NaN
     if not a.is_complex():
@@ -188,8 +190,8 @@ def _wide_defaults(dtype: torch.dtype) -> Iterator[None]:
 def widened(model: nn.Module, dtype: torch.dtype) -> nn.Module:
     """Return a copy with all floating tensors in ``dtype``: parameters, buffers, and plain attributes."""
     twin = copied_model(model)
-    twin._apply(lambda tensor: _cast(tensor, dtype))
-    for module in twin.modules():
+    for module in modules_of(twin):
+        nn.Module._apply(module, lambda tensor: _cast(tensor, dtype), recurse=False)
         for name, thing in list(vars(module).items()):
             if type(thing) is Tensor:
                 vars(module)[name] = _cast(thing, dtype)
@@ -199,10 +201,10 @@ def widened(model: nn.Module, dtype: torch.dtype) -> nn.Module:
 def copied_model(model: nn.Module) -> nn.Module:
     """Return a deep copy; computed tensors that were left on a module (as by pruning) are copied without history."""
     memo: dict[int, Any] = {}
-    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+    for name, tensor in (*named_parameters_of(model), *named_buffers_of(model)):
         if tensor.layout is torch.strided and is_freed(tensor):
             raise UsageError(f"{name} of {type(model).__name__} has given its memory back: gather the weights first")
-    for module in model.modules():
+    for module in modules_of(model):
         for thing in vars(module).values():
             if isinstance(thing, Tensor) and not thing.is_leaf:
                 memo[id(thing)] = thing.detach().clone()

@@ -23,6 +23,7 @@ from fxdebug.capture.recorder.module_names import Sites
 from fxdebug.capture.replay.pause_gc_and_threads import gc_paused
 from fxdebug.capture.runs.attach import Attached
 from fxdebug.capture.runs.same_start import copied_inputs, state_restored
+from fxdebug.capture.torch_state.module_members import buffers_of, parameters_of
 from fxdebug.data.measured.timings import CallKey, OpTiming, RegionTiming, Span, Timings, median_run
 from fxdebug.errors import UsageError, first_line, with_article
 
@@ -231,7 +232,7 @@ def scalar_loss(loss: Loss, output: Any) -> Tensor:
 
 def device_of(model: nn.Module, inputs: Any) -> torch.device:
     """Return the device that does the work: that of the first parameter, buffer or tensor among the inputs."""
-    for tensor in (*model.parameters(), *model.buffers()):
+    for tensor in (*parameters_of(model), *buffers_of(model)):
         return tensor.device
     pending = [inputs]
     while pending:

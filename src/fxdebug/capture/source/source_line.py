@@ -15,9 +15,10 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 
 from fxdebug.capture.reasons import Words
+from fxdebug.capture.torch_state.uncounted import is_uncounted
 from fxdebug.capture.torch_state.whose_code import is_command_line, is_our_file, is_pythons_file, is_torchs_file
 
-_CALLING_FILES = (nn.Module._call_impl.__code__.co_filename, torch_module.__file__)  # also with our mark behind
+_CALLING_FILES = (nn.Module._call_impl.__code__.co_filename, torch_module.__file__)
 
 MOST_TEXTS = 100_000
 _texts: dict[tuple[int, int], tuple[weakref.ref[CodeType], str]] = {}  # decoding positions takes 0.1 ms
@@ -187,7 +188,7 @@ def _is_torchs_or_pythons(file: str) -> bool:
 def _home(file: str) -> int:
     if is_command_line(file):
         home = _COMMANDS
-    elif file.startswith(_CALLING_FILES) or is_our_file(file):  # the whole package: ``api`` calls the model
+    elif file.startswith(_CALLING_FILES) or is_uncounted(file) or is_our_file(file):  # ours: ``api`` calls the model
         home = _CALLING
     else:
         home = _TORCHS if _is_torchs_or_pythons(file) else _USERS

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from fxdebug.capture.tape.encoding import ATOMS
+from fxdebug.capture.torch_state.module_members import modules_of
 from fxdebug.native.ways import natively
 
 _ABSENT = object()
@@ -118,7 +119,7 @@ class RunStart:
     def __init__(self, model: nn.Module) -> None:
         self._noted = [
             (module, _plain_attributes(module))
-            for module in model.modules()
+            for module in modules_of(model)
             if not type(module).__module__.startswith("torch.nn.modules.")
         ]
         self._earlier: list[tuple[nn.Module, EarlierAttributes]] = []

@@ -13,6 +13,7 @@ from fxdebug.capture.tensors.describe import description_of
 from fxdebug.capture.tensors.special_tensors import PLAIN
 from fxdebug.native.ways import natively
 from fxdebug.stats.cpu_sums import array_of, is_freed, memory_at
+from fxdebug.stats.doubles import widest_on
 
 Checksum = bytes | tuple[Any, ...]
 
@@ -86,6 +87,6 @@ def checksum_of(tensor: Tensor, reader: Reader | None) -> Checksum | None:
             return None
         if body.device.type == "cpu":
             return (zlib.crc32(array_of(body.detach().contiguous().view(-1).view(torch.uint8)).data),)
-        return int(torch.hash_tensor(body)), str(float(body.sum(dtype=torch.float64)))
+        return int(torch.hash_tensor(body)), str(float(body.sum(dtype=widest_on(body.device))))
     except (RuntimeError, NotImplementedError, TypeError, ValueError):
         return None  # quantised, nested, …: only its version tells of writes

@@ -41,11 +41,22 @@ class Description:
 
 
 _class_name: Callable[[type], str] = type.__dict__["__name__"].__get__
+_qualified_name: Callable[[type], str] = type.__dict__["__qualname__"].__get__
 
 
 def type_name(kind: type) -> str:
     """Return a class's name without its module, as people write it; a property of its metaclass is not asked."""
     return _class_name(kind)
+
+
+def class_names(kind: type) -> tuple[str, ...]:
+    """Return the full names of a class and its bases, Python module first; nothing of a metaclass is asked."""
+    return tuple([f"{_module_of(base)}.{_qualified_name(base)}" for base in kind.__mro__ if base is not object])
+
+
+def _module_of(kind: type) -> str:
+    found = kind.__dict__.get("__module__", "")
+    return found if isinstance(found, str) else ""
 
 
 def is_ordinary(tensor: Tensor) -> bool:

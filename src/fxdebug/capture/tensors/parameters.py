@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fxdebug.capture.hooks.model_layout import Layout, RegisteredTensor, join, layout_of, registered_in, tensors_of
+from fxdebug.capture.hooks.model_layout import Layout, RegisteredTensor, layout_of, registered_in, tensors_of
 from fxdebug.capture.tensors.checksum import (
     Checksum,
     Reader,
@@ -30,6 +30,7 @@ from fxdebug.capture.tensors.stats_queue import KnownStats
 from fxdebug.capture.tensors.tensor_state import TensorLayout, TensorState, is_unmoved, state_of, version_of
 from fxdebug.capture.tensors.value_table import ValueTable
 from fxdebug.capture.torch_state.internals import WeakTensor
+from fxdebug.capture.torch_state.module_members import join
 from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.data.calls import Parameter, ParameterKind
 from fxdebug.data.values import Stats, Value
@@ -383,7 +384,7 @@ def _sums_of(tensor: Tensor) -> str | None:
     if body is None or not body.is_floating_point() or body.layout is not torch.strided or body.is_nested:
         return None
     try:
-        elements = body.to("cpu", torch.float32, copy=True).numpy()  # of a copy: see stats/cpu_sums.array_of
+        elements = body.cpu().to(torch.float32, copy=True).numpy()  # of a copy: see stats/cpu_sums.array_of
         whole = range(elements.ndim)
         sums = [elements.sum(axis=tuple([x for x in whole if x != d])) for d in summed_dimensions(elements.shape)]
         return packed([np.asarray(side, "<f4").tobytes() for side in sums])

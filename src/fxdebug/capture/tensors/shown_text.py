@@ -18,6 +18,7 @@ from fxdebug.capture.replay.introspect import attributes_of
 from fxdebug.capture.replay.rng import RngSnapshot
 from fxdebug.capture.replay.sandbox import sandboxed
 from fxdebug.capture.tensors.describe import type_name
+from fxdebug.capture.torch_state.module_members import modules_of
 from fxdebug.capture.torch_state.whose_code import is_library, is_of_python, is_part_of
 
 _HARMLESS, _OF_LIBRARIES, _OF_PROGRAM = range(3)  # the ``__repr__`` methods of an object and of those in it
@@ -60,7 +61,7 @@ def _kind_of_repr(thing: Any, depth: int) -> int:
     if kind == _OF_PROGRAM or depth == _DEEPEST or issubclass(type(thing), _SHOWN_ALONE) or function is object.__repr__:
         return kind
     if issubclass(type(thing), nn.Module):
-        kinds = {type(module) for module in thing.modules()}
+        kinds = {type(module) for module in modules_of(thing)}
         return max([_kind_of(method) for each in kinds for method in (each.__repr__, each.extra_repr, each._get_name)])
     return max([kind, *[_kind_of_repr(each, depth + 1) for each in _inside(thing)]])
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fxdebug.capture.torch_state import internals
+from fxdebug.capture.torch_state.module_members import parameters_of
 from fxdebug.capture.torch_state.whose_code import is_part_of
 from fxdebug.data.values import UNKNOWN, Sharding
 
@@ -27,7 +28,7 @@ PARTS = "results are distributed: their numbers are those of this rank's part"
 
 def has_sharded_weights(model: nn.Module) -> bool:
     """Are weights of the model distributed over ranks (FSDP2, HSDP, tensor parallel)?"""
-    return any(local_part(parameter) is not parameter for parameter in model.parameters())
+    return any(local_part(parameter) is not parameter for parameter in parameters_of(model))
 
 
 def only_stands_for_data(tensor: Tensor) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from torch import Tensor, nn
 
 from fxdebug.capture.tensors.special_tensors import local_part
+from fxdebug.capture.torch_state.module_members import join, named_modules_of
 from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.data.measured.weights import WeightFacts
 from fxdebug.stats.weight_facts import facts_of
@@ -31,18 +32,9 @@ def weight_facts(model: nn.Module, *, spectra: bool = True) -> tuple[tuple[Weigh
 def _weights(model: nn.Module) -> Iterator[tuple[list[str], Tensor, nn.Module, str]]:
     """Yield each weight once, with all its names, the first layer that has it, and its kind."""
     found: dict[int, tuple[list[str], Tensor, nn.Module, str]] = {}
-    for path, layer in _layers(model):
+    for path, layer in named_modules_of(model, every_name=True):
         for kind, registry in (("parameter", layer._parameters), ("buffer", layer._buffers)):
             for name, weight in registry.items():
                 if weight is not None:
-                    full = f"{path}.{name}" if path else name
-                    found.setdefault(id(weight), ([], weight, layer, kind))[0].append(full)
+                    found.setdefault(id(weight), ([], weight, layer, kind))[0].append(join(path, name))
     yield from found.values()
-
-
-def _layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
-    """Return the modules under all their names; under one each, where a module is registered in itself."""
-    try:
-        return list(model.named_modules(remove_duplicate=False))
-    except RecursionError:
-        return list(model.named_modules())

@@ -10,6 +10,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from fxdebug.capture.torch_state import internals
+from fxdebug.capture.torch_state.module_members import modules_of, parameters_of
 
 
 def remove_mode(mode: TorchFunctionMode) -> int | None:
@@ -40,9 +41,9 @@ def allows_mode_around(module: nn.Module) -> bool:
         return True
     if torch.jit.ScriptModule in type(module).__mro__:
         return False
-    if not any(isinstance(part, nn.MultiheadAttention) and _has_fused_kernel(part) for part in module.modules()):
+    if not any(isinstance(part, nn.MultiheadAttention) and _has_fused_kernel(part) for part in modules_of(module)):
         return True
-    needs_gradient = torch.is_grad_enabled() and any(p.requires_grad for p in module.parameters())
+    needs_gradient = torch.is_grad_enabled() and any(p.requires_grad for p in parameters_of(module))
     return module.training or needs_gradient
 
 

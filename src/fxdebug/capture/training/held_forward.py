@@ -15,7 +15,9 @@ from fxdebug.capture.replay.rng import RngSnapshot
 from fxdebug.capture.runs.same_start import copied_inputs, state_restored
 from fxdebug.capture.tensors.named_tensors import named_tensors
 from fxdebug.capture.torch_state import internals
+from fxdebug.capture.torch_state.module_members import modules_of
 from fxdebug.capture.torch_state.untracked import untracked
+from fxdebug.stats.doubles import where_doubles
 
 COPIED = 1 << 26  # bytes of inputs: more are held as they are, and the loop must not write into them
 MOST_FACTORS = 6  # products between the model's loss and the root of the backward
@@ -42,7 +44,7 @@ class HeldForward:
         with untracked():
             self._buffers = [
                 (module._buffers, name, buffer.detach().clone())
-                for module in model.modules()
+                for module in modules_of(model)
                 for name, buffer in module._buffers.items()
                 if buffer is not None and not buffer.is_meta
             ]
@@ -118,11 +120,11 @@ class HeldForward:
             for place, tensor in named_tensors(output)
             if place in self.gradients and tensor.requires_grad
         ]
-        return torch.stack([term.double() for term in terms]).sum() if terms else torch.zeros(())
+        return torch.stack([where_doubles(term).double() for term in terms]).sum() if terms else torch.zeros(())
 
 
 def _give_back_gathered(model: nn.Module) -> None:
     """Let go of weights that FSDP2 has gathered for a forward: else the next one would not see the step's update."""
-    for module in model.modules():
+    for module in modules_of(model):
         if isinstance(module, FSDPModule):
             module.reshard()

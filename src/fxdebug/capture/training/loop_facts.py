@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from fxdebug.capture.recorder.unregistered_leaves import Found, outside_of
 from fxdebug.capture.runs.gradient_runs import rates_of
 from fxdebug.capture.tensors.special_tensors import local_part
+from fxdebug.capture.torch_state.module_members import named_parameters_of, parameters_of
 from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.data.measured.gradients import Unregistered
 
@@ -60,13 +61,13 @@ class LoopFacts:
         self.forwards = self.backwards = self.skipped = 0
         rates = rates_of(optimizer)
         self.optimised.update(rates)
-        if not any(id(parameter) in rates for parameter in self._model.parameters()):
+        if not any(id(parameter) in rates for parameter in parameters_of(self._model)):
             self.foreign[type(optimizer).__name__] = None
 
     def on_other(self, optimizer: Optimizer) -> None:
         """Note a step of an optimizer that is not followed, by the parameters that it has."""
         rates = rates_of(optimizer)
-        if any(id(parameter) in rates for parameter in self._model.parameters()):
+        if any(id(parameter) in rates for parameter in parameters_of(self._model)):
             self.optimised.update(rates)
             return
         name = type(optimizer).__name__
@@ -77,7 +78,7 @@ class LoopFacts:
     def before_step(self) -> None:
         """Note which parameters have gradients; of a long training not at every step."""
         if self.steps & (self.steps - 1) == 0:
-            self._gradients |= {name: p for name, p in self._model.named_parameters() if p.grad is not None}
+            self._gradients |= {name: p for name, p in named_parameters_of(self._model) if p.grad is not None}
 
     @property
     def unoptimised(self) -> tuple[list[str], int]:
@@ -97,7 +98,7 @@ class LoopFacts:
     def _sample(self) -> list[bytes]:
         found = []
         with untracked(), torch.no_grad():
-            for parameter in self._model.parameters():
+            for parameter in parameters_of(self._model):
                 with contextlib.suppress(Exception):  # one without data, or of a class that has no such operations
                     flat = local_part(parameter).detach().reshape(-1)
                     some = flat[:: max(1, len(flat) // PLACES)][:PLACES]

@@ -9,17 +9,19 @@ from typing import Any
 
 from torch import nn
 
-from fxdebug.capture.hooks.patch import OwnAttribute
+from fxdebug.capture.hooks.forward_wrapper import InFront, copies
+from fxdebug.capture.hooks.patch import INHERITED, OwnAttribute
 from fxdebug.capture.torch_state.uncounted import uncounted
 
 Around = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
 
 
-class RootForward:
-    """Runs a method of a model inside ``around``. Copies and pickles of the model get the method of their class."""
+class RootForward(InFront):
+    """Runs a method of a model inside ``around``. Copies and pickles of the model have what was there before."""
 
-    def __init__(self, model: nn.Module, method: str, run: Callable[..., Any], around: Around) -> None:
-        self._model, self._method, self._run, self._around = model, method, run, around
+    def __init__(self, model: nn.Module, name: str, run: Callable[..., Any], around: Around) -> None:
+        self._model, self._method, self._run, self._around = model, name, run, around
+        self.original = model.__dict__.get(name, INHERITED)
 
     @uncounted
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -27,7 +29,7 @@ class RootForward:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         twin = memo.get(id(self._model))
-        if twin is None:  # the function is copied without its model
+        if twin is None or self.original is not INHERITED:  # the function is copied without its model
             return copy.deepcopy(self._run, memo)
         return types.MethodType(getattr(type(self._model), self._method), twin)
 
@@ -35,9 +37,29 @@ class RootForward:
         return getattr, (self._model, self._method)  # of the class: the attributes are not there yet when this is read
 
 
+class _Patch(OwnAttribute):
+    """The patch that also keeps copies of the model, made meanwhile, free of it."""
+
+    def __init__(self, own: dict[str, Any], name: str, content: RootForward) -> None:
+        super().__init__("<module>.<method>", own, name, content)
+
+    def put(self) -> None:
+        """Set our content, unless it is there."""
+        if not self.is_put:
+            copies.begin(self)
+        super().put()
+
+    def restore(self) -> None:
+        """Restore the original."""
+        try:
+            super().restore()
+        finally:
+            copies.end(self)
+
+
 def root_forward(model: nn.Module, method: str, around: Around) -> OwnAttribute:
     """Return the patch that puts ``around`` in front of a model's method, or of the code it was compiled into."""
     name, run = method, getattr(model, method)
     if method == "forward" and model.__dict__.get("_compiled_call_impl") is not None:
         name, run = "_compiled_call_impl", model.__dict__["_compiled_call_impl"]
-    return OwnAttribute("<module>.<method>", model.__dict__, name, RootForward(model, method, run, around))
+    return _Patch(model.__dict__, name, RootForward(model, name, run, around))

@@ -18,6 +18,7 @@ from fxdebug.capture.runs.gradient_runs import norm_of_tensor, parameter_gradien
 from fxdebug.capture.tensors.describe import Description, description_of
 from fxdebug.capture.tensors.named_tensors import named_tensors
 from fxdebug.capture.tensors.special_tensors import PARTS, local_part
+from fxdebug.capture.torch_state.module_members import named_parameters_of, parameters_of
 from fxdebug.capture.torch_state.untracked import is_in_transform, untracked
 from fxdebug.data.measured.gradients import ParameterGradient, TensorGradient
 from fxdebug.data.measured.training import NamedHistogram, ResultStatistics, StepHistograms
@@ -67,7 +68,7 @@ class StepStatistics(ForwardsOnly):
     def before_step(self, model: nn.Module) -> None:
         """Copy the weights: the optimizer is about to change them."""
         with untracked():
-            self._before = {id(p): local_part(p).detach().clone() for p in model.parameters() if p.grad is not None}
+            self._before = {id(p): local_part(p).detach().clone() for p in parameters_of(model) if p.grad is not None}
 
     def results(self) -> tuple[ResultStatistics, ...]:
         """Return what was measured of the calls, in the order in which they began."""
@@ -87,7 +88,7 @@ class StepStatistics(ForwardsOnly):
         ``optimised`` are the ids of those that some optimizer has.
         """
         found = []
-        for name, parameter in model.named_parameters():
+        for name, parameter in named_parameters_of(model):
             before = self._before.get(id(parameter)) if id(parameter) in rates else None
             with untracked():
                 update = None if before is None else norm_of_tensor(local_part(parameter).detach() - before)
@@ -101,7 +102,7 @@ def step_histograms(number: int, model: nn.Module) -> StepHistograms:
     weights: list[NamedHistogram] = []
     gradients: list[NamedHistogram] = []
     with untracked():
-        for name, parameter in model.named_parameters():
+        for name, parameter in named_parameters_of(model):
             for tensor, found in ((parameter, weights), (parameter.grad, gradients)):
                 if tensor is None or tensor.is_sparse or tensor.is_complex():
                     continue

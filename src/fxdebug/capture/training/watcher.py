@@ -22,6 +22,7 @@ from fxdebug.capture.recorder.module_names import Sites
 from fxdebug.capture.recorder.unregistered_leaves import UnregisteredLeaves
 from fxdebug.capture.runs.attach import Attached
 from fxdebug.capture.runs.gradient_runs import rates_of
+from fxdebug.capture.torch_state.module_members import named_modules_of, parameters_of
 from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.capture.training.gradient_norm import norm_of_all, norm_of_parts, number_of
 from fxdebug.capture.training.held_forward import HeldForward
@@ -88,11 +89,11 @@ class Watcher:
         self._is_busy = False  # a forward is running, or a step is being explained
         self._steps = OptimizerSteps(optimizer, self._before_step, self._after_step)
         self._since = time.perf_counter()
-        self._own = frozenset(map(id, self.inner.parameters()))
+        self._own = frozenset(map(id, parameters_of(self.inner)))
         self.facts = LoopFacts(self.inner)
         self._rates: dict[int, float | None] = {}  # of the step that is being made, by the id of the parameter
         self._was_skipped = False  # the step before this backward, once more
-        sharded = [parameter for parameter in self.inner.parameters() if isinstance(parameter, DTensor)]
+        sharded = [parameter for parameter in parameters_of(self.inner) if isinstance(parameter, DTensor)]
         self._meshes = tuple(dict.fromkeys(parameter.device_mesh for parameter in sharded))
         self._norm_is_shared = True  # is it that of all ranks that share gradients?
 
@@ -132,7 +133,7 @@ class Watcher:
         """The paths of parts that torch.compile has compiled: calls in them cannot be measured."""
         return [
             path or "the model"
-            for path, module in self.model.named_modules()
+            for path, module in named_modules_of(self.model)
             if hasattr(module, "_orig_mod") or vars(module).get("_compiled_call_impl") is not None
         ]
 
@@ -180,7 +181,7 @@ class Watcher:
 
     def _forget_skipped(self) -> None:
         """Forget the forwards of a step that a scaler skipped."""
-        if self._losses and all(p.grad is None for p in self.inner.parameters()):
+        if self._losses and all(p.grad is None for p in parameters_of(self.inner)):
             self._held, self._losses, self._statistics = [], [], None
 
     def _observed(self, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -230,7 +231,7 @@ class Watcher:
             self._guarded(self._explain_skips)
 
     def _explain_skips(self) -> None:
-        gradients = [p.grad.detach() for p in self.inner.parameters() if p.grad is not None]
+        gradients = [p.grad.detach() for p in parameters_of(self.inner) if p.grad is not None]
         with untracked():
             self._norm = self._norm_of(gradients) if gradients else None
         if self._norm is not None and not math.isfinite(self._norm):

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, get_args
 
+from fxdebug.brief import brief
+
 Category: TypeAlias = Literal[
     "parameters", "buffers", "inputs", "activations", "temporary", "saved for backward", "gradients", "outputs"
 ]
@@ -13,6 +15,7 @@ CATEGORIES: tuple[Category, ...] = get_args(Category)
 Phase: TypeAlias = Literal["before", "forward", "backward"]
 
 
+@brief
 @dataclass(slots=True)
 class Allocation:
     """The memory of one storage: when it was first seen and when it was freed, in events of the run.
@@ -41,6 +44,7 @@ class Allocation:
     device: str = "cpu"
 
 
+@brief
 @dataclass(slots=True)
 class CallSpan:
     """One call of a step: its path, its number, the call it was made in, and its first and last event."""
@@ -53,6 +57,7 @@ class CallSpan:
     step: int = 0
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Segment:
     """Memory that an allocator has reserved in one piece: its bytes, and its blocks as (bytes, is it in use?)."""
@@ -61,6 +66,7 @@ class Segment:
     blocks: tuple[tuple[int, bool], ...]
 
 
+@brief
 @dataclass(slots=True)
 class MemoryRecord:
     """Every allocation of the steps of a run, with the calls of the first step.

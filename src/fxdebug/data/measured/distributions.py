@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fxdebug.brief import brief
+
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Distribution:
     """The distribution of some numbers; everything but the counts is over the finite ones.

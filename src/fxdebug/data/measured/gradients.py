@@ -6,11 +6,13 @@ import math
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from fxdebug.brief import brief
 from fxdebug.data.values import Stats
 
 Reach: TypeAlias = Literal["trained", "frozen", "not called", "not reached"]
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class TensorGradient:
     """The numbers of one gradient.
@@ -45,6 +47,7 @@ def norm_of(stats: Stats) -> float:
     return math.hypot(stats.std * math.sqrt(stats.count - 1), abs(stats.mean) * math.sqrt(stats.count))
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class ResultGradient:
     """The gradient of one tensor that a call returned; ``None`` where the backward did not reach it.
@@ -65,6 +68,7 @@ class ResultGradient:
     silent: bool = False
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class ParameterGradient:
     """The gradient of one parameter.
@@ -102,6 +106,7 @@ class Unregistered:
     new: bool = False
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class BadBackward:
     """The first operation of a backward whose gradients in are finite and whose gradients out are not.
@@ -120,6 +125,7 @@ class BadBackward:
     inf: int
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class GradientRecord:
     """Gradients of one step: the loss, the results in forward order, the parameters in the order of the model.

@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from fxdebug.brief import brief
+
 DistributionName: TypeAlias = Literal["uniform", "normal", "constant", "other"]
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Histogram:
     """Counts of the finite elements between edges; NaN and infinite elements are counted apart.

@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import NamedTuple, TypeAlias
 
+from fxdebug.brief import brief
+
 CallKey: TypeAlias = tuple[str, int]  # path of the module, number of the call
 
 
+@brief
 @dataclass(slots=True)
 class OpTiming:
     """The times of one operation in every repeat, in nanoseconds; ``backward`` is empty without a loss."""
@@ -19,6 +22,7 @@ class OpTiming:
     backward: list[int] = field(default_factory=list)
 
 
+@brief
 @dataclass(slots=True)
 class RegionTiming:
     """The times of one region in every repeat, in nanoseconds: itself without calls and regions in it, and whole.
@@ -112,6 +116,7 @@ def path_or_model(path: str, model: str) -> str:
     return model + path if path[:1] in ("", "/") else path
 
 
+@brief
 @dataclass(slots=True)
 class Timings:
     """Nanoseconds of every repeat, in the order of the repeats.
@@ -146,6 +151,7 @@ class Timings:
     notes: list[str] = field(default_factory=list)
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class MachinePeak:
     """The largest rates measured on a machine: operations of a matrix product, bytes of a copy, each per second."""

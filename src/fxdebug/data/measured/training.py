@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
+from fxdebug.brief import brief
 from fxdebug.data.measured.gradients import ParameterGradient, TensorGradient
 from fxdebug.data.measured.histograms import Histogram
 from fxdebug.data.values import Stats
@@ -23,6 +24,7 @@ Trouble: TypeAlias = Literal[
 NUMBERS: Final[tuple[Trouble, ...]] = ("loss", "gradient", "spike", "skipped")  # the numbers of the step are at fault
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class StepRecord:
     """One step of the optimizer: its number from 0, the loss, the total norm of the gradients, seconds since the last.
@@ -38,6 +40,7 @@ class StepRecord:
     rates: tuple[float, ...] = ()
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class ResultStatistics:
     """One tensor that a call returned in a watched step, and its gradient where the backward reached it.
@@ -57,6 +60,7 @@ class ResultStatistics:
     gradient: TensorGradient | None
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class WatchedStep:
     """A step with statistics: of what calls returned, of gradients, of weights and their updates."""
@@ -66,6 +70,7 @@ class WatchedStep:
     parameters: tuple[ParameterGradient, ...]
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class NamedHistogram:
     """The histogram of one parameter, or of its gradient."""
@@ -74,6 +79,7 @@ class NamedHistogram:
     histogram: Histogram
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class StepHistograms:
     """The histograms of a watched step: of the weights after it, and of the gradients that it used."""
@@ -83,6 +89,7 @@ class StepHistograms:
     gradients: tuple[NamedHistogram, ...]
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Incident:
     """A step in which something went wrong, explained by running it again under the tracer.
@@ -107,6 +114,7 @@ class Incident:
     rank: int | None = None
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class NotLookedAt:
     """A part of a step that could not be looked at, as something of ours failed: what is known of it has a gap."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from fxdebug.brief import brief
+
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
     Numbers: TypeAlias = npt.NDArray[np.float64]
 
 
+@brief
 @dataclass(frozen=True, eq=False)
 class Units:
     """Numbers of each unit over ``tokens`` elements: of a linear layer units are the last dimension, of images

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from fxdebug.brief import brief
 from fxdebug.data.measured.histograms import DistributionName, Histogram
 from fxdebug.data.values import Stats
 
 Shape: TypeAlias = tuple[int, ...]
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Spectrum:
     """The largest singular value of a matrix, and its stable rank: the squared Frobenius norm over that value squared.
@@ -22,6 +24,7 @@ class Spectrum:
     stable_rank: float
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class WeightFacts:
     """One parameter or buffer: whose it is, its elements, its spectrum, and units without weights.
@@ -55,6 +58,7 @@ class WeightFacts:
         return self.names[0]
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class WeightChange:
     """One weight in two checkpoints; numbers are ``None`` where it is in one alone or its shapes differ.

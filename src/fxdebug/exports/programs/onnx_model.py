@@ -25,11 +25,13 @@ from torch import Tensor, nn
 from fxdebug.capture.runs.same_start import state_restored
 from fxdebug.capture.tensors.named_tensors import named_tensors
 from fxdebug.capture.torch_state import internals
+from fxdebug.capture.torch_state.module_members import modules_of
 from fxdebug.data.calls import Call
 from fxdebug.data.trace import TraceData
 from fxdebug.errors import SaveError, UsageError, first_line, needs
 from fxdebug.exports.programs.facts import statistics
 from fxdebug.exports.programs.onnx_library import check_file
+from fxdebug.files.write_file import replace_file
 from fxdebug.printable import printable
 from fxdebug.query.measures import id_of
 
@@ -88,7 +90,7 @@ def export_model(
     ``external_data`` writes the weights to a file beside; a model of more than 2 GB gets one in any case.
     Raises ``UsageError`` for a model in training mode, ``SaveError`` where torch cannot export it.
     """
-    if any(module.training for module in model.modules()):
+    if any(module.training for module in modules_of(model)):
         raise UsageError("the model is in training mode, and an ONNX file is for inference: call model.eval() first")
     expected = list(named_tensors(run.output))
     names = _output_names([place for place, _ in expected])
@@ -121,7 +123,7 @@ def export_model(
         outputs = _checked(session, given, expected, names)
         size = sum(file.stat().st_size for file in Path(folder).iterdir())
         for file in Path(folder).iterdir():
-            file.replace(path.parent / file.name)
+            replace_file(file, path.parent / file.name)
     return ExportedModel(tuple(outputs), len(list(program.model.graph)), joined, size, inputs, tuple(fixed.values()))
 
 

@@ -28,7 +28,7 @@ def write_embedding(
         raise UsageError(f"{place} returns no tensor: an embedding is a tensor")
     tensor = trace.tensor(node.value)
     width = tensor.shape[-1] if tensor.ndim else 1
-    rows = tensor.reshape(-1, width).double().tolist()
+    rows = tensor.reshape(-1, width).cpu().double().tolist()
     if len(rows) > MOST:
         raise UsageError(f"{place} has {len(rows)} points, and the projector shows at most {MOST}: take fewer tokens")
     names = [str(number) for number in range(len(rows))] if labels is None else [printable(str(one)) for one in labels]

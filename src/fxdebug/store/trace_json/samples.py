@@ -126,7 +126,7 @@ def _to_numbers(elements: Tensor) -> list[float]:
     if not elements.dtype.is_floating_point:
         return list(elements.tolist())
     return list(
-        map(canonical_nan, elements.to(torch.float32 if elements.element_size() < 4 else torch.float64).tolist())
+        map(canonical_nan, elements.cpu().to(torch.float32 if elements.element_size() < 4 else torch.float64).tolist())
     )
 
 

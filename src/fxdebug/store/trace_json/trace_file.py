@@ -16,7 +16,7 @@ from typing import Any, TextIO, get_type_hints
 
 from fxdebug.data.calls import Call, Note, Parameter
 from fxdebug.data.graphs import CallGraph
-from fxdebug.data.trace import TraceData
+from fxdebug.data.trace import ModuleClass, TraceData
 from fxdebug.data.values import VALUES, Stats, Value
 from fxdebug.errors import LoadError
 from fxdebug.files.schema import (
@@ -94,6 +94,8 @@ def write(
     head: dict[str, Any] = {"format": FORMAT, "version": VERSION}
     head |= {name: getattr(trace, name) for name in _TRACE_FIELDS}
     head["notes"] = [[note.what, note.where, note.call] for note in trace.notes]
+    if trace.classes:
+        head["classes"] = [[each.names, each.paths] for each in trace.classes]
     file.write("{\n")
     for key, content in head.items():
         file.write(f"{dumps(key)}: {dumps(content)},\n")
@@ -193,7 +195,7 @@ def _read(path: Path) -> TraceData:
     try:
         values = values_of_table(content)
         calls = calls_of_table(content, values)
-        head = record(content, "", {**_HEAD, "notes": tuples(rows(Note, columns_of(Note, {})))})
+        head = record(content, "", _HEAD, {"classes": ()})
         if any(note.call is not None and not 0 <= note.call < len(calls) for note in head["notes"]):
             raise Damaged("a note is about a call that there is not")
         return TraceData(
@@ -236,6 +238,7 @@ _SETTINGS: dict[str, Reader] = {
 }
 _HINTS = get_type_hints(TraceData)
 _HEAD = {name: _settings if name == "settings" else reader_of(_HINTS[name], {}) for name in _TRACE_FIELDS}
+_HEAD |= {name: tuples(rows(kind, columns_of(kind, {}))) for name, kind in (("notes", Note), ("classes", ModuleClass))}
 
 
 def _saved_data(content: dict[str, Any], values: tuple[Value, ...], folder: Path) -> SavedData:

@@ -291,7 +291,7 @@ def _failure(text: str, here: bool) -> Failure:
     """Return an exception from the text ``Type: message``.
 
     >>> _failure("ValueError: no way", True)
-    Failure(type='ValueError', message='no way', here=True, traceback=None, source=None)
+    Failure(type='ValueError', message='no way', here=True)
     """
     kind, colon, message = text.partition(": ")
     return Failure(kind, message, here) if colon and kind.isidentifier() else Failure(text, "", here)

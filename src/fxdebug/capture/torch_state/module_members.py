@@ -1,0 +1,98 @@
+"""Modules, parameters and buffers in a model: told apart by identity, and asked of ``nn.Module``, not of the program.
+
+``model.named_modules()`` keeps modules in a set. There, two that compare equal (``__eq__`` by type, say) are one, and
+one without a hash raises. A model may also have an attribute called ``modules`` or ``parameters``. So a module's own
+tables are walked. Only a class of torch that gives its tensors other names, such as FSDP, is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from torch import Tensor, nn
+
+from fxdebug.capture.torch_state.whose_code import class_attribute, is_part_of
+
+
+def children_of(module: nn.Module) -> list[tuple[str, nn.Module]]:
+    """Return the children of a module with their names: one that is registered twice is there twice."""
+    return [(name, child) for name, child in _table(module, "_modules") if child is not None]
+
+
+def modules_of(model: nn.Module) -> list[nn.Module]:
+    """Return a model and all modules in it, each once."""
+    modules: list[nn.Module] = []
+    seen: set[int] = set()
+    pending = [model]
+    while pending:  # without names: it runs at the beginning of every run
+        module = pending.pop()
+        if id(module) not in seen:
+            seen.add(id(module))
+            modules.append(module)
+            children = module._modules
+            if children:
+                pending += [child for child in reversed([*children.values()]) if child is not None]
+    return modules
+
+
+def named_modules_of(model: nn.Module, *, every_name: bool = False) -> Iterator[tuple[str, nn.Module]]:
+    """Yield a model and all modules in it with their paths, in the order of ``named_modules``.
+
+    Each is yielded once, or with ``every_name`` under each of its names; a module inside itself has no name there.
+    """
+    seen: set[int] = set()
+    pending: list[tuple[str, nn.Module, tuple[int, ...]]] = [("", model, ())]
+    while pending:
+        path, module, above = pending.pop()
+        if id(module) in (above if every_name else seen):
+            continue
+        seen.add(id(module))
+        yield path, module
+        inside = [(join(path, name), child, (*above, id(module))) for name, child in children_of(module)]
+        pending += reversed(inside)
+
+
+def named_parameters_of(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    """Return the parameters of a model with their names, each once."""
+    return list(_tensors(model, "named_parameters", "_parameters"))
+
+
+def named_buffers_of(model: nn.Module) -> list[tuple[str, Tensor]]:
+    """Return the buffers of a model with their names, each once."""
+    return list(_tensors(model, "named_buffers", "_buffers"))
+
+
+def parameters_of(model: nn.Module) -> list[nn.Parameter]:
+    """Return the parameters of a model, each once."""
+    return [parameter for _, parameter in named_parameters_of(model)]
+
+
+def buffers_of(model: nn.Module) -> list[Tensor]:
+    """Return the buffers of a model, each once."""
+    return [buffer for _, buffer in named_buffers_of(model)]
+
+
+def join(path: str, name: str) -> str:
+    """Return the path of ``name`` in the module at ``path``."""
+    return f"{path}.{name}" if path else name
+
+
+def _tensors(model: nn.Module, method: str, table: str) -> Iterator[tuple[str, Any]]:
+    given = class_attribute(type(model), method)
+    named: Iterable[tuple[str, Any]]
+    if given is not getattr(nn.Module, method) and is_part_of(getattr(given, "__module__", None), "torch"):
+        named = given(model)
+    else:
+        walked = named_modules_of(model)
+        named = ((join(path, name), item) for path, module in walked for name, item in _table(module, table))
+    seen: set[int] = set()
+    for name, tensor in named:
+        if tensor is not None and id(tensor) not in seen:
+            seen.add(id(tensor))
+            yield name, tensor
+
+
+def _table(module: nn.Module, name: str) -> list[tuple[str, Any]]:
+    """Return one of a module's tables; those of a scripted module are no dicts."""
+    return [*getattr(module, name).items()]
