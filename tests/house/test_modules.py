@@ -7,9 +7,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "src" / "fxdebug"
 WALKS = PACKAGE / "capture" / "torch_state" / "module_members.py"
-METHODS = {
-    f"{prefix}{name}" for prefix in ("", "named_") for name in ("modules", "parameters", "buffers", "children")
-}
+METHODS = {f"{prefix}{name}" for prefix in ("", "named_") for name in ("modules", "parameters", "buffers", "children")}
 
 
 def asked_in(file: Path) -> list[str]:

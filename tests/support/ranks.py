@@ -222,10 +222,15 @@ def fully_sharded_model(rank: int, folder: Path) -> Facts:
 
 @scenario
 def counts(rank: int, folder: Path) -> Facts:
-    """Parameters of the plain model, and the totals of ``summary`` of each parallel one."""
+    """Parameters of the plain model, the totals of ``summary`` of each parallel one, and whether it runs afterwards."""
     found: Facts = {"plain": sum(p.numel() for p in plain_block().parameters())}
     for name in ("fully_sharded", "tensor_parallel"):
-        report = fxdebug.summary(PARALLEL[name](), batch(rank, name))
+        model, given = PARALLEL[name](), batch(rank, name)
+        report = fxdebug.summary(model, given)
+        first = model(**given)  # FSDP2 leaves its root's weights gathered
+        fxdebug.gradients(model, given, lambda output: output.square().mean())
+        left = [weight for weight, p in model.named_parameters() if p.grad is not None]
+        found[f"{name} afterwards"] = [bool((model(**given) == first).all()), left]
         found[name] = [report.totals[heading][0] for heading in ("parameters", "trainable", "size of parameters")]
         found[f"notes of {name}"] = [note.what for note in report.notes]
     return found

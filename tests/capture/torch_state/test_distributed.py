@@ -119,6 +119,7 @@ def test_parameters_are_counted_as_a_whole_on_each_rank(
 ) -> None:
     found = facts("counts", rank)
     assert found[name] == [found["plain"], found["plain"], 4 * found["plain"]]
+    assert found[f"{name} afterwards"] == [True, []]
     assert found[f"notes of {name}"] == [
         "parameters are distributed over ranks: they are counted as a whole, operations of this rank"
     ]

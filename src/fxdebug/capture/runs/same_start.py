@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fxdebug.capture.replay.rng import RngSnapshot
+from fxdebug.capture.torch_state.distributed import give_back_gathered
 from fxdebug.capture.torch_state.module_members import modules_of, parameters_of
 from fxdebug.capture.torch_state.untracked import untracked
 
@@ -66,8 +67,10 @@ def state_restored(*models: nn.Module) -> Iterator[Callable[[], None]]:
 
     They are restored at the end, too, and with them gradients (in the block, parameters begin without one), and what
     modules have registered: parameters, modules and hooks. Whatever runs a model for a purpose of its own does so in
-    such a block.
+    such a block. Weights of FSDP2 are in their parts before and after.
     """
+    for model in models:
+        give_back_gathered(model)
     state, registered = StartState(*models), [_registered(module) for model in models for module in modules_of(model)]
     gradients = [(parameter, parameter.grad) for model in models for parameter in parameters_of(model)]
     try:
@@ -75,6 +78,8 @@ def state_restored(*models: nn.Module) -> Iterator[Callable[[], None]]:
             parameter.grad = None
         yield state.restore
     finally:
+        for model in models:
+            give_back_gathered(model)
         for module, kind, registries in registered:
             for registry, before in registries if type(module) is kind else ():
                 if not _are_same(registry, before):

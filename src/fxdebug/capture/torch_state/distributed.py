@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import torch.distributed
+from torch import nn
 
 from fxdebug.capture.torch_state import internals
+from fxdebug.capture.torch_state.module_members import modules_of
 
 _LOCAL = frozenset("rank size name group_name group_desc bound_device_id boxed unbox".split())
 
@@ -54,3 +57,15 @@ def wait_for(result: Any) -> None:
     """Wait for what a functional collective returned, a tensor or a list of them."""
     for tensor in result if isinstance(result, (list, tuple)) else (result,):
         torch.ops._c10d_functional.wait_tensor(tensor)
+
+
+def give_back_gathered(model: nn.Module) -> None:
+    """Let go of the whole weights that FSDP2 has gathered: a module then holds its parts again, as between two steps.
+
+    The root of a model keeps them after a forward. Another one would not see the step of an optimizer.
+    """
+    sharding = sys.modules.get("torch.distributed.fsdp")  # to import it takes most of a second
+    kind: Any = getattr(sharding, "FSDPModule", None)
+    for module in () if kind is None else modules_of(model):
+        if isinstance(module, kind):
+            module.reshard()

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule
 
 from fxdebug.capture.hooks.guard import Guard
 from fxdebug.capture.replay.rng import RngSnapshot
@@ -97,7 +96,6 @@ class HeldForward:
             for device, dtype, cached in self._autocast:
                 stack.enter_context(torch.autocast(device, dtype=dtype, cache_enabled=cached))
             stack.enter_context(torch.enable_grad())
-            stack.callback(_give_back_gathered, self._model)
             yield
 
     @contextlib.contextmanager
@@ -121,10 +119,3 @@ class HeldForward:
             if place in self.gradients and tensor.requires_grad
         ]
         return torch.stack([where_doubles(term).double() for term in terms]).sum() if terms else torch.zeros(())
-
-
-def _give_back_gathered(model: nn.Module) -> None:
-    """Let go of weights that FSDP2 has gathered for a forward: else the next one would not see the step's update."""
-    for module in modules_of(model):
-        if isinstance(module, FSDPModule):
-            module.reshard()
