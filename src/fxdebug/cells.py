@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from typing import Literal
 
 __all__ = ["cell_len", "padded", "shortened_to", "wrapped"]
 
+_OF_SEVERAL = re.compile(r" …(?= |$)( \S+)?| ×\d+")  # what a name has behind it that stands for several
 _SECOND_COLUMN = "\0"  # stands behind a wide letter, so that a text is as long as it is wide
 
 
@@ -45,11 +47,13 @@ def shortened_to(text: str, room: int, keep: Literal["start", "end", "ends", "se
     ('…ayers.0', 'mod…yers.0')
     >>> shortened_to("model.layers.0", 10, "sense"), shortened_to("no gradient: the loss", 12, "sense")
     ('mod…yers.0', 'no gradient…')
+    >>> shortened_to("layers.0 … layers.5 ×6", 16, "sense")
+    'layer…ayers.5 ×6'
     """
     if cell_len(text) <= room:
         return text
     if keep == "sense":
-        keep = "start" if " " in text.removesuffix(" …") else "ends"
+        keep = "start" if " " in _OF_SEVERAL.sub("", text) else "ends"
     left = {"start": room - 1, "end": 0, "ends": (room - 1) // 3}[keep]
     start = text[: _letters_that_fit(text, left)].rstrip()
     if keep == "start":

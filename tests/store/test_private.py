@@ -88,7 +88,7 @@ def test_the_command_saves_privately_also_what_raised(tmp_path: Path, capsys: py
         main(["run", f"{tmp_path}/keys.py:large", "--save", str(tmp_path / "large"), "--private"])
     for name in ("small", "large"):
         assert all(SECRET.encode() not in data for data in contents(tmp_path / name).values())
-        assert PRIVATE in str(fxdebug.load(tmp_path / name).notes)
+        assert PRIVATE in [note.what for note in fxdebug.load(tmp_path / name).notes]
     assert main(["run", f"{tmp_path}/keys.py:small", "--private"]) == 2
     assert "--private needs --save" in capsys.readouterr().err
 

@@ -101,6 +101,9 @@ def check(
     else:
         given = api.GivenModel(model, inputs, kwargs, loss, optimizer)
         subject, calls, done = api.findings_of_model(given, list(asked or (*_ON_MODELS, *_plugins())), settings)
+    attention = done.reports.get(ATTENTION)
+    if asked is None and attention is not None and not attention.rows and not attention.findings and attention.notes:
+        done.reasons[ATTENTION] = done.reports.pop(ATTENTION).notes[0].what
     done.failed |= done.reasons.keys() & set(asked or ())
     for name in ASKED_FOR if asked is None else ():
         done.reasons.setdefault(name, "only where analyses= names it")

@@ -40,6 +40,7 @@ class Column:
     at_least: str = ""
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Shared:
     """The pieces that numbers of rows are sums of, where rows may have pieces in common: parameters of modules.

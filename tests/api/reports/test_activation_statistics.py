@@ -175,7 +175,7 @@ def test_a_unit_that_is_off_on_few_tokens_is_inactive_and_not_dead() -> None:
     x[:, 2] = -x[:, 2].abs()
     report = fxdebug.activations(nn.Sequential(nn.ReLU()), x)
     assert report.findings == () and (report.rows[0].inactive, report.rows[0].dead) == (1, 0)
-    assert any("too few to call a unit dead" in note.what for note in report.notes)
+    assert any("never active on 40 samples" in note.what for note in report.notes)
     many = fxdebug.activations(nn.Sequential(nn.ReLU()), batches=[x.repeat(10, 1)] * 3)
     assert rules(many) == [("dead unit", "0#0")] and many.rows[0].dead == 1
 

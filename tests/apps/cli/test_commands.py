@@ -176,10 +176,10 @@ def test_what_is_shown_can_be_cut_off_by_the_reader(run):
     assert (done.stdout, done.stderr) == ("S", "")
 
 
-def test_a_terminal_without_our_letters_gets_question_marks(run):
+def test_a_terminal_without_our_letters_gets_signs_that_it_has(run):
     done = command("show", run, PYTHONIOENCODING="ascii")
     assert done.returncode == 0, done.stderr
-    assert "0 ? 4 ?5 Linear" in done.stdout
+    assert "+ 0 ... 4 x5 Linear" in done.stdout
 
 
 # find: what it finds is in query/test_find.py -----------------------------------------------------

@@ -301,12 +301,15 @@ class Compiler {
       case "and":
       case "or": {
         const parts = tree.parts.map((part) => this.evaluator(part));
-        if (tree.is === "and") return (scope) => Number(parts.every((part) => isTrue(part(scope))));
-        return (scope) => Number(parts.some((part) => isTrue(part(scope))));
+        const decisive = tree.is === "or";
+        return (scope) => combined(parts.map((part) => part(scope)), decisive);
       }
       case "not": {
         const inner = this.evaluator(tree.inner);
-        return (scope) => Number(!isTrue(inner(scope)));
+        return (scope) => {
+          const fact = inner(scope);
+          return fact === null ? null : Number(!isTrue(fact));
+        };
       }
       case "negative": {
         const inner = this.evaluator(tree.inner);
@@ -333,7 +336,7 @@ class Compiler {
     }
     return (scope) => {
       const facts = operands.map((operand) => operand(scope));
-      return Number(signs.every((sign, i) => compare(FITS[sign]!, facts[i]!, facts[i + 1]!)));
+      return combined(signs.map((sign, i) => compare(FITS[sign]!, facts[i]!, facts[i + 1]!)), false);
     };
   }
 
@@ -362,6 +365,12 @@ class Compiler {
   }
 }
 
+/** `decisive` where a part is so, `null` where one is not known, else the opposite. */
+function combined(parts: readonly Fact[], decisive: boolean): Fact {
+  if (parts.some((part) => part !== null && isTrue(part) === decisive)) return Number(decisive);
+  return parts.includes(null) ? null : Number(!decisive);
+}
+
 function isTrue(fact: Fact): boolean {
   return fact !== null && (typeof fact === "number" ? fact !== 0 : fact.re !== 0 || fact.im !== 0);
 }
@@ -375,8 +384,8 @@ const FITS: Readonly<Record<string, Fits>> = {
   "<": (a, b) => a < b, "<=": (a, b) => a <= b, ">": (a, b) => a > b, ">=": (a, b) => a >= b, "==": (a, b) => a === b, "!=": (a, b) => a !== b,
 };
 
-function compare(fits: Fits, one: Fact, other: Fact): number {
-  if (one === null || other === null) return 0;
+function compare(fits: Fits, one: Fact, other: Fact): Fact {
+  if (one === null || other === null) return null;
   return Number(fits(typeof one === "number" ? one : magnitude(one), typeof other === "number" ? other : magnitude(other)));
 }
 

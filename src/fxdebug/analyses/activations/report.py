@@ -94,7 +94,7 @@ def activation_report(
     if any(row.inactive for row in rows) and few < limits.samples:
         told.append(too_few(few, limits))
     if any(one.outliers is None for one in activations):
-        told.append(Note("outliers: n/a where half of all elements are alike, as behind a ReLU"))
+        told.append(Note("n/a where half of all elements are alike, as behind a ReLU", "outliers"))
     if any(not one.distribution.exact for one in activations):
         told.append(Note("quantiles of several batches or calls are those of bins, each 1/4096 of the range"))
     return ActivationData(
@@ -117,7 +117,7 @@ def activation_report(
 
 def too_few(samples: int, limits: ActivationLimits) -> Note:
     """Return the note that units were seen too seldom to be called dead."""
-    return Note(f"{samples} samples are too few to call a unit dead: it is inactive; give {limits.samples}")
+    return Note(f"units that are never active on {samples} samples are called inactive; dead from {limits.samples} on")
 
 
 def _row(one: Activation, limits: ActivationLimits) -> ActivationRow:

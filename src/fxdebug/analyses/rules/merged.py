@@ -36,7 +36,8 @@ def merged_report(
 ) -> ReportData[Finding]:
     """Return the findings of all analyses as the report of ``check``; its notes say what was done and what was not.
 
-    Notes of other analyses than that of the numbers have the analysis as their place.
+    Notes of other analyses than that of the numbers have the analysis as their place. Those on a column of a table
+    stay with that table.
     ``further`` are settings of the check itself. ``calls`` is their number in the run, where no report tells.
     """
     numbers = done.reports.get(NUMBERS)
@@ -51,6 +52,7 @@ def merged_report(
         Note(note.what, f"{name}: {note.where}" if note.where else name)
         for name in done.names
         for note in (done.reports[name].notes if name != NUMBERS else ())
+        if note.where not in {column.heading for column in done.reports[name].columns} - {""}
     ]
     return replace(report, notes=(*report.notes, *dict.fromkeys(others)))
 

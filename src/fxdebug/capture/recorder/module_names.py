@@ -21,6 +21,7 @@ class Sites:
     def __init__(self, model: nn.Module) -> None:
         self.model = model
         self._discovered: dict[int, tuple[weakref.ref[nn.Module], Site]] = {}  # by id: a module may not be hashable
+        self._met: dict[tuple[type, str], Site] = {}  # of those that turned up: an id may have been that of several
         layout, self._registered = layout_of(model)
         if "sites" not in layout.memo:
             sites = _sites(layout, self._registered)
@@ -58,7 +59,7 @@ class Sites:
     def classes(self) -> tuple[ModuleClass, ...]:
         """Return the classes of all modules that are known, each with the paths of its modules."""
         paths: dict[type, list[str]] = {}
-        for site in (*self._by_id.values(), *[site for _, site in self._discovered.values()]):
+        for site in (*self._by_id.values(), *self._met.values()):
             paths.setdefault(site.kind, []).extend(site.aliases)
         return tuple([ModuleClass(class_names(kind), tuple(dict.fromkeys(found))) for kind, found in paths.items()])
 
@@ -72,6 +73,7 @@ class Sites:
             path, origin = self._name(module, stack)
             site = Site(path, type_name(type(module)), (path,), origin, type(module))
             self._discovered[id(module)] = (weakref.ref(module), site)
+            self._met.setdefault((site.kind, path), site)
         return site
 
     def _name(self, module: nn.Module, stack: list[Frame]) -> tuple[str, Origin]:

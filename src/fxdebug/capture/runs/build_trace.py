@@ -88,7 +88,7 @@ def start_recording(sites: Sites, options: Options) -> Recording:
     )
     if failed is not None:
         recorder.note(f"parameters were not recorded: {type(failed).__name__}: {first_line(failed)}")
-    for note in internals.notes():
+    for note in internals.notes(graph=options.graph):
         recorder.note(note)
     if options.value_listeners is not None:
         listeners = options.value_listeners(sites.root().type, recorder.values.all)

@@ -56,7 +56,7 @@ def is_functional_collective(function: Any) -> bool:
 def wait_for(result: Any) -> None:
     """Wait for what a functional collective returned, a tensor or a list of them."""
     for tensor in result if isinstance(result, (list, tuple)) else (result,):
-        torch.ops._c10d_functional.wait_tensor(tensor)
+        internals.wait_tensor(tensor)
 
 
 def give_back_gathered(model: nn.Module) -> None:

@@ -62,9 +62,10 @@ def missing_for(loss: Loss) -> str | None:
     return None if lost is None else f"{_version_of(lost)} has no {lost.name}"
 
 
-def notes() -> list[str]:
-    """Return the losses of a run as texts, one for each missing name that causes one."""
+def notes(*, graph: bool = True) -> list[str]:
+    """Return the losses of a run, with a graph or without one, as texts: one for each missing name that causes one."""
     lost = [entry for entry in LISTED.values() if entry.without and not entry.is_there]
+    lost = [entry for entry in lost if graph or entry.loses == "a detail"]
     return [f"{_version_of(entry)} has no {entry.name}: {entry.without}" for entry in lost]
 
 
@@ -436,6 +437,11 @@ def c10d() -> Any:
     from torch._C import _distributed_c10d
 
     return _distributed_c10d
+
+
+def wait_tensor(tensor: Any) -> None:
+    """Wait until a functional collective has written its result."""
+    torch.ops._c10d_functional.wait_tensor(tensor)
 
 
 # Python's own ----------------------------------------------------------------------------------------

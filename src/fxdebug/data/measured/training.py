@@ -123,6 +123,7 @@ class NotLookedAt:
     what: str
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class TrainingRecord:
     """A watched training: the model, all steps, watched steps and their histograms, incidents, notes, and gaps."""
