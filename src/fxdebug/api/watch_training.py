@@ -30,7 +30,7 @@ from fxdebug.capture.tensors.special_tensors import SHARDED
 from fxdebug.capture.torch_state import distributed
 from fxdebug.capture.torch_state.module_members import parameters_of
 from fxdebug.capture.training.held_forward import HeldForward
-from fxdebug.capture.training.loop_facts import SETTLED, LoopFacts
+from fxdebug.capture.training.loop_facts import MANY, SETTLED, LoopFacts
 from fxdebug.capture.training.watcher import Watcher
 from fxdebug.data.findings import Finding
 from fxdebug.data.measured.training import (
@@ -79,6 +79,7 @@ class Watch:
         self._model = type(self._watcher.inner).__name__
         self._file = None if folder is None else TrainingFile(folder, self._model, every, self._rank)
         self._steps: list[StepRecord] = []
+        self._losses: dict[int, tuple[list[float], deque[float]]] = {}  # by place in a step: the first, the last ones
         self._watched: deque[WatchedStep] = deque(maxlen=5 if folder is not None else None)
         self._histograms: deque[StepHistograms] = deque(maxlen=5 if folder is not None else None)
         self._incidents: list[Incident] = []
@@ -173,11 +174,18 @@ class Watch:
 
     # What the watcher sees -----------------------------------------------------------------------
 
-    def is_spike(self, loss: float) -> bool:
-        """Is this loss far above those of the last steps?"""
-        return is_spike(
-            [step.loss for step in self._steps[-RECENT:]], loss, [step.loss for step in self._steps[:LEAST_STEPS]]
-        )
+    def is_spike(self, loss: float, place: int) -> bool:
+        """Is this loss far above those at the same place of the last steps?
+
+        A step may have several losses that mean different things: of the two nets of a GAN, of tasks that go back one
+        by one.
+        """
+        first, recent = self._losses.setdefault(place, ([], deque(maxlen=RECENT)))
+        rises = is_spike(list(recent), loss, first)
+        recent.append(loss)
+        if len(first) < LEAST_STEPS:
+            first.append(loss)
+        return rises
 
     def on_step(self, step: StepRecord, watched: WatchedStep | None, histograms: StepHistograms | None) -> None:
         """Keep a step that has ended, with the statistics and histograms that were taken of it."""
@@ -216,6 +224,9 @@ class Watch:
         if facts.foreign and is_sure and not facts.has_changed():
             what = other_optimizer(", ".join(facts.foreign)).what
             yield Incident(number, "other optimizer", None, None, what, rank=self._rank)
+        elif facts.steps >= (2 if is_over else MANY) and not facts.arrived and "no gradient" not in told:
+            if not facts.foreign and not facts.has_changed():
+                yield Incident(number, "no gradient", None, None, _without_gradient(facts, model), rank=self._rank)
         elif not facts.steps and facts.forwards >= (MOST_WITHOUT if is_over else SETTLED) and not facts.has_changed():
             yield Incident(number, "no step", None, None, _without_step(facts, model), rank=self._rank)
 
@@ -381,6 +392,19 @@ def _without_step(facts: LoopFacts, model: str) -> str:
     if facts.skipped:
         return f"{what}: a GradScaler left out {facts.skipped} ({facts.first_scale:g} → {facts.scale:g})"
     return f"{what}; steps of others: {others}" if others else what
+
+
+def _without_gradient(facts: LoopFacts, model: str) -> str:
+    """Say that no parameter had a gradient at any step, and why."""
+    if not facts.asks:
+        why = "none asks for one (requires_grad is False)"
+    elif not facts.ran:
+        why = f"{model} was not called with gradients on (no_grad(), inference_mode())"
+    elif not facts.went_back:
+        why = "no backward() followed what it returned"
+    else:
+        why = "the loss does not depend on them"
+    return f"no gradient reaches any parameter in {counted(facts.steps, 'step')} of an optimizer: {why}"
 
 
 def _is_finite(number: float | None) -> bool:
