@@ -116,6 +116,11 @@ class Watch:
                     f"{_without_step(facts, self._model)}, though its weights changed: watch sees steps of optimizers "
                     "that hold the parameters themselves"
                 )
+            if facts.steps > 1 and facts.arrived and not facts.ran:
+                self._note(
+                    f"no forward of {self._model} was seen: its losses are not known, and no step runs again; watch "
+                    "what the loop calls: the compiled model, or another method (method=)"
+                )
             if isinstance(error, Exception):
                 what = f"the training raised {type(error).__name__}: {first_line(error)}"
                 self._add(Incident(self._watcher.number, "exception", None, None, what, rank=self._rank))

@@ -22,6 +22,7 @@ from fxdebug.capture.recorder.module_names import Sites
 from fxdebug.capture.recorder.unregistered_leaves import UnregisteredLeaves
 from fxdebug.capture.runs.attach import Attached
 from fxdebug.capture.runs.gradient_runs import rates_of
+from fxdebug.capture.torch_state.internals import keep_dynamo_off
 from fxdebug.capture.torch_state.module_members import named_modules_of, parameters_of
 from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.capture.training.gradient_norm import norm_of_all, norm_of_parts, number_of
@@ -396,6 +397,12 @@ class Watcher:
         except Exception as error:
             self._listener.on_failure(error)
             return None
+
+
+keep_dynamo_off(Watcher._around_forward.__code__)
+keep_dynamo_off(Watcher._observed.__code__)
+keep_dynamo_off(Watcher._guarded.__code__, inside=True)
+keep_dynamo_off(LoopFacts.on_forward.__code__, inside=True)
 
 
 def _nobody(module: nn.Module) -> None:
