@@ -133,9 +133,11 @@ def notes(found: Any) -> list[str]:
 
 def test_notes_say_what_was_done_and_why_the_rest_was_not(tmp_path: Path) -> None:
     asked = "Not checked: profile, shadow (only where analyses= names it)."
+    unseen = "Not checked: attention (no attention was seen: neither a fused one nor a softmax whose result is "
+    unseen += "multiplied with values)."
     model, x = mlp(), normal(16, 8)
     assert notes(fxdebug.check(model, x)) == [
-        "Checked: numbers, weights, attention, activations.", "Not checked: gradients (no loss was given).", asked,
+        "Checked: numbers, weights, activations.", "Not checked: gradients (no loss was given).", unseen, asked,
     ]  # fmt: skip
     assert notes(fxdebug.check(model)) == [
         "Checked: weights.", "Not checked: numbers, gradients, attention, activations (no inputs were given).", asked,
@@ -150,7 +152,7 @@ def test_notes_say_what_was_done_and_why_the_rest_was_not(tmp_path: Path) -> Non
         "Checked: numbers.", on_run, "Not checked: attention, activations (no tensors were kept: values='tensors').",
         asked,
     ]  # fmt: skip
-    assert notes(fxdebug.check(tmp_path / "tensors"))[0] == "Checked: numbers, attention, activations."
+    assert notes(fxdebug.check(tmp_path / "tensors"))[0] == "Checked: numbers, activations."
 
 
 def test_a_run_that_kept_its_tensors_is_checked_for_attention_and_activations(tmp_path: Path) -> None:
@@ -229,7 +231,7 @@ def test_settings_of_the_nearest_pyproject_are_in_force_and_echoed(
     found = fxdebug.check(model, x)
     assert found == ()
     assert found.settings == {
-        "tensors": True, "analyses": "numbers, weights, attention, activations", "off": "activations.outlier channel",
+        "tensors": True, "analyses": "numbers, weights, activations", "off": "activations.outlier channel",
         "activations.saturated": 1.0, "config": str(file),
     }  # fmt: skip
     assert "Settings: off activations.outlier channel; activations.saturated 1;" in found.text(width=200)
@@ -260,4 +262,4 @@ def test_the_report_is_written_and_read_back(tmp_path: Path) -> None:
     found = fxdebug.check(model, normal(16, 8))
     read = fxdebug.Report.load(found.json(tmp_path / "check.json"))
     assert [finding.analysis for finding in read.findings] == [finding.analysis for finding in found]
-    assert json.loads(found.json_text())["settings"]["analyses"] == "numbers, weights, attention, activations"
+    assert json.loads(found.json_text())["settings"]["analyses"] == "numbers, weights, activations"
