@@ -44,7 +44,7 @@ from fxdebug.data.measured.training import (
     WatchedStep,
 )
 from fxdebug.data.measures import counted
-from fxdebug.errors import SaveError, UsageError, first_line
+from fxdebug.errors import SaveError, UsageError, first_line, with_article
 from fxdebug.exports import registry
 from fxdebug.printable import printable
 from fxdebug.store.training_file import TrainingFile, read_ranks, read_training
@@ -444,7 +444,8 @@ def watch(
     (``training_step`` in Lightning). ``histograms`` also counts the elements of every weight and gradient of watched
     steps, on the CPU, for ``watched.export("runs/tb", to="tensorboard")``. Each step waits for the device twice, to
     read the loss and the gradients' norm.
-    Raises ``UsageError`` for an ``every`` below 1 and ``SaveError`` for a folder that cannot be written.
+    Raises ``UsageError`` for an ``every`` below 1 and for what is no model, ``SaveError`` for a folder that cannot be
+    written.
 
     >>> import torch, fxdebug
     >>> model = torch.nn.Linear(2, 1)
@@ -456,6 +457,9 @@ def watch(
     >>> len(watched.steps), watched.incidents
     (3, ())
     """
+    if not isinstance(model, nn.Module):
+        got = with_article(type(model).__name__)
+        raise UsageError(f"watch needs a torch.nn.Module, not {got}: call it as watch(model, optimizer)")
     if every < 1:
         raise UsageError(f"every={every}: at least 1")
     return Watch(model, optimizer, every, None if save is None else Path(save), method, histograms=histograms)
