@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+import fxdebug
 from fxdebug import fx_debug
 from support.trees import Does, ones
 
@@ -59,3 +60,17 @@ def test_other_exceptions_get_no_note() -> None:
     with pytest.raises(ValueError, match="own") as raised:
         fx_debug(Does(lambda self, x: (_ for _ in ()).throw(ValueError("own"))), [ones()])
     assert not hasattr(raised.value, "__notes__")
+
+
+@pytest.mark.parametrize(
+    "call, said",
+    [
+        (lambda model, x: fxdebug.summary(x, model), "is read from the path of its folder or file, not from a Tensor"),
+        (lambda model, x: fxdebug.load(x), "is read from the path of its folder or file, not from a Tensor"),
+        (lambda model, x: fxdebug.watch(x), "watch needs a torch.nn.Module, not a Tensor"),
+        (lambda model, x: fxdebug.export_onnx(model, x, "model.onnx"), "call it as export_onnx.model, path, inputs"),
+    ],
+)
+def test_arguments_in_another_order_are_refused_with_the_right_one(call: Any, said: str) -> None:
+    with pytest.raises(fxdebug.UsageError, match=said):
+        call(torch.nn.Linear(2, 2), torch.ones(1, 2))

@@ -722,3 +722,44 @@ def test_sparse_gradients_have_a_norm() -> None:
         net(torch.tensor([0, 2, 2])).sum().backward()
         optimizer.step()
     assert watched.steps[0].norm == pytest.approx((3 * 1 + 3 * 4) ** 0.5) and watched.report().findings == ()
+
+
+@pytest.mark.parametrize("is_part", [False, True])
+def test_a_model_that_is_compiled_around_the_watched_one_trains_as_before_and_a_note_says_what_is_not_seen(
+    is_part: bool,
+) -> None:
+    torch._dynamo.reset()
+    net = model()
+    whole = torch.compile(nn.Sequential(net) if is_part else net, backend="eager", fullgraph=True)
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-2)
+    with warnings.catch_warnings(), fxdebug.watch(net, every=2, save=None) as watched:
+        warnings.simplefilter("error")
+        for batch in batches(4):
+            whole(batch).pow(2).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert len(watched.steps) == 4 and watched.incidents == ()
+    (note,) = watched.report().notes
+    assert note.what.startswith("no forward of Sequential was seen: its losses are not known")
+
+
+def test_a_loop_that_calls_another_method_is_told_how_to_watch_it() -> None:
+    class Encoder(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(16, 1)
+
+        def encode(self, x: Tensor) -> Tensor:
+            result: Tensor = self.layer(x)
+            return result
+
+    net = Encoder()
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-2)
+    seen = {}
+    for method in ("forward", "encode"):
+        with fxdebug.watch(net, every=2, save=None, method=method) as watched:
+            for batch in batches(4):
+                net.encode(batch).pow(2).mean().backward()
+                optimizer.step()
+        seen[method] = (watched.steps[-1].loss is not None, len(watched.report().notes))
+    assert seen == {"forward": (False, 1), "encode": (True, 0)}

@@ -414,3 +414,95 @@ def test_a_training_that_an_older_version_wrote_is_read(tmp_path: Path) -> None:
     assert [(p.optimised, p.rate) for p in now.parameters] == [(True, 0.01)] * 4
     assert [(p.optimised, p.rate) for p in older.watched[0].parameters] == [(None, None)] * 4
     assert told(tuple(fxdebug.check(tmp_path))) == []
+
+
+def _item(output: Tensor) -> Tensor:
+    return torch.tensor(output.mean().item(), requires_grad=True)
+
+
+@pytest.mark.parametrize(
+    "loss, why",
+    [
+        (lambda output: output.detach().mean().requires_grad_(), "the loss does not depend on them"),
+        (lambda output: output.argmax(1).float().requires_grad_().mean(), "the loss does not depend on them"),
+        (_item, "the loss does not depend on them"),
+        (None, "no backward() followed what it returned"),
+    ],
+)
+def test_steps_without_any_gradient_are_told_with_the_reason(loss: Any, why: str) -> None:
+    net = mlp()
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
+    with warnings.catch_warnings(record=True) as said, fxdebug.watch(net, every=2, save=None) as watched:
+        warnings.simplefilter("always")
+        for step in range(7):
+            optimizer.zero_grad()
+            output = net(normal(4, 8, seed=step))
+            if loss is not None:
+                loss(output).backward()
+            optimizer.step()
+    assert told(watched.report().findings) == [("no gradient", "error")]
+    assert [str(one.message) for one in said] == [
+        f"fxdebug.watch: no gradient reaches any parameter in 5 steps of an optimizer: {why}"
+    ]
+    if loss is not None:
+        found = fxdebug.check(net, normal(4, 8), loss, config=False)
+        assert ("no gradient", "error") in told(tuple(found))
+
+
+def test_a_forward_without_gradients_and_frozen_parameters_are_reasons_for_steps_without_a_gradient() -> None:
+    net, factor = mlp(), torch.ones((), requires_grad=True)
+    optimizer = torch.optim.SGD([*net.parameters(), factor], lr=1e-2)
+    reasons = []
+    for frozen in (False, True):
+        net.requires_grad_(not frozen)
+        with warnings.catch_warnings(action="ignore"), fxdebug.watch(net, every=2, save=None) as watched:
+            for step in range(3):
+                with torch.set_grad_enabled(frozen):
+                    output = net(normal(4, 8, seed=step))
+                (output * factor).mean().backward()
+                optimizer.step()
+        reasons += [incident.what.rpartition(": ")[2] for incident in watched.incidents]
+    assert reasons == [
+        "Sequential was not called with gradients on (no_grad(), inference_mode())",
+        "none asks for one (requires_grad is False)",
+    ]
+
+
+def test_steps_whose_gradients_are_made_inside_of_them_or_by_hand_are_healthy() -> None:
+    net = mlp()
+    bfgs = torch.optim.LBFGS(net.parameters(), lr=0.1, max_iter=2)
+
+    def closure() -> Tensor:
+        bfgs.zero_grad()
+        loss: Tensor = net(normal(4, 8)).pow(2).mean()
+        loss.backward()
+        return loss
+
+    with fxdebug.watch(net, every=2, save=None) as watched:
+        for _ in range(6):
+            bfgs.zero_grad()
+            bfgs.step(closure)  # type: ignore[no-untyped-call, unused-ignore]
+    assert watched.incidents == ()
+    optimizer = sgd(net)
+    with fxdebug.watch(net, every=2, save=None) as watched:
+        for step in range(6):
+            gradients = torch.autograd.grad(net(normal(4, 8, seed=step)).pow(2).mean(), list(net.parameters()))
+            for parameter, gradient in zip(net.parameters(), gradients):
+                parameter.grad = gradient
+            optimizer.step()
+    assert watched.incidents == ()
+
+
+def test_two_losses_of_a_step_that_mean_different_things_are_no_spikes_of_one_another() -> None:
+    maker, judge = nn.Linear(4, 8), mlp()
+    makes, judges = sgd(maker), sgd(judge)
+    with fxdebug.watch(maker, every=5, save=None) as watched:
+        for step in range(40):
+            given = normal(16, 4, seed=step)
+            (judge(maker(given).detach()).pow(2).mean() + 10).backward()  # far above the other one
+            judges.step()
+            (judge(maker(given)).pow(2).mean() * 1e-3 + 0.1).backward()
+            makes.step()
+            makes.zero_grad()
+            judges.zero_grad()
+    assert watched.incidents == ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -183,3 +184,26 @@ def test_a_scale_that_is_one_on_one_side_is_named_once_and_has_its_counterpart(s
         found = fxdebug.compare(fx_debug(a, table()), fx_debug(b, table())).findings
     because = "{} in a, {} in b".format(*scales)
     assert [(row.op, row.kind, row.because) for row in found] == [("mul", "constant", because)] * 2
+
+
+@pytest.mark.parametrize(
+    "layer", [nn.Dropout(0.5), nn.Dropout1d(0.5), nn.AlphaDropout(0.5), nn.RReLU(), nn.BatchNorm1d(4)]
+)
+@pytest.mark.parametrize("values", ["stats", "tensors"])
+def test_a_layer_that_trains_in_one_run_alone_is_told_so_whichever_run_it_is(layer: nn.Module, values: str) -> None:
+    model, x = nn.Sequential(nn.Linear(8, 8), layer), torch.randn(6, 4, 8)
+    found = []
+    for is_training in (False, True):
+        a, b = copy.deepcopy(model).train(is_training), copy.deepcopy(model).train(not is_training)
+        cause = first(a, b, x, values)
+        found.append((cause.kind, cause.because))
+    assert found == [
+        ("constant", "training=False in a, training=True in b"),
+        ("constant", "training=True in a, training=False in b"),
+    ]
+
+
+def test_random_numbers_of_both_runs_or_of_one_are_told_apart() -> None:
+    x = torch.ones(8, 8)
+    drawn = Only(lambda x: x * torch.rand_like(x))
+    assert first(drawn, drawn, x).because == "random numbers were drawn: seed both runs alike"

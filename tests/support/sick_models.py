@@ -317,6 +317,9 @@ def not_done(name: str) -> Callable[[Path], Given]:
 IN_FOLDERS: dict[str, Callable[[Path], Given]] = {
     "training.steps skipped": skipped,
     "training.no step": lambda folder: looped(folder, net := mlp(), net.parameters(), steps=False),
+    "training.no gradient": lambda folder: looped(
+        folder, net := mlp(), net.parameters(), loss=lambda output: output.detach().mean().requires_grad_()
+    ),
     "training.not optimised": lambda folder: looped(folder, net := mlp(), net[4].parameters()),
     "training.other optimizer": lambda folder: looped(folder, mlp(), mlp().parameters()),
     "training.not registered": lambda folder: looped(folder, net := Listed(), net.parameters()),
@@ -360,6 +363,7 @@ BY_RULE: dict[str, Callable[[], Given]] = {
     "gradients.zero gradient": lambda: with_loss(
         changed(mlp(), "2.bias", lambda bias: bias.fill_(-100)), normal(16, 8), lambda output: output.pow(2).mean()
     ),
+    "gradients.no gradient": lambda: with_loss(mlp(), normal(16, 8), lambda output: output.detach().mean()),
     "gradients.not optimised": lambda: stepped(mlp(), lambda net: torch.optim.SGD(net[4].parameters(), lr=1e-2)),
     "gradients.other optimizer": lambda: stepped(mlp(), lambda net: torch.optim.SGD(mlp().parameters(), lr=1e-2)),
     "gradients.not registered": lambda: with_loss(Listed(), normal(16, 8)),

@@ -8,7 +8,7 @@ from pathlib import Path
 from fxdebug.api.trace import Trace
 from fxdebug.capture.hooks.collect_less_often import collect_less_often
 from fxdebug.data.trace import TraceData, replaced
-from fxdebug.errors import LoadError, UsageError
+from fxdebug.errors import LoadError, UsageError, with_article
 from fxdebug.files.read_file import require_inside
 from fxdebug.store import measures_file, save_run
 from fxdebug.store.rank_folders import rank_folder, refuse_several_ranks, require_rank
@@ -24,8 +24,12 @@ def load(path: str | os.PathLike[str], *, rank: int | None = None) -> Trace:
     A debug tree of transformers (``…_debug_tree_FULL_TENSORS.json`` or ``…_SUMMARY.json``), or a folder with nothing
     but such a tree, gives a trace with as much as the tree holds. ``rank`` chooses a rank of a distributed run. From a
     folder with only an unfinished run, the finished part is read. Raises ``LoadError`` with the path for anything that
-    is not a run.
+    is not a run, and ``UsageError`` for what is no path.
     """
+    if not isinstance(path, (str, os.PathLike)):
+        raise UsageError(
+            f"a run is read from the path of its folder or file, not from {with_article(type(path).__name__)}"
+        )
     with collect_less_often.block():
         return Trace.of(_read(Path(path), rank))
 

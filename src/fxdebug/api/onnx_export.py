@@ -17,6 +17,7 @@ from fxdebug.capture.runs.same_start import copied_inputs, state_restored
 from fxdebug.data.calls import Note
 from fxdebug.data.findings import ERROR, WARNING, Finding
 from fxdebug.data.report import Column
+from fxdebug.errors import UsageError, with_article
 from fxdebug.exports.programs.onnx_model import CheckedOutput, export_model
 
 COLUMNS = (
@@ -48,9 +49,12 @@ def export_onnx(
     there in any case. A difference of more than ``tolerance``, relative to the largest magnitude of the output, is an
     error in the findings. Flags, hooks, weights, buffers and random state of the model stay as they are.
 
-    Raises ``UsageError`` for a model in training mode, ``SaveError`` where torch cannot export it,
-    ``MissingExtra`` without ``fxdebug[onnx]``.
+    Raises ``UsageError`` for a model in training mode and for what is no path, ``SaveError`` where torch cannot export
+    it, ``MissingExtra`` without ``fxdebug[onnx]``.
     """
+    if not isinstance(path, (str, os.PathLike)):
+        got = with_article(type(path).__name__)
+        raise UsageError(f"the path of the file comes second, not {got}: call it as export_onnx(model, path, inputs)")
     args, keywords = arguments(inputs, kwargs)
     with torch.no_grad(), state_restored(model):
         run = fx_debug(model, *copied_inputs((args, keywords)), graph=False)

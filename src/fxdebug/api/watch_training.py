@@ -30,7 +30,7 @@ from fxdebug.capture.tensors.special_tensors import SHARDED
 from fxdebug.capture.torch_state import distributed
 from fxdebug.capture.torch_state.module_members import parameters_of
 from fxdebug.capture.training.held_forward import HeldForward
-from fxdebug.capture.training.loop_facts import SETTLED, LoopFacts
+from fxdebug.capture.training.loop_facts import MANY, SETTLED, LoopFacts
 from fxdebug.capture.training.watcher import Watcher
 from fxdebug.data.findings import Finding
 from fxdebug.data.measured.training import (
@@ -44,7 +44,7 @@ from fxdebug.data.measured.training import (
     WatchedStep,
 )
 from fxdebug.data.measures import counted
-from fxdebug.errors import SaveError, UsageError, first_line
+from fxdebug.errors import SaveError, UsageError, first_line, with_article
 from fxdebug.exports import registry
 from fxdebug.printable import printable
 from fxdebug.store.training_file import TrainingFile, read_ranks, read_training
@@ -79,6 +79,7 @@ class Watch:
         self._model = type(self._watcher.inner).__name__
         self._file = None if folder is None else TrainingFile(folder, self._model, every, self._rank)
         self._steps: list[StepRecord] = []
+        self._losses: dict[int, tuple[list[float], deque[float]]] = {}  # by place in a step: the first, the last ones
         self._watched: deque[WatchedStep] = deque(maxlen=5 if folder is not None else None)
         self._histograms: deque[StepHistograms] = deque(maxlen=5 if folder is not None else None)
         self._incidents: list[Incident] = []
@@ -114,6 +115,11 @@ class Watch:
                 self._note(
                     f"{_without_step(facts, self._model)}, though its weights changed: watch sees steps of optimizers "
                     "that hold the parameters themselves"
+                )
+            if facts.steps > 1 and facts.arrived and not facts.ran:
+                self._note(
+                    f"no forward of {self._model} was seen: its losses are not known, and no step runs again; watch "
+                    "what the loop calls: the compiled model, or another method (method=)"
                 )
             if isinstance(error, Exception):
                 what = f"the training raised {type(error).__name__}: {first_line(error)}"
@@ -173,11 +179,18 @@ class Watch:
 
     # What the watcher sees -----------------------------------------------------------------------
 
-    def is_spike(self, loss: float) -> bool:
-        """Is this loss far above those of the last steps?"""
-        return is_spike(
-            [step.loss for step in self._steps[-RECENT:]], loss, [step.loss for step in self._steps[:LEAST_STEPS]]
-        )
+    def is_spike(self, loss: float, place: int) -> bool:
+        """Is this loss far above those at the same place of the last steps?
+
+        A step may have several losses that mean different things: of the two nets of a GAN, of tasks that go back one
+        by one.
+        """
+        first, recent = self._losses.setdefault(place, ([], deque(maxlen=RECENT)))
+        rises = is_spike(list(recent), loss, first)
+        recent.append(loss)
+        if len(first) < LEAST_STEPS:
+            first.append(loss)
+        return rises
 
     def on_step(self, step: StepRecord, watched: WatchedStep | None, histograms: StepHistograms | None) -> None:
         """Keep a step that has ended, with the statistics and histograms that were taken of it."""
@@ -216,6 +229,9 @@ class Watch:
         if facts.foreign and is_sure and not facts.has_changed():
             what = other_optimizer(", ".join(facts.foreign)).what
             yield Incident(number, "other optimizer", None, None, what, rank=self._rank)
+        elif facts.steps >= (2 if is_over else MANY) and not facts.arrived and "no gradient" not in told:
+            if not facts.foreign and not facts.has_changed():
+                yield Incident(number, "no gradient", None, None, _without_gradient(facts, model), rank=self._rank)
         elif not facts.steps and facts.forwards >= (MOST_WITHOUT if is_over else SETTLED) and not facts.has_changed():
             yield Incident(number, "no step", None, None, _without_step(facts, model), rank=self._rank)
 
@@ -383,6 +399,19 @@ def _without_step(facts: LoopFacts, model: str) -> str:
     return f"{what}; steps of others: {others}" if others else what
 
 
+def _without_gradient(facts: LoopFacts, model: str) -> str:
+    """Say that no parameter had a gradient at any step, and why."""
+    if not facts.asks:
+        why = "none asks for one (requires_grad is False)"
+    elif not facts.ran:
+        why = f"{model} was not called with gradients on (no_grad(), inference_mode())"
+    elif not facts.went_back:
+        why = "no backward() followed what it returned"
+    else:
+        why = "the loss does not depend on them"
+    return f"no gradient reaches any parameter in {counted(facts.steps, 'step')} of an optimizer: {why}"
+
+
 def _is_finite(number: float | None) -> bool:
     return number is None or math.isfinite(number)
 
@@ -415,7 +444,8 @@ def watch(
     (``training_step`` in Lightning). ``histograms`` also counts the elements of every weight and gradient of watched
     steps, on the CPU, for ``watched.export("runs/tb", to="tensorboard")``. Each step waits for the device twice, to
     read the loss and the gradients' norm.
-    Raises ``UsageError`` for an ``every`` below 1 and ``SaveError`` for a folder that cannot be written.
+    Raises ``UsageError`` for an ``every`` below 1 and for what is no model, ``SaveError`` for a folder that cannot be
+    written.
 
     >>> import torch, fxdebug
     >>> model = torch.nn.Linear(2, 1)
@@ -427,6 +457,9 @@ def watch(
     >>> len(watched.steps), watched.incidents
     (3, ())
     """
+    if not isinstance(model, nn.Module):
+        got = with_article(type(model).__name__)
+        raise UsageError(f"watch needs a torch.nn.Module, not {got}: call it as watch(model, optimizer)")
     if every < 1:
         raise UsageError(f"every={every}: at least 1")
     return Watch(model, optimizer, every, None if save is None else Path(save), method, histograms=histograms)

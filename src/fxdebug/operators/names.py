@@ -104,8 +104,8 @@ BIAS_FIRST = frozenset(["baddbmm", "addbmm"])
 
 RANDOM = frozenset(
     """rand randn rand_like randn_like randint randint_like randperm bernoulli multinomial normal uniform exponential
-    cauchy geometric log_normal random dropout feature_dropout alpha_dropout dropout2d dropout3d rrelu
-    gumbel_softmax poisson""".split()
+    cauchy geometric log_normal random dropout feature_dropout alpha_dropout dropout1d dropout2d dropout3d rrelu
+    feature_alpha_dropout gumbel_softmax poisson""".split()
 )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import ParametrizationList
 
 from fxdebug.data.measured.histograms import Histogram
 from fxdebug.data.measured.weights import WeightChange, WeightFacts
@@ -64,8 +65,10 @@ def as_matrix(layer: nn.Module, name: str, weight: Tensor) -> Tensor | None:
     """Return a weight with a row for each output unit, ``None`` for one that is no matrix.
 
     Convolutions have a row for each output channel, transposed ones too; ``Conv1D`` of transformers keeps its weight
-    with a column for each output.
+    with a column for each output. What a weight is computed of (a parametrization, norms of ``weight_norm``) is none.
     """
+    if isinstance(layer, ParametrizationList) or name == "weight_g":
+        return None
     if weight.ndim < 2 or not weight.numel():
         return None
     if isinstance(layer, _TRANSPOSED) and name == "weight":

@@ -406,3 +406,32 @@ def test_w2_without_spectra_everything_else_is_the_same() -> None:
     fast, whole = fxdebug.weights(model, spectra=False), fxdebug.weights(model)
     assert {row.spectral_norm for row in fast.rows} == {None} and not fast.measures["weight.stable_rank"]
     assert [replace(row, spectral_norm=None, stable_rank=None) for row in whole.rows] == list(fast.rows)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: nn.MultiheadAttention(16, 4),
+        lambda: nn.MultiheadAttention(16, 4, kdim=24, vdim=40),
+        lambda: nn.TransformerEncoderLayer(16, 4, 64),
+        lambda: nn.LSTM(8, 16, 2, proj_size=4),
+        lambda: nn.utils.parametrizations.weight_norm(nn.Linear(16, 24)),
+        lambda: torch.nn.utils.weight_norm(nn.Linear(16, 24)),  # type: ignore[no-untyped-call, unused-ignore]
+        lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(16, 24)),
+        lambda: nn.utils.parametrizations.orthogonal(nn.Linear(16, 24)),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*weight_norm.*:FutureWarning")
+def test_w4_layers_of_torch_with_a_scheme_or_a_parametrization_of_their_own_have_no_finding(make: Any) -> None:
+    for seed in range(3):
+        torch.manual_seed(seed)
+        beside = nn.ModuleList([nn.Linear(64, 64) for _ in range(4)])
+        made = make()
+        assert rules(fxdebug.weights(made)) == rules(fxdebug.weights(beside.append(made))) == []
+
+
+def test_w4_projections_into_attention_that_are_off_are_found() -> None:
+    torch.manual_seed(0)
+    model = nn.ModuleList([nn.TransformerEncoderLayer(16, 4, 64), *(nn.Linear(64, 64) for _ in range(4))])
+    model[0].self_attn.in_proj_weight.data *= 2  # type: ignore[operator, union-attr]
+    assert rules(fxdebug.weights(model)) == [("initialisation", "0.self_attn")]

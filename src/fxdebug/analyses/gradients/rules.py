@@ -8,7 +8,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fxdebug.analyses.gradients.slopes import slopes
-from fxdebug.analyses.gradients.updates import Progress, UpdateLimits, find_unregistered, find_updates
+from fxdebug.analyses.gradients.updates import (
+    Progress,
+    UpdateLimits,
+    find_no_gradient,
+    find_unregistered,
+    find_updates,
+)
 from fxdebug.data.findings import ADVICE, ERROR, SEVERITIES, WARNING, Finding
 from fxdebug.data.measured.gradients import GradientRecord, ParameterGradient, Reach
 from fxdebug.data.measures import counted, quantity
@@ -51,6 +57,7 @@ def findings_of(record: GradientRecord, limits: Limits, progress: Progress | Non
         *not_finite(record),
         *_slopes(record, limits),
         *_tiny(record, null, limits),
+        *(find_no_gradient(record) if progress is None else ()),  # a training tells by itself
         *find_unregistered(record),
         *find_updates(record, null, UpdateLimits(limits.most_update, limits.least_update), progress),
         *_without_gradient(record),
@@ -175,7 +182,7 @@ _REASONS: Mapping[Reach, tuple[str, str]] = {
     "not called": ("got no gradient: their modules were not called", "Remove the modules, or call them."),
     "not reached": (
         "got no gradient although their modules ran: the loss does not depend on them, or detach(), no_grad() or an "
-        "operation without a derivative lies between",
+        "operation without a derivative lies between; so does a reentrant checkpoint whose inputs ask for none",
         "Look for the place with trace.upstream, or leave them out of the optimizer.",
     ),
 }

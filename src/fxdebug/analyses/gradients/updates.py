@@ -138,6 +138,17 @@ def other_optimizer(name: str) -> Finding:
     )
 
 
+INDEPENDENT = "Look for detach(), item(), numpy(), argmax, a cast to integers or no_grad() between parameters and loss."
+
+
+def find_no_gradient(record: GradientRecord) -> Iterator[Finding]:
+    """Yield the finding about a loss behind which no parameter has a gradient."""
+    asking = [parameter for parameter in record.parameters if parameter.reach != "frozen"]
+    if asking and all(parameter.reach != "trained" for parameter in asking) and not record.unregistered:
+        what = "no gradient reaches any parameter: the loss does not depend on them"
+        yield _finding("no gradient", ERROR, asking, what, INDEPENDENT, path="")
+
+
 def not_optimised(names: Sequence[str], elements: int, whole: int, optimizers: str) -> tuple[str, str]:
     """Say that parameters get gradients and are in no optimizer, and what to do."""
     share = quantity(100 * elements / max(whole, 1), "%")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from fxdebug.analyses.gradients.clipping import clipping_advice
 from fxdebug.analyses.gradients.rules import Limits, findings_of
-from fxdebug.analyses.gradients.updates import Progress
+from fxdebug.analyses.gradients.updates import INDEPENDENT, Progress
 from fxdebug.analyses.training.charts import charts_of
 from fxdebug.analyses.training.spikes import is_spike
 from fxdebug.analyses.training.trend import trend
@@ -28,6 +28,7 @@ RULES: Mapping[Trouble, tuple[str, Severity, str]] = {  # the rule, its severity
     "exception": ("exception", ERROR, ""),
     "skipped": ("steps skipped", ERROR, "Look for what makes NaN in the backward; a lower scale does not mend it."),
     "no step": ("no step", WARNING, "Call step() of an optimizer that has this model's parameters, after backward()."),
+    "no gradient": ("no gradient", ERROR, f"Call backward() on a loss that depends on the model. {INDEPENDENT}"),
     "not optimised": (
         "not optimised", WARNING,
         "Give them to an optimizer; where they are not to learn, requires_grad_(False) saves their gradients.",

@@ -159,7 +159,7 @@ def schemes_of(weight: WeightFacts, drawn: Drawn) -> Iterator[Scheme]:
 
     Glorot and Bengio 2010 (Xavier), He et al. 2015 (Kaiming), LeCun et al. 1998, Radford et al. 2019 (the division by
     √(2 · layers)), and the defaults of torch: uniform within ±1/√fan_in, normal with deviation 1 for embeddings,
-    uniform within ±1/√hidden_size for all matrices of a recurrent layer.
+    uniform within ±1/√hidden_size for all matrices of a recurrent layer, uniform Xavier for those into attention.
     """
     if weight.name in drawn.again:
         yield Scheme(OWN, drawn.again[weight.name], uniform=weight.distribution == "uniform", own=True)
@@ -172,8 +172,11 @@ def schemes_of(weight: WeightFacts, drawn: Drawn) -> Iterator[Scheme]:
             narrower = std / math.sqrt(2 * drawn.layers)
             yield Scheme(f"normal {std:g}/√(2·{drawn.layers})", narrower, uniform=False, own=True)
     if weight.type in _GATES and len(weight.shape) == 2:
-        hidden = max(weight.shape[0] // _GATES[weight.type], 1)
+        is_projection = weight.name.rpartition(".")[2].startswith("weight_hr")
+        hidden = weight.shape[1] if is_projection else max(weight.shape[0] // _GATES[weight.type], 1)
         yield Scheme("torch's default", 1 / math.sqrt(3 * hidden), uniform=True, own=True)
+    elif weight.type == "MultiheadAttention":
+        yield Scheme("torch's default", math.sqrt(2 / (fan_in + fan_out)), uniform=True, own=True)
     elif weight.type not in _TABLES:
         yield Scheme("torch's default", 1 / math.sqrt(3 * fan_in), uniform=True, own=True)
     for name, std in (

@@ -40,7 +40,8 @@ def run_with_gradients(
 
     The optimizer's step is taken on a copy of the parameters. Parameters, gradients, buffers, random numbers and the
     optimizer are then as before. Exceptions of the model and of the loss pass through.
-    Raises ``UsageError`` for a loss that is no scalar with a gradient, and for a model without data.
+    Where the loss of a model that asks for gradients has none, no gradient reaches any parameter.
+    Raises ``UsageError`` for another loss that is no scalar with a gradient, and for a model without data.
     """
     if any(parameter.is_meta for parameter in parameters_of(model)):
         raise UsageError("the model is on the meta device: its gradients have no numbers; give it data (to_empty)")
@@ -54,10 +55,11 @@ def run_with_gradients(
                 output = (model if method == "forward" else getattr(model, method))(*inputs, **keywords)
             strays = unregistered.found(output)
             with probe:
-                scalar = scalar_loss(loss, output)
+                scalar = scalar_loss(loss, output, cut=any(p.requires_grad for p in parameters_of(model)))
                 if scalar.is_meta:
                     raise UsageError("the loss is on the meta device: gradients have no numbers there")
-            scalar.backward()
+            if scalar.requires_grad:
+                scalar.backward()
         finally:
             probe.forget()
         updates, notes = _updates(model, optimizer)

@@ -219,10 +219,13 @@ def _key(times: CallTimes, position: int | None) -> CallKey:
     return ("", 0) if position is None else (times.calls[position].path, times.calls[position].number)
 
 
-def scalar_loss(loss: Loss, output: Any) -> Tensor:
-    """Return the loss of an output. Raises ``UsageError`` where it is not one number with a gradient."""
+def scalar_loss(loss: Loss, output: Any, *, cut: bool = False) -> Tensor:
+    """Return the loss of an output. Raises ``UsageError`` where it is not one number with a gradient.
+
+    With ``cut`` a loss without a gradient, cut off from what it was computed of, is returned, too.
+    """
     value = loss(output)
-    if not isinstance(value, Tensor) or value.numel() != 1 or not value.requires_grad:
+    if not isinstance(value, Tensor) or value.numel() != 1 or not (cut or value.requires_grad):
         got = with_article(type(value).__name__)
         if isinstance(value, Tensor):
             got = f"a tensor of shape {tuple(value.shape)}" + ("" if value.requires_grad else " without a gradient")

@@ -28,14 +28,17 @@ class LoopFacts:
 
     ``forwards`` and ``backwards`` are counted from the last step. ``others`` counts steps of optimizers that have none
     of the model's parameters, by class; ``foreign`` are the classes of those among them that were to be followed, or
-    that made so many steps that no other will. ``optimised`` are the ids of parameters that some optimizer has, and
-    ``unoptimised`` the names of those that had a gradient at a step and that none has. ``skipped`` counts steps in a
-    row that a scaler left out: it halves its factor each time, from ``first_scale`` to ``scale``.
+    that made so many steps that no other will. ``ran`` and ``went_back`` tell whether the model ever ran with gradients
+    on, and whether a backward followed, ``arrived`` whether a parameter ever had a gradient. ``optimised`` are the ids
+    of parameters that some optimizer has, and ``unoptimised`` the names of those that had a gradient at a step and that
+    none has. ``skipped`` counts steps in a row that a scaler left out: it halves its factor each time, from
+    ``first_scale`` to ``scale``.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self.steps = self.forwards = self.backwards = self.skipped = 0
+        self.ran = self.went_back = self.arrived = False
         self.others: Counter[str] = Counter()
         self.foreign: dict[str, None] = {}
         self.optimised: set[int] = set()
@@ -53,7 +56,17 @@ class LoopFacts:
             self.skipped, self.first_scale = 0, scale
         self.scale = scale
         self.backwards += 1
+        self.went_back = True
         return was_skipped
+
+    def on_forward(self) -> None:
+        """Count a forward with gradients on."""
+        self.forwards += 1
+        self.ran = True
+
+    def look_for_gradients(self) -> None:
+        """Note whether a parameter has a gradient, until one had."""
+        self.arrived = self.arrived or any(parameter.grad is not None for parameter in parameters_of(self._model))
 
     def on_step(self, optimizer: Optimizer) -> None:
         """Note a step of an optimizer that is followed."""
@@ -77,8 +90,14 @@ class LoopFacts:
 
     def before_step(self) -> None:
         """Note which parameters have gradients; of a long training not at every step."""
+        self.look_for_gradients()
         if self.steps & (self.steps - 1) == 0:
             self._gradients |= {name: p for name, p in named_parameters_of(self._model) if p.grad is not None}
+
+    @property
+    def asks(self) -> bool:
+        """Does a parameter ask for a gradient?"""
+        return any(parameter.requires_grad for parameter in parameters_of(self._model))
 
     @property
     def unoptimised(self) -> tuple[list[str], int]:

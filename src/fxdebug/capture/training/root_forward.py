@@ -7,10 +7,12 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import nn
 
 from fxdebug.capture.hooks.forward_wrapper import InFront, copies
 from fxdebug.capture.hooks.patch import INHERITED, OwnAttribute
+from fxdebug.capture.torch_state.internals import keep_dynamo_off
 from fxdebug.capture.torch_state.uncounted import uncounted
 
 Around = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
@@ -25,6 +27,8 @@ class RootForward(InFront):
 
     @uncounted
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_dynamo_compiling():  # within a larger region, which may not break
+            return self._run(*args, **kwargs)
         return self._around(self._run, args, kwargs)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
@@ -35,6 +39,9 @@ class RootForward(InFront):
 
     def __reduce__(self) -> Any:
         return getattr, (self._model, self._method)  # of the class: the attributes are not there yet when this is read
+
+
+keep_dynamo_off(RootForward.__call__.__code__)  # alone it runs as written, and what it runs is compiled
 
 
 class _Patch(OwnAttribute):

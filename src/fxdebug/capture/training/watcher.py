@@ -22,11 +22,12 @@ from fxdebug.capture.recorder.module_names import Sites
 from fxdebug.capture.recorder.unregistered_leaves import UnregisteredLeaves
 from fxdebug.capture.runs.attach import Attached
 from fxdebug.capture.runs.gradient_runs import rates_of
+from fxdebug.capture.torch_state.internals import keep_dynamo_off
 from fxdebug.capture.torch_state.module_members import named_modules_of, parameters_of
 from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.capture.training.gradient_norm import norm_of_all, norm_of_parts, number_of
 from fxdebug.capture.training.held_forward import HeldForward
-from fxdebug.capture.training.loop_facts import SETTLED, SKIPS, LoopFacts
+from fxdebug.capture.training.loop_facts import MANY, SETTLED, SKIPS, LoopFacts
 from fxdebug.capture.training.nested_steps import optimizers_around
 from fxdebug.capture.training.optimizer_steps import OptimizerSteps
 from fxdebug.capture.training.root_forward import root_forward
@@ -39,8 +40,8 @@ MOST_HELD = 64  # forwards of one step: of more, with gradients accumulated over
 class Listener(Protocol):
     """The part that keeps, judges and explains what a watcher sees."""
 
-    def is_spike(self, loss: float) -> bool:
-        """Is this loss far above those of the last steps?"""
+    def is_spike(self, loss: float, place: int) -> bool:
+        """Is this loss far above those at the same place of the last steps, the first backward, the second?"""
 
     def on_trouble(self, trouble: Trouble, loss: float | None, norm: float | None, held: Sequence[HeldForward]) -> None:
         """Explain a step; the optimizer has not changed the weights yet, and the watcher is not looking."""
@@ -162,7 +163,7 @@ class Watcher:
         if self._is_busy or not torch.is_grad_enabled() or get_ident() != self._thread:
             return run(*args, **kwargs)
         self._guarded(self._forget_skipped)
-        self.facts.forwards += 1
+        self.facts.on_forward()
         if self.facts.forwards == SETTLED and not self.facts.steps:
             self._guarded(lambda: self._listener.on_facts(self.facts))
         held = self._guarded(lambda: HeldForward(self.inner, args, kwargs))
@@ -225,7 +226,9 @@ class Watcher:
             self._note_loss(root)
 
     def after_backward(self) -> None:
-        """Explain why a scaler skips step after step: the gradients that it will find not finite are there."""
+        """Note that gradients arrived; explain why a scaler skips step after step: those not finite are there."""
+        if not self._is_busy and get_ident() == self._thread:
+            self._guarded(self.facts.look_for_gradients)
         if self._was_skipped and not self._is_busy and get_ident() == self._thread:
             self._was_skipped = False
             self._guarded(self._explain_skips)
@@ -257,7 +260,7 @@ class Watcher:
         number = number_of(loss)
         if not math.isfinite(number):
             self._trouble("loss", number)
-        elif self._listener.is_spike(number):
+        elif self._listener.is_spike(number, len(self._losses) - 1):
             self._trouble("spike", number)
 
     # The optimizer -------------------------------------------------------------------------------
@@ -311,7 +314,7 @@ class Watcher:
         elif not loss_is_finite or (not norm_is_finite and not is_skipped):
             self._held = []
             self._trouble("gradient" if loss_is_finite else "loss", loss)
-        elif loss is not None and self._listener.is_spike(loss):
+        elif loss is not None and self._listener.is_spike(loss, 0):
             self._held = []
             self._trouble("spike", loss)
 
@@ -345,7 +348,7 @@ class Watcher:
         self.number += 1
         self._since = now
         self._listener.on_step(step, watched, histograms)
-        if self.number in (1, 2, SETTLED):
+        if self.number in (1, 2, MANY, SETTLED):
             self._listener.on_facts(self.facts)
 
     def _note_other(self, optimizer: Optimizer) -> None:
@@ -394,6 +397,12 @@ class Watcher:
         except Exception as error:
             self._listener.on_failure(error)
             return None
+
+
+keep_dynamo_off(Watcher._around_forward.__code__)
+keep_dynamo_off(Watcher._observed.__code__)
+keep_dynamo_off(Watcher._guarded.__code__, inside=True)
+keep_dynamo_off(LoopFacts.on_forward.__code__, inside=True)
 
 
 def _nobody(module: nn.Module) -> None:

@@ -138,6 +138,7 @@ class Diagnoser:
         kind: Kind = "values"
         because = "the same inputs give other values"
         gone, new = differing_settings(partner, step)
+        other_settings = bool(gone or new) and canonical(step.op) in (canonical(partner.op), partner.name)
         if result.differing_weights is not None:
             one, other = result.differing_weights
             names = other.value.name or other.argument
@@ -145,15 +146,19 @@ class Diagnoser:
         elif result.measures.what == "shape":
             kind = "shape"
             because = f"{shape_text(result.a.shape)} in a, {shape_text(result.b.shape)} in b"
-        elif draws_random(step):
-            kind, because = "random", "random numbers were drawn: seed both runs alike"
+        elif draws_random(step) and (draws_random(partner) or not other_settings):
+            both = draws_random(partner)
+            kind, because = (
+                "random",
+                f"random numbers were drawn{': seed both runs alike' if both else ' in b, none in a'}",
+            )
         elif (heads := other_heads(self._judge, result)) is not None:
             return heads
         elif (masked := self._other_mask(result)) is not None:
             return masked
         elif not self._is_paired_by_path(result) and (change := inputs_swapped(self._judge, result)) is not None:
             return order_cause(self._judge, result, change)
-        elif (gone or new) and canonical(step.op) in (canonical(partner.op), partner.name):
+        elif other_settings:
             kind = "constant"
             because = f"{listed(gone) or 'nothing'} in a, {listed(new) or 'nothing'} in b"
         elif result.measures.what == "nonfinite":

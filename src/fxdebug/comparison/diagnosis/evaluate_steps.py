@@ -378,5 +378,5 @@ def _dtypes_of(run: StepList) -> frozenset[str]:
 
 
 def draws_random(step: Step) -> bool:
-    """Does it draw random numbers? Dropout outside training does not: it makes no new value."""
-    return step.name in RANDOM and bool(step.outputs)
+    """Does it draw random numbers? Dropout outside training does not, and it makes no new value."""
+    return step.name in RANDOM and bool(step.outputs) and "training=False" not in step.constants

@@ -17,6 +17,7 @@ Trouble: TypeAlias = Literal[
     "exception",
     "skipped",
     "no step",
+    "no gradient",
     "not optimised",
     "other optimizer",
     "not registered",
