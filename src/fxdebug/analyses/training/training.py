@@ -183,7 +183,7 @@ def _growing(record: TrainingRecord) -> Iterator[Finding]:
             rule="gradient spike",
             severity=WARNING,
             path="",
-            call="#0",
+            call=f"{record.model}#0",
             op="backward",
             what=f"step {number}: the norm of all gradients is {norm:.3g}, far above those of the steps before",
             measured=norm,

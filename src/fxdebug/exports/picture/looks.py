@@ -51,6 +51,8 @@ class Looks:
             look["badge"] = f"raised {printable(step.node.call.error.type)}"
         elif bad and stats is not None:
             look["badge"] = "NaN" if stats.nan else "Inf"
+        elif step.id in self.colors.nan_inside:
+            look |= {"badge": "NaN inside", "line": RED[self._options.theme]}
         return look | self._status(step.status, "line" in look)
 
     def of_box(self, box: Box) -> dict[str, Any]:
