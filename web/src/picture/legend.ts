@@ -62,7 +62,7 @@ export function meanings(layout: Layout, palette: Palette, isFilled: (key: strin
   add(seen.call && families.size === 0, "module", "box");
   add(seen.operation && families.size === 0, "operation", "round");
   add(seen.views, "rearranges", "round", palette.pill, palette.pill);
-  add(seen.repeat, layout.lines > 0 ? "×: equal ones, drawn once, with the number of all together" : "×: equal ones, drawn once", "sheets", palette.boxLine);
+  add(seen.repeat, layout.lines > 0 ? "×: equal ones, drawn once; numbers of all" : "×: equal ones, drawn once", "sheets", palette.boxLine);
   add(seen.carried, "to the next turn of the loop", "line", palette.accent);
   add(seen.skips, "skips layers", "line", palette.residual);
   add(seen.bundle, "several values", "thick", palette.edge);

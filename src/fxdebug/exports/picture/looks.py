@@ -62,7 +62,8 @@ class Looks:
         header = self.colors.header(box)
         numbers = self.colors.lines(box)
         if header is not None and numbers:
-            look["chip"] = {"text": ", ".join(numbers), "fill": header, "ink": INK}
+            short = numbers[0].partition(" ")[2]
+            look["chip"] = {"text": ", ".join(numbers), "short": short, "fill": header, "ink": INK}
         if call is not None and call.error is not None:
             look |= {"badge": f"raised {printable(call.error.type)}", "line": RED[self._options.theme]}
         return look | self._status(box.status, "line" in look)
