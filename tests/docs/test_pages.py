@@ -177,6 +177,7 @@ def test_a_page_runs_and_shows_what_it_prints(page, tmp_path, monkeypatch, reque
     update = request.config.getoption("--update-golden")
     namespace: dict[str, object] = {"__name__": "__main__"}
     outputs: list[tuple[Block, str]] = []
+    pictures: dict[str, bytes] = {}  # as the first block made them: a command further down may write the same file
     for block in blocks(text):
         where = f"{page.name}:{block.line}"
         if block.language in ("python", "console"):
@@ -202,12 +203,16 @@ def test_a_page_runs_and_shows_what_it_prints(page, tmp_path, monkeypatch, reque
                 exec("\n".join(lines), {})
         else:
             assert block.language == "text", f"{where}: no check for a block of {block.language or 'no language'}"
+        for made in map(tmp_path.joinpath, {Path(picture).name for picture in _PICTURE.findall(text)} - {*pictures}):
+            if made.is_file():
+                pictures[made.name] = made.read_bytes()
     for picture in _PICTURE.findall(text):
         if picture not in MADE_ELSEWHERE:
-            made = tmp_path / Path(picture).name
-            assert made.is_file(), f"{page.name} shows {picture}, and does not make it"
+            assert Path(picture).name in pictures, f"{page.name} shows {picture}, and does not make it"
             if update:
-                with Image.open(made) as drawn:  # in few colours: a picture in the repository stays small
+                with Image.open(
+                    io.BytesIO(pictures[Path(picture).name])
+                ) as drawn:  # in few colours: a picture in the repository stays small
                     drawn.convert("RGB").quantize(96).save(page.parent / picture, optimize=True)
             assert (page.parent / picture).stat().st_size < 150_000, f"{picture} is too large to be kept"
     for shown, printed in reversed(outputs):

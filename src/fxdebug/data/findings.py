@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from fxdebug.brief import brief
@@ -87,6 +88,16 @@ class Finding:
 
 
 NOT_LOOKED_AT: Final = "not looked at"
+
+
+def at_root_of(model: str, findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return findings that name the run itself as tables do, by its model: ``Net#0`` where the id is ``#0``."""
+    return tuple(
+        [
+            replace(finding, call=f"{model}{finding.call}") if finding.call.startswith("#") else finding
+            for finding in findings
+        ]
+    )
 
 
 def not_looked_at(analysis: str, subject: str, part: str, reason: str) -> Finding:

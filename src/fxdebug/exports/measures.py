@@ -14,6 +14,7 @@ from fxdebug.exports.records import SCHEMAS, csv_text
 from fxdebug.exports.text import names_by_origin
 from fxdebug.printable import printable_json
 
+LEAST = 30  # columns for a meaning beside its name
 _HEADS = ("name", "unit", "of", "adds", "about", "from")
 
 
@@ -23,10 +24,14 @@ def measures_text(trace: TraceData | None, *, width: int | None = None) -> str:
     rows = [(one.name, one.unit, _subjects(one), one.about) for one, _ in _measures(trace)]
     sizes = [max(len(row[i]) for row in rows) for i in range(3)]
     indent = sum(sizes) + 2 * len(sizes)
+    is_beside = width - indent >= LEAST
     lines = []
     for name, unit, of, about in rows:
         first = f"{name:<{sizes[0]}}  {unit:<{sizes[1]}}  {of:<{sizes[2]}}  "
-        lines += textwrap.wrap(about, max(width, indent + 20), initial_indent=first, subsequent_indent=" " * indent)
+        if is_beside:
+            lines += textwrap.wrap(about, width, initial_indent=first, subsequent_indent=" " * indent)
+        else:  # a narrow terminal has the meaning below
+            lines += [first.rstrip(), *textwrap.wrap(about, width, initial_indent="    ", subsequent_indent="    ")]
     lines += ["", "of: c call, o operation, v value, p parameter"]
     for by, names in ({} if trace is None else names_by_origin(trace)).items():
         lines += textwrap.wrap(f"measured by {by}: {', '.join(names)}", width)

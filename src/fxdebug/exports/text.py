@@ -241,7 +241,7 @@ def listing(rows: Sequence[FoundRow], width: int | None = None) -> str:
     """Return the rows in columns under a line of their names, and the number of rows last.
 
     Where ``width`` is too small, columns are left out: the status, the source, statistics that were not asked for, the
-    kind.
+    kind, the mean, the shape. Ids and what was asked for are never cut.
     """
     heads = ["id", "type" if not rows or rows[0].is_call else "operation", "out", *(rows[0].facts if rows else ())]
     numbers = range(3, len(heads))
@@ -259,7 +259,7 @@ def listing(rows: Sequence[FoundRow], width: int | None = None) -> str:
     shown = [i for i in range(len(heads)) if widths[i]]
     widths = [max(size, cell_len(head)) for size, head in zip(widths, heads, strict=True)]
     unasked = (4, 5, 6) if heads[3:7] == list(SHOWN) else ()  # std, min, max
-    for column in (len(heads) - 2, len(heads) - 1, *unasked, 1):
+    for column in (len(heads) - 2, len(heads) - 1, *unasked, 1, *((3,) if unasked else ()), 2):
         if width is not None and column in shown and sum(widths[i] + 2 for i in shown) - 2 > width:
             shown.remove(column)
     lines = []

@@ -375,6 +375,14 @@ def test_times_of_repeats_that_scatter_are_said_to_be_uncertain_and_by_how_much(
     assert not [note for note in steady.notes if "uncertain" in note.what]
 
 
+def test_plain_repeats_that_are_slower_than_timed_ones_were_disturbed() -> None:
+    busy = timed([20_000_000, 20_100_000, 20_200_000], [12_000_000, 12_100_000, 12_200_000])
+    assert busy.notes[0].what == (
+        "times are uncertain: plain repeats took 20.1 ms and those whose calls are timed 12.1 ms; the machine did "
+        "other work, or its clock changed"
+    )
+
+
 def test_what_timing_adds_is_no_negative_number() -> None:
     report = timed([10, 10, 10], [9, 9, 9])
     assert report.totals["added by timing"] == (None, "%") and "added by timing: n/a" in report.notes[0].what

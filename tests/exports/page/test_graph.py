@@ -12,6 +12,8 @@ from torch import Tensor, nn
 import fxdebug
 from fxdebug import Stats, Trace
 from fxdebug.analyses.cost.profile import SELF, TOTAL
+from fxdebug.analyses.numbers import numerics
+from fxdebug.data.findings import Finding
 from fxdebug.data.report import ReportData
 from support.browser import wait_until
 
@@ -204,6 +206,30 @@ def test_the_layer_that_stands_out_is_marked_and_can_be_chosen(encoder: Trace, o
     chosen = one(page, "layers.7.up")
     assert (chosen["path"], chosen["selected"]) == ("layers.7.up", True)
     assert one(page, "layers.7")["label"] == "layers.7 of layers.0…11"
+
+
+def test_marks_of_a_repeat_are_those_of_its_worst(encoder: Trace, open_page: Open, monkeypatch: Any) -> None:
+    found = [
+        ("advice", "layers.2.up"),
+        ("error", "layers.9.up"),
+        ("warning", "layers.4.down"),
+        ("advice", "layers.5.down"),
+    ]
+    findings = tuple([Finding("told", severity, path, f"{path}#0", "linear", "so") for severity, path in found])
+    monkeypatch.setattr(
+        numerics, "check_numerics", lambda *_, **__: ReportData("check", "Encoder", (), findings=findings)
+    )
+    page = open_page(encoder)
+    start(page)
+    assert one(page, "layers.0")["finding"] == "error", "a closed repeat has the mark of its worst member"
+    page.evaluate("fxdebug.open('layers.0')")
+    marks = {name: one(page, f"layers.0.{name}")["finding"] for name in ("norm", "up", "down")}
+    assert marks == {"norm": "", "up": "error", "down": "warning"}
+    set_state(page, overlay="findings")
+    assert one(page, "layers.0.up")["fill"] == one(page, "layers.9.up")["fill"] != one(page, "layers.0.norm")["fill"]
+    for layer, mark in ((2, "advice"), (3, ""), (9, "error")):  # one that was chosen shows its own
+        page.evaluate("path => fxdebug.select(path)", f"layers.{layer}.up")
+        assert one(page, f"layers.{layer}.up")["finding"] == mark
 
 
 def test_the_next_member_of_a_repeat_is_one_key_away(encoder: Trace, open_page: Open) -> None:

@@ -15,6 +15,8 @@ from torch import Tensor, nn
 
 import fxdebug
 from fxdebug import Trace, fx_debug
+from fxdebug.data.findings import Finding
+from fxdebug.data.report import ReportData
 from fxdebug.data.values import shape_text
 from support.page_data import RunOfPage, data_in
 
@@ -137,6 +139,18 @@ def test_a_loaded_run_has_the_same_page(trace: Trace, tmp_path: Path) -> None:
 
 def test_without_a_check_there_are_no_findings(trace: Trace, tmp_path: Path) -> None:
     assert data_in(trace.export(tmp_path / "a.html", check=False))["runs"][0]["findings"] == []
+
+
+def test_findings_of_reports_stand_among_those_of_the_run_the_worst_first(trace: Trace, tmp_path: Path) -> None:
+    told = [("advice", "0.1 of the weights"), ("error", "step 3: the loss rises"), ("error", "step 3: the loss rises")]
+    findings = tuple([Finding("told", grave, "", f"{trace.model}#0", "loss", what) for grave, what in told])
+    page = trace.export(
+        tmp_path / "a.html", check=False, reports=[ReportData("watch", trace.model, (), findings=findings)]
+    )
+    found = data_in(page)["runs"][0]["findings"]
+    assert [(one["severity"], one["what"], one["call"], one["analysis"]) for one in found] == [
+        ("error", "step 3: the loss rises", 0, "watch"), ("advice", "0.1 of the weights", 0, "watch"),
+    ]  # fmt: skip
 
 
 # Reports and tensors -----------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from torch import nn
 import fxdebug
 from fxdebug import Trace, fx_debug
 from fxdebug.errors import MissingExtra, UsageError
+from fxdebug.exports.graphviz.colors import SCALE
 from fxdebug.exports.picture import write
 from support.drawn import SVG, Tower, svg, texts
 from support.trees import linear, ones
@@ -237,6 +238,46 @@ NAMES = [
     "</script>", "<!--", "a<b>&c", 'quo"te', "back\\slash", "ünï→码", "line\nbreak", "bell\x07", "\ud800",
     "\u2028", "\u202egnp", "x" * 10_000, " ",
 ]  # fmt: skip
+
+
+class Mends(nn.Module):
+    """A block that makes a NaN, and returns none."""
+
+    def __init__(self, spoiled: bool) -> None:
+        super().__init__()
+        self.up = nn.Linear(4, 4)
+        if spoiled:
+            with torch.no_grad():
+                self.up.weight[0, 0] = torch.nan
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.up(x).nan_to_num()
+
+
+@pytest.mark.parametrize("options", [{"depth": 1}, {"depth": 1, "color": "absmax"}, {"depth": 1, "layout": "dot"}])
+def test_a_closed_call_says_that_a_nan_was_made_inside(tmp_path, options):
+    for spoiled in (True, False):
+        trace = fx_debug(nn.Sequential(nn.Linear(4, 4), Mends(spoiled), nn.Linear(4, 2)), torch.ones(2, 4))
+        assert ("NaN inside" in texts(svg(trace, tmp_path, **options))) == spoiled
+
+
+def test_a_number_that_is_not_known_is_not_left_out_and_no_zero(tmp_path):
+    part = torch.jit.script(nn.Sequential(nn.Linear(4, 4), nn.ReLU()))
+    found = texts(
+        svg(fx_debug(nn.Sequential(nn.Linear(4, 4), part, nn.ReLU()), torch.ones(2, 4)), tmp_path, color="flops")
+    )
+    assert found.count("flops n/a") == 2, "in the box, and in the legend"
+    assert "flops 0 FLOP" in found and "flops 64 FLOP" in found
+
+
+def test_a_scale_stands_in_one_row(tmp_path):
+    layers = [layer for _ in range(3) for layer in (nn.Linear(4, 4), nn.ReLU())]
+    picture = svg(fx_debug(nn.Sequential(*layers), torch.ones(2, 4)), tmp_path, color="flops")
+    (low,) = [one for one in picture.iter(f"{SVG}text") if (one.text or "").startswith("flops from")]
+    (high,) = [one for one in picture.iter(f"{SVG}text") if (one.text or "").startswith("to ")]
+    swatches = [one for one in picture.iter(f"{SVG}rect") if one.get("fill") in SCALE and one.get("height") == "12"]
+    assert low.get("y") == high.get("y")
+    assert len(swatches) == len(SCALE) and len({one.get("y") for one in swatches}) == 1
 
 
 def test_whatever_modules_are_called_the_picture_is_well_formed_and_says_it(tmp_path):

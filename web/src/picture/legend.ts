@@ -62,7 +62,7 @@ export function meanings(layout: Layout, palette: Palette, isFilled: (key: strin
   add(seen.call && families.size === 0, "module", "box");
   add(seen.operation && families.size === 0, "operation", "round");
   add(seen.views, "rearranges", "round", palette.pill, palette.pill);
-  add(seen.repeat, "×: equal ones, drawn once", "sheets", palette.boxLine);
+  add(seen.repeat, layout.lines > 0 ? "×: equal ones, drawn once; numbers of all" : "×: equal ones, drawn once", "sheets", palette.boxLine);
   add(seen.carried, "to the next turn of the loop", "line", palette.accent);
   add(seen.skips, "skips layers", "line", palette.residual);
   add(seen.bundle, "several values", "thick", palette.edge);
@@ -78,9 +78,14 @@ export function legendRows(
 ): { width: number; height: number; parts: (x: number, y: number) => string[] } {
   if (legend.length === 0) return { width: 0, height: 0, parts: () => [] };
   let [x, row, width] = [0, 0, 0];
-  const places = legend.map(({ text, fill }) => {
-    const own = (text === "" ? 0 : widthOf(text, FONT.note) + 16) + (fill === "" ? 4 : text === "" ? 13 : 18);
-    if (x > 0 && x + own > Math.max(most, LEAST)) [x, row] = [0, row + 1];
+  // A scale is its least number, colours without a text, and its largest number: all in one row.
+  const isScale = (index: number): boolean => legend[index]?.text === "";
+  const goesOn = (index: number): boolean => isScale(index) || (isScale(index - 1) && legend[index]?.fill === "");
+  const widths = legend.map(({ text, fill }, index) => (text === "" ? 0 : widthOf(text, FONT.note) + (isScale(index + 1) ? 6 : 16)) + (fill === "" ? 4 : text === "" ? 13 : 18));
+  const places = widths.map((own, index) => {
+    let all = own;
+    for (let next = index + 1; goesOn(next); next++) all += widths[next]!;
+    if (x > 0 && !goesOn(index) && x + all > Math.max(most, LEAST)) [x, row] = [0, row + 1];
     const place = { x, row };
     x += own;
     width = Math.max(width, x);
@@ -91,7 +96,7 @@ export function legendRows(
       const { text, fill } = entry;
       const [at, y] = [left + places[index]!.x, top + places[index]!.row * ROW];
       const words = `<text x="${round(at + (fill === "" ? 4 : 17))}" y="${round(y + 9.5)}" font-size="${FONT.note}" fill="${palette.dim}">${escaped(text)}</text>`;
-      return [...(fill === "" ? [] : swatch(entry, at, y)), ...(text === "" ? [] : [words])];
+      return [...(fill === "" ? [] : swatch({ line: palette.boxLine, ...entry }, at, y)), ...(text === "" ? [] : [words])];
     });
   return { width, height: (row + 1) * ROW + 4, parts };
 }

@@ -20,7 +20,7 @@ export interface Decoration {
   lines?: string[];
   badge?: string;
   /** A text on a fill of its own, in the title of an open box. */
-  chip?: { text: string; fill: string; ink: string };
+  chip?: { text: string; short: string; fill: string; ink: string };
   /** The tooltip. */
   title?: string;
 }
@@ -164,7 +164,10 @@ class Writer {
     let right = x + g.boxRight - 8;
     if (title.times !== "") right -= this.badge(title.times, right, y + 13, palette.badge, palette.badgeText) + 4;
     if (look.badge) this.badge(look.badge, Math.min(this.edge, x + g.boxRight + widthOf(look.badge, FONT.times, "bold") - 12), y - 3, palette.bad, palette.paper);
-    if (look.chip) this.badge(fitted(look.chip.text, FONT.times, g.boxLeft + g.boxRight - title.width - 40), right, y + 13, look.chip.fill, look.chip.ink);
+    if (look.chip) { // the number without its name where that has no room, which the legend has
+      const { text, short, fill, ink } = look.chip, room = g.boxLeft + g.boxRight - title.width - 40;
+      this.badge(widthOf(text, FONT.times, "bold") <= room ? text : fitted(short, FONT.times, Math.max(room, 48)), right, y + 13, fill, ink);
+    }
   }
 
   // Closed items ---------------------------------------------------------------------------------------------------------

@@ -506,10 +506,13 @@ def _measures(net: Network, calls: Sequence[CallProfile], rows: Sequence[Profile
 def _on_scatter(timings: Timings) -> Iterator[Note]:
     """Yield notes where the repeats spread so far that the times say little."""
     low, high = quartiles(timings.plain)
-    middle = seconds_of(timings.plain)
-    if low is not None and high is not None and middle and 100 * (high - low) >= UNSTEADY * middle:
+    middle, timed = seconds_of(timings.plain), seconds_of(timings.watched)
+    reason = "the machine did other work, or its clock changed"
+    if timed and middle and 100 * (middle - timed) >= UNSTEADY * middle:
+        took = f"plain repeats took {quantity(middle, 's')} and those whose calls are timed {quantity(timed, 's')}"
+        yield Note(f"times are uncertain: {took}; {reason}")
+    elif low is not None and high is not None and middle and 100 * (high - low) >= UNSTEADY * middle:
         took = f"half of the repeats took {quantity(low, 's')} to {quantity(high, 's')}"
-        reason = "the machine did other work, or its clock changed"
         yield Note(f"times are uncertain by ±{50 * (high - low) / middle:.0f} %: {took}; {reason}")
     if timings.watched and middle and median(timings.watched) < median(timings.plain):
         yield Note("added by timing: n/a, it is less than the repeats differ by")

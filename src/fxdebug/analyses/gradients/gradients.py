@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from fxdebug.analyses.gradients.clipping import clipping_advice
 from fxdebug.analyses.gradients.rules import Limits, findings_of, structurally_zero
 from fxdebug.data.calls import Note
+from fxdebug.data.findings import at_root_of
 from fxdebug.data.measured.gradients import GradientRecord, ParameterGradient, ResultGradient
 from fxdebug.data.measures import CALL, PARAMETER, Unit, register
 from fxdebug.data.report import Cell, Column, ReportData
@@ -120,7 +121,7 @@ def gradients_report(
         columns=COLUMNS,
         rows=rows,
         totals=totals,
-        findings=findings_of(record, limits),
+        findings=at_root_of(model, findings_of(record, limits)),
         notes=tuple(notes),
         settings=dict(settings),
         measures=measures,

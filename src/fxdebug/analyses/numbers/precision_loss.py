@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from fxdebug.analyses.numbers.findings import FindingKind
 from fxdebug.analyses.numbers.origins import is_operation, is_output
+from fxdebug.cells import cell_len, shortened_to, wrapped
 from fxdebug.data.calls import Call, Note
 from fxdebug.data.findings import ERROR, WARNING, Finding
 from fxdebug.data.measures import CALL, OPERATION, register
@@ -166,6 +166,7 @@ def _layers(net: Network, errors: Mapping[str, float]) -> list[tuple[str, float]
 
 
 _SHOWN = 5
+_LEAST = 24  # letters of a place, for which its line goes
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,12 +239,20 @@ def text(shadow: ShadowData[_T], width: int) -> str:
         error = "not known: NaN or infinities on one side only"
     head = f"{shadow.subject} against its {shadow.dtype} twin: the relative error of the result is {error}"
     told = [str(finding) for finding in shadow.findings] or ["no operation loses digits"]
-    lines = [line for part in (head, *told) for line in textwrap.wrap(part, width, subsequent_indent="  ")]
+    lines = [line for part in (head, *told) for line in wrapped(printable(part), width, further="  ")]
     lines.append("the error grows most at")
     for row in sorted(shadow.rows, key=lambda row: -row.growth)[:_SHOWN]:
         where = "" if row.source is None else f"  {row.source.rpartition('/')[2]}"
-        lines.append(printable(f"  {row.inherited:.1e} → {row.error:.1e}  {row.node}{where}")[:width])
+        lines.append(_placed(f"  {row.inherited:.1e} → {row.error:.1e}  ", row.node, printable(where), width))
     lines.append("by depth")
-    lines += [printable(f"  {error:.1e}  {id}")[:width] for id, error in shadow.layers]
-    notes = [line for note in shadow.notes for line in textwrap.wrap(note.what, width)]
+    lines += [_placed(f"  {error:.1e}  ", id, "", width) for id, error in shadow.layers]
+    notes = [line for note in shadow.notes for line in wrapped(printable(note.what), width)]
     return "\n".join([*lines, *notes])
+
+
+def _placed(start: str, id: str, end: str, width: int) -> str:
+    """Return a line with the id of a node between two texts: the source line goes first, then the middle of the id."""
+    if cell_len(start) + cell_len(end) + _LEAST > width:
+        end = ""
+    room = max(width - cell_len(start) - cell_len(end), _LEAST)
+    return f"{start}{shortened_to(printable(id), room, 'ends')}{end}"

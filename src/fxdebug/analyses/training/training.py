@@ -13,7 +13,7 @@ from fxdebug.analyses.training.charts import charts_of
 from fxdebug.analyses.training.spikes import is_spike
 from fxdebug.analyses.training.trend import trend
 from fxdebug.data.calls import Note
-from fxdebug.data.findings import ERROR, SEVERITIES, WARNING, Finding, Severity, not_looked_at
+from fxdebug.data.findings import ERROR, SEVERITIES, WARNING, Finding, Severity, at_root_of, not_looked_at
 from fxdebug.data.measured.gradients import GradientRecord, ResultGradient
 from fxdebug.data.measured.training import NUMBERS, Incident, TrainingRecord, Trouble, WatchedStep
 from fxdebug.data.measures import Unit
@@ -101,7 +101,7 @@ def training_report(
         columns=COLUMNS,
         rows=tuple(rows),
         totals=totals,
-        findings=tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))),
+        findings=at_root_of(record.model, sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))),
         notes=tuple([Note(text) for text in record.notes]),
         settings={"every": record.every} | ({} if record.rank is None else {"rank": record.rank}),
         series={

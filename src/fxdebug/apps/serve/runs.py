@@ -26,7 +26,7 @@ class RunEntry:
     """One run of the list: ``name`` is its folder below the one that is served, ``.`` for that one itself.
 
     ``revision`` changes whenever the files of the run do, or their process ends. ``is_written``: does a process still
-    write them? ``None`` where that cannot be told.
+    write them? ``None`` where that cannot be told. ``ranks`` of a training have a file each.
     """
 
     name: str
@@ -37,6 +37,7 @@ class RunEntry:
     model: str = ""
     started: str = ""
     is_written: bool | None = False
+    ranks: int = 0
 
 
 def runs_in(folder: Path) -> dict[str, RunEntry]:
@@ -81,9 +82,8 @@ def _entry(root: Path, folder: Path, names: set[str], staging: list[Path]) -> Ru
             status = newest.stat()
             is_written = journal.is_written(newest) if journals else any(map(is_being_written, trainings))
             kind: RunKind = "unfinished" if journals else "training"
-            return RunEntry(
-                name, folder, kind, f"{_revision(status)}-{is_written}", status.st_mtime, is_written=is_written
-            )
+            revision = f"{_revision(status)}-{is_written}"
+            return RunEntry(name, folder, kind, revision, status.st_mtime, is_written=is_written, ranks=len(trainings))
     except OSError:  # it went away while it was read
         return None
     return None

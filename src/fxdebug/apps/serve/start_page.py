@@ -65,7 +65,8 @@ def _row(one: RunEntry) -> str:
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(one.changed))
     live = '<span class="live">being written</span>'
     ended = {True: live, False: "its process ended", None: "unfinished"}[one.is_written]
-    training = f"training, {live}" if one.is_written else "training"
+    training = f"training of {one.ranks} ranks" if one.ranks > 1 else "training"
+    training += f", {live}" if one.is_written else ""
     state = {"run": "", "unfinished": ended, "training": training}[one.kind]
     link = f'<a href="/{_PATHS[one.kind]}/{address}">{name}</a>'
     return f"<tr>{choices}<td>{link}</td><td>{escape(_short(one.model))}</td><td>{when}</td><td>{state}</td></tr>"

@@ -142,7 +142,8 @@ class Diagnoser:
         if result.differing_weights is not None:
             one, other = result.differing_weights
             names = other.value.name or other.argument
-            kind, because = "weights", f"{names} differs from {one.value.name or 'that of a'}"
+            from_that = "that of a" if one.value.name in ("", names) else one.value.name
+            kind, because = "weights", f"{names} differs from {from_that}"
         elif result.measures.what == "shape":
             kind = "shape"
             because = f"{shape_text(result.a.shape)} in a, {shape_text(result.b.shape)} in b"

@@ -27,6 +27,7 @@ from fxdebug.query.measures import (
 from fxdebug.query.network import Node, network_of
 
 LINE, GREY, RED, CARRIED = "#8a8a94", "#5f5f68", "#c62828", "#2f6fb3"
+UNKNOWN = "n/a"
 WHITE, BAD_FILL, MISSING_FILL = "#ffffff", "#f7c6c5", "#e9e7e2"
 STATUS_FILLS: dict[Status | None, str] = {
     "verified": "#dff0e1", "recorded": "#fbe3b0", "opaque": "#d5d6de", None: "#f1f1f4",
@@ -71,6 +72,7 @@ class Colors:
             names = [coloring, *(name for name in names if name != coloring)]
         self.measures = [require_measure(trace, name, (CALL, OPERATION)) for name in names]
         self.stats = {id: step.stats for id, step in drawing.steps.items()}  # pooled over repetitions, once
+        self.nan_inside = frozenset(self._with_nan_inside(drawing))  # ids of closed calls that do not return it
         self._amounts: dict[str | int, float] = {}  # by the id of a step, and by the id() of a box
         if self.measure is not None:
             numbers: list[tuple[str | int, Number]] = [*self._of_steps(drawing), *self._of_boxes(drawing)]
@@ -110,7 +112,27 @@ class Colors:
     def lines(self, thing: Step | Box) -> list[str]:
         """Return the numbers of a step or of an open call, of every measure that was asked for."""
         found = [(measure, self._number(thing, measure)) for measure in self.measures]
-        return [f"{measure.name} {shown(amount, measure)}" for measure, amount in found if amount is not None]
+        return [
+            f"{measure.name} {UNKNOWN if amount is None else shown(amount, measure)}"
+            for measure, amount in found
+            if amount is not None or _lacks(thing, measure)
+        ]
+
+    def _with_nan_inside(self, drawing: Drawing) -> Iterable[str]:
+        """Yield the closed calls whose results are finite, though an operation or a call inside made a NaN."""
+        closed = [step for step in drawing.steps.values() if step.kind == "call" and not is_bad(self.stats[step.id])]
+        if not closed:
+            return
+        guilty = {
+            outside.index
+            for node in self._network.nodes.values()
+            if node.kind.startswith("call_") and any(value.stats and value.stats.nan for value in node.values)
+            for outside in _with_all_around(node.call)
+        }
+        for step in closed:
+            nodes = [self._network.nodes[id] for id in (step.twins or (step.id,)) if id in self._network.nodes]
+            if any(node.call.index in guilty for node in nodes):
+                yield step.id
 
     def _of_steps(self, drawing: Drawing) -> list[tuple[str, Number]]:
         assert self.measure is not None
@@ -150,6 +172,21 @@ class Colors:
             return []
         calls = [node.call for node in nodes]
         return [inner for call in calls for inner in call.walk()] if measure.own and measure.adds else [*calls]
+
+
+def _with_all_around(call: Call) -> Iterable[Call]:
+    """Yield a call and every call that it ran in."""
+    around: Call | None = call
+    while around is not None:
+        yield around
+        around = around.parent
+
+
+def _lacks(thing: Step | Box, measure: Measure) -> bool:
+    """Is a number that counts something unknown of what a reader expects to have one?"""
+    if isinstance(thing, Box) or measure.name in STATISTICS or not measure.adds:
+        return False
+    return (thing.kind == "call" and CALL in measure.of) or (thing.kind == "op" and OPERATION in measure.of)
 
 
 def boxes_in(root: Box | None) -> Iterable[Box]:

@@ -79,6 +79,8 @@ def _small_lines(step: Step, colors: Colors, mark: Mark | None) -> list[str]:
     error = step.node.call.error
     if step.failed and error is not None:
         lines.append(f'<FONT COLOR="{RED}">raised {html(error.type)}</FONT>')
+    elif step.id in colors.nan_inside:
+        lines.append(f'<FONT COLOR="{RED}">NaN inside</FONT>')
     if step.values:
         lines.append(html(f"{step.values[0].dtype} {shape_label([value.shape for value in step.values])}"))
         if step.values[0].sharding is not None and str(step.values[0].sharding):

@@ -12,6 +12,7 @@ from fxdebug.exports.graphviz.colors import (
     MISSING_FILL,
     SCALE,
     STATUS_FILLS,
+    UNKNOWN,
     Colors,
     is_bad,
     shown,
@@ -61,7 +62,7 @@ def meanings_of(drawing: Drawing, colors: Colors, marks: Marks | None = None) ->
             scale = [(color, "") for color in SCALE]
             meanings = [("", f"{colors.coloring} from {low}"), *scale, ("", f"to {high}")]
         if colors.are_missing:
-            meanings.append((MISSING_FILL, f"no {colors.coloring}"))
+            meanings.append((MISSING_FILL, f"{colors.coloring} {UNKNOWN}"))
     if marks is None and any(is_bad(stats) for stats in colors.stats.values()):
         meanings.append((BAD_FILL, "NaN or Inf"))
     if any(step.failed for step in steps):

@@ -207,7 +207,7 @@ class _Builder:
             return NONE
         known = self._shapes.get(value.shape)
         if known is None:
-            known = self._shapes[value.shape] = self._texts.add(shape_text(value.shape))
+            known = self._shapes[value.shape] = self._texts.add(shape_text(value.shape) if value.shape else "scalar")
         return known
 
     def _steps(self, graph: int) -> tuple[_Step, ...]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fxdebug.analyses.numbers import numerics
 from fxdebug.data.calls import Call, Note
+from fxdebug.data.findings import SEVERITIES, Finding
 from fxdebug.data.measured.histograms import Histogram
 from fxdebug.data.report import ReportData
 from fxdebug.data.trace import TraceData
@@ -49,7 +50,8 @@ def run_data(
     bodies = bodies_of(trace, texts, key)
     places = Places(trace)
     measures, left_out = measure_data(trace, places)
-    findings = numerics.check_numerics(trace, tensors=False).findings if options.check else ()
+    checked = numerics.check_numerics(trace, tensors=False).findings if options.check else ()
+    findings = {(one.rule, one.call, one.node, one.what): one for one in (*_told(options.reports), *checked)}
     return {
         "model": printable(trace.model),
         "started": printable(trace.started),
@@ -65,13 +67,24 @@ def run_data(
         "values": value_columns(trace.values, texts),
         "parameters": parameter_columns(trace.parameters, texts),
         "notes": note_data([*trace.notes, *map(Note, options.remarks), *left_out]),
-        "findings": finding_data(findings, places),
+        "findings": finding_data(_worst_first(findings.values()), places),
         "neverCalled": _never_called(trace),
         "lines": [[printable(source), printable(text)] for source, text in trace.named_lines().items()],
         "measures": measures,
         "histograms": histogram_columns(options.histograms),
         **report_data(trace, options.reports, places, texts),
     }
+
+
+def _worst_first(findings: Iterable[Finding]) -> list[Finding]:
+    return sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
+
+
+def _told(reports: Iterable[ReportData[Any]]) -> Iterator[Finding]:
+    """Yield the findings of reports; each names the analysis that it is of."""
+    for report in reports:
+        for finding in report.findings:
+            yield finding if finding.analysis else replace(finding, analysis=report.analysis)
 
 
 def _never_called(trace: TraceData) -> list[list[Any]]:

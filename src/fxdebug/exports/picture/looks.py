@@ -51,6 +51,8 @@ class Looks:
             look["badge"] = f"raised {printable(step.node.call.error.type)}"
         elif bad and stats is not None:
             look["badge"] = "NaN" if stats.nan else "Inf"
+        elif step.id in self.colors.nan_inside:
+            look |= {"badge": "NaN inside", "line": RED[self._options.theme]}
         return look | self._status(step.status, "line" in look)
 
     def of_box(self, box: Box) -> dict[str, Any]:
@@ -60,7 +62,8 @@ class Looks:
         header = self.colors.header(box)
         numbers = self.colors.lines(box)
         if header is not None and numbers:
-            look["chip"] = {"text": ", ".join(numbers), "fill": header, "ink": INK}
+            short = numbers[0].partition(" ")[2]
+            look["chip"] = {"text": ", ".join(numbers), "short": short, "fill": header, "ink": INK}
         if call is not None and call.error is not None:
             look |= {"badge": f"raised {printable(call.error.type)}", "line": RED[self._options.theme]}
         return look | self._status(box.status, "line" in look)

@@ -176,7 +176,7 @@ function show() {
   by("map").style.height = queries * side + "px";
   by("name").textContent = `${layer.name}, ${state.head < 0 ? "mean of heads" : "head " + state.head}`;
   const error = layer.error === null ? "" : `; rebuilt within ${layer.error.toExponential(1)} of the model's result`;
-  by("about").textContent = `${queries} queries down, ${keys} keys across; darkest ${most.toPrecision(3)}${error}`;
+  by("about").textContent = `${queries} queries down, ${keys} keys across; largest ${most.toPrecision(3)}${error}`;
   if (state.query === null || state.query >= queries) state.query = queries - 1;
   text();
 }

@@ -185,7 +185,7 @@ def _memory(report: ReportData[Any]) -> Figure:
     first = min([max(event - 1, 0) for event, _ in report.marks], default=0)  # before: what was there already
     begin = first if first < last else 0
     for event, label in report.marks:
-        at_end = event > begin + 0.97 * (last - begin)
+        at_end = label.startswith("end of ") or event > begin + 0.97 * (last - begin)  # the next step begins there
         axis.axvline(min(event, last), color=INK, linewidth=0.6, alpha=0.5)
         axis.text(
             min(event, last), axis.get_ylim()[1], f"{label} " if at_end else f" {label}", va="top", fontsize=7,

@@ -28,6 +28,7 @@ NAMES = 2  # columns with names, of the call and of its class: the others are ne
 OWN_TEXTS: dict[str, Callable[[Any, int], str]] = {"check": findings_text.text, "shadow": precision_loss.text}
 SHORT = 8  # letters of names that are not cut either
 LEAST = 8  # letters that are left of a name
+FIRST = 14  # letters of the first name, for which columns are left out
 ROWS = 20  # rows on a screen; files have all of them
 
 
@@ -48,7 +49,7 @@ def screen(
         console.print(_totals(report))
     lines = lines_of(report, everything=rows is None)
     if lines:
-        console.print(_table(report, lines[:rows], width))
+        _print_table(console, report, lines[:rows], width)
     if rows is not None and len(lines) > rows:
         console.print(Text(f"and {len(lines) - rows} more lines; report.rows has all {len(report.rows)} rows", "dim"))
     for part in report.parts:
@@ -57,7 +58,7 @@ def screen(
         console.print()
         console.print(Text(f"{part.analysis} by {_plain(part.settings.get('by'))}", "bold"))
         lines = lines_of(part, everything=rows is None)
-        console.print(_table(part, lines[:rows], width))
+        _print_table(console, part, lines[:rows], width)
         if rows is not None and len(lines) > rows:
             console.print(Text(f"and {len(lines) - rows} more lines", "dim"))
     for finding in report.findings:
@@ -96,28 +97,51 @@ def total_text(report: ReportData[Any], heading: str) -> str:
     return f"at least {text}" if heading in report.at_least and number is not None else text
 
 
-def _table(report: ReportData[Any], lines: Sequence[Line], width: int) -> Table:
-    """Return the table of some lines: numbers are never cut, names share the room that is left."""
+def _print_table(console: Screen, report: ReportData[Any], lines: Sequence[Line], width: int) -> None:
+    """Print the table of some lines: numbers are never cut, names share the room that is left.
+
+    Where it is too narrow for names that can be read, columns are left out, and named.
+    """
     columns = [column for column in report.columns if column.shown and any(line.says(column) for line in lines)]
     texts = [c.field for c in columns if not is_number(c, [getattr(row, c.field) for row in report.rows])]
+    left_out: list[Column] = []
     cells, sizes, fixed, room = _sizes(columns, texts, lines, width)
-    if room < (LEAST + 1) * (len(fixed) - sum(fixed)) and len(texts) > 1:  # no room for two names: the second one goes
-        columns = [column for column in columns if column.field != texts[1]]
-        cells, sizes, fixed, room = _sizes(columns, texts[:1], lines, width)
-    table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim", pad_edge=False)
+    while room < _wanted(sizes, fixed) and (spare := _spare(columns, texts, report.ranked_by)) is not None:
+        left_out.append(spare)
+        columns = [column for column in columns if column is not spare]
+        texts = texts[:1] if spare.field in texts else texts
+        cells, sizes, fixed, room = _sizes(columns, texts, lines, width)
     names = [size for size, number in zip(sizes, fixed) if not number]
-    for column, size, number in zip(columns, sizes, fixed):
+    fits = sum(names) + len(names) <= room
+    shares = iter(names if fits else _shares(names, room - len(names)))
+    rooms = [size if number else next(shares) for size, number in zip(sizes, fixed)]
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim", pad_edge=False)
+    for column, size, most, number in zip(columns, sizes, rooms, fixed):
         if number:
             side: JustifyMethod = "left" if column.field in texts else "right"
             table.add_column(column.heading, justify=side, no_wrap=True, min_width=size)
         else:
-            table.add_column(column.heading, no_wrap=True)
-    fits = sum(names) + len(names) <= room
-    shares = iter(names if fits else _shares(names, room - len(names)))
-    rooms = [size if number else next(shares) for size, number in zip(sizes, fixed)]
+            table.add_column(shortened_to(column.heading, most), no_wrap=True)
     for row in cells:
         table.add_row(*[Text(shortened_to(text, most, "sense")) for text, most in zip(row, rooms)])
-    return table
+    console.print(table)
+    if left_out:
+        names_of = ", ".join(column.heading for column in report.columns if column in left_out)
+        console.print(Text("\n".join(wrapped(f"no room in {width} columns for {names_of}", width)), "dim"))
+
+
+def _wanted(sizes: Sequence[int], fixed: Sequence[bool]) -> int:
+    """Return the room that names need to be told apart."""
+    names = [size for size, number in zip(sizes, fixed) if not number]
+    return sum(min(size, LEAST if place else FIRST) + 1 for place, size in enumerate(names))
+
+
+def _spare(columns: Sequence[Column], texts: Sequence[str], ranked_by: Sequence[str]) -> Column | None:
+    """Return the column to leave out first: the second name, then the last number that the order is not by."""
+    if len(texts) > 1:
+        return next((column for column in columns if column.field == texts[1]), None)
+    numbers = [column for column in columns[1:] if column.field not in texts][1:][::-1]
+    return next((column for column in numbers if column.field not in ranked_by), next(iter(numbers), None))
 
 
 def _shares(sizes: Sequence[int], room: int) -> list[int]:

@@ -36,7 +36,7 @@ export function chart(page: Page, { title, unit, about, at, lines, marks, isStac
     ]),
     ...(isStacked ? tops.map((top, k) => svg("path", { class: `area series-${k % COLOURS}`, d: area(top, tops[k - 1], at, x, scale.y) })) : []),
     ...(isStacked ? [] : [stepText(first, x(first), "start"), stepText(last, x(last), "end")]),
-    ...paths, ...marksOf(marks, x, width), cursor);
+    ...paths, ...marksOf(marks, x, width, isStacked ? [] : [stepName(first), stepName(last)]), cursor);
 
   let shown = -1, line = -1;
   const nearest = (height: number): number => {
@@ -81,7 +81,11 @@ export function chart(page: Page, { title, unit, about, at, lines, marks, isStac
 }
 
 function stepText(step: number, x: number, side: string): SVGElement {
-  return svg("text", { x, y: HEIGHT - 6, "text-anchor": side }, `step ${step.toLocaleString("en-US")}`);
+  return svg("text", { x, y: HEIGHT - 6, "text-anchor": side }, stepName(step));
+}
+
+function stepName(step: number): string {
+  return `step ${step.toLocaleString("en-US")}`;
 }
 
 function written(number: number | undefined, unit: string, count: number): string {
@@ -144,9 +148,15 @@ function area(numbers: ArrayLike<number>, below: ArrayLike<number> | undefined, 
   return `${path(numbers, at, x, y)}L${back.join("L")}Z`;
 }
 
-function marksOf(marks: Chart["marks"], x: (position: number) => number, width: number): SVGElement[] {
-  return marks.flatMap(([at, label]) => [
-    svg("line", { class: "mark-line", x1: x(at), x2: x(at), y1: 8, y2: HEIGHT - BOTTOM }, svg("title", {}, label)),
-    ...(marks.length > MOST_LABELS ? [] : [svg("text", { class: "mark-label", x: Math.min(x(at) + 4, width - RIGHT - 6 * Math.min(40, label.length)), y: HEIGHT - 6 }, label.slice(0, 40))]),
-  ]);
+/** Lines of marks, each with its label beside it where there is room: labels lie neither on each other nor on the first and last step. */
+function marksOf(marks: Chart["marks"], x: (position: number) => number, width: number, ends: readonly string[]): SVGElement[] {
+  const long = (text: string): number => 6 * text.length;
+  const taken: [number, number][] = ends.map((text, k) => (k ? [width - RIGHT - long(text), width] : [LEFT, LEFT + long(text)]));
+  return marks.flatMap(([at, label]) => {
+    const line = svg("line", { class: "mark-line", x1: x(at), x2: x(at), y1: 8, y2: HEIGHT - BOTTOM }, svg("title", {}, label)), text = label.slice(0, 40);
+    const left = [x(at) + 4, x(at) - 4 - long(text)].find((from) => from >= 0 && from + long(text) <= width && taken.every(([begin, end]) => from + long(text) < begin || from > end));
+    if (marks.length > MOST_LABELS || left === undefined) return [line];
+    taken.push([left, left + long(text)]);
+    return [line, svg("text", { class: "mark-label", x: left, y: HEIGHT - 6 }, text)];
+  });
 }
