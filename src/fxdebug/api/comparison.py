@@ -26,7 +26,7 @@ class ExportOptions(TypedDict, total=False):
     layout: PictureLayout
     theme: Theme
     width: int
-    check: bool
+    check: bool | None
 
 
 class Comparison(ComparisonData):
@@ -63,7 +63,7 @@ class Comparison(ComparisonData):
         """
         return registry.export("comparison", self, Path(path), to=to, **options)
 
-    def show(self, *, check: bool = True) -> display.Page:
+    def show(self, *, check: bool | None = None) -> display.Page:
         """Open the page of both runs in the browser, or in the cell of a notebook: one file that needs no network.
 
         It shows the two graphs side by side, in step, with the first operation that adds error and its way onward.

@@ -63,7 +63,7 @@ class ExportOptions(TypedDict, total=False):
     artifacts: str | Sequence[str] | None
     embedding: str | None
     labels: Sequence[str] | None
-    check: bool
+    check: bool | None
     reports: Sequence[ReportData[object]]
     histograms: Mapping[int, Histogram]
     remarks: Sequence[str]
@@ -417,11 +417,12 @@ class Trace(TraceData):
         with collect_less_often.block():
             return registry.export("trace", trace, Path(path), to=to, **chosen)
 
-    def show(self, *, check: bool = True, reports: Sequence[ReportData[object]] = ()) -> display.Page:
+    def show(self, *, check: bool | None = None, reports: Sequence[ReportData[object]] = ()) -> display.Page:
         """Open the page of the run in the browser, or in the cell of a notebook: one file that needs no network.
 
         It shows the tree and the graph, the numbers of every call and operation with their source lines, searches,
-        colours by any measure, folds repeated layers. ``check``: with the findings of :meth:`check`. ``reports``: of
+        colours by any measure, folds repeated layers. ``check``: with the findings of :meth:`check`; ``None``: unless
+        the run is very large, which a note says. ``reports``: of
         other analyses, such as ``fxdebug.profile`` (times), ``fxdebug.memory``, ``fxdebug.attention``,
         ``fxdebug.activations``; their measures are colours of the graph. The attention maps and histograms of a run
         with ``values="tensors"`` are there anyway.

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 import fxdebug
 from fxdebug import Trace, fx_debug
+from fxdebug.apps.cli.main import main
 from fxdebug.data.findings import Finding
 from fxdebug.data.report import ReportData
 from fxdebug.data.values import shape_text
@@ -203,3 +204,39 @@ def test_a_report_of_another_model_is_refused(tmp_path: Path) -> None:
     report = fxdebug.flops(nn.Tanh(), torch.ones(2))
     with pytest.raises(fxdebug.errors.UsageError, match="Tanh"):
         fx_debug(nn.ReLU(), torch.ones(2)).export(tmp_path / "a.html", reports=[report])
+
+
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> Trace:
+    """A run with a NaN, larger than what a page checks by itself."""
+    trace = fx_debug(Small(), torch.randn(4, 3))
+    monkeypatch.setattr("fxdebug.exports.page.run.CHECKED", 10)
+    return trace
+
+
+@pytest.mark.parametrize("check, is_checked", [(None, False), (True, True), (False, False)])
+def test_the_page_of_a_large_run_has_findings_where_they_are_asked_for_and_a_note_where_it_left_them_out(
+    large: Trace, tmp_path: Path, check: bool | None, is_checked: bool
+) -> None:
+    options = {} if check is None else {"check": check}
+    data = data_in(large.export(tmp_path / "run.html", **options))["runs"][0]
+    first = data["notes"][0]["what"] if data["notes"] else ""
+    assert bool(data["findings"]) == is_checked
+    assert first.startswith("findings were not looked for: the graphs have ") == (check is None)
+
+
+def test_a_run_that_is_too_large_for_a_page_is_refused_at_once_with_what_to_do(
+    large: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("fxdebug.exports.page.run.LARGEST", 12)
+    monkeypatch.setattr("fxdebug.exports.page.run.bodies_of", None)  # no work is done before
+    saved = large.save(tmp_path / "saved")
+    assert main(["page", str(saved), "-o", str(tmp_path / "run.html")]) == 2
+    refusal = capsys.readouterr().err
+    assert re.search(r"Small: a page of a run whose graphs have \d+ nodes would take minutes, and 12 is", refusal)
+    assert not (tmp_path / "run.html").exists()
+    alone = fx_debug(Small(), torch.randn(4, 3), graph=False)  # the remedies that it names
+    assert large.text(depth=2)
+    assert large.find(type=nn.Linear) and not large.check().healthy
+    monkeypatch.undo()
+    assert alone.export(tmp_path / "calls.html").exists()

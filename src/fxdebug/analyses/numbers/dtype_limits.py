@@ -81,7 +81,7 @@ class Masks:
     def __init__(self, results: NodeResults) -> None:
         self._masks: set[int] = set()
         for node in results.net.nodes.values():
-            inputs = [value for value, _ in results.inputs(node)]
+            inputs = [value for value, _ in results.inputs(node)] if self._masks else []
             lows = [
                 low for value in inputs if value.number in self._masks and (low := _depth_below_zero(value)) is not None
             ]

@@ -152,6 +152,8 @@ class Lineage:
         for node in self._net.nodes.values():
             outputs = self._results.outputs(node)
             bad = [value for value in outputs if self._bad(value)]
+            if not bad and not self.origins:  # nothing to inherit yet: in a healthy run that is every node
+                continue
             inputs = self._inputs(node)
             inherited = 0
             for value, bits in inputs:

@@ -85,27 +85,39 @@ def merged(found: Iterable[tuple[str, Sequence[Finding]]], settings: RuleSetting
             if rule is None or rule.id not in settings.off:
                 every.append((replace(finding, analysis=analysis if rule is None else rule.analysis), rule))
     every.sort(key=lambda pair: SEVERITIES.index(pair[0].severity))
-    kept: list[tuple[Finding, Rule | None]] = []
+    kept: list[Finding] = []
+    told: dict[tuple[str, ...], dict[str, int]] = {}  # what a finding can have in common → by analysis, the first one
     for finding, rule in every:
-        place = next((i for i, (other, known) in enumerate(kept) if _same(finding, rule, other, known)), None)
-        if place is None:
-            kept.append((finding, rule))
-        else:
-            first, known = kept[place]
+        shared = [told.get(key, {}) for key in _shared_with(finding, rule)] if rule is not None else []
+        places = [at for first_of in shared for name, at in first_of.items() if name != finding.analysis]
+        if places:
+            first = kept[min(places)]
             names = dict.fromkeys([*first.analysis.split(", "), finding.analysis])
-            kept[place] = replace(first, analysis=", ".join(names)), known
-    return [finding for finding, _ in kept]
+            kept[min(places)] = replace(first, analysis=", ".join(names))
+            continue
+        for key in () if rule is None else _tells(finding, rule):
+            told.setdefault(key, {}).setdefault(finding.analysis, len(kept))
+        kept.append(finding)
+    return kept
 
 
-def _same(one: Finding, rule: Rule | None, other: Finding, known: Rule | None) -> bool:
-    """Do findings of two analyses tell of the same fault?"""
-    if rule is None or known is None or rule.analysis == known.analysis:
-        return False
+def _tells(finding: Finding, rule: Rule) -> Iterator[tuple[str, ...]]:
+    """Yield what findings of other analyses may have in common with one, so that they tell of the same fault."""
+    yield "rule", finding.rule, finding.node, finding.call
+    yield "path", rule.subject, finding.path
+    if finding.value is not None and finding.value.name is not None:
+        yield "weight", rule.subject, finding.value.name
+    if finding.output:
+        yield "output", rule.subject
+
+
+def _shared_with(finding: Finding, rule: Rule) -> Iterator[tuple[str, ...]]:
+    """Yield what an earlier finding of another analysis tells (:func:`_tells`) if it is of the same fault."""
     if not rule.subject:
-        return one.rule == other.rule and (one.node, one.call) == (other.node, other.call)
-    if rule.subject != known.subject:
-        return False
-    if rule.analysis == GRADIENTS and other.output:  # the loss and its gradients follow from what the run returned
-        return True
-    weight = None if other.value is None else other.value.name
-    return one.path == other.path or (weight is not None and weight in one.what.split())
+        yield "rule", finding.rule, finding.node, finding.call
+        return
+    yield "path", rule.subject, finding.path
+    for word in finding.what.split():
+        yield "weight", rule.subject, word
+    if rule.analysis == GRADIENTS:  # the loss and its gradients follow from what the run returned
+        yield "output", rule.subject

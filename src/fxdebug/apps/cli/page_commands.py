@@ -20,7 +20,9 @@ def page(options: argparse.Namespace) -> int:
     if is_training(Path(options.run)):
         written = api.export_training(options.run, path.with_suffix(".html"))
     else:
-        written = load_run(options.run, options).export(path.with_suffix(".html"), check=not options.no_check)
+        written = load_run(options.run, options).export(
+            path.with_suffix(".html"), check=False if options.no_check else None
+        )
     print(f"wrote {written}")
     if options.open:
         webbrowser.open(written.resolve().as_uri())

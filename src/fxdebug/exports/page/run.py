@@ -12,6 +12,7 @@ from fxdebug.data.findings import SEVERITIES, Finding
 from fxdebug.data.measured.histograms import Histogram
 from fxdebug.data.report import ReportData
 from fxdebug.data.trace import TraceData
+from fxdebug.errors import UsageError
 from fxdebug.exports.page.bodies import bodies_of, body_columns
 from fxdebug.exports.page.findings import finding_data, note_data
 from fxdebug.exports.page.measures import measure_data
@@ -21,17 +22,22 @@ from fxdebug.exports.page.reports import histogram_columns, report_data
 from fxdebug.exports.page.tables import call_columns, parameter_columns, step_columns, value_columns
 from fxdebug.printable import printable
 
+# Nodes in the graphs of a run. One core does 10,000 to 20,000 a second, and needs 4 KB for each.
+CHECKED = 500_000  # a page has its findings by itself up to here: they would take another half a minute
+LARGEST = 3_000_000  # beyond, a page would take minutes and 12 GB
+
 
 @dataclass(frozen=True)
 class PageOptions:
     """The parts of a page beside the run itself.
 
-    ``check``: the findings of :func:`fxdebug.check` about its numbers. ``reports``: of other analyses: times, memory,
+    ``check``: the findings of :func:`fxdebug.check` about its numbers; ``None``: unless it is a large run, of which a
+    note then says so. ``reports``: of other analyses: times, memory,
     attention, activations. ``histograms`` of values by their numbers, where a run kept its tensors. ``remarks`` are
     shown as notes.
     """
 
-    check: bool = True
+    check: bool | None = None
     reports: Sequence[ReportData[Any]] = ()
     histograms: Mapping[int, Histogram] = field(default_factory=dict)
     remarks: Sequence[str] = ()
@@ -46,11 +52,17 @@ def run_data(
     options: PageOptions = DEFAULTS,
     key: Callable[[Call], Hashable] = lambda call: None,
 ) -> dict[str, Any]:
-    """Return ``RunData`` of payload.ts: everything that the page shows of a run; ``key`` as in ``bodies_of``."""
+    """Return ``RunData`` of payload.ts: everything that the page shows of a run; ``key`` as in ``bodies_of``.
+
+    Raises ``UsageError`` for a run that is too large for a page.
+    """
+    size = _size_of(trace)
+    is_checked = size <= CHECKED if options.check is None else options.check
+    unchecked = [] if is_checked or options.check is not None else [Note(_UNCHECKED.format(size))]
     bodies = bodies_of(trace, texts, key)
     places = Places(trace)
     measures, left_out = measure_data(trace, places)
-    checked = numerics.check_numerics(trace, tensors=False).findings if options.check else ()
+    checked = numerics.check_numerics(trace, tensors=False).findings if is_checked else ()
     findings = {(one.rule, one.call, one.node, one.what): one for one in (*_told(options.reports), *checked)}
     return {
         "model": printable(trace.model),
@@ -66,7 +78,7 @@ def run_data(
         "steps": step_columns(trace, texts),
         "values": value_columns(trace.values, texts),
         "parameters": parameter_columns(trace.parameters, texts),
-        "notes": note_data([*trace.notes, *map(Note, options.remarks), *left_out]),
+        "notes": note_data([*unchecked, *trace.notes, *map(Note, options.remarks), *left_out]),
         "findings": finding_data(_worst_first(findings.values()), places),
         "neverCalled": _never_called(trace),
         "lines": [[printable(source), printable(text)] for source, text in trace.named_lines().items()],
@@ -85,6 +97,25 @@ def _told(reports: Iterable[ReportData[Any]]) -> Iterator[Finding]:
     for report in reports:
         for finding in report.findings:
             yield finding if finding.analysis else replace(finding, analysis=report.analysis)
+
+
+_UNCHECKED = (
+    "findings were not looked for: the graphs have {:,} nodes (export(..., check=True) looks for them, and so does "
+    "fxdebug check)"
+)
+
+
+def _size_of(trace: TraceData) -> int:
+    """Return the number of nodes in the graphs of a run. Raises ``UsageError`` where a page cannot show so many."""
+    bodies = () if trace.call_graphs is None else trace.call_graphs.bodies
+    size = sum(len(body.results) for body in bodies if body is not None)
+    if size > LARGEST:
+        raise UsageError(
+            f"{trace.model}: a page of a run whose graphs have {size:,} nodes would take minutes, and {LARGEST:,} is "
+            "the most: trace a part of the model (fx_debug(model.part, ...)), or the calls alone (graph=False). "
+            "Of this run trace.text(depth=2), trace.find(...) and trace.check() tell"
+        )
+    return size
 
 
 def _never_called(trace: TraceData) -> list[list[Any]]:

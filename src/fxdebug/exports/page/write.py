@@ -30,8 +30,8 @@ def write_trace(trace: TraceData, path: Path, options: PageOptions = DEFAULTS) -
     return write_text(path, trace_page(trace, options))
 
 
-def write_comparison(comparison: ComparisonData, path: Path, *, check: bool = True) -> Path:
-    """Write the page of two runs side by side. ``check``: with the findings about the numbers of each."""
+def write_comparison(comparison: ComparisonData, path: Path, *, check: bool | None = None) -> Path:
+    """Write the page of two runs side by side. ``check``: with the findings about the numbers of each, as for a run."""
     return write_text(path, comparison_page(comparison, check=check))
 
 
@@ -41,7 +41,7 @@ def trace_page(trace: TraceData, options: PageOptions = DEFAULTS, live: Mapping[
     return around(trace.model, compressed(packed(data)), static_tree(trace), live=live is not None)
 
 
-def comparison_page(comparison: ComparisonData, *, check: bool = True) -> str:
+def comparison_page(comparison: ComparisonData, *, check: bool | None = None) -> str:
     """Return the page of two runs side by side."""
     data = pair_data(comparison, PageOptions(check=check))
     return around(data["title"], compressed(packed(data)), comparison_text.html(comparison))
