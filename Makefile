@@ -16,6 +16,7 @@
 # make bench-page     times of the page in a browser, beside similar tools, on the same models; fails below a bar
 # make libs           models of some twenty other libraries: equal, verified, run again; ports compared; two hours, 1.5 GB
 # make programs       exports of every model opened by the programs they are for; a quarter of an hour, 1 GB, needs npm
+# make gpu            everything that depends on the device, on a CUDA device: recording, reports, CUDA graphs, failures
 # make compat         tests with the oldest torch and the two newest, in Python 3.11 and 3.13; downloads 2.7 GB
 #
 # BENCH=--write puts the results of the benchmarks into docs/, LIBS=--write those of the libraries. FXDEBUG_NATIVE=0 before
@@ -36,7 +37,7 @@ LIBRARIES := timm torch_geometric diffusers vit-pytorch peft x-transformers ultr
 CHROMIUM := command -v chromium >/dev/null || command -v google-chrome >/dev/null || { [ "$$(id -u)" = 0 ] && \
 	apt-get update --quiet >/dev/null 2>&1 && apt-get install --yes --no-install-recommends chromium >/dev/null 2>&1; }
 
-.PHONY: setup demo test native native-asan sweep fuzz page zoo check bench bench-compare bench-health bench-page programs compat libs format
+.PHONY: setup demo test native native-asan sweep fuzz page zoo check bench bench-compare bench-health bench-page programs compat gpu libs format
 .DEFAULT_GOAL := setup
 
 setup: $(READY)
@@ -141,3 +142,6 @@ programs: .programs/ready
 
 compat:
 	$(PYTHON) tools/compat.py $(COMPAT)
+
+gpu: $(READY)
+	CUBLAS_WORKSPACE_CONFIG=:4096:8 $(BIN)/python tools/gpu.py

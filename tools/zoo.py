@@ -22,6 +22,7 @@ import time
 import traceback
 import warnings
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ sys.path[:0] = [str(TESTS), str(HERE)]
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import torch
+    from torch.utils._pytree import tree_map
 
 from rich.console import Console  # noqa: E402
 
@@ -69,12 +71,12 @@ class Found:
 def main(arguments: list[str]) -> int:
     """Run the entries, print progress, tables and bars; return the exit status."""
     options = _options(arguments)
-    _prepare([options.only] if options.only else list(PARTS))
+    _prepare([options.only] if options.only else list(PARTS), options.device)
     names = [name for name in _builds if not options.names or any(part in name for part in options.names)]
     print(way_of_recording())
     began = time.perf_counter()
     results: list[Found] = []
-    for done, found in enumerate(each(_one, names, options.jobs, _prepare, (_parts,)), 1):
+    for done, found in enumerate(each(_one, names, options.jobs, _prepare, (_parts, options.device)), 1):
         results.append(found)
         print(f"{done:4}/{len(names)} {found.name:<60} {found.seconds:6.1f} s  {_verdict(found)}", flush=True)
         for what in found.problems[:5]:
@@ -91,9 +93,12 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--jobs", type=int, default=min(os.cpu_count() or 1, 8), help="processes (default: %(default)s)"
     )
+    parser.add_argument("--device", help="where the models run, such as cuda (default: where they are built)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything that was counted")
     parser.add_argument("--write", action="store_true", help="put the summary into README.md")
     options = parser.parse_args(arguments)
+    if options.write and options.device:
+        parser.error("--write puts down what came out on the CPU")
     if options.write and (options.names or options.only):
         parser.error("--write puts down what came out for the whole zoo: it takes no names and no --only")
     return options
@@ -102,7 +107,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
 # Running -----------------------------------------------------------------------------------------
 
 
-def _prepare(parts: list[str]) -> None:
+def _prepare(parts: list[str], device: str | None) -> None:
     _parts[:] = parts
     torch.set_num_threads(1)
     torch._logging.set_logs(dynamo=logging.ERROR)
@@ -115,8 +120,17 @@ def _prepare(parts: list[str]) -> None:
         _builds.update(zoo.zoo())
     if "graphs" in parts:
         _builds.update(trap_entries())
+    if device is not None:
+        torch.use_deterministic_algorithms(True, warn_only=True)  # else two plain runs differ
+        _builds.update({name: partial(_built_on, build, device) for name, build in _builds.items()})
     gc.collect()
     gc.freeze()  # what the libraries hold is not looked through at each collection
+
+
+def _built_on(build: Any, device: str) -> Any:
+    """Return a model and its arguments on a device."""
+    model, given = build()
+    return model.to(device), tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, torch.Tensor) else leaf, given)
 
 
 def _one(name: str) -> Found:
@@ -132,7 +146,10 @@ def _one(name: str) -> Found:
                 found.report = Report(name, drop_in=[why])
         if "graphs" in _parts:
             for setting in (DEFAULT, NO_CACHE, GRAD):
-                counted = trust(name, _builds[name], setting, other_inputs=setting != GRAD)
+                try:
+                    counted = trust(name, _builds[name], setting, other_inputs=setting != GRAD)
+                except Exception as error:  # it cannot be built on that device, for one
+                    counted = Trust(name, setting, failed=f"{type(error).__name__}: {error}")
                 if counted is not None:
                     found.trusts.append(counted)
     found.seconds = time.perf_counter() - began

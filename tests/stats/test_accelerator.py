@@ -6,18 +6,22 @@ whatever would make a host wait for its device is counted from the model's first
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from torch import nn
 
+import fxdebug
 from fxdebug import Trace, fx_debug
-from fxdebug.capture.tensors import stats_queue, tensor_state
+from fxdebug.capture.tensors import stats_queue, tensor_state, value_table
 from fxdebug.capture.tensors.value_table import ValueTable
 from fxdebug.data.values import Stats
 from fxdebug.native import ways
@@ -84,6 +88,7 @@ def traced(body: nn.Module, x: torch.Tensor, far: bool = True, **options: Any) -
         mock.patch.object(torch.Tensor, "tolist", counted("tolist", tolist)),
         mock.patch.object(cpu_sums, "array_of", counted("memory was read", array_of)),
         mock.patch.object(stats_queue, "is_off_cpu", lambda tensor: far),
+        mock.patch.object(value_table, "is_off_cpu", lambda tensor: far),
         mock.patch.object(tensor_state, "is_off_cpu", lambda tensor: far),
         mock.patch.dict(tensor_state._layouts, clear=True),
     ):
@@ -154,6 +159,160 @@ def test_under_inference_mode_values_are_told_apart_by_their_numbers_all_the_sam
     before, after = values["body.first"], values["body"]
     assert before.stats is not None and after.stats is not None
     assert (before.stats.min, after.stats.min) == (-1.0, 0.0)
+
+
+# Writes that no version tells ---------------------------------------------------------------------
+
+
+def doubled_by_address(x: torch.Tensor, out: torch.Tensor) -> None:
+    """Write as a kernel of Triton, or of an extension, does: all it gets are addresses."""
+    source, target = (np.ctypeslib.as_array((ctypes.c_float * x.numel()).from_address(t.data_ptr())) for t in (x, out))
+    np.multiply(source, 2, out=target)
+
+
+class Doubles(nn.Module):
+    def __init__(self, in_place: bool) -> None:
+        super().__init__()
+        self.in_place, self.view = in_place, nn.Identity()
+
+    def forward(self, x: torch.Tensor) -> Any:
+        out = x.clone() if self.in_place else torch.empty_like(x)
+        part = out[:1]
+        before = self.view(out)
+        doubled_by_address(x, out)
+        return before, self.view(out), self.view(part)
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+@pytest.mark.parametrize("far", [True, False])
+def test_what_a_kernel_wrote_by_its_address_is_measured_after_it(in_place: bool, far: bool) -> None:
+    x = torch.arange(1.0, 9.0)
+    trace, counts = traced(Doubles(in_place), x, far)
+    _, after, part = (call.outputs[0].stats.mean for call in trace.find("body.view"))
+    assert (after, part) == (9.0, 2.0)
+    assert [value.stats.mean for value in trace.find("body")[0].outputs] == [9.0, 9.0, 2.0]
+    assert trace.find("body")[0].status == "recorded"
+    assert not far or counts == {"fetched": 1}
+
+
+class Replays(nn.Module):
+    """Replays a CUDA graph, which writes to memory of its own each time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made = torch.zeros(4)
+        self.static, self.after = self.made.view(2, 2), nn.Identity()
+
+    def forward(self, x: torch.Tensor) -> Any:
+        results = []
+        for _ in range(2):
+            torch.cuda.CUDAGraph.replay(self)  # type: ignore[arg-type]
+            results.append(self.after(self.static).clone())
+        return results
+
+
+def test_what_a_replayed_graph_wrote_is_measured_anew_and_no_graph_is_verified(monkeypatch) -> None:
+    model = Replays()
+    memory = np.ctypeslib.as_array((ctypes.c_float * 4).from_address(model.made.data_ptr()))
+
+    def replay(self: Replays) -> None:
+        memory[:] += 1
+
+    monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", replay)
+    trace, _ = traced(model, torch.ones(1))
+    assert [call.inputs[0].stats.mean for call in trace.find("body.after")] == [1.0, 2.0]
+    body = trace.find("body")[0]
+    assert (body.status, body.reason) == ("recorded", "it replays a CUDA graph, whose operations are not seen")
+
+
+# While a CUDA graph is captured --------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def capturing() -> Iterator[None]:
+    with (
+        mock.patch.object(torch.cuda, "is_initialized", lambda: True),
+        mock.patch.object(torch.cuda, "is_current_stream_capturing", lambda: True),
+    ):
+        yield
+
+
+class Captures(nn.Module):
+    """Captures a part of its forward, as engines do in their first call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside, self.outside = nn.Linear(2, 2), nn.ReLU()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        torch.cuda.CUDAGraph.capture_begin(self)  # type: ignore[arg-type]
+        with capturing():
+            x = self.inside(x) + 1
+        return self.outside(x)
+
+
+def test_what_is_captured_is_left_alone_and_the_rest_is_recorded(monkeypatch) -> None:
+    monkeypatch.setattr(torch.cuda.CUDAGraph, "capture_begin", lambda self: None)
+    measured: list[bool] = []
+    add = accelerator.DeviceBatch.add
+    monkeypatch.setattr(
+        accelerator.DeviceBatch, "add", lambda *given: (measured.append(accelerator.captures_graph()), add(*given))[1]
+    )
+    trace, _ = traced(Captures(), torch.ones(1, 2))
+    assert measured and not any(measured)
+    assert [call.path for call in trace.calls] == ["", "body", "body.outside"]
+    assert (trace.calls[1].status, trace.calls[1].reason) == ("recorded", "it captures a CUDA graph")
+    assert trace.find("body.outside")[0].outputs[0].stats is not None
+    assert [note.what for note in trace.notes] == ["a CUDA graph is captured in it: the calls inside are not recorded"]
+
+
+def test_a_run_that_is_captured_as_a_whole_says_that_nothing_of_it_is_recorded() -> None:
+    model, x = nn.Sequential(nn.Linear(2, 2)), torch.ones(1, 2)
+    with capturing():
+        trace = fx_debug(model, x)
+    assert [(call.path, call.outputs) for call in trace.calls] == [("", None)]
+    assert [note.what for note in trace.notes] == ["this run is captured as a CUDA graph: its calls are not recorded"]
+    with capturing(), fxdebug.trace_forwards(model) as traces:
+        model(x)
+    assert [[note.what for note in trace.notes] for trace in traces] == [[note.what for note in trace.notes]]
+
+
+def test_a_training_step_that_is_captured_is_not_watched_and_the_watch_says_so(tmp_path) -> None:
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with torch.enable_grad(), fxdebug.watch(model, optimizer, every=1, save=tmp_path / "run") as watched:
+        for captured in (False, True, False):
+            with capturing() if captured else contextlib.nullcontext():
+                model(torch.ones(1, 2)).sum().backward()
+                optimizer.step()
+    report = watched.report()
+    assert report.totals["steps"] == (2, "")
+    assert [note.what for note in report.notes] == [
+        "a forward was captured as a CUDA graph: steps that replay it are not seen"
+    ]
+
+
+def test_without_a_device_that_answers_the_trace_up_to_the_exception_is_there(monkeypatch) -> None:
+    def lost(*args: Any) -> Any:
+        raise RuntimeError("CUDA error: device-side assert triggered")
+
+    class Asserts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.ReLU()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = self.first(x)
+            monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+            monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+            monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+            monkeypatch.setattr(torch.cuda, "get_rng_state_all", lost)
+            raise lost()
+
+    with pytest.raises(RuntimeError, match="device-side assert"):
+        fx_debug(Asserts(), torch.ones(2))
+    last = fxdebug.last_failed()
+    assert last is not None and [call.status for call in last.find("first")] == ["verified"]
 
 
 # The arithmetic ----------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
 from collections.abc import Callable, Mapping
@@ -237,7 +238,19 @@ def settings_of(**chosen: Any) -> dict[str, Any]:
     }
     if rank:
         settings["rank"], settings["world_size"] = rank
+    if torch.cuda.is_initialized():
+        settings["tf32"] = _tf32()
     return settings
+
+
+def _tf32() -> str:
+    """Return which libraries may round the operands of float32 products to TF32, 10 bits of the mantissa."""
+    allowed = []
+    for name, library in (("cuda.matmul", torch.backends.cuda.matmul), ("cudnn", torch.backends.cudnn)):
+        with contextlib.suppress(RuntimeError):  # the program set it by the names of torch 2.9
+            if library.allow_tf32:
+                allowed.append(name)
+    return " ".join(allowed)
 
 
 def remember(trace: Trace) -> None:

@@ -27,7 +27,9 @@ _SYNONYMS = {"axis": "dim", "keepdims": "keepdim"}
 
 
 # Arguments without an effect on the elements of the result.
-_NO_EFFECT = frozenset(["inplace", "non_blocking", "memory_format", "sorted", "stable"])
+_NO_EFFECT = frozenset(
+    "inplace non_blocking memory_format sorted stable device layout pin_memory requires_grad".split()
+)
 _SYMMETRIC = frozenset(["transpose", "swapaxes", "swapdims"])  # the order of their two dimensions does not matter
 
 

@@ -23,7 +23,8 @@ from fxdebug.stats.cpu_sums import REAL
 from fxdebug.stats.doubles import widest_on
 
 ROW = 1 << 20  # the most elements in a row: a larger tensor has several rows
-ROOM = 1 << 22  # the most elements that wait, or are measured together: 16 MB of float32
+ROOM = 1 << 22  # elements that may wait, or are measured together, on any device: 16 MB of float32
+SHARE = 1 << 11  # bytes of a device's memory for each such element; measuring takes six times their own four bytes
 
 COLUMNS = 11  # numbers in a row of results
 OnStats = Callable[[Stats], None]
@@ -37,6 +38,25 @@ def is_off_cpu(tensor: Tensor) -> bool:
     return not tensor.is_cpu
 
 
+def captures_graph() -> bool:
+    """Is a CUDA graph made of what this thread launches in its current stream?
+
+    Work of ours would be done again at each replay, and fetching a number ends the capture with an error.
+    """
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+
+
+def room_on(device: torch.device) -> int:
+    """Return how many elements may wait on a device: more on a larger one, where fewer launches measure all.
+
+    >>> room_on(torch.device("cpu")) == ROOM
+    True
+    """
+    if device.type != "cuda":
+        return ROOM
+    return max(ROOM, torch.cuda.get_device_properties(device).total_memory // SHARE)
+
+
 class DeviceBatch:
     """The tensors of one run on one device: copies that wait to be measured, and rows of results.
 
@@ -46,6 +66,7 @@ class DeviceBatch:
     def __init__(self) -> None:
         self._waiting: dict[tuple[int, torch.dtype, Any], list[tuple[Tensor, _Piece]]] = {}
         self._used = 0
+        self._room: int | None = None
         self._rows: list[tuple[Tensor, list[_Piece], Any]] = []
         self._unmeasured: list[tuple[Tensor, int, OnElements]] = []
 
@@ -55,20 +76,24 @@ class DeviceBatch:
         ``repeats`` is how often each element occurs in the tensor. The elements are copied, so later writes of the
         program do not matter.
         """
+        if self._room is None:
+            self._room = room_on(flat.device)
         tensor = _PendingTensor(repeats, on_stats)
-        count = flat.numel()
+        count, room = flat.numel(), self._room
         stream = _stream(flat.device)
         dtype = flat.dtype if flat.dtype in REAL else torch.float32
-        for start in range(0, count - ROW + 1, ROOM):
-            rows = flat[start : min(start + ROOM, count - count % ROW)].to(dtype).view(-1, ROW)
+        together = room - room % ROW
+        measured = count - count % together  # at once: what fills the room needs no copy
+        for start in range(0, measured, together):
+            rows = flat[start : start + together].to(dtype).view(-1, ROW)
             self._rows.append((row_sums(rows), [_Piece(tensor, ROW) for _ in rows], stream))
-        rest = count % ROW
-        if rest:
-            waiting = self._waiting.setdefault((rest, dtype, stream), [])
-            waiting.append((flat[count - rest :].to(dtype, copy=True), _Piece(tensor, rest)))
-            self._used += rest
-            if self._used > ROOM:
-                self._measure_waiting()
+        for start in range(measured, count, ROW):
+            piece = flat[start : start + ROW]
+            waiting = self._waiting.setdefault((piece.numel(), dtype, stream), [])
+            waiting.append((piece.to(dtype, copy=True), _Piece(tensor, piece.numel())))
+        self._used += count - measured
+        if self._used > room:
+            self._measure_waiting()
 
     def add_unmeasured(self, flat: Tensor, repeats: int, on_elements: OnElements) -> None:
         """Add elements of another dtype. They are few in most models, so a copy of the elements is fetched."""

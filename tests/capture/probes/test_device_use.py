@@ -13,6 +13,7 @@ from fxdebug.capture.probes.device_use import DeviceUse
 
 def test_p3_the_samples_are_what_was_read_and_their_thread_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_use, "INTERVAL", 0.0)
+    monkeypatch.setattr(device_use, "WINDOW", 0.0)
     left = [10.0, 50.0, 90.0]
     taken = threading.Event()
 
@@ -44,3 +45,9 @@ def test_p3_the_reason_is_kept_where_nvml_cannot_be_asked(error: Exception, told
     with DeviceUse(torch.device("cuda"), read) as use:  # the first sample is taken at once
         pass
     assert use.samples == [] and told in use.missing
+
+
+def test_p3_samples_of_a_block_shorter_than_nvml_averages_over_are_none_and_no_zero() -> None:
+    with DeviceUse(torch.device("cuda"), lambda: 0.0) as use:
+        pass
+    assert use.samples == [] and use.missing.endswith("NVML averages over up to a second: more repeats tell")

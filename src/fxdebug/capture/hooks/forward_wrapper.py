@@ -21,6 +21,7 @@ from fxdebug.capture.hooks.patch import INHERITED, Attribute, OwnAttribute, Shar
 from fxdebug.capture.torch_state.torch_tracing import is_traced_by_torch
 from fxdebug.capture.torch_state.uncounted import uncounted
 from fxdebug.native import ways
+from fxdebug.stats.accelerator import captures_graph
 
 
 class ForwardWrapper(SharedPatch):
@@ -72,7 +73,7 @@ def _function_for(original: Callable[..., Any], is_of_class: bool = False) -> Ca
     pass_on = None if core is None else core.pass_on(*core_parts())
 
     def forward(self: nn.Module, /, *args: Any, **kwargs: Any) -> Any:
-        if pass_on is not None and not torch.compiler.is_dynamo_compiling():  # dynamo knows the answer
+        if pass_on is not None and not torch.compiler.is_dynamo_compiling() and not captures_graph():
             output = pass_on(self, forward, args, kwargs)
             if output is not ELSEWHERE:
                 return output

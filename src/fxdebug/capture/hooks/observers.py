@@ -62,6 +62,9 @@ class CallRecorder(Protocol[CallT]):
     def before_swap(self, tensors: tuple[Any, ...]) -> None:
         """Forget tensors that are about to exchange their contents."""
 
+    def on_cuda_graph(self, *, replays: bool) -> None:
+        """Note that this thread has begun to capture a CUDA graph, or replayed one."""
+
 
 # Which recordings see a thread's calls -----------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """Functions of Python and torch that are patched while recordings are on, and the recorders that they report to.
 
-A recorder must know of a started thread, and of tensors about to be swapped, at the moment when it happens.
+A recorder must know of a started thread, of tensors about to be swapped, and of a CUDA graph that is captured or
+replayed, at the moment when it happens.
 """
 
 from __future__ import annotations
@@ -34,6 +35,21 @@ def reporting_swap(
     return reported
 
 
+def reporting_graph(
+    launch: Callable[..., Any], replays: bool, recorders: Callable[[], tuple[CallRecorder[Any], ...]]
+) -> Callable[..., Any]:
+    """Return the replacement of a method of ``torch.cuda.CUDAGraph``, which begins a capture or replays one."""
+
+    @functools.wraps(launch)
+    def reported(graph: Any, *args: Any, **kwargs: Any) -> Any:
+        result = launch(graph, *args, **kwargs)
+        for recorder in recorders():
+            recorder.on_cuda_graph(replays=replays)
+        return result
+
+    return reported
+
+
 def recorders() -> tuple[CallRecorder[Any], ...]:
     """Return the recorders that are on, in any thread."""
     return _patches.users
@@ -61,6 +77,18 @@ _patches = SharedPatch(
         ThreadPoolExecutor,
         "submit",
         lambda original: thread_origin.noting_submit(original, recorders),
+    ),
+    Attribute(
+        "torch.cuda.CUDAGraph.capture_begin",
+        torch.cuda.CUDAGraph,
+        "capture_begin",
+        lambda original: reporting_graph(original, False, recorders),
+    ),
+    Attribute(
+        "torch.cuda.CUDAGraph.replay",
+        torch.cuda.CUDAGraph,
+        "replay",
+        lambda original: reporting_graph(original, True, recorders),
     ),
     Attribute(
         "torch.utils.swap_tensors", torch.utils, "swap_tensors", lambda original: reporting_swap(original, recorders)

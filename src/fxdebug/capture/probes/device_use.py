@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 import torch
 
-INTERVAL = 0.02  # seconds between samples; NVML itself averages over 1/6 s to 1 s
+INTERVAL = 0.02  # seconds between samples
+WINDOW = 1.0  # seconds, the longest time over which NVML averages (1/6 s to 1 s): a sample tells of the time before it
 
 NO_DEVICE = "no CUDA device"
 NO_LIBRARY = "reading it needs the package 'nvidia-ml-py': pip install 'fxdebug[gpu]'"
@@ -16,7 +18,7 @@ NO_LIBRARY = "reading it needs the package 'nvidia-ml-py': pip install 'fxdebug[
 class DeviceUse:
     """Samples of a device's utilisation in %, taken by a thread for the length of a block.
 
-    ``missing`` is the reason where there are none. ``read`` returns one sample; by default it asks NVML, through
+    Those of the first second tell of what ran before the block, and are left out. ``missing`` is the reason where there are none. ``read`` returns one sample; by default it asks NVML, through
     ``torch.cuda.utilization``.
     """
 
@@ -30,6 +32,7 @@ class DeviceUse:
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> DeviceUse:
+        self._began = time.perf_counter()
         if not self.missing and self._sample():
             self._thread = threading.Thread(target=self._run, name="fxdebug-device-use", daemon=True)
             self._thread.start()
@@ -39,6 +42,9 @@ class DeviceUse:
         self._over.set()
         if self._thread is not None:
             self._thread.join()
+        if not self.samples and not self.missing:
+            took = time.perf_counter() - self._began
+            self.missing = f"the repeats took {took:.2g} s, and NVML averages over up to a second: more repeats tell"
 
     def _run(self) -> None:
         while not self._over.wait(INTERVAL) and self._sample():
@@ -47,7 +53,9 @@ class DeviceUse:
     def _sample(self) -> bool:
         """Take a sample; return whether to go on."""
         try:
-            self.samples.append(float(self._read()))
+            sample = float(self._read())
+            if time.perf_counter() - self._began >= WINDOW:
+                self.samples.append(sample)
         except ModuleNotFoundError:
             self.missing = NO_LIBRARY
         except Exception as error:  # NVML's own errors: no permission, no driver, a device that it does not know

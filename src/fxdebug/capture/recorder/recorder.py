@@ -258,6 +258,18 @@ class Recorder:
         for frame in self._stacks.get(get_ident()) or ():
             self.mark_not_replayable(frame, reasons.SWAPS_TENSORS())
 
+    def on_cuda_graph(self, *, replays: bool) -> None:
+        """Note that this thread has begun to capture a CUDA graph, or replayed one: no operation of it is seen."""
+        stack = self._stacks.get(get_ident())
+        if not stack:
+            return
+        for frame in stack:
+            self.mark_not_replayable(frame, reasons.REPLAYS_GRAPH() if replays else reasons.CAPTURES_GRAPH())
+        if replays:
+            self.values.mark_device_rewritten()
+        else:
+            self.note("a CUDA graph is captured in it: the calls inside are not recorded")
+
     def enter_call(
         self,
         stack: CallStack,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import sys
 from collections.abc import Callable, Iterator
@@ -28,7 +29,10 @@ class RngSnapshot:
             self._torch = torch.get_rng_state()
         self._python = random.getstate()
         self._numpy = _numpy_state()
-        self._devices = [(put, get()) for get, put in _generators_of_devices()]
+        self._devices = []
+        for get, put in _generators_of_devices():
+            with contextlib.suppress(RuntimeError):  # after an assertion failed on a device, nothing on it can be read
+                self._devices.append((put, get()))
 
     @not_compiled
     def restore(self) -> None:

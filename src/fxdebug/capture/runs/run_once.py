@@ -32,6 +32,7 @@ from fxdebug.capture.torch_state.untracked import closes_untracked
 from fxdebug.data.trace import NO_OUTPUT, TraceData
 from fxdebug.errors import first_line
 from fxdebug.native import core as native_core
+from fxdebug.stats.accelerator import captures_graph
 
 
 class Ran(NamedTuple):
@@ -209,7 +210,11 @@ def run_once(
             for text in (*run.notes_on_compiling(), *native_core.notes()):
                 run.note(text)
             if is_traced_by_torch():
-                run.note("torch itself traces this run: its calls are not recorded")
+                run.note(
+                    "this run is captured as a CUDA graph: its calls are not recorded"
+                    if captures_graph()
+                    else "torch itself traces this run: its calls are not recorded"
+                )
             is_more = target is not model or computes_around_forward(model)
             if is_more:
                 run.set_inputs(args, kwargs)

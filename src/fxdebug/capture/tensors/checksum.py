@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from fxdebug.capture.tensors.describe import description_of
 from fxdebug.capture.tensors.special_tensors import PLAIN
 from fxdebug.native.ways import natively
+from fxdebug.stats.accelerator import captures_graph
 from fxdebug.stats.cpu_sums import array_of, is_freed, memory_at
 from fxdebug.stats.doubles import widest_on
 
@@ -77,16 +79,43 @@ def checksums_of_memory(readers: list[Reader | None]) -> list[Checksum | None]:
 
 def checksum_of(tensor: Tensor, reader: Reader | None) -> Checksum | None:
     """Return the checksum of a tensor, by its reader if it has one; ``None`` where the data cannot be read."""
-    if reader is not None:
-        return reader()
-    if is_uninitialised(tensor):
-        return None
-    try:
-        body = tensor if type(tensor) in PLAIN else description_of(tensor).body
-        if body is None or body.layout is not torch.strided or body.is_meta or is_freed(body):
-            return None
-        if body.device.type == "cpu":
-            return (zlib.crc32(array_of(body.detach().contiguous().view(-1).view(torch.uint8)).data),)
-        return int(torch.hash_tensor(body)), str(float(body.sum(dtype=widest_on(body.device))))
-    except (RuntimeError, NotImplementedError, TypeError, ValueError):
-        return None  # quantised, nested, …: only its version tells of writes
+    return checksums_without_reader([tensor])[0] if reader is None else reader()
+
+
+def checksums_without_reader(tensors: Sequence[Tensor]) -> list[Checksum | None]:
+    """Return the checksum of each tensor; ``None`` where the data cannot be read. Each accelerator is waited for once."""
+    checksums: list[Checksum | None] = [None] * len(tensors)
+    elsewhere: dict[torch.device, list[tuple[int, Tensor]]] = {}
+    for position, tensor in enumerate(tensors):
+        if is_uninitialised(tensor):
+            continue
+        try:
+            body = tensor if type(tensor) in PLAIN else description_of(tensor).body
+            if body is None or body.layout is not torch.strided or body.is_meta or is_freed(body):
+                continue
+            if body.device.type == "cpu":
+                checksums[position] = (
+                    zlib.crc32(array_of(body.detach().contiguous().view(-1).view(torch.uint8)).data),
+                )
+            elif not captures_graph():
+                elsewhere.setdefault(body.device, []).append((position, _sums_on_device(body)))
+        except _UNREADABLE:
+            continue  # quantised, nested, …: only its version tells of writes
+    for found in elsewhere.values():
+        try:
+            rows = torch.stack([sums for _, sums in found]).tolist()
+        except _UNREADABLE:  # the device is lost
+            continue
+        for (position, _), row in zip(found, rows):
+            checksums[position] = tuple(row)
+    return checksums
+
+
+_UNREADABLE = (RuntimeError, NotImplementedError, TypeError, ValueError)
+
+
+def _sums_on_device(body: Tensor) -> Tensor:
+    """Return the hash of a tensor's elements and the bits of their sum, on its device."""
+    total = body.sum(dtype=widest_on(body.device))
+    bits = total.view(torch.int64 if total.dtype is torch.float64 else torch.int32)
+    return torch.stack([torch.hash_tensor(body).view(torch.int64), bits.to(torch.int64)])

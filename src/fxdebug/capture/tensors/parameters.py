@@ -6,8 +6,10 @@ A weight has changed if another object took its place, if its version moved or i
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,7 @@ from fxdebug.capture.tensors.checksum import (
     Reader,
     checksum_of,
     checksums_of_memory,
+    checksums_without_reader,
     is_uninitialised,
     reader_of,
 )
@@ -36,8 +39,9 @@ from fxdebug.data.calls import Parameter, ParameterKind
 from fxdebug.data.values import Stats, Value
 from fxdebug.data.weight_sums import packed, summed_dimensions
 from fxdebug.native.ways import natively
+from fxdebug.stats.accelerator import DeviceBatch, captures_graph, is_off_cpu
 from fxdebug.stats.cpu_sums import is_freed
-from fxdebug.stats.measure import Unmeasurable, measure
+from fxdebug.stats.measure import Unmeasurable, measure, measure_on_device
 
 AFFORDABLE = 4_000_000  # elements that are measured unasked: they take a millisecond or two
 _PLACE = 4  # facts of a weight's state that say where it is, and in which layout
@@ -208,8 +212,9 @@ class Parameters:
 
     def _read_checksums(self) -> list[Checksum | None]:
         checksums = checksums_of_memory(self._readers)
-        for position in self._checked_elsewhere:
-            checksums[position] = checksum_of(self._tensors[position], None)
+        found = checksums_without_reader([self._tensors[position] for position in self._checked_elsewhere])
+        for position, checksum in zip(self._checked_elsewhere, found):
+            checksums[position] = checksum
         return checksums
 
     def names(self) -> dict[int, str]:
@@ -318,7 +323,8 @@ class Parameters:
         before = self._before[position]
         is_other = tensor is not self._tensors[position] or version_of(tensor) != _version_in(self._states[position])
         is_unmoved = _is_unmoved(tensor, state_of(tensor), self._states[position])
-        changed = is_other or not is_unmoved or checksum != self._checksums[position]
+        is_rewritten = checksum is not None and checksum != self._checksums[position]  # ``None``: the device is lost
+        changed = is_other or not is_unmoved or is_rewritten
         if changed and is_unmoved and not is_other:
             values.clear_stats_of(tensor)
         stats = _stats_of(tensor) if changed and self._measuring is not False else before
@@ -369,11 +375,15 @@ def _statistics(
     """Return statistics of weights and, for small models, sums over slices: the last run's if the checksum is equal."""
     if checksums == table.checksums and None not in checksums:
         return table.stats, table.sums
-    stats, sums = [], []
-    for position, (tensor, checksum) in enumerate(zip(tensors, checksums)):
-        same = checksum is not None and checksum == table.checksums[position]
-        stats.append(table.stats[position] if same else _stats_of(tensor))
-        sums.append(table.sums[position] if same else _sums_of(tensor) if table.affords_all else None)
+    stats, sums = list(table.stats), list(table.sums)
+    others = [
+        position
+        for position, checksum in enumerate(checksums)
+        if checksum is None or checksum != table.checksums[position]
+    ]
+    for position, measured in zip(others, _all_stats_of([tensors[position] for position in others])):
+        stats[position] = measured
+        sums[position] = _sums_of(tensors[position]) if table.affords_all else None
     table.remember(checksums, stats, sums)
     return stats, sums
 
@@ -393,10 +403,28 @@ def _sums_of(tensor: Tensor) -> str | None:
 
 
 def _stats_of(tensor: Tensor) -> Stats | None:
-    if is_uninitialised(tensor):
-        return None
-    body = description_of(tensor).body
-    try:
-        return None if body is None else measure(body)
-    except (Unmeasurable, RuntimeError, NotImplementedError):
-        return None  # a weight of an unusual kind: its record has metadata only
+    return _all_stats_of([tensor])[0]
+
+
+def _all_stats_of(tensors: list[Tensor]) -> list[Stats | None]:
+    """Return the statistics of weights; those on one accelerator come over together."""
+    found: list[Stats | None] = [None] * len(tensors)
+    batches: dict[torch.device, DeviceBatch] = {}
+    for position, tensor in enumerate(tensors):
+        if is_uninitialised(tensor):
+            continue
+        try:
+            body = description_of(tensor).body
+            if body is None or (is_off_cpu(body) and captures_graph()):
+                continue
+            if is_off_cpu(body):
+                batch = batches.setdefault(body.device, DeviceBatch())
+                if measure_on_device(body, batch, partial(found.__setitem__, position)):
+                    continue
+            found[position] = measure(body)
+        except (Unmeasurable, RuntimeError, NotImplementedError):
+            continue  # a weight of an unusual kind: its record has metadata only
+    for batch in batches.values():
+        with contextlib.suppress(RuntimeError):  # the device is full, or lost: metadata only
+            batch.fetch()
+    return found

@@ -20,7 +20,7 @@ from fxdebug.capture.torch_state import internals
 from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.data.values import Stats, Value
 from fxdebug.errors import first_line
-from fxdebug.stats.accelerator import DeviceBatch, is_off_cpu
+from fxdebug.stats.accelerator import DeviceBatch, captures_graph, is_off_cpu
 from fxdebug.stats.host_batch import HostBatch
 from fxdebug.stats.measure import Unmeasurable, measure, measure_on_device, measure_piece, sums_are_wide
 
@@ -124,7 +124,8 @@ class StatsTaker:
         if body is None or body.is_meta:
             inner = local_part(tensor)
             kind = "fake" if internals.is_fake(inner) else "freed" if type(inner) in PLAIN else type(tensor).__name__
-            self._note_no_data("meta" if body is not None else kind)
+            kind = "meta" if body is not None else kind
+            self._note_once(f"no statistics: a {kind} tensor has no data")
             return None
         known = self._known(tensor, None, weights) if is_weight else None
         return self.measure(body) if known is None else known[0]
@@ -135,6 +136,9 @@ class StatsTaker:
         Inference tensors are measured now on any device: without versions only their numbers tell whether they are
         still the same value.
         """
+        if is_off_cpu(body) and captures_graph():
+            self._note_once("no statistics while a CUDA graph is captured")
+            return None
         if is_off_cpu(body) and not body.is_inference():
             pending = PendingStats()
             try:
@@ -192,11 +196,11 @@ class StatsTaker:
         known = None if self.before_run is None else self.before_run.stats_before(tensor, state)
         return None if known is None or (weights and known[0] is None) else known
 
-    def _note_no_data(self, kind: str) -> None:
-        """Note that a kind of tensor has no data, once per run: there may be many such tensors."""
-        if kind not in self._noted:
-            self._noted.add(kind)
-            self.note(f"no statistics: a {kind} tensor has no data")
+    def _note_once(self, text: str) -> None:
+        """Note something once per run: there may be many such tensors."""
+        if text not in self._noted:
+            self._noted.add(text)
+            self.note(text)
 
     def _note_small(self, error: Exception) -> None:
         self.note(f"no statistics of small tensors: {type(error).__name__}: {first_line(error)}")

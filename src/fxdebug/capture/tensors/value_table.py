@@ -90,6 +90,8 @@ class ValueTable:
         self._kept: set[int] = set()  # numbers of values whose data the keeper has
         self._checksums: dict[int, Checksum | None] = {}  # by number, of kept values that may change without a version
         self._awaited: dict[TensorId, Callable[[Value], None]] = {}  # see ``await_value``
+        self._writes_on_device: dict[int, int] = {}  # by storage: how often a kernel may have written to it unseen
+        self._after_writes: dict[int, int] = {}  # by number: after how many of these writes a value was made
         self._rewritten: set[int] = set()  # ids of tensors: statistics from before the run are out of date
         self._lock = threading.RLock()  # values are numbered in any thread
         self.native = None if keeper is not None else self._in_core()
@@ -301,6 +303,8 @@ class ValueTable:
             remeasure = id(tensor) in self._rewritten
             value = self._maker.plain(len(self.all), tensor, state, owner, weights, remeasure=remeasure)
         self.all.append(value)
+        if value.storage in self._writes_on_device:
+            self._after_writes[value.number] = self._writes_on_device[value.storage]
         if keep and self._keeper is not None:
             self._keep(value, tensor, None if state is None else tensor)
             version = version_of(tensor) if state is None else state.version
@@ -332,6 +336,8 @@ class ValueTable:
             body = description_of(tensor).body
             if body is None or is_freed(body):
                 return True
+            if value.storage in self._writes_on_device:
+                return self._after_writes.get(value.number) == self._writes_on_device[value.storage]
             if self._keeper is not None:  # its data are kept: elements that changed places leave the statistics alone
                 checksum = self._checksums.get(value.number)
                 return checksum is not None and checksum == checksum_of(body, None)
@@ -347,19 +353,24 @@ class ValueTable:
     def mark_unversioned(self, ref: TensorRef) -> None:
         """Mark a tensor's storage as writable without a version (shared with numpy, given out as ``.data``).
 
-        On an accelerator it is not marked, as comparing numbers would wait for the device; there only a tensor that
-        moved to other memory is noticed. Call it inside ``untracked``.
+        On an accelerator comparing numbers would wait for the device: there what holds the memory is taken to be
+        another value from now on, as a kernel is launched with an address that was just asked for. Call it inside
+        ``untracked``.
         """
         tensor = ref()
         if tensor is None:
             return
         if not is_unmoved(ref.state, tensor):
             ref.version = NO_VERSION
-        if ref.value.storage is not None and not is_off_cpu(tensor):
-            with self._lock:
-                self._storages.unversioned.add(ref.value.storage)
-                if ref.value.number in self._kept and ref.value.number not in self._checksums:
-                    self._checksums[ref.value.number] = checksum_of(tensor, None)
+        storage = ref.value.storage
+        if storage is None:
+            return
+        with self._lock:
+            self._storages.unversioned.add(storage)
+            if is_off_cpu(tensor):
+                self._writes_on_device[storage] = self._writes_on_device.get(storage, 0) + 1
+            elif ref.value.number in self._kept and ref.value.number not in self._checksums:
+                self._checksums[ref.value.number] = checksum_of(tensor, None)
 
     def mark_rewritten(self, refs: Iterable[TensorRef], tensor_ids: Sequence[Any]) -> None:
         """Mark the tensors of ``refs`` with these ids: an operation wrote to them without moving their versions."""
@@ -368,6 +379,18 @@ class ValueTable:
             if ref.tensor_id in tensor_ids and tensor is not None and ref.version is not None:
                 ref.version = NO_VERSION
                 self._rewritten.add(id(tensor))
+
+    def mark_device_rewritten(self) -> None:
+        """Mark all tensors on accelerators but the weights: a CUDA graph writes to its memory, and moves no version."""
+        storages: set[int] = set()
+        for ref in list(self.refs.values()):
+            tensor, storage = ref(), ref.value.storage
+            if tensor is not None and storage is not None and is_off_cpu(tensor) and not self.is_weight(tensor):
+                storages.add(storage)
+        with self._lock:
+            self._storages.unversioned |= storages
+            for storage in storages:
+                self._writes_on_device[storage] = self._writes_on_device.get(storage, 0) + 1
 
     def await_value(self, ref: TensorRef, told: Callable[[Value], None]) -> None:
         """Drop the present value of a tensor that is being written to unseen; ``told`` gets the next one, once."""

@@ -1,4 +1,7 @@
-"""Detect that torch traces this thread: by ``torch.compile``, ``torch.jit.trace``, ``torch.export`` or ``make_fx``."""
+"""Detect that torch records this thread: ``torch.compile``, ``torch.jit.trace``, ``torch.export``, ``make_fx``, CUDA graphs.
+
+Work of ours would become a part of what is recorded.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Any, TypeVar
 import torch
 
 from fxdebug.capture.torch_state import internals
+from fxdebug.stats.accelerator import captures_graph
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -29,7 +33,7 @@ def not_compiled(function: _Function) -> _Function:
 
 
 def is_traced_by_torch() -> bool:
-    """Does torch trace this thread: ``torch.compile``, ``torch.jit.trace``, ``torch.export`` or ``make_fx``?
+    """Does torch trace this thread: ``torch.compile``, ``torch.jit.trace``, ``torch.export``, ``make_fx``, a CUDA graph?
 
     >>> seen = []
     >>> def f(x): seen.append(is_traced_by_torch()); return x + 1
@@ -37,12 +41,13 @@ def is_traced_by_torch() -> bool:
     >>> seen, is_traced_by_torch()
     ([True], False)
     """
-    return _compiling() or _by_jit() or _exporting() or (_may_trace_with_proxies() and _traces_with_proxies())
+    traces = _compiling() or _by_jit() or _exporting() or captures_graph()
+    return traces or (_may_trace_with_proxies() and _traces_with_proxies())
 
 
 def may_be_traced() -> bool:
     """May torch trace this thread? A quick check that does not notice ``torch.compile`` and ``torch.export``."""
-    return _by_jit() or _may_trace_with_proxies()
+    return _by_jit() or _may_trace_with_proxies() or captures_graph()
 
 
 def _may_trace_with_proxies() -> bool:

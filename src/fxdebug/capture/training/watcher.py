@@ -33,6 +33,7 @@ from fxdebug.capture.training.optimizer_steps import OptimizerSteps
 from fxdebug.capture.training.root_forward import root_forward
 from fxdebug.capture.training.step_statistics import StepStatistics, step_histograms
 from fxdebug.data.measured.training import StepHistograms, StepRecord, Trouble, WatchedStep
+from fxdebug.stats.accelerator import captures_graph
 
 MOST_HELD = 64  # forwards of one step: of more, with gradients accumulated over hundreds, the last are held
 
@@ -157,10 +158,16 @@ class Watcher:
         if self.pauses_on_raise:
             self.pause()
 
+    def _looks_away(self) -> bool:
+        """Is this work not to be looked at: of ours, of another thread, or captured as a CUDA graph?"""
+        return self._is_busy or get_ident() != self._thread or captures_graph()
+
     # The forward ---------------------------------------------------------------------------------
 
     def _around_forward(self, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if self._is_busy or not torch.is_grad_enabled() or get_ident() != self._thread:
+        if captures_graph() and not self._is_busy:
+            self._guarded(lambda: self._listener.on_note(_CAPTURED))
+        if self._looks_away() or not torch.is_grad_enabled():
             return run(*args, **kwargs)
         self._guarded(self._forget_skipped)
         self.facts.on_forward()
@@ -216,7 +223,7 @@ class Watcher:
 
     def before_backward(self, tensors: Any) -> None:
         """Note the loss; explain the step if it is not finite, or far above the last ones."""
-        if not self._is_busy and get_ident() == self._thread and self._held:
+        if self._held and not self._looks_away():
             self._guarded(lambda: self._note_loss_in(tensors))
 
     def _note_loss_in(self, tensors: Any) -> None:
@@ -227,9 +234,10 @@ class Watcher:
 
     def after_backward(self) -> None:
         """Note that gradients arrived; explain why a scaler skips step after step: those not finite are there."""
-        if not self._is_busy and get_ident() == self._thread:
-            self._guarded(self.facts.look_for_gradients)
-        if self._was_skipped and not self._is_busy and get_ident() == self._thread:
+        if self._looks_away():
+            return
+        self._guarded(self.facts.look_for_gradients)
+        if self._was_skipped:
             self._was_skipped = False
             self._guarded(self._explain_skips)
 
@@ -353,7 +361,7 @@ class Watcher:
 
     def _note_other(self, optimizer: Optimizer) -> None:
         """Note the step of an optimizer that does not count, by its parameters."""
-        if self._is_busy or get_ident() != self._thread:
+        if self._looks_away():
             return
         self.facts.on_other(getattr(optimizer, "optimizer", optimizer))
         if self.facts.foreign:
@@ -364,7 +372,7 @@ class Watcher:
         return WatchedStep(self.number, statistics.results(), parameters)
 
     def _is_others(self, optimizer: Optimizer) -> bool:
-        if self._is_busy or get_ident() != self._thread:
+        if self._looks_away():
             return True
         if self._steps.hooked is not None:
             return optimizer is not self._steps.hooked
@@ -403,6 +411,9 @@ keep_dynamo_off(Watcher._around_forward.__code__)
 keep_dynamo_off(Watcher._observed.__code__)
 keep_dynamo_off(Watcher._guarded.__code__, inside=True)
 keep_dynamo_off(LoopFacts.on_forward.__code__, inside=True)
+
+
+_CAPTURED = "a forward was captured as a CUDA graph: steps that replay it are not seen"
 
 
 def _nobody(module: nn.Module) -> None:

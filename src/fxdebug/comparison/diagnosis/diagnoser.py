@@ -40,6 +40,9 @@ from fxdebug.operators.names import (
 )
 
 
+_BY_CUDNN = ("conv", "lstm", "gru", "rnn")  # the beginnings of names of operations
+
+
 class Diagnoser:
     """Turn the results of steps into causes, from the values that the first differing value depends on."""
 
@@ -170,6 +173,8 @@ class Diagnoser:
             return turned
         elif partner.name != step.name:
             because = f"{partner.name} in a, {step.name} in b"
+        elif self._device_type(result.a) != self._device_type(result.b):
+            because = f"computed on {self._device_of(0, result)} in a, on {self._device_of(1, result)} in b"
         elif self._may_be_reordered(result):
             because = "inputs with the same statistics give other values: their elements may be in another order"
         cause = make_cause(
@@ -177,6 +182,19 @@ class Diagnoser:
         )
         product = kind == "values" and bool(step.weights) and family(step.name) == "product"
         return replace(cause, reordered=product and self._judge.meter.is_reordered(result.a, result.b))
+
+    @staticmethod
+    def _device_type(value: Value) -> str:
+        return value.device.partition(":")[0]
+
+    def _device_of(self, side: int, result: StepResult) -> str:
+        """Return the device of a's or b's result, and whether products may be rounded to TF32 on it."""
+        value, run = ((result.a, self._pairs.a), (result.b, self._pairs.b))[side]
+        library = "cudnn" if result.step.name.startswith(_BY_CUDNN) else "cuda.matmul"
+        allowed = str(run.trace.settings.get("tf32", "")).split()
+        if self._device_type(value) != "cuda" or value.dtype != "float32" or library not in allowed:
+            return value.device
+        return f"{value.device} (with TF32, 10 bits: torch.backends.{library}.allow_tf32)"
 
     def _may_be_reordered(self, result: StepResult) -> bool:
         """Is it given several values, weights among them, of which statistics alone are known to be equal?"""

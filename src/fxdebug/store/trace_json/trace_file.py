@@ -230,7 +230,7 @@ def _settings(cells: Sequence[Any], where: Where) -> Sequence[Any]:
 
 _digits = integers(0, 1_000)
 _SETTINGS: dict[str, Reader] = {
-    **dict.fromkeys(("method", "default_dtype", "read"), texts),
+    **dict.fromkeys(("method", "default_dtype", "read", "tf32"), texts),
     **dict.fromkeys(("precision", "printed"), _digits),
     **dict.fromkeys(("rank", "world_size"), integers(0, 1 << 31)),
     **dict.fromkeys(("golden", "grad"), booleans),

@@ -203,3 +203,44 @@ def test_code_that_takes_the_slices_in_another_order_is_told_from_weights():
     assert first is not None
     assert (first.path, first.op, first.kind) == ("layers.0", "chunk", "wiring")
     assert first.because.startswith("its slices are taken as key, query, value: ")
+
+
+class Attends(nn.Module):
+    def __init__(self, is_causal: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.mha, self.is_causal = nn.MultiheadAttention(16, 2, batch_first=True), is_causal
+        nn.init.normal_(self.mha.in_proj_bias)  # zeros tell nothing of their order
+
+    def forward(self, x: Tensor) -> Tensor:
+        mask = torch.full((x.shape[1], x.shape[1]), -torch.inf).triu(1) if self.is_causal else None
+        return self.mha(x, x, x, attn_mask=mask, need_weights=False)[0]
+
+
+class Reads(nn.Module):
+    def __init__(self, kind: type[nn.RNNBase], scale: float) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.rnn, self.scale = kind(8, 8, batch_first=True), scale
+
+    def forward(self, x: Tensor) -> Tensor:
+        start = torch.ones(1, len(x), 8) * self.scale
+        return self.rnn(x, (start, start) if isinstance(self.rnn, nn.LSTM) else start)[0]
+
+
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize("values", ["stats", "tensors"])
+@pytest.mark.parametrize(
+    "a, b, x",
+    [
+        (Attends(True), Attends(False), torch.randn(2, 5, 16)),
+        *[(Reads(kind, 1.0), Reads(kind, 2.0), torch.randn(2, 5, 8)) for kind in (nn.LSTM, nn.GRU, nn.RNN)],
+    ],
+)
+def test_equal_weights_of_a_fused_operation_are_never_the_cause(
+    a: nn.Module, b: nn.Module, x: Tensor, values: Any, grad: bool
+) -> None:
+    """Their matrix has more rows than columns: as many as the bias has elements."""
+    with torch.set_grad_enabled(grad):
+        found = fxdebug.compare(fxdebug.fx_debug(a, x, values=values), fxdebug.fx_debug(b, x, values=values))
+    assert found.findings and [each.kind for each in found.findings if each.kind == "weights"] == []

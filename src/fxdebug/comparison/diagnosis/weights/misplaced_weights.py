@@ -37,6 +37,10 @@ WEIGHTS_OF_A_CELL = 4  # of more, as of several layers and directions, it is not
 ATTENTION = "MultiheadAttention"  # torch's: the rows of its `in_proj_weight` are query, key and value
 
 
+# The beginnings of names of operations whose weights have a row for each feature that they make, as ``linear`` has.
+_AS_LINEAR = ("linear", "conv", "multi_head_attention", "lstm", "gru", "rnn")
+
+
 @dataclass(frozen=True)
 class Product:
     """A product with weights, or a call whose operations were not recorded, and its weights."""
@@ -55,7 +59,7 @@ class Product:
     def rows_of(self, weight: Weight) -> int:
         """Return the dimension of a weight whose slices make the columns of the result."""
         shape = weight.parameter.shape
-        if self.step.unrecorded or weight.is_vector or self.step.name.startswith(("linear", "conv")):
+        if self.step.unrecorded or weight.is_vector or self.step.name.startswith(_AS_LINEAR):
             return 0
         width = self.step.outputs[0].shape[-1:] if self.step.outputs else ()
         return len(shape) - 1 if len(shape) == 2 and shape[-1:] == width else 0
@@ -372,8 +376,8 @@ def _unlike_bias(product: Product, pool: list[Weight]) -> tuple[Weight, str] | N
             facing = [other for other in pool if other.is_vector and other.owner in owners]
             if facing and not any(other.is_zero for other in facing):
                 return bias, f"{bias.name} is zero, {listed(other.name for other in facing)} of a is not"
-        if matrix is None or rows is None or biases is None or same_owners(rows, biases):
-            continue
+        if matrix is None or rows is None or biases is None or len(rows) != len(biases) or same_owners(rows, biases):
+            continue  # a matrix with another number of rows has no order for those of the bias
         wrong, other = (bias, matrix) if is_regular(rows) or not is_regular(biases) else (matrix, bias)
         told = runs_of(biases if wrong is bias else rows)
         names = listed(dict.fromkeys(run.weight for run in told if run.weight is not None))
