@@ -18,8 +18,8 @@ NO_LIBRARY = "reading it needs the package 'nvidia-ml-py': pip install 'fxdebug[
 class DeviceUse:
     """Samples of a device's utilisation in %, taken by a thread for the length of a block.
 
-    Those of the first second tell of what ran before the block, and are left out. ``missing`` is the reason where there are none. ``read`` returns one sample; by default it asks NVML, through
-    ``torch.cuda.utilization``.
+    Those of the first second tell of what ran before the block, and are left out. ``missing`` is the reason where there
+    are none. ``read`` returns one sample; by default it asks NVML, through ``torch.cuda.utilization``.
     """
 
     def __init__(self, device: torch.device, read: Callable[[], float] | None = None) -> None:

@@ -83,7 +83,7 @@ def checksum_of(tensor: Tensor, reader: Reader | None) -> Checksum | None:
 
 
 def checksums_without_reader(tensors: Sequence[Tensor]) -> list[Checksum | None]:
-    """Return the checksum of each tensor; ``None`` where the data cannot be read. Each accelerator is waited for once."""
+    """Return the checksum of each tensor, ``None`` where the data cannot be read; wait for each accelerator once."""
     checksums: list[Checksum | None] = [None] * len(tensors)
     elsewhere: dict[torch.device, list[tuple[int, Tensor]]] = {}
     for position, tensor in enumerate(tensors):

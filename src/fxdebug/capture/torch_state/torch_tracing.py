@@ -1,6 +1,6 @@
-"""Detect that torch records this thread: ``torch.compile``, ``torch.jit.trace``, ``torch.export``, ``make_fx``, CUDA graphs.
+"""Detect that torch traces this thread: by ``torch.compile``, ``torch.jit.trace``, ``torch.export`` or ``make_fx``.
 
-Work of ours would become a part of what is recorded.
+A CUDA graph that is captured counts as well: work of ours would become a part of it, as it would of a trace.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def not_compiled(function: _Function) -> _Function:
 
 
 def is_traced_by_torch() -> bool:
-    """Does torch trace this thread: ``torch.compile``, ``torch.jit.trace``, ``torch.export``, ``make_fx``, a CUDA graph?
+    """Does torch trace this thread, by one of these ways or as a CUDA graph?
 
     >>> seen = []
     >>> def f(x): seen.append(is_traced_by_torch()); return x + 1

@@ -39,7 +39,6 @@ from fxdebug.operators.names import (
     role,
 )
 
-
 _BY_CUDNN = ("conv", "lstm", "gru", "rnn")  # the beginnings of names of operations
 
 
