@@ -54,7 +54,10 @@ def flops_of(
     formula: Formula | None = _FORMULAS.get(short.strip("_")) or _FORMULAS.get(name)
     if formula is None:
         runs_code = "<locals>" in target or target.startswith("torch._higher_order_ops")  # of the program: cond, scan
-        return None if runs_code or name in _PRODUCTS_WITHOUT_FORMULA or not is_torch_function(target) else NONE
+        is_product = name in _PRODUCTS_WITHOUT_FORMULA or any(
+            part.endswith(("mm", "matmul")) for part in short.split("_")
+        )
+        return None if runs_code or is_product or not is_torch_function(target) else NONE
     if any(_hides_sizes(value) for value in _tensors([result, *args])):
         return None
     if any(value.layout.startswith("sparse") for value in _tensors([*args, *(kwargs or {}).values()])):
@@ -415,6 +418,7 @@ def _grouped(result: Item, args: Sequence[Item], kwargs: Mapping[str, Item]) -> 
 
 _FORMULAS: dict[str, Formula] = {
     **dict.fromkeys(("matmul", "mm", "bmm", "mv", "dot", "vdot", "inner", "linalg_matmul", "linalg_vecdot"), _matmul),
+    **dict.fromkeys(("int_mm", "scaled_mm", "weight_int8pack_mm", "weight_int4pack_mm"), _matmul),  # of 8 or 4 bits
     "vecdot": _matmul,
     "rmatmul": _rmatmul,
     **dict.fromkeys(("addmm", "baddbmm", "addmv", "sspaddmm", "_addmm_activation"), _added_matmul),
@@ -462,7 +466,7 @@ _PRODUCTS_WITHOUT_FORMULA = frozenset(
     linalg_ldl_solve linalg_tensorinv linalg_tensorsolve cholesky cholesky_inverse cholesky_solve geqrf lu lu_solve
     lu_unpack orgqr ormqr qr svd svd_lowrank pca_lowrank lobpcg triangular_solve lstsq
     stft istft cov corrcoef
-    hspmm sparse_sampled_addmm _scaled_mm scaled_mm scaled_grouped_mm _scaled_grouped_mm
+    hspmm sparse_sampled_addmm scaled_grouped_mm _scaled_grouped_mm
     transformer_encoder_layer_fwd native_multi_head_attention while_loop cond scan map""".split()
 )
 

@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 import fxdebug
 from fxdebug.analyses.cost.flops import count_flops
 from fxdebug.data.values import Value
-from fxdebug.operators.flops import NONE, flops_of
+from fxdebug.operators.flops import NONE, Flops, flops_of
 from support.torchs_flops import torchs_count
 
 aten = torch.ops.aten
@@ -283,3 +283,21 @@ def test_the_backward_goes_through_checkpoints_of_both_kinds(reentrant: bool) ->
 def test_transfers_between_ranks_have_no_products() -> None:
     assert flops_of("all_gather_copy_in", "torch._ops.fsdp.all_gather_copy_in", None, ()) == NONE
     assert flops_of("linear", "torch._ops.quantized.linear", None, ()) is None
+
+
+@pytest.mark.parametrize(
+    "op, known",
+    [
+        ("_int_mm", True),
+        ("_scaled_mm", True),
+        ("_weight_int8pack_mm", True),
+        ("_cslt_sparse_mm", False),
+        ("_scaled_mm_v2", False),
+        ("_foreach_mm", False),
+        ("_dyn_quant_matmul_4bit", False),
+    ],
+)
+def test_p4_a_product_of_narrow_numbers_is_counted_or_unknown_and_never_zero(op: str, known: bool) -> None:
+    a, b, result = (Value(number, shape, "int8", "cpu") for number, shape in enumerate([(4, 8), (8, 2), (4, 2)]))
+    found = flops_of(op, f"torch._ops.aten.{op}", result, (a, b))
+    assert found == (Flops(2 * 4 * 8 * 2, 0) if known else None)
