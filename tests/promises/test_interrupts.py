@@ -19,6 +19,7 @@ from torch import nn
 import fxdebug
 from fxdebug.capture.graphs.known_templates import forget_templates
 from fxdebug.capture.graphs.placeholder_tensor import count_placeholders
+from fxdebug.capture.replay.pause_gc_and_threads import in_turn
 from fxdebug.store.staging_folder import StagingFolder
 
 OURS = os.path.dirname(fxdebug.__file__)
@@ -36,8 +37,21 @@ def process() -> dict[str, Any]:
         "functions": torch._C._is_torch_function_enabled(), "modes": torch._C._len_torch_function_stack(),
         "dispatch": torch._C._len_torch_dispatch_stack(), "start": threading.Thread.start, "out": sys.stdout,
         "print": print, "sleep": time.sleep, "collector": gc.isenabled(), "interval": sys.getswitchinterval(),
-        "shown": warnings.showwarning, "swap": torch.utils.swap_tensors,
+        "shown": warnings.showwarning, "swap": torch.utils.swap_tensors, "another thread waits": another_thread_waits(),
     }  # fmt: skip
+
+
+def another_thread_waits() -> bool:
+    """Is the turn of this thread to re-execute bodies not over for another one?"""
+
+    def take_turn() -> None:
+        with in_turn():
+            pass
+
+    thread = threading.Thread(target=take_turn)
+    thread.start()
+    thread.join(2.0)
+    return thread.is_alive()
 
 
 def interrupted(run: Callable[[], Any], moment: int | None) -> tuple[int, BaseException | None]:

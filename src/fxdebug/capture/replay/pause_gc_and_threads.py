@@ -64,15 +64,25 @@ def in_turn() -> Iterator[None]:
     Not for longer than :data:`PATIENCE`: the thread in the block may wait for a lock of the program that the other one
     holds.
     """
+    if getattr(_here, "is_inside", False):
+        yield
+        return
     turn = _turns.setdefault(os.getpid(), threading.RLock())
-    is_held = turn.acquire(timeout=PATIENCE)
     try:
+        _here.is_inside = True
+        turn.acquire(timeout=PATIENCE)
         yield
     finally:
-        if is_held:
-            turn.release()
+        _here.is_inside = False
+        # Never after a wait in vain, twice after some interrupts. One that comes here comes with a call of Python's.
+        try:
+            while True:
+                turn.release()
+        except RuntimeError:  # this thread does not hold it
+            pass
 
 
+_here = threading.local()
 _turns: dict[int, Any] = {}  # by process: in a forked one, a thread that held the lock of its parent is not there
 
 
