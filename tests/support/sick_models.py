@@ -107,6 +107,11 @@ def a_layer_that_sees_later_tokens() -> Given:
     return model, {"inputs": IDS}
 
 
+class AddsItsMask(nn.Module):
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(x, x, x, attn_mask=mask)
+
+
 class Attends(nn.Module):
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return F.scaled_dot_product_attention(q, k, v, is_causal=True)
@@ -273,12 +278,17 @@ class Listed(nn.Module):
 
 
 def looped(
-    folder: Path, net: nn.Module, parameters: Any, steps: bool = True, loss: Callable[[Tensor], Tensor] = torch.mean
+    folder: Path,
+    net: nn.Module,
+    parameters: Any,
+    steps: bool = True,
+    loss: Callable[[Tensor], Tensor] = torch.mean,
+    maximize: bool = False,
 ) -> Given:
     """The folder of a training of some parameters, which makes no step unless ``steps``."""
-    optimizer = torch.optim.SGD(parameters, lr=1e-2)
+    optimizer = torch.optim.SGD(parameters, lr=1e-2, maximize=maximize)
     with warnings.catch_warnings(action="ignore"), fxdebug.watch(net, every=5, save=folder):
-        for step in range(8):
+        for step in range(12):
             loss(net(normal(16, 8, seed=step)).pow(2)).backward()
             if steps:
                 optimizer.step()
@@ -321,6 +331,13 @@ IN_FOLDERS: dict[str, Callable[[Path], Given]] = {
         folder, net := mlp(), net.parameters(), loss=lambda output: output.detach().mean().requires_grad_()
     ),
     "training.not optimised": lambda folder: looped(folder, net := mlp(), net[4].parameters()),
+    "training.maximizes": lambda folder: looped(
+        folder,
+        net := mlp(),
+        net.parameters(),
+        loss=lambda output: F.mse_loss(output, torch.zeros_like(output)) * 100,
+        maximize=True,
+    ),
     "training.other optimizer": lambda folder: looped(folder, mlp(), mlp().parameters()),
     "training.not registered": lambda folder: looped(folder, net := Listed(), net.parameters()),
     "numbers.subnormal": too_small,
@@ -351,6 +368,9 @@ BY_RULE: dict[str, Callable[[], Given]] = {
     "numbers.float16": lambda: body(lambda x: x * 1e6, torch.ones(4)),
     "gradients.loss not finite": lambda: with_loss(mlp(), normal(16, 8), lambda output: output.sum() * math.inf),
     "gradients.backward not finite": lambda: with_loss(nn.Sequential(nn.Linear(3, 3), Root()), torch.ones(2, 3)),
+    "gradients.loss input": lambda: with_loss(
+        mlp(), normal(16, 8), lambda output: F.cross_entropy(output.softmax(1), torch.arange(16) % output.shape[1])
+    ),
     "gradients.vanishing": lambda: with_loss(chain(nn.Sigmoid), normal(8, 64)),
     "gradients.exploding": lambda: with_loss(chain(nn.Identity, 1.0), normal(8, 64)),
     "gradients.gradient underflow": lambda: with_loss(
@@ -376,6 +396,7 @@ BY_RULE: dict[str, Callable[[], Given]] = {
     ),
     "weights.dead unit": lambda: (changed(mlp(), "2.weight", lambda w: w[5].zero_()), {"inputs": normal(16, 8)}),
     "weights.unread input": lambda: (changed(mlp(), "2.weight", lambda w: w[:, 5].zero_()), {"inputs": normal(16, 8)}),
+    "attention.mask added": lambda: (AddsItsMask(), {"inputs": (normal(1, 2, 6, 8), torch.eye(6))}),
     "attention.padding seen": a_mask_that_lets_padding_through,
     "attention.future seen": a_layer_that_sees_later_tokens,
     "attention.unused head": lambda: (

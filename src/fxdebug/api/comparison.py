@@ -16,6 +16,7 @@ from fxdebug.comparison.result import ComparisonData
 from fxdebug.exports import registry
 from fxdebug.exports.comparison import table, text
 from fxdebug.exports.graphviz.options import PictureLayout, RankDir, Theme
+from fxdebug.narrow_output import as_printed
 
 
 class ExportOptions(TypedDict, total=False):
@@ -109,7 +110,7 @@ class Comparison(ComparisonData):
         return table.csv_lines(self)
 
     def __str__(self) -> str:
-        return self.text()
+        return as_printed(self.text())
 
     def _repr_html_(self) -> str:
         return text.cell(self)

@@ -20,6 +20,7 @@ from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value
 from fxdebug.errors import UsageError
 from fxdebug.exports import call_text, html, registry, text
+from fxdebug.narrow_output import as_printed
 from fxdebug.query import as_networkx, attach_measures, find, measures, node_lookup, patterns, walk
 from fxdebug.query.find import TypeCondition
 from fxdebug.query.measures import Number
@@ -471,7 +472,7 @@ class Trace(TraceData):
         return call_text.call_text(self, found, width=width, color=color)
 
     def __str__(self) -> str:
-        return self.text()
+        return as_printed(self.text())
 
     def _repr_pretty_(self, printer: _Printer, cycle: bool) -> None:
         printer.text(str(self))  # at the prompt of IPython

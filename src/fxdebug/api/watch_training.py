@@ -16,6 +16,7 @@ from types import TracebackType
 from torch import nn
 from torch.optim import Optimizer
 
+from fxdebug.analyses.gradients.loss_inputs import wrong_loss_input
 from fxdebug.analyses.gradients.rules import not_finite
 from fxdebug.analyses.gradients.updates import not_optimised, not_registered, other_optimizer
 from fxdebug.analyses.numbers import numerics
@@ -51,6 +52,7 @@ from fxdebug.store.training_file import TrainingFile, read_ranks, read_training
 
 MOST_INCIDENTS = 3  # explained and saved; a training that stays broken would fill the disk
 MOST_NOTES = 20
+FEWEST = 10  # losses of which the last is above the first, before an optimizer that maximises is told
 MOST_WITHOUT = 5  # forwards without a step of an optimizer, at the end of a loop
 
 
@@ -215,6 +217,14 @@ class Watch:
         if facts.unregistered and "not registered" not in told and (facts.steps or is_over):
             what, _ = not_registered(facts.unregistered)
             yield Incident(number, "not registered", None, None, what, facts.unregistered[0].path, rank=self._rank)
+        for one in () if "loss input" in told else facts.loss_inputs.values():
+            what, advice = wrong_loss_input(one)
+            yield Incident(
+                number, "loss input", None, None, f"{what}. {advice.rstrip('.')}", op=one.op, rank=self._rank
+            )
+        if facts.maximizes and "maximizes" not in told and (rise := self._rise()) is not None:
+            what = f"{rise}: the optimizer was made with maximize=True, and goes uphill"
+            yield Incident(number, "maximizes", None, None, what, op=facts.loss_function, rank=self._rank)
         names, elements = facts.unoptimised
         late = SETTLED if self._watcher.has_optimizer else 1
         if names and not facts.foreign and "not optimised" not in told and facts.steps >= (2 if is_over else late + 1):
@@ -234,6 +244,13 @@ class Watch:
                 yield Incident(number, "no gradient", None, None, _without_gradient(facts, model), rank=self._rank)
         elif not facts.steps and facts.forwards >= (MOST_WITHOUT if is_over else SETTLED) and not facts.has_changed():
             yield Incident(number, "no step", None, None, _without_step(facts, model), rank=self._rank)
+
+    def _rise(self) -> str | None:
+        """Say how far the loss has risen; ``None`` where it has not, or steps are few."""
+        losses = [step.loss for step in self._steps if step.loss is not None]
+        if len(losses) < FEWEST or not losses[-1] > losses[0]:
+            return None
+        return f"the loss rises from {losses[0]:.3g} to {losses[-1]:.3g} in {len(losses)} steps"
 
     def _tell(self, incident: Incident) -> None:
         self._add(incident)

@@ -29,6 +29,7 @@ class Rebuilt:
     ``outputs`` are the weighted sums per head, of shape (batch, heads, queries, size), where they are known.
     ``bytes`` is the size of all that was read. ``padding`` has True for keys that a mask of padding hides, of shape
     (batch, keys). ``narrow`` tells whether the weights themselves are of a dtype in which near ones are equal.
+    ``added`` names a floating mask whose elements are 0 and 1: it was meant to hide keys, and is added to the scores.
     """
 
     weights: Tensor
@@ -40,6 +41,7 @@ class Rebuilt:
     projected: tuple[float, ...] | None = None  # per head: the norm of its part of the output projection's result
     padding: Tensor | None = None
     narrow: bool = False
+    added: str = ""
 
 
 def rebuild_fused(arguments: Mapping[str, Any], output: Tensor) -> Rebuilt:
@@ -76,7 +78,7 @@ def rebuild_fused(arguments: Mapping[str, Any], output: Tensor) -> Rebuilt:
     read = sum(t.numel() * t.element_size() for t in (query, key, value, *([] if mask is None else [mask])))
     four = _four(weights)
     seen_by = None if visible is None else _four(visible)
-    return Rebuilt(four.float(), seen_by, error, tolerance, _four(outputs), read)
+    return Rebuilt(four.float(), seen_by, error, tolerance, _four(outputs), read, added=_added(arguments, "attn_mask"))
 
 
 def rebuild_multi_head(arguments: Mapping[str, Any], result: Tensor) -> Rebuilt:
@@ -104,7 +106,19 @@ def rebuild_multi_head(arguments: Mapping[str, Any], result: Tensor) -> Rebuilt:
     tensors = {id(x): x for name, x in plain.items() if isinstance(x, Tensor) and "weight" not in name}
     read = sum(t.numel() * t.element_size() for t in tensors.values())
     visible, padding = _masks(plain, four)
-    return Rebuilt(four.float(), visible, error, tolerance, outputs, read, projected, padding, _is_narrow(weights))
+    narrow, added = _is_narrow(weights), _added(arguments, "attn_mask", "key_padding_mask")
+    return Rebuilt(four.float(), visible, error, tolerance, outputs, read, projected, padding, narrow, added)
+
+
+def _added(arguments: Mapping[str, Any], *names: str) -> str:
+    """Return the name of the first floating mask that has zeros and ones, and nothing else; empty if none has."""
+    for name in names:
+        mask = arguments.get(name)
+        if isinstance(mask, Tensor) and mask.is_floating_point():
+            zeros, ones = mask.detach() == 0, mask.detach() == 1
+            if bool((zeros | ones).all()) and bool(zeros.any()) and bool(ones.any()):
+                return name
+    return ""
 
 
 def _masks(plain: Mapping[str, Any], weights: Tensor) -> tuple[Tensor | None, Tensor | None]:

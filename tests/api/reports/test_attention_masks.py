@@ -133,3 +133,49 @@ def test_a_head_that_looks_at_nothing_is_found_also_in_bfloat16_where_its_weight
     with torch.no_grad():
         model.model.layers[0].self_attn.q_proj.weight[32:48] = 0
     assert [finding.rule for finding in fxdebug.attention(model, IDS).findings] == ["uniform head"]
+
+
+class Queries(nn.Module):
+    """Attends by the fused operation, with a mask of padding that it is given."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        heads = x.view(2, 6, 2, 8).transpose(1, 2)
+        return torch.nn.functional.scaled_dot_product_attention(heads, heads, heads, attn_mask=mask[:, None, None])
+
+
+class Masked(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.attention = nn.MultiheadAttention(16, 2, batch_first=True)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return self.attention(x, x, x, key_padding_mask=mask, need_weights=False)[0]
+
+
+KEPT = torch.tensor([[1.0, 1, 1, 1, 0, 0], [1, 1, 1, 1, 1, 1]])
+
+
+@pytest.mark.parametrize(
+    "model, mask, told",
+    [
+        (Queries(), KEPT, "attn_mask"),
+        (Queries(), KEPT.bool(), None),
+        (Queries(), (1 - KEPT) * torch.finfo(torch.float32).min, None),
+        (Queries(), torch.ones(2, 6), None),  # added to all scores alike
+        (Queries(), KEPT * 0.5, None),  # a bias
+        (Masked(), 1 - KEPT, "key_padding_mask"),
+        (Masked(), KEPT == 0, None),
+        (Masked(), torch.zeros(2, 6), None),
+    ],
+)
+def test_a_floating_mask_of_zeros_and_ones_is_found_as_it_hides_nothing(
+    model: nn.Module, mask: torch.Tensor, told: str | None
+) -> None:
+    x = torch.randn(2, 6, 16, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        found = fxdebug.attention(model, (x, mask)).findings
+    what = f"{told} is of floats, 0 and 1: floats are added to the scores, so it hides no key"
+    assert [(one.rule, one.what) for one in found if one.severity != "advice"] == (
+        [] if told is None else [("mask added", what)]
+    )

@@ -100,6 +100,20 @@ def test_attention_shows_every_head_and_the_weights_of_a_token(page_file: Path, 
     assert len(weights) == 5 and sum(weights) == pytest.approx(1, abs=0.01)
 
 
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_weight_that_is_nan_is_said_to_be_none(open_page: OpenPage, theme: str) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(1, 5, 8)
+    x[0, 4] = torch.nan
+    page = open_page(fxdebug.fx_debug(Attending(), x, values="tensors"), f"#view=attention&theme={theme}")
+    assert {token.get_attribute("title") for token in page.locator(".token").all()} == {"NaN"}
+    colours = page.locator("canvas.map").first.evaluate(
+        "map => new Set(Array.from({length: 25}, (_, i) => "
+        "map.getContext('2d').getImageData(i % 5, Math.floor(i / 5), 1, 1).data.join())).size"
+    )
+    assert colours == 1  # every query sees the broken key
+
+
 def test_every_result_that_was_kept_has_its_distribution(page_file: Path, open_page: OpenPage) -> None:
     page = show(open_page, page_file, "distributions")
     assert page.locator(".histogram-card header .link").all_inner_texts() == ["mix", "out"]

@@ -55,11 +55,22 @@ def find_attention(
     some, these others are found.
     """
     return (
+        *_added(measured),
         *_padding(measured, limits),
         *_future(measured, limits, causal),
         *_unused(measured, limits),
         *_sinks(measured, limits),
     )
+
+
+def _added(measured: Iterable[Measured]) -> Iterator[Finding]:
+    """Masks of zeros and ones that are floats: they are added to the scores, and hide nothing."""
+    for one in measured:
+        if one.map.added:
+            takes_part = "True where a key takes part" if one.map.op == "scaled_dot_product_attention" else "True hides"
+            what = f"{one.map.added} is of floats, 0 and 1: floats are added to the scores, so it hides no key"
+            advice = f"give a boolean mask ({takes_part}), or floats of 0 and -inf"
+            yield _finding(one, "mask added", WARNING, what, advice)
 
 
 def _padding(measured: Iterable[Measured], limits: AttentionLimits) -> Iterator[Finding]:
@@ -167,8 +178,8 @@ def _finding(
     severity: Severity,
     what: str,
     advice: str,
-    measured: float,
-    threshold: float,
+    measured: float | None = None,
+    threshold: float | None = None,
     others: tuple[str, ...] = (),
 ) -> Finding:
     return Finding(

@@ -26,7 +26,7 @@ class AttentionMap:
     largest difference between the fused result and the one that these weights give, ``tolerance`` what rounding
     explains; both are ``None`` where there is nothing to compare. ``norms`` are the sizes of what each head adds to
     the output, after the output projection where ``projected``. ``narrow`` tells whether the weights themselves are of
-    a dtype in which near ones are equal.
+    a dtype in which near ones are equal. ``added`` names a floating mask of zeros and ones, which hides nothing.
     """
 
     path: str
@@ -41,6 +41,7 @@ class AttentionMap:
     projected: bool = False
     dropped: bool = False
     narrow: bool = False
+    added: str = ""
 
     @property
     def heads(self) -> int:
@@ -101,6 +102,7 @@ def joined(maps: Sequence[AttentionMap]) -> AttentionMap | None:
         source=first.source,
         norms=first.norms,
         projected=first.projected,
+        added=first.added,
     )
 
 

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from fxdebug.analyses.gradients.loss_inputs import find_loss_inputs
 from fxdebug.analyses.gradients.slopes import slopes
 from fxdebug.analyses.gradients.updates import (
     Progress,
@@ -55,6 +56,7 @@ def findings_of(record: GradientRecord, limits: Limits, progress: Progress | Non
     null = structurally_zero(record.parameters, limits)
     found = [
         *not_finite(record),
+        *find_loss_inputs(record.loss_inputs),
         *_slopes(record, limits),
         *_tiny(record, null, limits),
         *(find_no_gradient(record) if progress is None else ()),  # a training tells by itself

@@ -13,12 +13,13 @@ from fxdebug.analyses.training.charts import charts_of
 from fxdebug.analyses.training.spikes import is_spike
 from fxdebug.analyses.training.trend import trend
 from fxdebug.data.calls import Note
-from fxdebug.data.findings import ERROR, SEVERITIES, WARNING, Finding, Severity, at_root_of, not_looked_at
+from fxdebug.data.findings import ADVICE, ERROR, SEVERITIES, WARNING, Finding, Severity, at_root_of, not_looked_at
 from fxdebug.data.measured.gradients import GradientRecord, ResultGradient
 from fxdebug.data.measured.training import NUMBERS, Incident, TrainingRecord, Trouble, WatchedStep
 from fxdebug.data.measures import Unit
 from fxdebug.data.report import Cell, Column, ReportData
 
+UPHILL = ("update too large", "gradient spike", "loss spike")  # what follows from maximising a loss
 MOST_FINDINGS = 5  # spikes of norms that the report names
 
 RULES: Mapping[Trouble, tuple[str, Severity, str]] = {  # the rule, its severity, and what to do where no run was saved
@@ -41,6 +42,8 @@ RULES: Mapping[Trouble, tuple[str, Severity, str]] = {  # the rule, its severity
         "Hold modules as attributes, in nn.ModuleList or in nn.ModuleDict, tensors as nn.Parameter, and make layers in "
         "__init__; then make the optimizer.",
     ),
+    "loss input": ("loss input", WARNING, ""),
+    "maximizes": ("maximizes", WARNING, "Leave out maximize=True; to maximise a reward, it is right."),
 }  # fmt: skip
 
 
@@ -95,6 +98,8 @@ def training_report(
         *_growing(record),
         *_of_watched(record, limits or Limits()),
     ]
+    if any(incident.trouble == "maximizes" for incident in incidents):  # a lower rate would only make it slower
+        findings = [finding for finding in findings if finding.rule not in UPHILL]
     return ReportData(
         analysis="watch",
         subject=record.model,
@@ -139,6 +144,8 @@ def _row(step: object, watched: WatchedStep | None, incident: Incident | None) -
 def _incidents(incidents: Sequence[Incident], model: str) -> Iterator[Finding]:
     for incident in incidents:
         rule, severity, advice = RULES[incident.trouble]
+        if incident.trouble == "maximizes" and not incident.op:  # it may be a reward
+            severity = ADVICE
         step = f"step {incident.step}: " if incident.trouble in (*NUMBERS, "exception") else ""
         batch = f"; its inputs: {', '.join(incident.inputs)}" if incident.inputs else ""
         rank = "" if incident.rank is None else f"rank {incident.rank}: "

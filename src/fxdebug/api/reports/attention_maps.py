@@ -284,6 +284,7 @@ class _Collected:
             projected=rebuilt.projected is not None,
             dropped=seen.dropped,
             narrow=rebuilt.narrow,
+            added=rebuilt.added,
         )
         numbers = head_numbers(one, self._tokens_of(one, rebuilt))
         size = one.weights.nbytes

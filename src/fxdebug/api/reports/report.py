@@ -12,6 +12,7 @@ from fxdebug.analyses.cost.changes import ChangeLimits, ChangeRow, DifferenceRow
 from fxdebug.data.report import ReportData
 from fxdebug.exports import registry
 from fxdebug.exports.report import files, html, text
+from fxdebug.narrow_output import as_printed
 from fxdebug.store import report_file
 
 Row = TypeVar("Row", covariant=True)
@@ -108,7 +109,7 @@ class Report(ReportData[Row]):
         return files.as_json(self)
 
     def __str__(self) -> str:
-        return self.text()
+        return as_printed(self.text())
 
     def _repr_html_(self) -> str:
         return html.page_part(self)

@@ -23,9 +23,9 @@ from fxdebug.apps.cli.measure_commands import measures
 from fxdebug.apps.cli.native_command import native
 from fxdebug.apps.cli.page_commands import page, serve
 from fxdebug.apps.cli.plugin_commands import analyse, plugins
-from fxdebug.apps.narrow_output import write_what_it_can
 from fxdebug.apps.signals import tidy_end
 from fxdebug.errors import FxDebugError, nearest
+from fxdebug.narrow_output import write_what_it_can
 from fxdebug.printable import printable_lines
 from fxdebug.version import __version__
 

@@ -21,6 +21,7 @@ from fxdebug.capture.runs.same_start import copied_inputs, state_restored
 from fxdebug.capture.runs.timed_runs import Loss, scalar_loss
 from fxdebug.capture.tensors.describe import shape_of
 from fxdebug.capture.tensors.special_tensors import SHARDED, has_sharded_weights, local_part
+from fxdebug.capture.torch_state.loss_inputs import loss_inputs
 from fxdebug.capture.torch_state.module_members import named_parameters_of, parameters_of
 from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.data.measured.gradients import GradientRecord, ParameterGradient, Reach, norm_of
@@ -58,6 +59,7 @@ def run_with_gradients(
                 scalar = scalar_loss(loss, output, cut=any(p.requires_grad for p in parameters_of(model)))
                 if scalar.is_meta:
                     raise UsageError("the loss is on the meta device: gradients have no numbers there")
+            operands = probe.guard("the loss", loss_inputs, scalar) or ()
             if scalar.requires_grad:
                 scalar.backward()
         finally:
@@ -84,6 +86,7 @@ def run_with_gradients(
             notes=(*notes, *probe.guard.texts()),
             unregistered=outside_of(strays, rates),
             checkpointed=tuple(sorted(probe.checkpointed)),
+            loss_inputs=operands,
             foreign=optimised is not None and bool(parameters) and not any(p.optimised for p in parameters),
         )
 

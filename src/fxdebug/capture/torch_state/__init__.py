@@ -1,1 +1,1 @@
-"""State that torch keeps per thread or process: read it, and hide our own operations from it."""
+"""State that torch keeps per thread, process or loss: read it, and hide our own operations from it."""

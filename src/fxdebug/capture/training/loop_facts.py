@@ -13,13 +13,15 @@ from torch.optim import Optimizer
 from fxdebug.capture.recorder.unregistered_leaves import Found, outside_of
 from fxdebug.capture.runs.gradient_runs import rates_of
 from fxdebug.capture.tensors.special_tensors import local_part
+from fxdebug.capture.torch_state.loss_inputs import function_of_loss, loss_inputs
 from fxdebug.capture.torch_state.module_members import named_parameters_of, parameters_of
 from fxdebug.capture.torch_state.untracked import untracked
-from fxdebug.data.measured.gradients import Unregistered
+from fxdebug.data.measured.gradients import LossInput, Unregistered
 
 SKIPS = 10  # in a row: a scale of 2^16 that is too high by far is found in fewer
 SETTLED = 64  # steps after which every optimizer has made one, and forwards after which one is overdue
 MANY = 5  # steps of an optimizer without parameters of the model, each after a backward of it
+LOSSES = 3  # that are looked at: a loop may have one for each of its models
 PLACES = 16  # elements of each weight that are compared
 
 
@@ -32,7 +34,9 @@ class LoopFacts:
     on, and whether a backward followed, ``arrived`` whether a parameter ever had a gradient. ``optimised`` are the ids
     of parameters that some optimizer has, and ``unoptimised`` the names of those that had a gradient at a step and that
     none has. ``skipped`` counts steps in a row that a scaler left out: it halves its factor each time, from
-    ``first_scale`` to ``scale``.
+    ``first_scale`` to ``scale``. ``loss_inputs`` are operands of the losses that these are not made for,
+    ``loss_function`` is the function of torch that made one of them. ``maximizes`` tells whether the optimizer goes
+    uphill.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -44,6 +48,10 @@ class LoopFacts:
         self.optimised: set[int] = set()
         self.first_scale = self.scale = 1.0
         self.found: list[Found] = []
+        self.loss_inputs: dict[tuple[str, str], LossInput] = {}
+        self.loss_function = ""
+        self.maximizes = False
+        self._losses_seen = 0
         self._gradients: dict[str, Tensor] = {}
         self._first = self._sample()
 
@@ -58,6 +66,13 @@ class LoopFacts:
         self.backwards += 1
         self.went_back = True
         return was_skipped
+
+    def look_at_loss(self, loss: Tensor) -> None:
+        """Look at what the first losses were made of; all later ones are made as these are."""
+        if self._losses_seen < LOSSES:
+            self._losses_seen += 1
+            self.loss_inputs |= {(one.kind, one.op): one for one in loss_inputs(loss)}
+            self.loss_function = self.loss_function or function_of_loss(loss)
 
     def on_forward(self) -> None:
         """Count a forward with gradients on."""
@@ -74,6 +89,7 @@ class LoopFacts:
         self.forwards = self.backwards = self.skipped = 0
         rates = rates_of(optimizer)
         self.optimised.update(rates)
+        self.maximizes = any(group.get("maximize") is True for group in optimizer.param_groups)
         if not any(id(parameter) in rates for parameter in parameters_of(self._model)):
             self.foreign[type(optimizer).__name__] = None
 

@@ -250,6 +250,7 @@ class Watcher:
         self._norm = None
 
     def _note_loss(self, root: Tensor) -> None:
+        self._guarded(lambda: self.facts.look_at_loss(root))
         if self.facts.on_backward(_scale(root)):  # what is held of the step before belongs to none
             self._held, self._losses, self._is_reported = self._held[-1:], [], False
             self._was_skipped = self.facts.skipped == SKIPS

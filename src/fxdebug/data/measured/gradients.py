@@ -106,6 +106,22 @@ class Unregistered:
     new: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class LossInput:
+    """An operand of a loss that this is not made for.
+
+    ``kind``: ``probabilities`` where ``op`` takes logits, ``no logarithms`` where it takes logarithms of probabilities,
+    both made by ``given``; ``one class`` where it normalises over a dimension of size 1; ``broadcast`` where each
+    element of a batch meets those of the whole batch. ``shape`` is the operand's, ``result`` that of what ``op`` made.
+    """
+
+    kind: Literal["probabilities", "no logarithms", "one class", "broadcast"]
+    op: str
+    given: str
+    shape: tuple[int, ...]
+    result: tuple[int, ...]
+
+
 @brief
 @dataclass(frozen=True, slots=True)
 class BadBackward:
@@ -132,7 +148,7 @@ class GradientRecord:
 
     ``loss`` is ``None`` where the step does not tell. ``unregistered`` learns and is no parameter of the model.
     ``foreign`` tells whether the optimizer has none of the model's parameters. ``checkpointed`` are the paths of
-    modules that ran in a reentrant checkpoint.
+    modules that ran in a reentrant checkpoint. ``loss_inputs`` are operands of the loss that it is not made for.
     """
 
     loss: float | None
@@ -144,3 +160,4 @@ class GradientRecord:
     unregistered: tuple[Unregistered, ...] = ()
     foreign: bool = False
     checkpointed: tuple[str, ...] = ()
+    loss_inputs: tuple[LossInput, ...] = ()

@@ -21,6 +21,8 @@ Trouble: TypeAlias = Literal[
     "not optimised",
     "other optimizer",
     "not registered",
+    "loss input",
+    "maximizes",
 ]
 NUMBERS: Final[tuple[Trouble, ...]] = ("loss", "gradient", "spike", "skipped")  # the numbers of the step are at fault
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from fxdebug.analyses.attention.report import AttentionData
 from fxdebug.data.report import ReportData
 from fxdebug.exports.page.pack import integers
@@ -18,7 +20,7 @@ _FEW_WEIGHTS = 1 << 18  # up to which a weight has 16 bits
 def attention_data(report: ReportData[Any], places: Places) -> tuple[list[dict[str, Any]], str]:
     """Return the maps of a report, and a remark where there are more than a page can hold.
 
-    A weight is a whole number of ``steps``.
+    A weight is a whole number of ``steps``; -1 stands for NaN.
     """
     found = layers_to_show(report) if isinstance(report, AttentionData) else []
     steps = 65_535 if sum(one.weights.size for one in found) <= _FEW_WEIGHTS else 255
@@ -33,7 +35,8 @@ def attention_data(report: ReportData[Any], places: Places) -> tuple[list[dict[s
             continue
         room -= rows * heads * queries * keys
         labels = [labels_for(report, one, row) for row in range(rows)]
-        weights = (one.weights[:rows].astype("f8").ravel() * steps).round().clip(0, steps).astype("i8").tolist()
+        parts = (one.weights[:rows].astype("f8").ravel() * steps).round().clip(0, steps)
+        weights = np.where(np.isnan(parts), -1, parts).astype("i8").tolist()
         kept.append(
             {
                 "call": places.of_call(one.call),

@@ -42,20 +42,25 @@ function headButton(page: Page, map: AttentionData, choice: Choice, isChosen: bo
     drawn(page, map, choice), el("span", null, String(choice.head)));
 }
 
+/** A weight between 0 and 1; NaN where it is none. */
+function weightAt(map: AttentionData, at: number): number {
+  const steps = map.weights[at]!;
+  return steps < 0 ? NaN : steps / map.steps;
+}
+
 /** The weights of one head, one pixel for each pair of tokens, in the ramp of the accent colour. */
 function drawn(page: Page, map: AttentionData, { row, head }: Choice): HTMLCanvasElement {
   const [, heads, queries, keys] = map.shape;
   const canvas = el("canvas", { class: "map", width: keys, height: queries });
   const context = canvas.getContext("2d")!;
   const picture = context.createImageData(keys, queries);
-  const { paper, accent } = paletteOf(themeOf(page.store));
-  const low = channels(paper);
-  const high = channels(accent);
+  const { paper, accent, nan } = paletteOf(themeOf(page.store));
+  const [low, high, none] = [channels(paper), channels(accent), channels(nan)];
   const first = (row * heads + head) * queries * keys;
   const most = largest(map, first, queries * keys);
   for (let i = 0; i < queries * keys; i++) {
-    const weight = Math.sqrt(map.weights[first + i]! / most); // small weights stay visible
-    for (let c = 0; c < 3; c++) picture.data[4 * i + c] = low[c]! + (high[c]! - low[c]!) * weight;
+    const weight = Math.sqrt(weightAt(map, first + i) / most); // small weights stay visible
+    for (let c = 0; c < 3; c++) picture.data[4 * i + c] = Number.isNaN(weight) ? none[c]! : low[c]! + (high[c]! - low[c]!) * weight;
     picture.data[4 * i + 3] = 255;
   }
   context.putImageData(picture, 0, 0);
@@ -63,8 +68,8 @@ function drawn(page: Page, map: AttentionData, { row, head }: Choice): HTMLCanva
 }
 
 function largest(map: AttentionData, first: number, count: number): number {
-  let most = 1;
-  for (let i = first; i < first + count; i++) most = Math.max(most, map.weights[i]!);
+  let most = 1 / map.steps;
+  for (let i = first; i < first + count; i++) most = Math.max(most, weightAt(map, i) || 0);
   return most;
 }
 
@@ -75,9 +80,9 @@ function channels(hex: string): number[] {
 function largeMap(page: Page, map: AttentionData, choice: Choice): HTMLElement[] {
   const [, heads, queries, keys] = map.shape;
   const canvas = drawn(page, map, choice);
-  const reading = el("p", { class: "chart-reading", role: "status" }, `From 0 to ${digits(largest(map, (choice.row * heads + choice.head) * queries * keys, queries * keys) / map.steps, 3)}. Point at a cell, or choose a token.`);
+  const reading = el("p", { class: "chart-reading", role: "status" }, `From 0 to ${digits(largest(map, (choice.row * heads + choice.head) * queries * keys, queries * keys), 3)}. Point at a cell, or choose a token.`);
   const first = (choice.row * heads + choice.head) * queries * keys;
-  const weight = (query: number, key: number): number => map.weights[first + query * keys + key]! / map.steps;
+  const weight = (query: number, key: number): number => weightAt(map, first + query * keys + key);
   const down = map.queries[choice.row] ?? [];
   const across = map.keys[choice.row] ?? [];
   canvas.addEventListener("pointermove", (event) => {
@@ -88,10 +93,10 @@ function largeMap(page: Page, map: AttentionData, choice: Choice): HTMLElement[]
   });
   const tokens = el("div", { class: "tokens" });
   const choose = (query: number): void => {
-    const most = Math.max(1e-9, ...across.map((_, key) => weight(query, key)));
+    const most = Math.max(1e-9, ...across.map((_, key) => weight(query, key) || 0));
     fill(tokens, ...across.map((token, key) => {
       const piece = el("button", { type: "button", class: "token", title: digits(weight(query, key), 3), "aria-pressed": String(key === query), click: () => choose(Math.min(key, queries - 1)) }, token);
-      piece.style.setProperty("--weight", String(Math.sqrt(weight(query, key) / most)));
+      piece.style.setProperty("--weight", String(Math.sqrt((weight(query, key) || 0) / most)));
       return piece;
     }));
   };

@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import io
 import json
+import sys
 from typing import IO, Any
 
 _LIKE = {
@@ -23,6 +24,21 @@ def write_what_it_can(stream: IO[Any] | None, *, as_json: bool) -> None:
     """Let a stream write other signs for the characters that its encoding lacks."""
     if isinstance(stream, io.TextIOWrapper):
         stream.reconfigure(errors=_IN_JSON if as_json else _IN_TEXT)
+
+
+def as_printed(text: str) -> str:
+    """Return a text with other signs for the characters that the program's output lacks.
+
+    ``print`` gives a text to the program's own stream, which raises in the program where it cannot write a character.
+
+    >>> as_printed("├ ReLU") in ("├ ReLU", "+ ReLU")
+    True
+    """
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    try:
+        return text.encode(encoding, _IN_TEXT).decode(encoding)
+    except LookupError:  # an encoding of the program's own stream that Python does not know
+        return text
 
 
 def _lacking(error: UnicodeError) -> str:

@@ -10,9 +10,10 @@ import pytest
 import torch
 from torch import nn
 
+import fxdebug
 from fxdebug import fx_debug
 from fxdebug.apps.cli import main
-from fxdebug.apps.narrow_output import write_what_it_can
+from fxdebug.narrow_output import write_what_it_can
 
 
 def printed(text: str, encoding: str, *, as_json: bool = False) -> str:
@@ -51,3 +52,19 @@ def test_a_command_prints_into_such_a_pipe(more: list[str], tmp_path: Path, monk
     pipe.flush()
     text = raw.getvalue().decode("cp1252")
     assert "層" in json.dumps(json.loads(text), ensure_ascii=False) if more else "\\u5c64" in text
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "ascii", "utf-8"])
+def test_a_script_prints_runs_and_answers_into_such_a_pipe(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    trace = fx_debug(model, torch.tensor([[torch.nan, 1.0]]))
+    answers = [trace, fxdebug.check(trace), fxdebug.compare(trace, trace), fxdebug.flops(trace), fxdebug.weights(model)]
+    raw = io.BytesIO()
+    pipe = io.TextIOWrapper(raw, encoding=encoding)
+    with monkeypatch.context() as patched:
+        patched.setattr("sys.stdout", pipe)
+        for answer in answers:
+            print(answer, flush=True)
+    text = raw.getvalue().decode(encoding)
+    assert ("├ 0 Linear" if encoding == "utf-8" else "+ 0 Linear") in text
+    assert text.count("\\u") == 0
