@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -234,10 +235,26 @@ def test_every_kind_of_weight_is_read_and_none_is_changed() -> None:
     report = fxdebug.weights(model)
     assert len(report.rows) == len(versions) - 1
     assert [note.what for note in report.notes] == [
-        "1 weights have no data or no arithmetic and are missing here: meta"
+        "missing here, without data or arithmetic, or packed by quantisation: meta"
     ]
     assert {name: tensor._version for name, tensor in model.state_dict(keep_vars=True).items()} == versions
     json.loads(report.json_text())
+
+
+def test_weights_that_cannot_be_read_are_counted_where_their_number_is_known() -> None:
+    both = ("elements of parameters", "  that ask for gradients")
+
+    def counts(model: nn.Module) -> tuple[list[object], tuple[str, ...]]:
+        report = fxdebug.weights(model)
+        return [report.totals[name][0] for name in both], report.at_least
+
+    with torch.device("meta"):
+        assert counts(nn.Linear(3, 4)) == ([16, 16], ())
+    assert counts(nn.Sequential(nn.LazyLinear(4), nn.Linear(3, 4))) == ([16, 16], both)
+    with warnings.catch_warnings(action="ignore"):
+        packed = torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)), {nn.Linear})
+    assert counts(packed) == ([8, 8], both[:1])
+    assert "0._packed_params._packed_params" in str(fxdebug.weights(packed))
 
 
 def test_a_module_that_is_registered_in_itself_is_read_once() -> None:

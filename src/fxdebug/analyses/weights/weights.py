@@ -19,7 +19,7 @@ from fxdebug.analyses.weights.initialisation import (
 from fxdebug.analyses.weights.on_inputs import read_by, signal_report, silent_count, silent_findings
 from fxdebug.data.calls import Note
 from fxdebug.data.findings import ERROR, WARNING, Finding
-from fxdebug.data.measured.weights import WeightFacts
+from fxdebug.data.measured.weights import UnreadWeight, WeightFacts
 from fxdebug.data.measures import PARAMETER, Unit, register
 from fxdebug.data.report import Cell, Column, ReportData
 
@@ -82,7 +82,7 @@ def weights_report(
     drawn: Drawn | None = None,
     fresh: bool | None = None,
     limits: WeightLimits | None = None,
-    without_data: Sequence[str] = (),
+    unread: Sequence[UnreadWeight] = (),
     on_inputs: Sequence[Activation] | None = None,
     notes: Sequence[Note] = (),
 ) -> ReportData[WeightRow]:
@@ -95,10 +95,14 @@ def weights_report(
     unit_limits = ActivationLimits()
     readers = read_by(on_inputs or ())
     rows = tuple([_row(weight, start, readers) for weight in facts])
+    parameters = [weight for weight in unread if weight.kind == "parameter"]
     elements = sum(weight.stats.count for weight in facts if weight.kind == "parameter")
+    elements += sum(weight.elements or 0 for weight in parameters)
     trained = sum(w.stats.count for w in facts if w.kind == "parameter" and w.requires_grad)
+    trained += sum(weight.elements or 0 for weight in parameters if weight.requires_grad)
+    unknown = [weight for weight in parameters if weight.elements is None]
     totals: dict[str, tuple[Cell, Unit]] = {
-        "elements of parameters": (elements, ""),
+        "elements of parameters": (elements if elements or not unknown else None, ""),
         "  that ask for gradients": (trained, ""),
         "state": (_state_of(start) if any(map(is_drawn, facts)) else None, ""),
     }
@@ -112,9 +116,9 @@ def weights_report(
         few = max([units.samples for units in seen], default=0)
         if few < unit_limits.samples and any(map(silent_count, readers.values())):
             told.append(too_few(few, unit_limits))
-    if without_data:
-        some = ", ".join(without_data[:3]) + (", …" if len(without_data) > 3 else "")
-        told.append(Note(f"{len(without_data)} weights have no data or no arithmetic and are missing here: {some}"))
+    if unread:
+        some = ", ".join(weight.name for weight in unread[:3]) + (", …" if len(unread) > 3 else "")
+        told.append(Note(f"missing here, without data or arithmetic, or packed by quantisation: {some}"))
     signal = signal_report(on_inputs or (), model)
     return ReportData(
         analysis="weights",
@@ -137,6 +141,10 @@ def weights_report(
         parts=() if signal is None else (signal,),
         histograms={weight.name: weight.histogram for weight in facts if weight.histogram.counts},
         ranked=False,
+        at_least=(
+            *(["elements of parameters"] if unknown and elements else []),
+            *(["  that ask for gradients"] if any(weight.requires_grad for weight in unknown) else []),
+        ),
     )
 
 

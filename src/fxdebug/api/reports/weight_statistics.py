@@ -22,6 +22,7 @@ from fxdebug.capture.tensors.weight_facts_of_model import weight_facts
 from fxdebug.capture.torch_state.module_members import named_buffers_of, named_parameters_of
 from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.data.calls import Note
+from fxdebug.data.measured.weights import UnreadWeight
 from fxdebug.data.report import ReportData
 from fxdebug.errors import UsageError
 from fxdebug.stats.weight_facts import change_of, facts_of
@@ -91,7 +92,7 @@ def weights(
             path.name,
             fresh=fresh,
             limits=limits,
-            without_data=[name for name, facts in read if facts is None],
+            unread=[UnreadWeight(name, "parameter", None) for name, facts in read if facts is None],
         )
     )
 
@@ -121,7 +122,7 @@ def _of_model(
             drawn=drawn,
             fresh=fresh,
             limits=limits,
-            without_data=without,
+            unread=without,
             on_inputs=activations,
             notes=notes,
         )

@@ -4,29 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import torch
 from torch import Tensor, nn
 
+from fxdebug.capture.tensors.checksum import is_uninitialised
 from fxdebug.capture.tensors.special_tensors import local_part
 from fxdebug.capture.torch_state.module_members import join, named_modules_of
 from fxdebug.capture.torch_state.untracked import untracked
-from fxdebug.data.measured.weights import WeightFacts
+from fxdebug.data.measured.weights import UnreadWeight, WeightFacts
 from fxdebug.stats.weight_facts import facts_of
 
 
-def weight_facts(model: nn.Module, *, spectra: bool = True) -> tuple[tuple[WeightFacts, ...], tuple[str, ...]]:
-    """Return the facts about each parameter and buffer, tied ones once, and the names of those that have no data.
+def weight_facts(model: nn.Module, *, spectra: bool = True) -> tuple[tuple[WeightFacts, ...], tuple[UnreadWeight, ...]]:
+    """Return the facts about each parameter and buffer, tied ones once, and those that have none.
 
     Of weights that are sharded, the facts are those of this rank's part.
     """
-    known, without = [], []
+    known, without = [], list(_packed(model))
     with untracked():
         for names, weight, layer, kind in _weights(model):
-            facts = facts_of(names, local_part(weight), layer, kind, spectra=spectra)
+            is_drawn = not is_uninitialised(weight)
+            facts = facts_of(names, local_part(weight), layer, kind, spectra=spectra) if is_drawn else None
             if facts is None:
-                without.append(names[0])
+                count = weight.numel() if is_drawn else None
+                without.append(UnreadWeight(names[0], kind, count, weight.requires_grad))
             else:
                 known.append(facts)
     return tuple(known), tuple(without)
+
+
+def _packed(model: nn.Module) -> Iterator[UnreadWeight]:
+    """Yield the weights that a quantised layer keeps in an object of C++, in the layout that its kernel reads."""
+    for path, layer in named_modules_of(model):
+        for name, held in vars(layer).items():
+            if type(held) is torch.ScriptObject and "PackedParams" in str(held._type()):
+                yield UnreadWeight(join(path, name), "parameter", None)
 
 
 def _weights(model: nn.Module) -> Iterator[tuple[list[str], Tensor, nn.Module, str]]:

@@ -60,6 +60,20 @@ class WeightFacts:
 
 @brief
 @dataclass(frozen=True, slots=True)
+class UnreadWeight:
+    """A weight without facts: it has no data (meta, not drawn yet), no arithmetic, or is packed by quantisation.
+
+    ``elements`` is ``None`` where their number is not known.
+    """
+
+    name: str
+    kind: str
+    elements: int | None
+    requires_grad: bool = False
+
+
+@brief
+@dataclass(frozen=True, slots=True)
 class WeightChange:
     """One weight in two checkpoints; numbers are ``None`` where it is in one alone or its shapes differ.
 
