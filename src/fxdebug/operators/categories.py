@@ -45,10 +45,21 @@ OVERWRITES = frozenset("fill copy zero normal uniform random bernoulli exponenti
 
 # Operations that write what other ranks send: over the earlier content of a tensor, or as a sum with it.
 SUMS_OF_RANKS = frozenset("all_reduce all_reduce_coalesced reduce".split())
-FROM_RANKS = SUMS_OF_RANKS | frozenset(
+_FROM_RANKS = SUMS_OF_RANKS | frozenset(
     "broadcast recv irecv all_gather all_gather_coalesced all_gather_into_tensor all_gather_single gather scatter "
     "reduce_scatter reduce_scatter_tensor reduce_scatter_single all_to_all all_to_all_single".split()
 )
+
+
+def is_from_ranks(op: str, place: str) -> bool:
+    """Does an operation write what other ranks send? ``place`` is its name with its module.
+
+    ``gather``, ``scatter`` and ``reduce`` are also operations on one rank's tensors.
+
+    >>> is_from_ranks("scatter", "torch.distributed.distributed_c10d.scatter"), is_from_ranks("scatter", "scatter_")
+    (True, False)
+    """
+    return op in _FROM_RANKS and ("distributed" in place or "c10d" in place)
 
 
 # Operations that draw random numbers, returned or written in place.

@@ -15,7 +15,6 @@ from typing import Final, Literal, TypeAlias
 from fxdebug.data.values import Value
 from fxdebug.operators.categories import (
     ELEMENTWISE,
-    FROM_RANKS,
     KEEPS_SIGN_OF_INF,
     LOGS,
     PLACES_LITERALS,
@@ -56,13 +55,15 @@ def find_cause(
     inputs: Sequence[Value],
     outputs: Sequence[Value],
     probabilities: Container[int] = (),
+    *,
+    from_ranks: bool = False,
 ) -> NonFiniteCause | None:
     """Return the cause of NaN or infinities in the ``outputs`` of one operation.
 
     ``None`` if there are none, or the operation only passed them on from its ``inputs``. ``op`` is its name without
     underscores around it, ``literals`` the numbers written among its arguments. ``probabilities``: the numbers of
-    values that are probabilities (see :func:`is_probability`), which are never masks. Values without statistics are
-    ignored.
+    values that are probabilities (see :func:`is_probability`), which are never masks. ``from_ranks``: it writes what
+    other ranks send. Values without statistics are ignored.
     """
     nonfinite = [value for value in outputs if has_nonfinite(value)]
     if not nonfinite:
@@ -72,7 +73,7 @@ def find_cause(
     nan = any(value.stats.nan for value in nonfinite if value.stats)
     if any(value.stats.nan for value in inputs if value.stats):
         return None
-    if op in FROM_RANKS and not any(map(has_nonfinite, inputs)):
+    if from_ranks and not any(map(has_nonfinite, inputs)):
         overflow = "" if nan or op not in SUMS_OF_RANKS else f", or the sum is beyond the largest {nonfinite[0].dtype}"
         return NonFiniteCause(
             NAN if nan else INF, f"it comes from another rank: what this one gave is finite{overflow}"
@@ -86,9 +87,13 @@ def find_cause(
     return _cause_of_new_infinity(op, literals, inputs, nonfinite[0], probabilities)
 
 
-def leaves_memory_unwritten(op: str, literals: Iterable[float], inputs: Iterable[Value]) -> bool:
+def leaves_memory_unwritten(
+    op: str, literals: Iterable[float], inputs: Iterable[Value], *, from_ranks: bool = False
+) -> bool:
     """Did an operation write finite numbers to a part of uninitialised memory, so that the rest is not finite?"""
-    return op in WRITES - FROM_RANKS and not any(map(has_nonfinite, inputs)) and all(map(math.isfinite, literals))
+    if op not in WRITES or from_ranks:
+        return False
+    return not any(map(has_nonfinite, inputs)) and all(map(math.isfinite, literals))
 
 
 def _cause_of_more_infinities(

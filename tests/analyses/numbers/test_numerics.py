@@ -324,6 +324,23 @@ def test_s2_an_overflow_beside_a_mask_is_found(op):
     assert [(finding.kind, finding.op) for finding in found if finding.severity == "error"] == [("inf", op)]
 
 
+@pytest.mark.parametrize("name", ["scatter", "scatter_", "scatter_out"])
+def test_a_mask_that_is_scattered_comes_from_no_other_rank(name: str) -> None:
+    class Scatters(nn.Module):
+        def forward(self, x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+            scores = torch.full((2, 4), -math.inf)
+            if name == "scatter":
+                scores = scores.scatter(1, index, x)
+            elif name == "scatter_":
+                scores.scatter_(1, index, x)
+            else:
+                scores = torch.zeros(2, 4).scatter_(1, index, -math.inf)
+            return (scores + 1).softmax(1)
+
+    trace = fx_debug(Scatters(), (torch.ones(2, 2), torch.tensor([[0, 1], [2, 3]])))
+    assert [finding.what for finding in trace.check()] == []
+
+
 @pytest.mark.parametrize(
     "then",
     [

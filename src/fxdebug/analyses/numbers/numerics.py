@@ -21,12 +21,12 @@ from fxdebug.data.report import ReportData
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value
 from fxdebug.operators.categories import (
-    FROM_RANKS,
     GIVES_MEMORY,
     REPLACES_NONFINITE,
     UNFILLED,
     VIEWS,
     WRITES,
+    is_from_ranks,
     is_probability,
     uses_only_shape,
 )
@@ -132,7 +132,7 @@ class NonFiniteOrigins:
                 return earlier
         if cause is not None:
             self._nodes.append(node)
-            if cause.kind in (INTENDED, UNINITIALISED) or node.op in FROM_RANKS:
+            if cause.kind in (INTENDED, UNINITIALISED) or is_from_ranks(node.op, node.target):
                 self._intended |= 1 << len(self._causes)
             self._causes.append(cause)
         elif inherited and is_operation(self._net, node) and node.op not in VIEWS | WRITES:
@@ -143,7 +143,7 @@ class NonFiniteOrigins:
 
     def _counts_once_read(self, cause: NonFiniteCause, node: Node) -> bool:
         """Is it no fault unless an operation computes with it: memory without content, of this rank or of another?"""
-        return cause.kind == UNINITIALISED or node.op in FROM_RANKS
+        return cause.kind == UNINITIALISED or is_from_ranks(node.op, node.target)
 
     def _cause_at(
         self, node: Node, inputs: list[NodeInput], nonfinite: list[Value], inherited: int
@@ -160,11 +160,12 @@ class NonFiniteOrigins:
             return None  # the operation only passes on a fault of an earlier one
         values = tuple(dict.fromkeys(value for value, _ in inputs))
         literals = literals_of(node)
-        cause = find_cause(node.op, literals, values, nonfinite, self._probabilities)
+        from_ranks = is_from_ranks(node.op, node.target)
+        cause = find_cause(node.op, literals, values, nonfinite, self._probabilities, from_ranks=from_ranks)
         if (
             cause is not None
             and nonfinite[0].storage in self._unfilled
-            and leaves_memory_unwritten(node.op, literals, values)
+            and leaves_memory_unwritten(node.op, literals, values, from_ranks=from_ranks)
         ):
             return NonFiniteCause(UNINITIALISED, "the rest of its memory was never written to")
         if cause is not None and node.op in VIEWS and self._may_be_made_anew(node, nonfinite[0]):

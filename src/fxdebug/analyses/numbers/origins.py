@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 from fxdebug.data.calls import Call
 from fxdebug.data.values import Group, Value
-from fxdebug.operators.categories import FROM_RANKS, OVERWRITES, SUMS_OF_RANKS, TO_PYTHON_NUMBERS, uses_only_shape
+from fxdebug.operators.categories import OVERWRITES, SUMS_OF_RANKS, TO_PYTHON_NUMBERS, is_from_ranks, uses_only_shape
 from fxdebug.query.edges import Edge
 from fxdebug.query.network import Network, Node
 
@@ -104,7 +104,7 @@ class NodeResults:
 
     def _overwritten_by(self, node: Node) -> set[int | None]:
         """Return the storages in which a collective leaves nothing of the earlier content."""
-        if node.op not in FROM_RANKS or node.op in SUMS_OF_RANKS:
+        if node.op in SUMS_OF_RANKS or not is_from_ranks(node.op, node.target):
             return set()
         return {value.storage for value in self.written.get(node.id, ())} - {None}
 

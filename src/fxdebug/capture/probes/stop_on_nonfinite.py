@@ -11,13 +11,13 @@ from fxdebug.capture.tape.op_traits import op_name
 from fxdebug.data.values import Value
 from fxdebug.errors import NonFinite
 from fxdebug.operators.categories import (
-    FROM_RANKS,
     OVERWRITES,
     REPLACES_NONFINITE,
     SOFTMAXES,
     TO_PYTHON_NUMBERS,
     VIEWS,
     WRITES,
+    is_from_ranks,
     is_probability,
     uses_only_shape,
 )
@@ -103,7 +103,8 @@ class StopOnNonFinite:
         op = op_name(entry.what)
         if op in OVERWRITES and str(getattr(entry.what, "__name__", "")).endswith("_"):
             operands = operands[1:]  # nothing is left of the overwritten operand
-        if op in FROM_RANKS:  # what it writes is seen when it is used
+        from_ranks = is_from_ranks(op, str(getattr(entry.what, "__module__", "")))
+        if from_ranks:  # what it writes is seen when it is used
             for storage in [value.storage for value in operands if value.storage is not None]:
                 self._memory.pop(storage, None)
                 self._unfilled.discard(storage)
@@ -126,12 +127,12 @@ class StopOnNonFinite:
                 self._stop(self._from_outside(call_tape, entry, op, outside[0]))
             return None
         literals = _literals(entry)
-        verdict = find_cause(op, literals, operands, bad, self._probabilities)
+        verdict = find_cause(op, literals, operands, bad, self._probabilities, from_ranks=from_ranks)
         if verdict is None or verdict.kind == INTENDED:
             return self._mark(bad, None)
         culprit = self._new_culprit(call_tape, entry, op, verdict, operands, bad[0])
         if verdict.kind == UNINITIALISED or (
-            bad[0].storage in self._unfilled and leaves_memory_unwritten(op, literals, operands)
+            bad[0].storage in self._unfilled and leaves_memory_unwritten(op, literals, operands, from_ranks=from_ranks)
         ):
             return self._mark(bad, culprit._replace(kind=UNINITIALISED))
         written = verdict.kind == NAN and any(map(math.isnan, literals))
