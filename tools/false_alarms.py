@@ -28,7 +28,6 @@ import fxdebug
 from fxdebug.analyses.rules.false_alarms import FalseAlarms
 from fxdebug.analyses.rules.table import (
     ANALYSES,
-    ATTENTION,
     GRADIENTS,
     PLUGINS,
     RULES,
@@ -86,7 +85,7 @@ def checked(model: torch.nn.Module, inputs: Any, analyses: Sequence[str], **opti
     for analysis in analyses:
         if analysis == GRADIENTS and "loss" not in options:
             continue
-        if analysis == ATTENTION and not fxdebug.attention(model, inputs).rows:
+        if analysis == "attention" and not fxdebug.attention(model, inputs).rows:
             continue
         yield analysis, fxdebug.check(model, inputs, analyses=[analysis], config=False, **options)
 

@@ -190,7 +190,7 @@ def test_an_analysis_that_fails_has_its_reason_and_the_others_their_findings(mon
     def broken(*args: Any, **options: Any) -> Any:
         raise ValueError("planted")
 
-    monkeypatch.setattr("fxdebug.api.reports.model_findings.attention", broken)
+    monkeypatch.setattr("fxdebug.features.attention.run.attention", broken)
     model = changed(mlp(), "2.weight", lambda weight: weight[5].zero_())
     found = fxdebug.check(model, normal(16, 8))
     assert ("weights.dead unit", "2") in told(found)

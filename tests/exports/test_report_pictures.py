@@ -19,8 +19,9 @@ from torch import nn
 import fxdebug
 from fxdebug.data.report import Column, ReportData
 from fxdebug.errors import LoadError, UsageError
-from fxdebug.exports.report import plot_health
 from fxdebug.exports.report.text import screen
+from fxdebug.features.training import picture as picture_of_training
+from fxdebug.features.weights import picture as picture_of_weights
 
 
 def stack(layers: int) -> nn.Module:
@@ -59,16 +60,16 @@ def test_a_training_without_a_finite_number_has_a_picture(tmp_path: Path) -> Non
 
 def test_of_many_weights_the_same_place_of_all_layers_is_one_small_picture() -> None:
     few, many = fxdebug.weights(stack(3)), fxdebug.weights(stack(40))
-    assert [len(group) for group in plot_health.groups_of(few.histograms).values()] == [1] * 6
-    groups = plot_health.groups_of(many.histograms)
+    assert [len(group) for group in picture_of_weights.groups_of(few.histograms).values()] == [1] * 6
+    groups = picture_of_weights.groups_of(many.histograms)
     assert {name: len(group) for name, group in groups.items()} == {"#.#.weight": 40, "#.#.bias": 40}
-    assert len([axis for axis in plot_health.weights(many).axes if axis.get_visible()]) == 2
+    assert len([axis for axis in picture_of_weights.draw(many).axes if axis.get_visible()]) == 2
 
 
 def test_an_incident_is_named_in_the_picture(tmp_path: Path) -> None:
     report = reports(tmp_path)["watch"]
     marked = type(report)(**{**vars(report), "marks": ((3, "loss"),)})
-    texts = [text.get_text() for axis in plot_health.watch(marked).axes for text in axis.texts]
+    texts = [text.get_text() for axis in picture_of_training.draw(marked).axes for text in axis.texts]
     assert texts == [" step 3: loss"] * 2
 
 

@@ -19,12 +19,12 @@ import fxdebug
 from fxdebug import api
 from fxdebug.api import comparison, trace
 from fxdebug.api.reports.findings import Findings
-from fxdebug.api.reports.precision import Shadow
 from fxdebug.comparison.measures import Measures
 from fxdebug.comparison.result import Row, Side
 from fxdebug.data.findings import Finding
 from fxdebug.errors import MissingExtra
 from fxdebug.exports import registry
+from fxdebug.features.shadow.report import Shadow
 from fxdebug.query.edges import Edge
 from fxdebug.query.network import Node
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
-import venv
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ import torch
 from torch import nn
 
 import fxdebug
+from support.package import python_with_package
 
 PROJECT = """
 [build-system]
@@ -128,21 +127,8 @@ ENDS = "raise SystemExit(4)"  # a script without a guard, which ends whoever imp
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A virtual environment with the package, on top of the environment that runs these tests."""
-    root = tmp_path_factory.mktemp("plugin")
-    package = root / "package"
-    package.mkdir()
-    (package / "pyproject.toml").write_text(PROJECT)
-    (package / "widths.py").write_text(MODULE)
-    (package / "ends.py").write_text(ENDS)
-    builder = venv.EnvBuilder(system_site_packages=True, with_pip=False)
-    builder.create(root / "venv")
-    python = root / "venv" / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-    site = next((root / "venv").rglob("site-packages"))
-    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
-    subprocess.run([*install, "--target", str(site), str(package)], check=True, capture_output=True)
-    # the environment of these tests is one itself: its packages are found after those of the new one
-    (site / "tests.pth").write_text("\n".join(path for path in sys.path if path and "plugin" not in path))
-    return python
+    files = {"pyproject.toml": PROJECT, "widths.py": MODULE, "ends.py": ENDS}
+    return python_with_package(tmp_path_factory.mktemp("plugin"), files)
 
 
 @pytest.fixture(scope="module")
@@ -297,5 +283,5 @@ def test_without_plugins_the_list_says_where_they_are_looked_for(capsys: pytest.
 
     assert plugins_text(width=200) == (
         "No package that is installed adds anything. Entry points are looked for in fxdebug.exporters, "
-        "fxdebug.analyses, fxdebug.measures, fxdebug.rules."
+        "fxdebug.analyses, fxdebug.measures, fxdebug.rules, fxdebug.features."
     )

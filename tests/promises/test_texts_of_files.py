@@ -16,14 +16,14 @@ from torch import nn
 
 import fxdebug
 from fxdebug.api import measures_text, page_of, page_of_training, save_measures
-from fxdebug.apps.agents import answers
-from fxdebug.apps.agents.paging import error_of
-from fxdebug.apps.agents.paging import page_of as answer_page
-from fxdebug.apps.console.start import start_recorded
-from fxdebug.apps.serve.runs import runs_in
-from fxdebug.apps.serve.start_page import message_page, start_page
 from fxdebug.errors import FxDebugError
 from fxdebug.exports import records, registry
+from fxdebug.features.console.start import start_recorded
+from fxdebug.features.mcp import answers
+from fxdebug.features.mcp.paging import error_of
+from fxdebug.features.mcp.paging import page_of as answer_page
+from fxdebug.features.serve.runs import runs_in
+from fxdebug.features.serve.start_page import message_page, start_page
 from support import poison, sweep
 from support.stored import Small
 

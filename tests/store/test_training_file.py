@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 import fxdebug
-from fxdebug.apps.agents import answers
 from fxdebug.errors import LoadError
+from fxdebug.features.mcp import answers
 from fxdebug.store.training_file import read_training
 
 

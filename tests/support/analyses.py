@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
-from fxdebug.api.reports.gradient_flow import loss_or_mean
+from fxdebug.api.losses import loss_or_mean
 from fxdebug.api.reports.report import Report
 
 Needs: TypeAlias = Literal["run", "model"]
@@ -37,21 +37,21 @@ class Analysis:
 
 
 def _analysis(name: str, needs: Needs, module: str, **options: object) -> Analysis:
-    return Analysis(name, needs, f"fxdebug.api.{module}", options)
+    return Analysis(name, needs, f"fxdebug.{module}", options)
 
 
 ANALYSES: dict[str, Analysis] = {
     analysis.name: analysis
     for analysis in (
-        _analysis("check", RUN, "check_run"),
-        _analysis("flops", RUN, "reports.cost"),
-        _analysis("summary", RUN, "reports.cost"),
-        _analysis("profile", MODEL, "reports.cost", repeats=1, warmup=0, peak=False),
-        _analysis("memory", MODEL, "reports.cost"),
-        _analysis("activations", MODEL, "reports.activation_statistics"),
-        _analysis("attention", MODEL, "reports.attention_maps"),
-        _analysis("gradients", MODEL, "reports.gradient_flow", loss=loss_or_mean),
-        _analysis("weights", MODEL, "reports.weight_statistics"),
-        _analysis("shadow", MODEL, "shadow_run"),
+        _analysis("check", RUN, "api.check_run"),
+        _analysis("flops", RUN, "features.flops.run"),
+        _analysis("summary", RUN, "features.summary.run"),
+        _analysis("profile", MODEL, "features.profile.run", repeats=1, warmup=0, peak=False),
+        _analysis("memory", MODEL, "features.memory.run"),
+        _analysis("activations", MODEL, "features.activations.run"),
+        _analysis("attention", MODEL, "features.attention.run"),
+        _analysis("gradients", MODEL, "features.gradients.run", loss=loss_or_mean),
+        _analysis("weights", MODEL, "features.weights.run"),
+        _analysis("shadow", MODEL, "features.shadow.run"),
     )
 }

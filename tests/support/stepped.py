@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from fxdebug import Trace, fx_debug
-from fxdebug.apps.console import all_commands
-from fxdebug.apps.console.input.prompt import run_lines
-from fxdebug.apps.console.recorded import RecordedMachine
-from fxdebug.apps.console.session import Session
+from fxdebug.features.console import all_commands
+from fxdebug.features.console.input.prompt import run_lines
+from fxdebug.features.console.recorded import RecordedMachine
+from fxdebug.features.console.session import Session
 
 assert all_commands.__all__  # registers them
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import importlib
-import pkgutil
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from fxdebug import analyses
 from fxdebug.analyses.cost.flops import BACKWARD, count_flops, counted_names, flops_report
 from fxdebug.data.calls import Note
 from fxdebug.data.measures import CALL, MEASURES, OPERATION, Measure, Taken, register
 from fxdebug.data.trace import TraceData
 from fxdebug.errors import MissingExtra, UsageError
+from fxdebug.plugins.features import features
 from fxdebug.plugins.installed import numbers_of_plugin, plugin_measures
 from fxdebug.query.measures import EVERY_RUN, UNREGISTERED, derived, id_of, measures_of, size_of
 
@@ -28,11 +27,12 @@ def every_measure() -> dict[str, Measure]:
     >>> every_measure()["time.self"].unit
     's'
     """
-    for module in pkgutil.walk_packages(analyses.__path__, f"{analyses.__name__}."):
-        try:
-            importlib.import_module(module.name)
-        except MissingExtra:  # an analysis that cannot run here takes no measures here
-            continue
+    for one in features():
+        for module in one.measures:
+            try:
+                importlib.import_module(module)
+            except MissingExtra:  # an analysis that cannot run here takes no measures here
+                continue
     plugin_measures()
     others = sorted(name for name in MEASURES if name not in EVERY_RUN)
     return EVERY_RUN | {name: MEASURES[name] for name in others}

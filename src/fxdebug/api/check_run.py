@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -13,26 +12,16 @@ from fxdebug.analyses.numbers import numerics
 from fxdebug.analyses.rules.merged import Done, merged_report
 from fxdebug.analyses.rules.plugin_rules import has_plugin_rules, plugin_report
 from fxdebug.analyses.rules.settings import RuleSettings, settings_of
-from fxdebug.analyses.rules.table import (
-    ACTIVATIONS,
-    ANALYSES,
-    ASKED_FOR,
-    ATTENTION,
-    GRADIENTS,
-    NUMBERS,
-    PLUGINS,
-    TRAINING,
-    WEIGHTS,
-)
-from fxdebug.analyses.training.training import training_report
+from fxdebug.analyses.rules.table import ANALYSES, ASKED_FOR, NUMBERS, PLUGINS
 from fxdebug.api.files import load
 from fxdebug.api.reports.findings import Findings
 from fxdebug.api.trace import Trace
-from fxdebug.data.calls import Note
-from fxdebug.data.report import ReportData
 from fxdebug.errors import UsageError, first_line, nearest
+from fxdebug.plugins.feature import OURS, at
+from fxdebug.plugins.features import feature_of, features
+from fxdebug.plugins.given import Folder
+from fxdebug.plugins.installed import FAILURES
 from fxdebug.store.project_settings import read_project_settings
-from fxdebug.store.training_file import is_training, read_ranks
 
 
 class CheckOptions(TypedDict, total=False):
@@ -42,10 +31,6 @@ class CheckOptions(TypedDict, total=False):
     off: Iterable[str]
     limits: Mapping[str, float] | None
     config: bool
-
-
-_ON_MODELS = (NUMBERS, GRADIENTS, WEIGHTS, ATTENTION, ACTIVATIONS)
-_ON_RUNS = (NUMBERS, ATTENTION, ACTIVATIONS)
 
 
 def check(
@@ -93,17 +78,18 @@ def check(
     """
     settings = settings_of(off, limits or {}, "check").over(project_settings(config=config))
     asked = None if analyses is None else _known(analyses)
-    if isinstance(model, (str, os.PathLike)) and is_training(Path(model)):
-        subject, calls, done = _of_training(Path(model), rank, asked, settings)
+    kind = _kind_of(Path(model)) if isinstance(model, (str, os.PathLike)) else None
+    if kind is not None:
+        subject, calls, done = _of_folder(kind, Path(model), rank, asked, settings)  # type: ignore[arg-type]
     elif isinstance(model, (str, os.PathLike, Trace)):
         trace = model if isinstance(model, Trace) else load(model, rank=rank)
         subject, calls, done = _of_trace(trace, asked, settings, tensors)
     else:
-        given = api.GivenModel(model, inputs, kwargs, loss, optimizer)
-        subject, calls, done = api.findings_of_model(given, list(asked or (*_ON_MODELS, *_plugins())), settings)
-    attention = done.reports.get(ATTENTION)
-    if asked is None and attention is not None and not attention.rows and not attention.findings and attention.notes:
-        done.reasons[ATTENTION] = done.reports.pop(ATTENTION).notes[0].what
+        given = api.given_model(model, inputs, kwargs, loss, optimizer)
+        chosen = list(asked or (NUMBERS, *_by_default(), *_plugins()))
+        subject, calls, done = api.findings_of_model(given, chosen, settings)
+    if asked is None:
+        done.leave_out_empty()
     done.failed |= done.reasons.keys() & set(asked or ())
     for name in ASKED_FOR if asked is None else ():
         done.reasons.setdefault(name, "only where analyses= names it")
@@ -133,40 +119,55 @@ def _plugins() -> tuple[str, ...]:
     return (PLUGINS,) if has_plugin_rules() else ()
 
 
+def _by_default() -> list[str]:
+    """Return the names of analyses that are asked about models without being named."""
+    return [one.name for one in features() if (one.on_model or one.on_run) and not one.asked_for]
+
+
 def _of_trace(
     trace: Trace, asked: tuple[str, ...] | None, settings: RuleSettings, tensors: bool
 ) -> tuple[str, int, Done]:
     done = Done()
     kept = tensors and any(value.saved is not None for call in trace.calls for value in call.outputs or ())
-    for name in asked or (*_ON_RUNS, *_plugins()):
+    for name in asked or (NUMBERS, *_by_default(), *_plugins()):
         if name == NUMBERS:
             limits = settings.limits_of(NUMBERS)
             done.reports[name] = numerics.check_numerics(trace, tensors=tensors, limits=limits)
-        elif name == PLUGINS:
+            continue
+        if name == PLUGINS:
             done.reports[name] = plugin_report(trace)
-        elif name not in _ON_RUNS:
+            continue
+        feature = feature_of(name)
+        if feature is None or not feature.on_run:
             done.reasons[name] = "a run does not tell: give the model and inputs"
-        elif not kept:
+        elif "tensors" in feature.needs and not kept:
             done.reasons[name] = "no tensors were kept: values='tensors'" if tensors else "tensors=False"
         else:
-            function = api.attention if name == ATTENTION else api.activations
             try:
-                done.reports[name] = function(trace, limits=settings.limits_of(name))
+                done.reports[name] = at(feature.on_run)(trace, settings.limits_of(name))
             except UsageError as error:
                 done.reasons[name] = first_line(error)
-    if asked is None:
-        done.reasons |= dict.fromkeys((WEIGHTS, GRADIENTS), "a run does not tell: give the model and inputs")
+            except FAILURES as error:
+                if feature.package == OURS:
+                    raise
+                done.reasons[name] = f"it raised {type(error).__name__}: {first_line(error)}"
+                done.failed.add(name)
     return trace.model, len(trace.calls), done
 
 
-def _of_training(
-    folder: Path, rank: int | None, asked: tuple[str, ...] | None, settings: RuleSettings
+def _kind_of(path: Path) -> tuple[str, Folder] | None:
+    """Return the feature and the kind of a folder that a feature reads, ``None`` for other paths."""
+    kinds = ((one.name, at(one.folder)) for one in features() if one.folder)
+    return next(((name, kind) for name, kind in kinds if kind.holds(path)), None)
+
+
+def _of_folder(
+    kind: tuple[str, Folder], path: Path, rank: int | None, asked: tuple[str, ...] | None, settings: RuleSettings
 ) -> tuple[str, int, Done]:
-    record, *others = read_ranks(folder, rank)
-    done = Done(reasons=dict.fromkeys(asked or (), "the folder has a training, not a run"))
-    if asked is None or TRAINING in asked:
-        done.reasons.pop(TRAINING, None)
-        report: ReportData[Any] = training_report(record, settings.limits_of(GRADIENTS), others=others)
-        extent = Note(f"{len(record.steps)} steps, {len(record.watched)} of them watched")
-        done.reports[TRAINING] = replace(report, notes=(extent, *report.notes))
-    return record.model, 0, done
+    name, folder = kind
+    done = Done(reasons=dict.fromkeys(asked or (), f"the folder has {folder.what}, not a run"))
+    subject, report = folder.report(path, rank, settings.limits_of)
+    if asked is None or name in asked:
+        done.reasons.pop(name, None)
+        done.reports[name] = report
+    return subject, 0, done

@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from fxdebug.analyses.cost.summary import kernel_text
 from fxdebug.analyses.measures import available, derive
-from fxdebug.data.calls import Call
+from fxdebug.data.calls import Call, Parameter
 from fxdebug.data.measures import CALL, Measure, names_in, scale
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Inputs, Outputs, Sharding, shape_text
@@ -52,6 +51,14 @@ def _dtype(trace: TraceData, calls: Calls) -> str:
 def _kernel(trace: TraceData, calls: Calls) -> str:
     prefix = f"{calls[0].path}."
     return kernel_text(calls[0], [one for one in trace.parameters if one.name.startswith(prefix)])
+
+
+def kernel_text(call: Call, own: list[Parameter]) -> str:
+    """Return the sizes of a convolution's kernel: its weight beyond channels."""
+    if "Conv" not in call.type or call.children:
+        return ""
+    weights = [p for p in own if p.name.rpartition(".")[2] == "weight" and len(p.shape) > 2]
+    return shape_text(weights[0].shape[2:]) if weights else ""
 
 
 FACTS: dict[str, Fact] = {

@@ -8,24 +8,23 @@ returns the path. Its module is imported when it is used.
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from fxdebug.data.trace import TraceData
 from fxdebug.errors import FxDebugError, SaveError, UsageError, first_line, nearest
 from fxdebug.files.system_errors import system_reason
 from fxdebug.files.write_file import all_written_whole
 from fxdebug.plugins import installed
+from fxdebug.plugins.feature import OURS, Kind, at
+from fxdebug.plugins.features import features
 from fxdebug.query.measures import derived
 from fxdebug.store.private import is_private, report_without_private, without_private
 
-Kind: TypeAlias = Literal["trace", "comparison", "report", "training", "attention", "map", "matrix"]
-
-EXPORTERS: dict[tuple[Kind, str], str] = {
+_OF_CORE: dict[tuple[Kind, str], str] = {
     ("trace", ".dot"): "fxdebug.exports.graphviz.dot:write_dot",
     ("trace", ".gv"): "fxdebug.exports.graphviz.dot:write_dot",
     ("trace", ".svg"): "fxdebug.exports.picture.write:write_picture",
@@ -35,21 +34,9 @@ EXPORTERS: dict[tuple[Kind, str], str] = {
     ("trace", ".json"): "fxdebug.exports.graphml:write_json",
     ("trace", ".html"): "fxdebug.exports.page.write:write_trace",
     ("trace", ".txt"): "fxdebug.exports.text:write_text",
-    ("trace", ".onnx"): "fxdebug.exports.programs.onnx_run:write_onnx",
-    ("trace", "tensorboard"): "fxdebug.exports.programs.tensorboard_log:write_trace",
-    ("trace", "netron"): "fxdebug.exports.programs.onnx_run:write_onnx",
     ("trace", ".gexf"): "fxdebug.exports.graphml:write_gexf",
     ("trace", ".mmd"): "fxdebug.exports.documents.mermaid:write_mermaid",
     ("trace", ".md"): "fxdebug.exports.documents.markdown:write_run",
-    ("trace", "model-explorer"): "fxdebug.exports.programs.model_explorer:write_model_explorer",
-    ("trace", "perfetto"): "fxdebug.exports.timelines.perfetto:write_perfetto",
-    ("trace", ".pftrace"): "fxdebug.exports.timelines.perfetto:write_perfetto",
-    ("trace", "chrome-trace"): "fxdebug.exports.timelines.chrome_trace:write_chrome_trace",
-    ("trace", ".trace.json"): "fxdebug.exports.timelines.chrome_trace:write_chrome_trace",
-    ("trace", "speedscope"): "fxdebug.exports.timelines.speedscope:write_speedscope",
-    ("trace", ".speedscope.json"): "fxdebug.exports.timelines.speedscope:write_speedscope",
-    ("trace", "mlflow"): "fxdebug.exports.trackers.tracked:write_mlflow",
-    ("trace", "wandb"): "fxdebug.exports.trackers.tracked:write_wandb",
     ("comparison", ".svg"): "fxdebug.exports.comparison.picture:write_picture",
     ("comparison", ".png"): "fxdebug.exports.comparison.picture:write_picture",
     ("comparison", ".pdf"): "fxdebug.exports.comparison.picture:write_picture",
@@ -59,35 +46,21 @@ EXPORTERS: dict[tuple[Kind, str], str] = {
     ("comparison", ".json"): "fxdebug.exports.comparison.table:write_json",
     ("comparison", ".txt"): "fxdebug.exports.comparison.text:write_text",
     ("comparison", ".html"): "fxdebug.exports.page.write:write_comparison",
-    ("report", "tensorboard"): "fxdebug.exports.programs.tensorboard_log:write_report",
-    ("report", "perfetto"): "fxdebug.exports.timelines.perfetto:write_report",
-    ("report", ".pftrace"): "fxdebug.exports.timelines.perfetto:write_report",
-    ("report", "chrome-trace"): "fxdebug.exports.timelines.chrome_trace:write_report",
-    ("report", ".trace.json"): "fxdebug.exports.timelines.chrome_trace:write_report",
-    ("report", "speedscope"): "fxdebug.exports.timelines.speedscope:write_report",
-    ("report", ".speedscope.json"): "fxdebug.exports.timelines.speedscope:write_report",
-    ("report", "mlflow"): "fxdebug.exports.trackers.tracked:report_to_mlflow",
-    ("report", "wandb"): "fxdebug.exports.trackers.tracked:report_to_wandb",
-    ("training", ".html"): "fxdebug.exports.page.training:write_training",
-    ("training", "tensorboard"): "fxdebug.exports.programs.tensorboard_log:write_training",
     ("comparison", ".md"): "fxdebug.exports.documents.markdown:write_comparison",
-    ("comparison", "model-explorer"): "fxdebug.exports.programs.compared_explorer:write_model_explorer",
     ("report", ".csv"): "fxdebug.exports.report.files:write_csv",
     ("report", ".json"): "fxdebug.exports.report.files:write_json",
-    ("report", ".timeline"): "fxdebug.exports.report.timelines:write_timeline",
     ("report", ".txt"): "fxdebug.exports.report.text:write_text",
     ("report", ".html"): "fxdebug.exports.report.html:write_page",
     ("report", ".png"): "fxdebug.exports.report.plot:write_picture",
     ("report", ".svg"): "fxdebug.exports.report.plot:write_picture",
     ("report", ".pdf"): "fxdebug.exports.report.plot:write_picture",
-    ("attention", ".html"): "fxdebug.exports.report.attention_page:write_page",
-    ("map", ".png"): "fxdebug.exports.report.attention_picture:write_map",
-    ("map", ".svg"): "fxdebug.exports.report.attention_picture:write_map",
-    ("map", ".pdf"): "fxdebug.exports.report.attention_picture:write_map",
-    ("matrix", ".png"): "fxdebug.exports.report.activation_picture:write_heatmap",
-    ("matrix", ".svg"): "fxdebug.exports.report.activation_picture:write_heatmap",
-    ("matrix", ".pdf"): "fxdebug.exports.report.activation_picture:write_heatmap",
 }
+# Of two that write the same form, the first. Those of other packages for traces are plug-ins, called with care.
+EXPORTERS: dict[tuple[Kind, str], str] = dict(_OF_CORE)
+for _feature in features():
+    for _form, _place in _feature.exporters.items():
+        if _feature.package == OURS or _form[0] != "trace":
+            EXPORTERS.setdefault(_form, _place)
 
 
 def suffixes(kind: Kind) -> list[str]:
@@ -147,8 +120,7 @@ def exporter(kind: Kind, form: str) -> Callable[..., Path]:
         plugin = installed.plugin(installed.EXPORTERS, form)
         assert plugin is not None, f"{form} is no form of a {kind}"
         return _of_plugin(plugin)
-    module, _, name = place.partition(":")
-    function: Callable[..., Path] = getattr(importlib.import_module(module), name)
+    function: Callable[..., Path] = at(place)
     return function
 
 

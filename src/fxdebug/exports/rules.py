@@ -10,9 +10,10 @@ from typing import Any
 
 from fxdebug.analyses.rules.false_alarms import false_alarms
 from fxdebug.analyses.rules.settings import RuleSettings
-from fxdebug.analyses.rules.table import ANALYSES, ASKED_FOR, THRESHOLDS, Rule, Threshold, every_rule
+from fxdebug.analyses.rules.table import ANALYSES, ASKED_FOR, THRESHOLDS, every_rule
 from fxdebug.cells import wrapped
 from fxdebug.data.measures import quantity
+from fxdebug.data.rules import Rule, Threshold
 from fxdebug.exports.records import SCHEMAS, csv_text
 from fxdebug.printable import printable, printable_json
 

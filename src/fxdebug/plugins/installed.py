@@ -12,6 +12,8 @@ from fxdebug.data.calls import Note
 from fxdebug.data.findings import SEVERITIES, WARNING, Finding, Severity
 from fxdebug.data.measures import CALL, MEASURES, Measure, Taken, register
 from fxdebug.errors import UsageError, first_line
+from fxdebug.plugins.feature import Feature
+from fxdebug.plugins.features import of_others
 from fxdebug.plugins.making import MARK
 
 FAILURES: Final = (Exception, SystemExit)  # whatever a plug-in does: one that ends the program must not end this one
@@ -70,7 +72,19 @@ def plugins(group: Group | None = None) -> tuple[Plugin, ...]:
         for entry in sorted(entry_points(group=f"fxdebug.{one}"), key=lambda entry: entry.name):
             package = "an unknown package" if entry.dist is None else f"{entry.dist.name} {entry.dist.version}"
             found.append(Plugin(one, entry.name, entry.value, package))
+        found += [
+            Plugin(one, name, place, feature.package) for feature in of_others() for name, place in _of(feature, one)
+        ]
     return tuple(found)
+
+
+def _of(feature: Feature, group: Group) -> list[tuple[str, str]]:
+    """Return the functions of a feature that are those of a group, by their names."""
+    if group == EXPORTERS:
+        return [(form, place) for (kind, form), place in feature.exporters.items() if kind == "trace"]
+    if group == MEASURE_FUNCTIONS:
+        return list(feature.takes.items())
+    return []
 
 
 def plugin(group: Group, name: str) -> Plugin | None:

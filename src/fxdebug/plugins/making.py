@@ -66,16 +66,20 @@ def found(
     threshold: float | None = None,
     unit: Unit = "",
     advice: str = "",
+    rule: str = "",
+    severity: Severity = WARNING,
 ) -> Finding:
-    """Return a finding at a call or an operation; ``check`` adds the rule's name and severity.
+    """Return a finding at a call or an operation, by a ``rule`` of a feature with its ``severity``.
+
+    Of a function that is marked with :func:`rule`, ``check`` adds both.
 
     ``what`` says in a sentence what is wrong, ``advice`` what to do. ``measured`` is the number that was compared with
     ``threshold``, both in ``unit``.
     """
     is_call = isinstance(item, Call)
     return Finding(
-        rule="",
-        severity=WARNING,
+        rule=rule,
+        severity=severity,
         path=item.path,
         call=item.id if is_call else item.call.id,
         op=item.type if is_call else item.op,
@@ -97,10 +101,13 @@ def report(
     units: Mapping[str, Unit] | None = None,
     notes: Iterable[str] = (),
     totals: Mapping[str, tuple[Cell, Unit]] | None = None,
+    findings: Iterable[Finding] = (),
+    measures: Mapping[str, Mapping[str, float]] | None = None,
 ) -> ReportData[Any]:
     """Return a report on a trace from rows by the names of their columns, for an analysis.
 
-    All rows have the columns of the first one. ``units`` are those of columns with numbers.
+    All rows have the columns of the first one. ``units`` are those of columns with numbers. ``measures`` are numbers by
+    the id of a call or an operation, by the names of measures that the feature registers.
 
     >>> report("widths", type("T", (), {"model": "Net"}), [{"call": "0#0", "width": 8}]).columns[1].heading
     'width'
@@ -123,6 +130,8 @@ def report(
         tuple(columns),
         tuple([row_type(**row) for row in rows]),
         totals=totals or {},
+        findings=tuple(findings),
+        measures=measures or {},
         notes=tuple([Note(text) for text in notes]),
         ranked=False,
         folds=False,

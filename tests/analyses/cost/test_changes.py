@@ -12,8 +12,8 @@ from torch import nn
 
 import fxdebug
 from fxdebug.analyses.cost.changes import ChangeLimits, changes
-from fxdebug.analyses.cost.profile import CALL_COLUMNS, ProfileRow
 from fxdebug.data.report import ReportData
+from fxdebug.features.profile.report import CALL_COLUMNS, ProfileRow
 from support.clocks import busy_machine, profiled_by
 
 

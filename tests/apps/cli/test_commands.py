@@ -104,14 +104,14 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str,
 # Help --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["", *(entry.function.__name__ for entry in main.COMMANDS)])
+@pytest.mark.parametrize("name", ["", *(entry.function.__name__ for entry in main.commands())])
 def test_every_command_has_help_that_fits_into_80_columns(name, capsys):
     with pytest.raises(SystemExit) as ended:
         main.main([*name.split(), "--help"])
     text = capsys.readouterr().out
     assert ended.value.code == 0
     assert max(map(len, text.splitlines())) <= 80
-    for entry in main.COMMANDS:
+    for entry in main.commands():
         if not name:
             assert entry.function.__name__ in text
         elif entry.function.__name__ == name:
@@ -288,7 +288,7 @@ def test_the_forms_hold_what_the_trace_holds(run, capsys):
 # Options, colours, factories ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [entry.function.__name__ for entry in main.COMMANDS])
+@pytest.mark.parametrize("name", [entry.function.__name__ for entry in main.commands()])
 def test_an_unknown_option_shows_the_usage_of_its_command(name, capsys):
     with pytest.raises(SystemExit) as ended:
         main.main([name, *{"compare": ["a", "b"], "native": ["build"]}.get(name, ["a"]), "--depht", "3"])
@@ -637,7 +637,7 @@ def test_every_command_that_prints_data_prints_it_as_json_and_csv():
     """The others write files, start or build programs, or talk to somebody."""
     forms = {
         command.function.__name__: {flag for argument in command.arguments for flag in argument.flags}
-        for command in main.COMMANDS
+        for command in main.commands()
     }
     without = {name for name, flags in forms.items() if not {"--json", "--csv"} <= flags}
     assert without == {"debug", "export", "mcp", "native", "open", "page", "serve"}

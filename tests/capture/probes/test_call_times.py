@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import nn
 
-from fxdebug.analyses.cost.profile import Items, profile_report, profiles
 from fxdebug.api.run_model import fx_debug
 from fxdebug.capture.probes import call_times
 from fxdebug.capture.probes.call_times import DeviceClock
 from fxdebug.capture.runs.timed_runs import TimedRuns
 from fxdebug.data.measured.timings import Timings
+from fxdebug.features.profile.report import Items, profile_report, profiles
 
 
 class Device:

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 import fxdebug
 from fxdebug import Stats, Trace
-from fxdebug.analyses.cost.profile import SELF, TOTAL
 from fxdebug.analyses.numbers import numerics
 from fxdebug.data.findings import Finding
 from fxdebug.data.report import ReportData
+from fxdebug.features.profile.report import SELF, TOTAL
 from support.browser import wait_until
 
 Page = Any

@@ -14,7 +14,7 @@ import fxdebug
 from fxdebug import Trace, fx_debug
 from fxdebug.data.trace import replaced
 from fxdebug.exports.registry import EXPORTERS
-from fxdebug.exports.timelines.timeline import lanes_of_traces
+from fxdebug.features.timelines.timeline import lanes_of_traces
 from fxdebug.printable import printable
 from support.exported import RUNS, run
 from support.programs import (

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fxdebug.analyses.activations.measured import Activation
+from fxdebug.data.calls import Note
 from fxdebug.data.findings import ADVICE, WARNING, Finding, Severity
 from fxdebug.data.measured.units import Units
 from fxdebug.data.report import Cell
@@ -257,3 +258,8 @@ def _finding(
         advice=f"{advice[:1].upper()}{advice[1:].rstrip('.')}.",
         others=others,
     )
+
+
+def too_few(samples: int, limits: ActivationLimits) -> Note:
+    """Return the note that units were seen too seldom to be called dead."""
+    return Note(f"units that are never active on {samples} samples are called inactive; dead from {limits.samples} on")

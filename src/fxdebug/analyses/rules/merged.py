@@ -8,10 +8,11 @@ from typing import Any
 
 from fxdebug.analyses.numbers.findings import Checked, extent, findings_report
 from fxdebug.analyses.rules.settings import RuleSettings
-from fxdebug.analyses.rules.table import ANALYSES, GRADIENTS, NUMBERS, Rule, rule_of
+from fxdebug.analyses.rules.table import ANALYSES, GRADIENTS, NUMBERS, rule_of
 from fxdebug.data.calls import Note
 from fxdebug.data.findings import SEVERITIES, Finding, not_looked_at
 from fxdebug.data.report import Cell, ReportData
+from fxdebug.data.rules import Rule
 
 
 @dataclass
@@ -29,6 +30,12 @@ class Done:
     def names(self) -> list[str]:
         """The analyses that were done, in the order of :data:`ANALYSES`."""
         return [name for name in ANALYSES if name in self.reports]
+
+    def leave_out_empty(self) -> None:
+        """Take reports without rows and findings for analyses that were not done: a note of theirs says why."""
+        for name, report in list(self.reports.items()):
+            if name != NUMBERS and report.columns and not report.rows and not report.findings and report.notes:
+                self.reasons[name] = self.reports.pop(name).notes[0].what
 
 
 def merged_report(

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from fxdebug.api.reports.gradient_flow import loss_or_mean
+from fxdebug.api.losses import loss_or_mean
 from fxdebug.api.run_model import arguments, settings_of, target_of
 from fxdebug.capture.pausing.paused_run import PausedRun
 from fxdebug.capture.runs.build_trace import Options

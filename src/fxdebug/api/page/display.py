@@ -14,6 +14,7 @@ from typing import Any
 from fxdebug.data.report import ReportData
 from fxdebug.data.trace import AnyTrace, TraceData
 from fxdebug.exports import registry
+from fxdebug.plugins.feature import Kind
 from fxdebug.query import attach_measures
 
 HEIGHT = 720  # pixels of a page in a notebook
@@ -36,7 +37,7 @@ class Page:
         return f"<page {self.path}>"
 
 
-def show(kind: registry.Kind, run: object, options: Mapping[str, Any]) -> Page:
+def show(kind: Kind, run: object, options: Mapping[str, Any]) -> Page:
     """Write the page of a run or of a comparison to a temporary file, and open it in the browser.
 
     In a notebook no browser is opened: the cell shows the page.

@@ -1,4 +1,4 @@
-"""The tensors that a run kept, as its page shows them: histograms of values, and attention maps."""
+"""The tensors that a run kept, as its page shows them: histograms of values, and reports of features."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 
 import torch
 
-from fxdebug.api.reports.attention_maps import attention
 from fxdebug.api.trace import Trace
 from fxdebug.data.measured.histograms import Histogram
 from fxdebug.data.report import ReportData
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value
 from fxdebug.errors import FxDebugError
-from fxdebug.operators.attention import ATTENTIONS
+from fxdebug.plugins.feature import at
+from fxdebug.plugins.features import features
 from fxdebug.stats.histogram import histogram
 
 MOST_ELEMENTS = 1 << 25  # elements of values with a histogram: half a second
@@ -27,16 +27,14 @@ def kept_in(trace: TraceData, reports: Sequence[ReportData[Any]]) -> dict[str, A
     histograms, missing = _histograms(trace)
     if missing:
         remarks.append(f"{missing} values have no histogram: those before them have {MOST_ELEMENTS:,} elements")
-    if not any(report.analysis == "attention" for report in reports) and _has_attention(trace):
-        try:
-            reports = [*reports, attention(trace if isinstance(trace, Trace) else Trace.of(trace))]
-        except FxDebugError as error:
-            remarks.append(f"no attention maps: {error}")
+    for one in features():
+        if one.sheet and not any(report.analysis == one.name for report in reports):
+            try:
+                report = at(one.sheet)(trace if isinstance(trace, Trace) else Trace.of(trace))
+                reports = [*reports, *([] if report is None else [report])]
+            except FxDebugError as error:
+                remarks.append(f"no {one.name} maps: {error}")
     return {"histograms": histograms, "reports": tuple(reports), "remarks": tuple(remarks)}
-
-
-def _has_attention(trace: TraceData) -> bool:
-    return any(op.op in ATTENTIONS for graph in trace.graphs for op in graph.ops)
 
 
 def _histograms(trace: TraceData) -> tuple[dict[int, Histogram], int]:

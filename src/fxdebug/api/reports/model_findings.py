@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,109 +14,78 @@ from fxdebug.analyses.numbers.numerics import check_numerics
 from fxdebug.analyses.rules.merged import Done
 from fxdebug.analyses.rules.plugin_rules import plugin_report
 from fxdebug.analyses.rules.settings import RuleSettings
-from fxdebug.analyses.rules.table import (
-    ACTIVATIONS,
-    ATTENTION,
-    GRADIENTS,
-    NUMBERS,
-    PLUGINS,
-    PROFILE,
-    SHADOW,
-    TRAINING,
-    WEIGHTS,
-)
-from fxdebug.api.reports.activation_statistics import activations
-from fxdebug.api.reports.attention_maps import attention
-from fxdebug.api.reports.cost import profile
-from fxdebug.api.reports.gradient_flow import gradients
-from fxdebug.api.reports.weight_statistics import weights
+from fxdebug.analyses.rules.table import NUMBERS, PLUGINS
 from fxdebug.api.run_model import fx_debug, target_of
-from fxdebug.api.shadow_run import shadow
 from fxdebug.capture.runs.same_start import copied_inputs, state_restored
 from fxdebug.data.report import ReportData
 from fxdebug.errors import UsageError, first_line
-
-REPEATS = 5  # timed runs, where a profile was asked for
-
-Analyse = Callable[[], ReportData[Any]]
-
-
-@dataclass(frozen=True)
-class GivenModel:
-    """A model to be checked: its module or a method of one, its inputs, and what its training needs.
-
-    ``inputs`` are ``None`` where none were given: only the weights can be looked at then.
-    """
-
-    model: nn.Module | Callable[..., Any]
-    inputs: Any = None
-    kwargs: Mapping[str, Any] | None = None
-    loss: Callable[[Any], Tensor] | None = None
-    optimizer: torch.optim.Optimizer | None = None
-
-    @property
-    def module(self) -> nn.Module:
-        """The module. Raises ``UsageError`` where the model is no module and no method of one."""
-        return target_of(self.model, "forward")[0]
+from fxdebug.plugins.feature import at
+from fxdebug.plugins.features import feature_of
+from fxdebug.plugins.given import GivenModel
 
 
-def findings_of_model(model: GivenModel, chosen: list[str], settings: RuleSettings) -> tuple[str, int, Done]:
+def given_model(
+    model: nn.Module | Callable[..., Any],
+    inputs: Any,
+    kwargs: Mapping[str, Any] | None,
+    loss: Callable[[Any], Tensor] | None,
+    optimizer: torch.optim.Optimizer | None,
+) -> GivenModel:
+    """Return a model as its analyses get it. Raises ``UsageError`` for what is no module and no method of one."""
+    return GivenModel(model, target_of(model, "forward")[0], inputs, kwargs, loss, optimizer)
+
+
+def findings_of_model(given: GivenModel, chosen: list[str], settings: RuleSettings) -> tuple[str, int, Done]:
     """Run a model once traced, and once more for each further analysis; return its class, its calls, and the reports.
 
     Afterwards the model and random generators are as before. An exception of the model in the traced run passes
     through; an analysis that fails later has its reason among those of what was not done.
     """
-    module, done, calls = model.module, Done(), 0
-    if model.inputs is not None:
+    module, done, calls = given.module, Done(), 0
+    if given.inputs is not None:
         with state_restored(module):
-            trace = fx_debug(model.model, copied_inputs(model.inputs), model.kwargs)
+            trace = fx_debug(given.model, copied_inputs(given.inputs), given.kwargs)
             if NUMBERS in chosen:
                 done.reports[NUMBERS] = check_numerics(trace, limits=settings.limits_of(NUMBERS))
             if PLUGINS in chosen:
                 done.reports[PLUGINS] = plugin_report(trace)
+            for name in chosen:
+                feature = feature_of(name)
+                if feature is not None and feature.on_run and not feature.on_model:
+                    _add(done, name, partial(at(feature.on_run), trace), settings)
         calls = len(trace.calls)
         del trace  # it holds the model's output
     for name in chosen:
-        reason = _impossible(name, model)
+        reason = _impossible(name, given)
+        feature = feature_of(name)
         if reason:
             done.reasons[name] = reason
-        elif name not in done.reports:
-            _add(done, name, model, settings)
+        elif feature is not None and feature.on_model:
+            given_to_it = replace(given, inputs=copied_inputs(given.inputs))
+            _add(done, name, partial(at(feature.on_model), given_to_it), settings)
     return type(module).__name__, calls, done
 
 
-def _impossible(name: str, model: GivenModel) -> str:
+def _impossible(name: str, given: GivenModel) -> str:
     """Return why an analysis cannot be done with a model, or nothing."""
-    if name == TRAINING:
-        return "give the folder of a watched training"
-    if name != WEIGHTS and model.inputs is None:
+    feature = feature_of(name)
+    if feature is None:  # numbers, or the rules of plug-ins
+        return "no inputs were given" if given.inputs is None else ""
+    if not feature.on_model and (not feature.on_run or "tensors" in feature.needs):
+        return f"give the folder of {at(feature.folder).made_by}" if feature.folder else "give a run"
+    if "inputs" in feature.needs and given.inputs is None:
         return "no inputs were given"
-    if name == GRADIENTS and model.loss is None:
+    if "loss" in feature.needs and given.loss is None:
         return "no loss was given"
-    if name in (GRADIENTS, PROFILE, SHADOW) and not isinstance(model.model, nn.Module):
+    if "forward" in feature.needs and given.model is not given.module:
         return "needs the model's forward, not another method"
     return ""
 
 
-def _analyse(name: str, model: GivenModel, settings: RuleSettings) -> ReportData[Any]:
-    module, inputs, kwargs, limits = model.module, model.inputs, model.kwargs, settings.limits_of(name)
-    analyses: dict[str, Analyse] = {
-        ACTIVATIONS: lambda: activations(model.model, inputs, kwargs, limits=limits),
-        ATTENTION: lambda: attention(model.model, inputs, kwargs, limits=limits, budget=0),
-        WEIGHTS: lambda: weights(module, limits=limits, spectra=False),
-        GRADIENTS: lambda: gradients(
-            module, inputs, model.loss, kwargs=kwargs, optimizer=model.optimizer, limits=limits
-        ),
-        PROFILE: lambda: profile(module, inputs, kwargs, repeats=REPEATS, limits=limits),
-        SHADOW: lambda: shadow(module, inputs, kwargs),
-    }
-    return analyses[name]()
-
-
-def _add(done: Done, name: str, model: GivenModel, settings: RuleSettings) -> None:
+def _add(done: Done, name: str, analysis: Callable[[Any], ReportData[Any]], settings: RuleSettings) -> None:
     """Do one analysis; the model ran, so that an exception is a reason why this one was not done."""
     try:
-        done.reports[name] = _analyse(name, replace(model, inputs=copied_inputs(model.inputs)), settings)
+        done.reports[name] = analysis(settings.limits_of(name))
     except UsageError as error:
         done.reasons[name] = first_line(error)
     except Exception as error:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fxdebug import api
-from fxdebug.apps.cli.commands import FAILED, OK, chosen_model, form_of, load_run
+from fxdebug.api.commands.parts import FAILED, OK, chosen_model, form_of, load_run
 from fxdebug.errors import FxDebugError, UsageError
 from fxdebug.exports import records
 from fxdebug.store.training_file import is_training

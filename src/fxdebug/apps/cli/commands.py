@@ -5,19 +5,16 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from fxdebug import api
-from fxdebug.apps.cli.load_model import from_file, transformers_model, with_decoder_start
-from fxdebug.errors import FxDebugError, RankNeeded, UsageError
+from fxdebug.api.commands.parts import FAILED, OK, UNUSABLE, chosen_model, form_of, load_run
+from fxdebug.errors import FxDebugError, UsageError
 from fxdebug.exports import records
 
 if TYPE_CHECKING:
-    from fxdebug.api import Comparison, Trace
-
-# Exit status. FAILED: the model raised, nothing was found, or the runs differ. UNUSABLE: the command cannot work.
-OK, FAILED, UNUSABLE = 0, 1, 2
+    from fxdebug.api import Comparison
 
 
 def show(options: argparse.Namespace) -> int:
@@ -36,39 +33,6 @@ def show(options: argparse.Namespace) -> int:
         rows = records.calls_to(trace, options.depth, api.require_columns(trace, options.columns or ()))
         print(records.trace_json(trace, rows) if form == "json" else records.found_csv(rows))
     return OK
-
-
-def load_run(folder: str, options: argparse.Namespace, read: Callable[..., Trace] | None = None) -> Trace:
-    """Return the run in a folder, by ``read`` or ``api.load``; one of several ranks is chosen with ``--rank``."""
-    try:
-        return (read or api.load)(folder, rank=options.rank)
-    except RankNeeded as error:
-        raise UsageError(f"{error.folder} is a run of {len(error.ranks)} ranks: give {_ranks(error.ranks)}") from None
-
-
-def _ranks(ranks: Sequence[int]) -> str:
-    return f"--rank {ranks[0]}" + (f" … --rank {ranks[-1]}" if len(ranks) > 1 else "")
-
-
-def form_of(options: argparse.Namespace) -> str:
-    """Return the form of the output: text, json or csv."""
-    if options.json and options.csv:
-        raise UsageError("give either --json or --csv, not both")
-    return "json" if options.json else "csv" if options.csv else "text"
-
-
-def chosen_model(options: argparse.Namespace, method: str = "forward") -> tuple[Any, Any]:
-    """Return the model of ``FILE.py:function`` or ``--hf``, and its inputs."""
-    if options.hf is not None and options.target is not None:
-        raise UsageError(f"give either {options.target} or --hf {options.hf}, not both: one model is run at a time")
-    if options.text and options.hf is None:
-        raise UsageError("--text needs --hf: the inputs of a model in a file are what its function returns")
-    if options.hf is not None:
-        model, inputs = transformers_model(options.hf, options.text or [])
-        return model, with_decoder_start(model, inputs) if method == "forward" else inputs
-    if options.target is None:
-        raise UsageError("no model: give FILE.py:function, or --hf with a folder or name")
-    return from_file(options.target)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from fxdebug import api
-from fxdebug.apps.cli.commands import OK, chosen_model, compared, load_run
+from fxdebug.api.commands.parts import OK, chosen_model, load_run
+from fxdebug.apps.cli.commands import compared
 from fxdebug.errors import RankNeeded, UsageError
 
 

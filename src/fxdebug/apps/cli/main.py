@@ -4,140 +4,45 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, NamedTuple
 
 from fxdebug import api
-from fxdebug.apps.cli.activation_commands import activations, attention
-from fxdebug.apps.cli.agent_commands import mcp
+from fxdebug.api.commands.parts import OK, UNUSABLE
+from fxdebug.api.commands.signals import tidy_end
 from fxdebug.apps.cli.check_commands import check, rules
-from fxdebug.apps.cli.commands import OK, UNUSABLE, compare, find, graph, run, show
-from fxdebug.apps.cli.cost_commands import flops, memory, profile, summary
-from fxdebug.apps.cli.debug_command import debug
+from fxdebug.apps.cli.commands import compare, find, graph, run, show
 from fxdebug.apps.cli.export_commands import export, open
-from fxdebug.apps.cli.health_commands import gradients, watch, weights
 from fxdebug.apps.cli.measure_commands import measures
 from fxdebug.apps.cli.native_command import native
-from fxdebug.apps.cli.page_commands import page, serve
+from fxdebug.apps.cli.page_commands import page
 from fxdebug.apps.cli.plugin_commands import analyse, plugins
-from fxdebug.apps.signals import tidy_end
 from fxdebug.errors import FxDebugError, nearest
 from fxdebug.narrow_output import write_what_it_can
+from fxdebug.plugins.command import (
+    ALL,
+    COLUMNS,
+    DEPTH,
+    FAIL_ON,
+    FORMS,
+    GRAD,
+    MODEL,
+    NO_CONFIG,
+    OPEN,
+    RANK,
+    REPORT,
+    RUN,
+    WIDTH,
+    Command,
+    argument,
+    integer_from,
+)  # fmt: skip
+from fxdebug.plugins.features import commands_of, features
 from fxdebug.printable import printable_lines
 from fxdebug.version import __version__
-
-
-def _integer_from(least: int) -> Callable[[str], int]:
-    """Return a parser of whole numbers that are at least ``least``."""
-
-    def read(text: str) -> int:
-        if not text.isdecimal() or int(text) < least:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
-        return int(text)
-
-    return read
-
-
-class Argument(NamedTuple):
-    """An argument of a command: the parameters of ``ArgumentParser.add_argument``."""
-
-    flags: tuple[str, ...]
-    options: dict[str, Any]
-
-
-def argument(*flags: str, **options: Any) -> Argument:
-    """Return an argument, in the words of ``ArgumentParser.add_argument``."""
-    return Argument(flags, options)
-
-
-class Command(NamedTuple):
-    """A command: its function, and its arguments."""
-
-    function: Callable[[argparse.Namespace], int]
-    arguments: tuple[Argument, ...]
-
-
-_RUN = argument(
-    "run", metavar="RUN", help="the folder of a saved run: what fxdebug run --save RUN or fx_debug(..., save=RUN) wrote"
-)
-_RANK = argument("--rank", type=int, metavar="N", help="the rank to read, of a distributed run")
-
-_DEPTH = argument(
-    "--depth", type=_integer_from(0), metavar="N", help="the most levels of calls below the model to show"
-)
-_WIDTH = argument(
-    "--width", type=_integer_from(20), metavar="N", help="columns of text to print (default: those of the terminal)"
-)
-
-_ALL = argument("--all", action="store_true", help="show every layer (default: repeated layers once)")
-
-_OPEN = argument("--open", action="store_true", help="also open it in the browser")
-
-_FORMS = (
-    argument("--json", action="store_true", help="print JSON (its form: docs/command-line.md)"),
-    argument("--csv", action="store_true", help="print CSV"),
-)
-
-_MODEL = (
-    argument(
-        "target",
-        nargs="?",
-        metavar="FILE.py:factory",
-        help="a Python file and a function in it that returns (model, inputs)",
-    ),
-    argument(
-        "--hf", metavar="DIR_OR_NAME", help="a transformers model with its tokenizer: a folder, or a name on the hub"
-    ),
-    argument("--text", action="append", metavar="TEXT", help="the input text for --hf; repeat it for a batch"),
-)
-_MODEL_OR_RUN = (
-    argument(
-        "target",
-        nargs="?",
-        metavar="FILE.py:factory|RUN",
-        help="a Python file and a function in it that returns (model, inputs), or the folder of a saved run",
-    ),
-    *_MODEL[1:],
-)
-_GRAD = argument("--grad", action="store_true", help="run with gradients enabled")
-_BACKWARD = argument(
-    "--backward", action="store_true", help="also the backward, of the mean of the first tensor that is returned"
-)
-_COLUMNS = argument(
-    "--columns",
-    metavar="NAMES",
-    help="columns to show: measures such as time.self,flops,params,bytes (fxdebug measures lists them), and "
-    "input,output,dtype,kernel,status,source",
-)
-_NO_CONFIG = argument("--no-config", action="store_true", help="do not read [tool.fxdebug] of a pyproject.toml")
-_KEEP = argument("--save", action="store_true", help="also save the numbers with the run, as measures")
-_ATTACH = (
-    argument("--save", metavar="RUN", help="also run the model once traced, and save that run with these measures"),
-    argument("--into", metavar="RUN", help="attach the measures to a saved run of the same model"),
-)
-_FAIL_ON = argument(
-    "--fail-on",
-    default="warning",
-    metavar="NAMES",
-    help="findings for exit status 1: error, warning or advice and graver ones, names of rules, or never, with commas "
-    "(default: warning)",
-)
-_REPORT = (
-    _FAIL_ON,
-    argument("--rows", type=_integer_from(1), default=20, metavar="N", help="the most lines to print (default: 20)"),
-    argument("--all", action="store_true", help="print every row (default: repeated layers in one line)"),
-    argument(
-        "-o",
-        "--output",
-        metavar="FILE",
-        help="also write a picture (.png .svg .pdf) or a file (.csv .json .html .txt)",
-    ),
-    argument("--against", metavar="FILE", help="print what differs from the report in this file, made by -o FILE.json"),
-    *_FORMS,
-)
 
 _PAIRS = (
     argument(
@@ -171,7 +76,7 @@ _TO_EXPORT = (
         help="the folder of a saved run or of a watched training, a report that -o FILE.json wrote, or a Python file "
         "and a function in it that returns (model, inputs): it is run once",
     ),
-    *_MODEL[1:],
+    *MODEL[1:],
 )
 _TO_PROGRAM = (
     argument(
@@ -181,30 +86,31 @@ _TO_PROGRAM = (
         metavar="NAME=VALUE",
         help="an option of this form, such as depth=2 (repeatable; docs/exports.md lists them)",
     ),
-    _RANK,
+    RANK,
 )
 _PROGRAMS = ("netron", "tensorboard")  # those of api.VIEWERS: a test compares
 
-COMMANDS: tuple[Command, ...] = (
+COMMANDS_OF_CORE: tuple[Command, ...] = (
     Command(
         show,
         (
-            _RUN,
+            RUN,
             argument(
                 "call", nargs="?", metavar="PATH", help="show this call: a module's path, or a call such as h.0#2"
             ),
-            _COLUMNS,
-            _ALL,
-            _DEPTH,
-            _WIDTH,
-            *_FORMS,
-            _RANK,
+            COLUMNS,
+            ALL,
+            DEPTH,
+            WIDTH,
+            *FORMS,
+            RANK,
         ),
+        place=10,
     ),
     Command(
         find,
         (
-            _RUN,
+            RUN,
             argument("path", nargs="?", metavar="GLOB", help="paths of modules, such as '*.attention.*'"),
             argument("--type", metavar="GLOB", help="classes of modules, such as Linear"),
             argument("--ops", metavar="GLOB", nargs="?", const="*", help="list operations of these names, not calls"),
@@ -213,9 +119,10 @@ COMMANDS: tuple[Command, ...] = (
             argument("--status", metavar="STATUS", help="status of the graph: verified, recorded or opaque"),
             argument("--source", metavar="GLOB", help="source line, such as model.py or model.py:12"),
             argument("--where", metavar="CONDITION", help="such as 'absmax > 100 or time.self > 1ms'"),
-            *_FORMS,
-            _RANK,
+            *FORMS,
+            RANK,
         ),
+        place=20,
     ),
     Command(
         check,
@@ -227,14 +134,14 @@ COMMANDS: tuple[Command, ...] = (
                 help="the folder of a saved run or of a watched training, or a Python file and a function in it that "
                 "returns (model, inputs)",
             ),
-            *_MODEL[1:],
+            *MODEL[1:],
             argument(
                 "--backward",
                 action="store_true",
                 help="also the gradients, of the model's loss or of the mean of its output",
             ),
-            _GRAD,
-            _FAIL_ON,
+            GRAD,
+            FAIL_ON,
             argument(
                 "--off",
                 action="append",
@@ -254,16 +161,17 @@ COMMANDS: tuple[Command, ...] = (
                 metavar="NAMES",
                 help="only these, with commas: numbers, activations, attention, weights, gradients, profile, shadow",
             ),
-            _NO_CONFIG,
-            *_FORMS,
-            _RANK,
+            NO_CONFIG,
+            *FORMS,
+            RANK,
         ),
+        place=30,
     ),
-    Command(rules, (_NO_CONFIG, _WIDTH, *_FORMS)),
+    Command(rules, (NO_CONFIG, WIDTH, *FORMS), place=40),
     Command(
         graph,
         (
-            _RUN,
+            RUN,
             argument(
                 "-o",
                 "--output",
@@ -271,19 +179,20 @@ COMMANDS: tuple[Command, ...] = (
                 metavar="FILE",
                 help="a file ending in .svg .png .pdf .dot .gv .graphml .json .html .txt (default: graph.svg)",
             ),
-            _DEPTH,
+            DEPTH,
             argument("--color", metavar="BY", help="colour by: kind (default), status, none, or a measure: time.self"),
             argument("--measures", metavar="NAMES", help="measures to write into the nodes, such as time.self,flops"),
             argument("--rankdir", metavar="DIRECTION", help="TB: downwards (default); LR: to the right, by Graphviz"),
             argument("--layout", metavar="LAYOUT", help="page: as in the page of a run (default); dot: by Graphviz"),
             argument("--theme", metavar="THEME", help="light (default) or dark"),
-            _ALL,
+            ALL,
             argument(
                 "--everything", action="store_true", help="draw sizes, parameters and the inside of leaf modules too"
             ),
-            *_FORMS,
-            _RANK,
+            *FORMS,
+            RANK,
         ),
+        place=50,
     ),
     Command(
         export,
@@ -301,6 +210,7 @@ COMMANDS: tuple[Command, ...] = (
             *_PAIRS,
             *_TO_PROGRAM,
         ),
+        place=60,
     ),
     Command(
         open,
@@ -310,34 +220,22 @@ COMMANDS: tuple[Command, ...] = (
                 argument(f"--{name}", dest="program", action="store_const", const=name, help=f"start {name}")
                 for name in _PROGRAMS
             ],
-            argument("--port", type=_integer_from(0), default=0, metavar="N", help="the port (default: a free one)"),
+            argument("--port", type=integer_from(0), default=0, metavar="N", help="the port (default: a free one)"),
             argument("--no-browser", action="store_true", help="print the address and open no browser"),
             *_TO_PROGRAM,
         ),
+        place=70,
     ),
     Command(
         page,
         (
-            _RUN,
+            RUN,
             argument("-o", "--output", default="run.html", metavar="FILE", help="the file (default: run.html)"),
             argument("--no-check", action="store_true", help="without findings about the numbers, which take time"),
-            _OPEN,
-            _RANK,
+            OPEN,
+            RANK,
         ),
-    ),
-    Command(
-        serve,
-        (
-            argument("folder", metavar="DIR", nargs="?", default=".", help="the folder with runs (default: this one)"),
-            argument(
-                "--port",
-                type=_integer_from(0),
-                default=8080,
-                metavar="N",
-                help="the port on 127.0.0.1 (default: 8080; 0: any free one)",
-            ),
-            _OPEN,
-        ),
+        place=80,
     ),
     Command(
         compare,
@@ -365,14 +263,15 @@ COMMANDS: tuple[Command, ...] = (
                 help="also write a file ending in .svg .png .pdf .dot .gv .csv .json .txt .html .md",
             ),
             _TO,
-            _WIDTH,
-            _RANK,
+            WIDTH,
+            RANK,
         ),
+        place=100,
     ),
     Command(
         run,
         (
-            *_MODEL,
+            *MODEL,
             argument("--save", metavar="RUN", help="folder to save the run to"),
             argument(
                 "--private",
@@ -390,107 +289,22 @@ COMMANDS: tuple[Command, ...] = (
                 default="forward",
                 help="the method of the model to call, such as generate (default: forward)",
             ),
-            _GRAD,
-            _DEPTH,
-            *_FORMS,
+            GRAD,
+            DEPTH,
+            *FORMS,
         ),
-    ),
-    Command(
-        debug,
-        (
-            argument(
-                "target",
-                nargs="?",
-                metavar="RUN|FILE.py:factory",
-                help="the folder of a saved run, or a Python file and a function in it that returns (model, inputs)",
-            ),
-            *_MODEL[1:],
-            _GRAD,
-            _BACKWARD,
-            argument(
-                "-x", "--script", action="append", metavar="FILE", help="run the commands in this file; - is the input"
-            ),
-            argument(
-                "-c",
-                "--command",
-                dest="lines",
-                action="append",
-                metavar="LINE",
-                help="run this command; repeat it for more",
-            ),
-            _RANK,
-        ),
-    ),
-    Command(flops, (*_MODEL_OR_RUN, _GRAD, _KEEP, *_REPORT, _RANK)),
-    Command(summary, (*_MODEL_OR_RUN, _GRAD, _KEEP, *_REPORT, _RANK)),
-    Command(
-        profile,
-        (
-            *_MODEL,
-            argument(
-                "--repeats",
-                type=_integer_from(1),
-                default=20,
-                metavar="N",
-                help="timed runs (default: 20)",
-            ),
-            _BACKWARD,
-            _GRAD,
-            *_ATTACH,
-            *_REPORT,
-            _RANK,
-        ),
-    ),
-    Command(
-        memory,
-        (
-            *_MODEL,
-            argument(
-                "--steps", type=_integer_from(1), default=1, metavar="N", help="equal steps, to find leaks (default: 1)"
-            ),
-            argument(
-                "--batch", type=_integer_from(1), metavar="N", help="also estimate the peak for a batch of this size"
-            ),
-            argument("--dtype", metavar="NAME", help="also estimate the peak in this dtype, such as bfloat16"),
-            _BACKWARD,
-            _GRAD,
-            *_ATTACH,
-            *_REPORT,
-            _RANK,
-        ),
-    ),
-    Command(gradients, (*_MODEL, *_REPORT)),
-    Command(
-        watch,
-        (
-            argument("folder", metavar="DIR", help="the folder that fxdebug.watch(..., save=DIR) writes"),
-            *_REPORT,
-            _RANK,
-        ),
-    ),
-    Command(
-        weights,
-        (
-            argument("a", metavar="A", help="a .safetensors or .pt file, a folder with some, or FILE.py:factory"),
-            argument("b", metavar="B", nargs="?", help="a second one: report what changed from A to B"),
-            argument(
-                "--run",
-                action="store_true",
-                help="also run the model of FILE.py:factory on its inputs: units that are never active",
-            ),
-            *_REPORT,
-        ),
+        place=110,
     ),
     Command(
         measures,
         (
             argument("run", nargs="?", metavar="RUN", help="a saved run: list only the measures that it has"),
-            _WIDTH,
-            *_FORMS,
-            _RANK,
+            WIDTH,
+            *FORMS,
+            RANK,
         ),
+        place=200,
     ),
-    Command(mcp, (argument("folder", metavar="DIR", help="the folder that has the runs, at any depth"),)),
     Command(
         native,
         (
@@ -501,20 +315,28 @@ COMMANDS: tuple[Command, ...] = (
             argument("--strict", action="store_true", help="take the compiler's warnings for errors"),
             argument("--if-possible", action="store_true", help="without a compiler: say so, and end with status 0"),
         ),
+        place=220,
     ),
-    Command(plugins, _FORMS),
+    Command(plugins, FORMS, place=230),
     Command(
         analyse,
         (
             argument("name", metavar="NAME", help="an analysis that another package adds (fxdebug plugins lists them)"),
-            _RUN,
-            *_REPORT,
+            RUN,
+            *REPORT,
             *_TO_PROGRAM,
         ),
+        place=240,
     ),
-    Command(attention, (*_MODEL_OR_RUN, _GRAD, *_REPORT, _RANK)),
-    Command(activations, (*_MODEL_OR_RUN, _GRAD, *_REPORT, _RANK)),
 )
+
+
+@functools.cache
+def commands() -> tuple[Command, ...]:
+    """Return the commands of the core and of the features, each in its place."""
+    found = [*COMMANDS_OF_CORE, *[command for one in features() for command in commands_of(one)]]
+    by_name = {command.function.__name__: command for command in reversed(found)}  # of two, ours
+    return tuple(sorted(by_name.values(), key=lambda command: command.place))
 
 
 def parser() -> argparse.ArgumentParser:
@@ -525,10 +347,10 @@ def parser() -> argparse.ArgumentParser:
         epilog="Begin with: fxdebug run model.py:build --save runs/first, where build() returns (model, inputs).",
     )
     top.add_argument("--version", action="version", version=f"fxdebug {__version__}")
-    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for command in COMMANDS:
+    added = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for command in commands():
         text = (command.function.__doc__ or "").splitlines()[0]
-        sub = commands.add_parser(command.function.__name__, help=text, description=text)
+        sub = added.add_parser(command.function.__name__, help=text, description=text)
         for flags, options in command.arguments:
             sub.add_argument(*flags, **options)
         sub.set_defaults(function=command.function, parser=sub)
@@ -540,7 +362,7 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     top = parser()
     options, unknown = top.parse_known_args(arguments)
     if unknown:
-        own = next(command.arguments for command in COMMANDS if command.function is options.function)
+        own = next(command.arguments for command in commands() if command.function is options.function)
         known = [flag for one in own for flag in one.flags if flag.startswith("-")]
         near = nearest(unknown[0].partition("=")[0], known) if unknown[0].startswith("-") else ""
         options.parser.error(f"unrecognized arguments: {' '.join(unknown)}" + (f".{near}" if near else ""))

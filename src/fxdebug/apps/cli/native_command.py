@@ -7,7 +7,7 @@ import os
 import platform
 from pathlib import Path
 
-from fxdebug.apps.cli.commands import OK
+from fxdebug.api.commands.parts import OK
 from fxdebug.native.build import build, cannot_build, compiler_of_this_machine
 from fxdebug.native.builds import build_file, make_private
 from fxdebug.native.core import SWITCH, load_build, loaded

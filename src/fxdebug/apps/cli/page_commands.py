@@ -7,7 +7,7 @@ import webbrowser
 from pathlib import Path
 
 from fxdebug import api
-from fxdebug.apps.cli.commands import OK, load_run
+from fxdebug.api.commands.parts import OK, load_run
 from fxdebug.errors import UsageError
 from fxdebug.store.training_file import is_training
 
@@ -26,19 +26,4 @@ def page(options: argparse.Namespace) -> int:
     print(f"wrote {written}")
     if options.open:
         webbrowser.open(written.resolve().as_uri())
-    return OK
-
-
-def serve(options: argparse.Namespace) -> int:
-    """Show the runs of a folder in the browser, also while they are written, until Ctrl-C."""
-    from fxdebug.apps.serve.server import Server
-
-    with Server(Path(options.folder), options.port) as server:
-        print(f"{server.url}\nshows the runs in {server.folder}, on this machine only; Ctrl-C stops", flush=True)
-        if options.open:
-            webbrowser.open(server.url)
-        try:
-            server.serve_forever(poll_interval=0.1)
-        except KeyboardInterrupt:
-            print()
     return OK

@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 
 from fxdebug import api
-from fxdebug.apps.cli.commands import OK, form_of, load_run
-from fxdebug.apps.cli.cost_commands import show_report
+from fxdebug.api.commands.parts import OK, form_of, load_run, show_report
 from fxdebug.apps.cli.export_commands import chosen_options
 
 

@@ -13,12 +13,15 @@ from fxdebug.data.trace import TraceData
 from fxdebug.exports.page.findings import finding_data, note_data
 from fxdebug.exports.page.pack import NONE, Texts, firsts, integers, reals
 from fxdebug.exports.page.places import Places
+from fxdebug.plugins.feature import at
+from fxdebug.plugins.features import features
 from fxdebug.printable import printable
 from fxdebug.query.measures import id_of
 
 MOST_ROWS = 2_000  # of one table
 _LONGEST_SERIES = 4_096  # points of a timeline: the largest of each part is kept
 _NANOSECOND = 1e-9
+_MAPS = {one.name: one.maps for one in features() if one.maps}
 
 
 def report_data(trace: TraceData, reports: Sequence[ReportData[Any]], places: Places, texts: Texts) -> dict[str, Any]:
@@ -29,10 +32,8 @@ def report_data(trace: TraceData, reports: Sequence[ReportData[Any]], places: Pl
     pages = [_page(report, places) for report in reports]
     attention: list[dict[str, Any]] = []
     for page, report in zip(pages, reports):
-        if report.analysis == "attention":
-            from fxdebug.exports.page.attention import attention_data
-
-            maps, left_out = attention_data(report, places)
+        if report.analysis in _MAPS:
+            maps, left_out = at(_MAPS[report.analysis])(report, places)
             attention += maps
             page["notes"] += note_data([Note(left_out)] if left_out else [])
     return {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +12,23 @@ from rich.console import JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
-from fxdebug.analyses.numbers import precision_loss
 from fxdebug.analyses.numbers.findings import paragraph
 from fxdebug.cells import cell_len, shortened_to, wrapped
 from fxdebug.data.measures import Unit, quantity
 from fxdebug.data.report import Cell, Column, ReportData
 from fxdebug.exports.ranges import name_range, without_numbers
-from fxdebug.exports.report import findings_text
 from fxdebug.exports.screen import Screen
 from fxdebug.exports.text import wants_color
 from fxdebug.files.write_file import write_text as write_file
+from fxdebug.plugins.feature import at
+from fxdebug.plugins.features import features
 from fxdebug.printable import printable, printable_lines
 
 NAMES = 2  # columns with names, of the call and of its class: the others are never cut
-OWN_TEXTS: dict[str, Callable[[Any, int], str]] = {"check": findings_text.text, "shadow": precision_loss.text}
+OWN_TEXTS = {
+    "check": "fxdebug.exports.report.findings_text:text",
+    **{analysis: place for one in reversed(features()) for analysis, place in one.texts.items()},
+}
 SHORT = 8  # letters of names that are not cut either
 LEAST = 8  # letters that are left of a name
 FIRST = 14  # letters of the first name, for which columns are left out
@@ -41,7 +44,7 @@ def screen(
     """
     width = shutil.get_terminal_size().columns if width is None else width
     if report.analysis in OWN_TEXTS:
-        return printable_lines(OWN_TEXTS[report.analysis](report, width))
+        return printable_lines(at(OWN_TEXTS[report.analysis])(report, width))
     color = wants_color() if color is None else color
     console = Screen(width, color)
     console.print(headline(report))

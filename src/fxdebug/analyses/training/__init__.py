@@ -1,1 +1,0 @@
-"""A watched training: spikes, trends, and the report of it."""

@@ -1,1 +1,0 @@
-"""Weights of a model: their sizes and units, their initialisation, and their change between checkpoints."""

@@ -1,0 +1,115 @@
+"""The names that users and programs import: each by the module that has it, once.
+
+Those of features are in their records. ``__init__.pyi`` beside ``fxdebug/__init__.py`` and ``api/__init__.py`` has
+them for editors and type checkers; a test writes both.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+
+# fxdebug.<name>
+PUBLIC = {
+    "__version__": "fxdebug.version",
+    "ablate": "fxdebug.api.changed.edit_run",
+    "analyse": "fxdebug.api.reports.plugin_analyses",
+    "Call": "fxdebug.data.calls",
+    "check": "fxdebug.api.check_run",
+    "compare": "fxdebug.api.compare_runs",
+    "compare_models": "fxdebug.api.compare_live",
+    "edit": "fxdebug.api.changed.edit_run",
+    "fx_debug": "fxdebug.api.run_model",
+    "FxDebugError": "fxdebug.errors",
+    "last_failed": "fxdebug.api.run_model",
+    "last_failed_report": "fxdebug.api.reports.failed_report",
+    "load": "fxdebug.api.files",
+    "LoadError": "fxdebug.errors",
+    "MissingExtra": "fxdebug.errors",
+    "model_addition_debugger_context": "fxdebug.api.transformers_context",
+    "NonFinite": "fxdebug.errors",
+    "NotFound": "fxdebug.errors",
+    "patch": "fxdebug.api.changed.edit_run",
+    "region": "fxdebug.capture.hooks.regions",
+    "replay": "fxdebug.api.changed.replay_call",
+    "Report": "fxdebug.api.reports.report",
+    "save_golden": "fxdebug.api.files",
+    "SaveError": "fxdebug.errors",
+    "snapshot": "fxdebug.capture.hooks.regions",
+    "Stats": "fxdebug.data.values",
+    "Trace": "fxdebug.api.trace",
+    "trace_forwards": "fxdebug.api.traced_forwards",
+    "UsageError": "fxdebug.errors",
+    "Value": "fxdebug.data.values",
+}
+# fxdebug.api.<name>: for the command line and other programs
+FURTHER = {
+    "Comparison": "fxdebug.api.comparison",
+    "constant_like": "fxdebug.capture.pausing.edits",
+    "edit_of": "fxdebug.api.changed.edit_run",
+    "export_ranks": "fxdebug.api.exported_folders",
+    "export_training": "fxdebug.api.exported_folders",
+    "fails": "fxdebug.analyses.rules.settings",
+    "findings_of_model": "fxdebug.api.reports.model_findings",
+    "given_model": "fxdebug.api.reports.model_findings",
+    "histogram": "fxdebug.stats.histogram",
+    "listing": "fxdebug.exports.text",
+    "loss_or_mean": "fxdebug.api.losses",
+    "mean_of_output": "fxdebug.api.losses",
+    "measures_csv": "fxdebug.exports.measures",
+    "measures_json": "fxdebug.exports.measures",
+    "measures_text": "fxdebug.exports.measures",
+    "page_of": "fxdebug.api.page.text",
+    "paused_run": "fxdebug.api.changed.pause_run",
+    "plugins_csv": "fxdebug.exports.plugins",
+    "plugins_json": "fxdebug.exports.plugins",
+    "plugins_text": "fxdebug.exports.plugins",
+    "project_settings": "fxdebug.api.check_run",
+    "require_columns": "fxdebug.exports.columns",
+    "rules_csv": "fxdebug.exports.rules",
+    "rules_json": "fxdebug.exports.rules",
+    "rules_text": "fxdebug.exports.rules",
+    "run_to_compare": "fxdebug.api.compare_runs",
+    "save_measures": "fxdebug.api.files",
+    "shows_ranks": "fxdebug.api.exported_folders",
+    "VALUES": "fxdebug.data.values",
+    "viewer_command": "fxdebug.exports.programs.viewers",
+    "VIEWERS": "fxdebug.exports.programs.viewers",
+}
+
+
+@functools.cache
+def _of_features() -> tuple[dict[str, str], dict[str, str]]:
+    """Return the names that features bring for users, and their further ones, with the module of each."""
+    from fxdebug.plugins.features import features
+
+    public = {name: place.partition(":")[0] for one in features() for name, place in one.functions.items()}
+    return public, {name: place.partition(":")[0] for one in features() for name, place in one.further.items()}
+
+
+def public_names() -> dict[str, str]:
+    """Return the names that users import, with those of features, and the module of each."""
+    return PUBLIC | _of_features()[0]
+
+
+def is_public(name: str) -> bool:
+    """Is this a name that users import?
+
+    >>> is_public("check"), is_public("findings_of_model")
+    (True, False)
+    """
+    return name in PUBLIC or name in _of_features()[0]
+
+
+def every_name() -> dict[str, str]:
+    """Return the names of ``fxdebug.api``, with those of features, and the module of each."""
+    public, further = _of_features()
+    return PUBLIC | public | FURTHER | further
+
+
+def found(name: str) -> object:
+    """Import what a name of ``fxdebug.api`` stands for. Raises ``AttributeError`` for one that there is not."""
+    module = PUBLIC.get(name) or FURTHER.get(name) or every_name().get(name)
+    if module is None:
+        raise AttributeError(name)
+    return getattr(importlib.import_module(module), name)

@@ -1,7 +1,0 @@
-"""Every command of the console: importing this registers them."""
-
-from __future__ import annotations
-
-from fxdebug.apps.console.commands import changing, helping, looking, movement, searching, stopping
-
-__all__ = ["changing", "helping", "looking", "movement", "searching", "stopping"]

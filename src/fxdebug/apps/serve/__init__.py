@@ -1,1 +1,0 @@
-"""`fxdebug serve`: the runs of a folder in the browser, also while they are written."""

@@ -1,1 +1,0 @@
-"""Runs in time, for programs that draw timelines."""

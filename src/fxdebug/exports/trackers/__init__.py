@@ -1,1 +1,0 @@
-"""Runs and reports logged to programs that track experiments."""

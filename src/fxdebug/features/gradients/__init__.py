@@ -1,0 +1,16 @@
+"""The gradients of one step: ``gradients``."""
+
+from __future__ import annotations
+
+from fxdebug.plugins.feature import Feature
+
+FEATURE = Feature(
+    name="gradients",
+    functions={"gradients": "fxdebug.features.gradients.run:gradients"},
+    on_model="fxdebug.features.gradients.run:on_model",
+    needs=("inputs", "loss", "forward"),
+    rules="fxdebug.features.gradients.rules:BOOK",
+    measures=("fxdebug.features.gradients.report",),
+    pictures={"gradients": "fxdebug.features.gradients.picture:draw"},
+    commands="fxdebug.features.gradients.command:COMMANDS",
+)

@@ -1,0 +1,59 @@
+"""The gradients of a model: ``gradients``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fxdebug.analyses.gradients.rules import Limits
+from fxdebug.api.losses import loss_of_output
+from fxdebug.api.reports.report import Report
+from fxdebug.api.run_model import arguments
+from fxdebug.capture.runs.gradient_runs import run_with_gradients
+from fxdebug.features.gradients.report import GradientRow, gradients_report
+from fxdebug.plugins.given import GivenModel
+
+
+def gradients(
+    model: nn.Module,
+    inputs: Any = (),
+    loss: Callable[[Any], Tensor] | None = None,
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
+    history: Sequence[float] = (),
+    limits: Limits | None = None,
+) -> Report[GradientRow]:
+    """Run one forward and backward and report the gradients of what calls returned and of the parameters.
+
+    ``loss`` makes of the model's output the scalar to differentiate; without it, the output's ``.loss`` is taken, as
+    models of transformers return it where they are given labels. With an ``optimizer``, its step is taken on a copy
+    and compared with the weights. ``history`` are the total norms of earlier steps, for advice about clipping.
+    ``limits`` are the thresholds of the findings (:class:`fxdebug.analyses.gradients.rules.Limits`). Norms are
+    2-norms summed in float64. Afterwards parameters, gradients, buffers, random generators and the optimizer are as
+    before. Raises ``UsageError`` for a loss that is no scalar with a gradient and for a model on the meta device, and
+    passes on exceptions of the model.
+
+    >>> import torch, fxdebug
+    >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Tanh())
+    >>> report = fxdebug.gradients(model, torch.ones(1, 2), lambda output: output.sum())
+    >>> [row.call for row in report.rows], report.parts[0].rows[0].state
+    (['Sequential#0', '0#0', '1#0'], 'trained')
+    """
+    args, keywords = arguments(inputs, kwargs)
+    record = run_with_gradients(model, args, keywords, loss or loss_of_output, optimizer)
+    settings = {} if record.optimizer is None else {"optimizer": record.optimizer}
+    data = gradients_report(
+        record, type(model).__name__, settings, limits=Limits() if limits is None else limits, history=history
+    )
+    return Report.of(data)
+
+
+def on_model(given: GivenModel, limits: Limits) -> Report[GradientRow]:
+    """Answer ``check`` about a model."""
+    return gradients(
+        given.module, given.inputs, given.loss, kwargs=given.kwargs, optimizer=given.optimizer, limits=limits
+    )

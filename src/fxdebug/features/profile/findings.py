@@ -1,0 +1,286 @@
+"""Findings of a profile: what takes time without need, with the evidence; no rule predicts a gain."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from fxdebug.analyses.cost.reached_by_backward import Step
+from fxdebug.data.findings import ADVICE, WARNING, Finding
+from fxdebug.data.measures import quantity
+from fxdebug.data.trace import TraceData
+from fxdebug.data.values import Value, leaves
+from fxdebug.features.profile.report import CallProfile, bytes_moved
+from fxdebug.operators.categories import SIZED_BY_NUMBERS, SOFTMAXES, TO_PYTHON_NUMBERS
+from fxdebug.operators.names import canonical
+from fxdebug.query.network import network_of
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Thresholds of the rules.
+
+    ``slow_share``, ``slow_ratio``: a call is slow from this share of the run (%), if its fastest repeat takes this
+    many times its siblings' median and ``slow_seconds`` more. ``idle_seconds``, ``idle_share``: a call idles from this
+    time outside of torch's functions, and this share of its own time (%). ``sync_count``: reads of numbers, or tensors
+    whose size depends on numbers, at one line: in a run on an accelerator, where each waits for the device; on the CPU,
+    where it costs little, in the calls of one module.
+    ``wide_share``: share of all operations' time or bytes in float64 (%), where most parameters are narrower.
+    ``eager_share``: share of all operations' time in attention that is written out (%).
+    """
+
+    slow_share: float = 10.0
+    slow_ratio: float = 3.0
+    slow_seconds: float = 1e-4
+    idle_seconds: float = 5e-3
+    idle_share: float = 50.0
+    sync_count: int = 3
+    wide_share: float = 5.0
+    eager_share: float = 2.0
+
+
+def findings_of(
+    trace: TraceData, calls: Sequence[CallProfile], limits: Limits, fastest: float = math.inf
+) -> tuple[Finding, ...]:
+    """Return the findings of a profile, warnings first, then in execution order.
+
+    ``fastest`` are the seconds of the fastest run that nothing watched: nothing in it takes longer.
+    """
+    whole = sum(profile.ops_seconds for profile in calls)
+    root = calls[0].total_seconds
+    found = [
+        *_slow_siblings(trace, calls, root or 0.0, limits),
+        *_idle(trace, calls, limits, fastest),
+        *_single_numbers(trace, calls, limits),
+        *_wide(trace, calls, whole, limits),
+        *_written_out_attention(trace, calls, whole, limits),
+    ]
+    return tuple(sorted(found, key=lambda finding: finding.severity != WARNING))
+
+
+def _slow_siblings(trace: TraceData, calls: Sequence[CallProfile], root: float, limits: Limits) -> Iterator[Finding]:
+    """Calls that take several times as long as calls of the same class on tensors of the same shapes."""
+    net = network_of(trace)
+    groups: defaultdict[tuple[object, ...], list[CallProfile]] = defaultdict(list)
+    for profile in calls:
+        shapes = tuple([value.label for value in profile.call.inputs])
+        parameters = tuple([value.label for step, _ in profile.steps for value in _parameters(step.args)])
+        groups[profile.call.type, shapes, parameters].append(profile)
+    for group in groups.values():
+        owns = [profile.own_seconds for profile in group]
+        times = sorted([own for own in owns if own is not None])
+        if len(times) < 2 or not root:
+            continue
+        for profile, own in zip(group, owns):
+            if own is None:
+                continue
+            usual = _median_of_others(times, own)
+            least = profile.least / 1e9
+            is_slow = least >= limits.slow_ratio * usual and least >= usual + limits.slow_seconds
+            if is_slow and 100 * own / root >= limits.slow_share:
+                yield Finding(
+                    rule="slow",
+                    severity=WARNING,
+                    path=profile.call.path,
+                    call=net.call_id(profile.call),
+                    op=profile.call.type,
+                    what=f"takes {quantity(own, 's')} itself, {100 * own / root:.0f} % of the run; "
+                    f"the same work takes {quantity(usual, 's')} in {len(times) - 1} other calls",
+                    source=profile.call.source,
+                    measured=own / usual,
+                    threshold=limits.slow_ratio,
+                    advice="Look at what its forward does besides its operations, and at hooks on it.",
+                )
+
+
+def _median_of_others(ordered: Sequence[float], one: float) -> float:
+    """Return the median of sorted numbers without one of them: it is asked about each of 10,000 equal calls.
+
+    >>> _median_of_others([1.0, 2.0, 3.0, 9.0], 9.0), _median_of_others([1.0, 2.0, 3.0], 2.0)
+    (2.0, 2.0)
+    """
+    position, rest = bisect_left(ordered, one), len(ordered) - 1
+    low, high = [ordered[i + (i >= position)] for i in ((rest - 1) // 2, rest // 2)]
+    return (low + high) / 2
+
+
+def _idle(trace: TraceData, calls: Sequence[CallProfile], limits: Limits, fastest: float) -> Iterator[Finding]:
+    """Calls whose own time is mostly not spent in torch: Python code, input and output, waiting."""
+    net = network_of(trace)
+    for profile in calls:
+        own = profile.own_seconds
+        if own is None or profile.call.status == "opaque":
+            continue
+        if any(timing is None and step.op.op != "getitem" for step, timing in profile.steps):
+            continue  # an operation without a time may have taken it
+        outside = min(profile.least / 1e9 - profile.ops_seconds, fastest)  # others may have been disturbed
+        if outside >= limits.idle_seconds and 100 * outside / own >= limits.idle_share:
+            yield Finding(
+                rule="outside torch",
+                severity=WARNING,
+                path=profile.call.path,
+                call=net.call_id(profile.call),
+                op=profile.call.type,
+                what=f"{quantity(outside, 's')} of its own {quantity(own, 's')} are outside of torch's functions: "
+                "Python code, files, or waiting",
+                source=profile.call.source,
+                measured=outside,
+                threshold=limits.idle_seconds,
+                unit="s",
+                advice="Move this work out of forward, or look into it with a Python profiler.",
+            )
+
+
+def _single_numbers(trace: TraceData, calls: Sequence[CallProfile], limits: Limits) -> Iterator[Finding]:
+    """Lines that read numbers out of tensors again and again, the most reads first: each waits for the device."""
+    net = network_of(trace)
+    lines: defaultdict[str, list[tuple[CallProfile, str, str]]] = defaultdict(list)
+    on_device = False
+    for profile in calls:
+        body = profile.call.body
+        graph = profile.call.graph
+        if body is None or graph is None:
+            continue
+        sources = dict(zip([op.name for op in graph.ops], body.sources))
+        for step, _ in profile.steps:
+            source = sources.get(step.op.name)
+            if source and waits_for_numbers(step):
+                lines[source].append((profile, step.op.op, f"{net.call_id(profile.call)}/{step.op.name}"))
+                on_device |= any(value.device not in ("cpu", "meta") for arg in step.args for _, value in leaves(arg))
+    for source, reads in sorted(lines.items(), key=lambda line: -len(line[1])):
+        of_module = max(Counter(profile.call.path for profile, _, _ in reads).values())
+        if (len(reads) if on_device else of_module) < limits.sync_count:
+            continue
+        profile, name, node = reads[0]
+        ways = ", ".join(dict.fromkeys(_MASKED.get(canonical(op), op) for _, op, _ in reads))
+        yield Finding(
+            rule="reads numbers",
+            severity=ADVICE,
+            path=profile.call.path,
+            call=net.call_id(profile.call),
+            op=name,
+            node=node,
+            what=f"this line reads numbers out of tensors {len(reads)} times in a run ({ways}); on an accelerator each "
+            "read waits until all work before it is done",
+            source=source,
+            measured=len(reads),
+            threshold=limits.sync_count,
+            advice="Keep the numbers in tensors, or read them once for all.",
+            others=tuple([other for _, _, other in reads[1:]]),
+        )
+
+
+def waits_for_numbers(step: Step) -> bool:
+    """Does an operation need numbers of a tensor in Python: to return them, or to know the size of its result?"""
+    name, args = canonical(step.op.op.partition(".")[0]), step.args
+    if name in NUMBERS_TO_PYTHON and not isinstance(step.result, Value):  # x.float() is a conversion
+        return True
+    if name in ("getitem", "setitem", "index", "index_put"):
+        index = args[1] if len(args) > 1 else None
+        is_mask = any(value.dtype in ("bool", "uint8") for _, value in leaves(index))
+        fills = len(args) > 2 and not (isinstance(args[2], Value) and args[2].shape)  # one number: nothing is counted
+        return is_mask and not fills
+    if name == "where":
+        return len(args) + len(step.kwargs) == 1
+    if name == "repeat_interleave":
+        repeats = args[1] if len(args) > 1 else step.kwargs.get("repeats")
+        return isinstance(repeats, Value) and step.kwargs.get("output_size") is None
+    return name in SIZED_BY_NUMBERS
+
+
+_MASKED = dict.fromkeys(("getitem", "setitem", "index", "index_put"), "a tensor of booleans as an index")
+NUMBERS_TO_PYTHON = TO_PYTHON_NUMBERS | {"bool", "int", "float", "index", "is_nonzero"}
+
+
+def _wide(trace: TraceData, calls: Sequence[CallProfile], whole: float, limits: Limits) -> Iterator[Finding]:
+    """Operations in float64 in a model whose parameters are narrower: the first, and their share of the time."""
+    floats = [p for p in trace.parameters if p.dtype in ("float64", "float32", "float16", "bfloat16")]
+    if not floats or sum(p.dtype == "float64" for p in floats) * 2 >= len(floats):
+        return
+    net = network_of(trace)
+    first = None
+    seconds = moved = everything = 0.0
+    count = 0
+    for profile in calls:
+        for step, timing in profile.steps:
+            size = bytes_moved(step) or 0
+            everything += size
+            results = [value for _, value in leaves(step.result)]
+            if not any(value.dtype == "float64" and value.numel > 1 for value in results):
+                continue
+            count += 1
+            moved += size
+            seconds += median(timing.forward) / 1e9 if timing is not None and timing.forward else 0.0
+            if first is None:
+                first = profile, step
+    share = max(100 * seconds / whole if whole else 0.0, 100 * moved / everything if everything else 0.0)
+    if first is None or share < limits.wide_share:
+        return
+    profile, step = first
+    usual = max({p.dtype for p in floats}, key=lambda dtype: sum(p.dtype == dtype for p in floats))
+    yield Finding(
+        rule="float64",
+        severity=WARNING,
+        path=profile.call.path,
+        call=net.call_id(profile.call),
+        op=step.op.op,
+        node=f"{net.call_id(profile.call)}/{step.op.name}",
+        what=f"float64 begins here: {count} operations compute in it, while the parameters are {usual}",
+        source=_source(profile, step.op.name),
+        measured=share,
+        threshold=limits.wide_share,
+        unit="%",
+        advice="Convert its operands, or give the dtype where they are made (dtype=x.dtype).",
+    )
+
+
+def _written_out_attention(
+    trace: TraceData, calls: Sequence[CallProfile], whole: float, limits: Limits
+) -> Iterator[Finding]:
+    """Attention as separate products and a softmax, where torch has one fused operation."""
+    net = network_of(trace)
+    places = []
+    seconds = 0.0
+    for profile in calls:
+        names = [canonical(step.op.op) for step, _ in profile.steps]
+        softmax = next((i for i, name in enumerate(names) if name in SOFTMAXES), None)
+        if softmax is None or not {"matmul", "einsum"} & set(names[:softmax]):
+            continue
+        if not {"matmul", "einsum"} & set(names[softmax + 1 :]):
+            continue
+        places.append((profile, profile.steps[softmax][0]))
+        seconds += profile.ops_seconds
+    if not places or not whole or 100 * seconds / whole < limits.eager_share:
+        return
+    profile, step = places[0]
+    paths = ", ".join(place.call.path for place, _ in places[:3]) + (", …" if len(places) > 3 else "")
+    yield Finding(
+        rule="eager attention",
+        severity=ADVICE,
+        path=profile.call.path,
+        call=net.call_id(profile.call),
+        op=step.op.op,
+        node=f"{net.call_id(profile.call)}/{step.op.name}",
+        what=f"attention is written out as products and a softmax in {len(places)} calls ({paths})",
+        source=_source(profile, step.op.name),
+        measured=100 * seconds / whole,
+        threshold=limits.eager_share,
+        unit="%",
+        advice="Try torch.nn.functional.scaled_dot_product_attention (in transformers: attn_implementation='sdpa').",
+        others=tuple([f"{net.call_id(place.call)}/{other.op.name}" for place, other in places[1:]]),
+    )
+
+
+def _parameters(args: Sequence[object]) -> Iterator[Value]:
+    return (value for value in args if isinstance(value, Value) and value.name is not None)
+
+
+def _source(profile: CallProfile, name: str) -> str | None:
+    sources: Mapping[str, str | None] = {}
+    if profile.call.body is not None and profile.call.graph is not None:
+        sources = {op.name: source for op, source in zip(profile.call.graph.ops, profile.call.body.sources)}
+    return sources.get(name) or profile.call.source

@@ -1,0 +1,25 @@
+"""Follow a training: ``watch``."""
+
+from __future__ import annotations
+
+from fxdebug.plugins.feature import Feature
+
+FEATURE = Feature(
+    name="training",
+    functions={
+        "watch": "fxdebug.features.training.watch:watch",
+    },
+    further={
+        "FxDebugWarning": "fxdebug.features.training.watch:FxDebugWarning",
+        "Watch": "fxdebug.features.training.watch:Watch",
+        "page_of_training": "fxdebug.features.training.page:page_of_training",
+        "watched_training": "fxdebug.features.training.watch:watched_training",
+    },
+    folder="fxdebug.features.training.folder:FOLDER",
+    rules="fxdebug.features.training.rules:BOOK",
+    pictures={"watch": "fxdebug.features.training.picture:draw"},
+    exporters={
+        ("training", ".html"): "fxdebug.features.training.page:write_training",
+    },
+    commands="fxdebug.features.training.command:COMMANDS",
+)

@@ -1,0 +1,167 @@
+"""The weights of a model, and of two checkpoints: ``weights``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from torch import Tensor, nn
+
+from fxdebug.api.reports.measured_activations import units_on
+from fxdebug.api.reports.report import Report
+from fxdebug.capture.tensors.fresh_twin import fresh_deviations
+from fxdebug.capture.tensors.special_tensors import SHARDED, has_sharded_weights, local_part
+from fxdebug.capture.tensors.weight_facts_of_model import weight_facts
+from fxdebug.capture.torch_state.module_members import named_buffers_of, named_parameters_of
+from fxdebug.capture.torch_state.untracked import untracked
+from fxdebug.data.calls import Note
+from fxdebug.data.measured.weights import UnreadWeight
+from fxdebug.data.report import ReportData
+from fxdebug.errors import UsageError
+from fxdebug.features.weights.changes import ChangeRow, changes_report
+from fxdebug.features.weights.initialisation import Drawn, WeightLimits
+from fxdebug.features.weights.report import WeightRow, weights_report
+from fxdebug.plugins.given import GivenModel
+from fxdebug.stats.weight_facts import change_of, facts_of
+from fxdebug.store.checkpoints import Weights, read_checkpoint
+
+Row: TypeAlias = WeightRow | ChangeRow
+Checkpoint: TypeAlias = nn.Module | str | os.PathLike[str]
+
+
+def weights(
+    model: Checkpoint,
+    other: Checkpoint | Any = None,
+    *,
+    inputs: Any = None,
+    kwargs: Mapping[str, Any] | None = None,
+    batches: Iterable[Any] | None = None,
+    fresh: bool | None = None,
+    spectra: bool = True,
+    limits: WeightLimits | None = None,
+) -> Report[Row]:
+    """Report the weights of a model or a checkpoint; with inputs, what they do; of two, what changed.
+
+    A checkpoint is a module, a ``.safetensors`` or ``.pt`` file, or a folder with such files; the model of a file is
+    not built. Of one: statistics, spectral norm, stable rank, units without weights, and the scheme by which each
+    matrix was drawn, as far as the model is not trained yet; ``fresh`` says so, ``None`` finds out. Of two: the norm
+    of each difference, from the first to the second. No tensor is changed; where a weight of a transformers model fits
+    no known scheme, another model is made from its configuration, to see the scheme of its class. ``spectra=False``
+    leaves out spectral norm and stable rank, which take most of the time.
+
+    Nothing is run, unless ``inputs`` are given (the second argument, or by name) in the form of
+    :func:`fxdebug.fx_debug`, or ``batches`` of them: then the model runs on each, and the report also has the units
+    that the activation function behind their layer let through on no token, and the variance from block to block.
+    Afterwards buffers and random generators are as before; exceptions of the model pass through.
+    Raises ``LoadError`` for a file without weights, ``UsageError`` for inputs of a file.
+
+    >>> import torch, fxdebug
+    >>> layer = torch.nn.Linear(2, 2, bias=False)
+    >>> with torch.no_grad():
+    ...     _ = layer.weight.copy_(torch.tensor([[3.0, 0.0], [0.0, 1.0]]))
+    >>> row = fxdebug.weights(layer).rows[0]
+    >>> row.name, round(row.spectral_norm, 6), round(row.stable_rank, 6)
+    ('weight', 3.0, 1.111111)
+    >>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU())
+    >>> with torch.no_grad():
+    ...     _ = net[0].bias[5].fill_(-100)
+    >>> fxdebug.weights(net, torch.randn(32, 4)).findings[0].what[:30]
+    'behind relu unit [5] of 8 is n'
+    """
+    if other is not None and not isinstance(other, (nn.Module, str, os.PathLike)):
+        if inputs is not None:
+            raise UsageError("inputs were given twice: as the second argument, and by name")
+        inputs, other = other, None
+    runs = [inputs] if batches is None and (inputs is not None or kwargs is not None) else batches
+    if runs is not None and (other is not None or not isinstance(model, nn.Module)):
+        raise UsageError("inputs are for one model: a file of weights cannot run, and two are compared without running")
+    if other is not None:
+        return _changes(model, other)
+    if isinstance(model, nn.Module):
+        return Report.of(_of_model(model, runs, kwargs, fresh, spectra, limits))
+    path = Path(model)
+    loaded = read_checkpoint(path)
+    bare = nn.Module()
+    read = [(name, facts_of([name], tensor(), bare, "parameter", spectra=spectra)) for name, tensor in loaded.items()]
+    return Report.of(
+        weights_report(
+            [facts for _, facts in read if facts is not None],
+            path.name,
+            fresh=fresh,
+            limits=limits,
+            unread=[UnreadWeight(name, "parameter", None) for name, facts in read if facts is None],
+        )
+    )
+
+
+def _of_model(
+    model: nn.Module,
+    runs: Iterable[Any] | None,
+    kwargs: Mapping[str, Any] | None,
+    fresh: bool | None,
+    spectra: bool,
+    limits: WeightLimits | None,
+) -> ReportData[WeightRow]:
+    activations, notes = (None, []) if runs is None else units_on(model, runs, kwargs)
+    facts, without = weight_facts(model, spectra=spectra)
+    notes = [*notes, Note(SHARDED)] if has_sharded_weights(model) else notes
+    config = getattr(model, "config", None)
+    known = [getattr(config, name, None) for name in ("initializer_range", "init_std", "initializer_factor")]
+    drawn = Drawn(
+        ranges=tuple([float(value) for value in known if isinstance(value, float) and value > 0]),
+        layers=next((n for n in (getattr(config, name, None) for name in LAYERS) if isinstance(n, int)), None),
+    )
+
+    def report(drawn: Drawn) -> ReportData[WeightRow]:
+        return weights_report(
+            facts,
+            type(model).__name__,
+            drawn=drawn,
+            fresh=fresh,
+            limits=limits,
+            unread=without,
+            on_inputs=activations,
+            notes=notes,
+        )
+
+    first = report(drawn)
+    if not any(finding.rule == "initialisation" for finding in first.findings):
+        return first
+    again = fresh_deviations(model)  # a class may draw each of its weights in a way of its own
+    return report(replace(drawn, again=again)) if again else first
+
+
+LAYERS = ("num_hidden_layers", "n_layer", "num_layers")
+
+
+def _changes(model: Checkpoint, other: Checkpoint) -> Report[Row]:
+    a, b = _weights_of(model), _weights_of(other)
+    if not a.keys() & b.keys():
+        some = [next(iter(side), "none") for side in (a, b)]
+        raise UsageError(f"both have no weight of one name: the first has {some[0]!r}, the second {some[1]!r}")
+    with untracked():
+        changes = [
+            change_of(name, a[name]() if name in a else None, b[name]() if name in b else None)
+            for name in dict.fromkeys((*a, *b))
+        ]
+    return Report.of(changes_report(changes, _name_of(model), _name_of(other)))
+
+
+def _weights_of(checkpoint: Checkpoint) -> Weights:
+    if not isinstance(checkpoint, nn.Module):
+        return read_checkpoint(Path(checkpoint))
+    tensors = {**dict(named_parameters_of(checkpoint)), **dict(named_buffers_of(checkpoint))}
+    return {name: partial(Tensor.detach, local_part(tensor)) for name, tensor in tensors.items()}
+
+
+def _name_of(checkpoint: Checkpoint) -> str:
+    return type(checkpoint).__name__ if isinstance(checkpoint, nn.Module) else Path(checkpoint).name
+
+
+def on_model(given: GivenModel, limits: WeightLimits) -> Report[Row]:
+    """Answer ``check`` about a model."""
+    return weights(given.module, limits=limits, spectra=False)

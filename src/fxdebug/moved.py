@@ -1,0 +1,25 @@
+"""Old places of names that documentation has named: they are still there for one release, with a warning."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from collections.abc import Callable
+
+MOVED = {
+    "fxdebug.analyses.attention.findings": "fxdebug.features.attention.findings",
+    "fxdebug.analyses.cost.profile_rules": "fxdebug.features.profile.findings",
+}
+
+
+def names_of(old: str) -> Callable[[str], object]:
+    """Return the ``__getattr__`` of a module that has moved: it warns, and returns what the new one has."""
+
+    def find(name: str) -> object:
+        if name.startswith("__"):
+            raise AttributeError(f"module {old!r} has no attribute {name!r}")
+        found = getattr(importlib.import_module(MOVED[old]), name)
+        warnings.warn(f"{old} is now {MOVED[old]}; the old name goes with the next release", DeprecationWarning, 2)
+        return found
+
+    return find

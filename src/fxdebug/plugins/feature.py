@@ -1,0 +1,75 @@
+"""The record of a feature: what it offers, each part by the place where it is."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeAlias
+
+Place: TypeAlias = str  # "module:name"
+OURS: Final = "fxdebug"
+Kind: TypeAlias = Literal["trace", "comparison", "report", "training", "attention", "map", "matrix"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Feature:
+    """A feature by its parts, each of which is imported when it is used.
+
+    ``functions`` are public: ``fxdebug.<name>``; ``further`` ones are ``fxdebug.api.<name>``, for programs.
+
+    ``check`` asks ``on_model``, which gets a :class:`~fxdebug.plugins.given.GivenModel`, or ``on_run``, which gets
+    a run; both get the limits of the rules too, and return a report. ``needs`` are the ``inputs`` of a model, its
+    ``loss``, its ``forward`` (not another method), or the ``tensors`` of a run: without them, it is not asked. With
+    ``asked_for``, it is asked only where it is named. A run of a model is given to ``on_run`` where there is no
+    ``on_model``. ``folder`` is a :class:`~fxdebug.plugins.given.Folder`: what is asked of folders of a kind.
+    ``rules`` is a :class:`~fxdebug.data.rules.RuleBook`.
+
+    ``measures`` are modules that register the measures of their reports; ``takes`` are functions that take one of a
+    run, by its name. ``pictures`` draw reports and ``texts`` print them, by the name of their analysis; others are
+    printed as tables. ``exporters`` write a trace, a comparison, a report or a training, by suffix or name.
+    ``sheet`` returns the report that the page of a run with tensors gets, or ``None``; the page shows the table,
+    charts and findings of any report, and the maps that ``maps`` returns of one. ``commands`` is a tuple of
+    :class:`~fxdebug.plugins.command.Command`. ``package`` is that which brings the feature, with its version.
+
+    >>> Feature(name="widths", functions={"widths": "widths:widths"}).package
+    'fxdebug'
+    """
+
+    name: str
+    functions: Mapping[str, Place] = field(default_factory=dict)
+    further: Mapping[str, Place] = field(default_factory=dict)
+    on_model: Place = ""
+    on_run: Place = ""
+    needs: tuple[str, ...] = ("inputs",)
+    asked_for: bool = False
+    folder: Place = ""
+    rules: Place = ""
+    measures: tuple[str, ...] = ()
+    takes: Mapping[str, Place] = field(default_factory=dict)
+    pictures: Mapping[str, Place] = field(default_factory=dict)
+    texts: Mapping[str, Place] = field(default_factory=dict)
+    sheet: Place = ""
+    maps: Place = ""
+    exporters: Mapping[tuple[Kind, str], Place] = field(default_factory=dict)
+    commands: Place = ""
+    package: str = OURS
+
+
+def at(place: Place) -> Any:
+    """Import what stands at a place.
+
+    >>> at("math:pi")
+    3.141592653589793
+    """
+    module, _, name = place.partition(":")
+    return functools.reduce(getattr, name.split("."), importlib.import_module(module))
+
+
+def function_at(place: Place) -> Callable[..., Any]:
+    """Import a function. Raises ``TypeError`` where something else stands."""
+    found = at(place)
+    if not callable(found):
+        raise TypeError(f"{place} is no function")
+    return found

@@ -1,0 +1,46 @@
+"""Subjects that ``check`` gives to features: a model with all that its analyses need, or a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fxdebug.data.report import ReportData
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class GivenModel:
+    """A model to be checked: ``model`` is ``module`` or a method of it.
+
+    ``inputs`` are ``None`` where none were given: only the weights can be looked at then.
+    """
+
+    model: nn.Module | Callable[..., Any]
+    module: nn.Module
+    inputs: Any = None
+    kwargs: Mapping[str, Any] | None = None
+    loss: Callable[[Any], Tensor] | None = None
+    optimizer: torch.optim.Optimizer | None = None
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A kind of folder that ``check`` reads.
+
+    ``holds`` tells whether a path is one. ``report`` gets it, a rank or ``None``, and a function that returns the
+    limits of an analysis by name; it returns the name of the model and a report. ``page`` returns its page as HTML,
+    with the revision that it shows and where to ask for another, where it goes on. ``what`` is what lies in it,
+    ``made_by`` whose folder to give.
+    """
+
+    holds: Callable[[Path], bool]
+    report: Callable[[Path, int | None, Callable[[str], Any]], tuple[str, ReportData[Any]]]
+    page: Callable[[Path, Mapping[str, str] | None], str]
+    what: str
+    made_by: str

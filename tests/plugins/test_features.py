@@ -1,0 +1,145 @@
+"""A package of some lines brings a feature that does what a built-in one does; broken ones are told and left out."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import fxdebug
+from support.package import python_with_package
+
+PROJECT = """
+[build-system]
+requires = ["setuptools"]
+build-backend = "setuptools.build_meta"
+
+[project]
+name = "fxdebug-widths"
+version = "2.0"
+
+[tool.setuptools]
+py-modules = ["widths", "broken"]
+
+[project.entry-points."fxdebug.features"]
+widths = "widths:FEATURE"
+gradients = "broken:OURS"
+number = "broken:NUMBER"
+lost = "no_such_module:FEATURE"
+parts = "broken:PARTS"
+fails = "broken:FAILS"
+"""
+BROKEN = """
+from fxdebug.plugins.feature import Feature
+
+OURS = Feature(name="gradients", functions={"gradients": "broken:missing"})
+PARTS = Feature(name="parts", rules="broken:no_rules", commands="no_such_module:COMMANDS")
+FAILS = Feature(name="fails", on_run="broken:fails")
+NUMBER = 3
+
+def fails(trace, limits):
+    raise KeyError("planted")
+"""
+SOURCE = Path(__file__).parents[1] / "support" / "widths.py"
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    files = {"pyproject.toml": PROJECT, "widths.py": SOURCE.read_text(encoding="utf-8"), "broken.py": BROKEN}
+    return python_with_package(tmp_path_factory.mktemp("plugin"), files)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(2, 8), nn.Linear(8, 3))
+    fxdebug.fx_debug(model, torch.ones(1, 2), save=folder, values="tensors")
+    return folder
+
+
+def told(python: Path, *arguments: object, status: int = 0) -> str:
+    done = subprocess.run(
+        [str(python), *map(str, arguments)], capture_output=True, text=True, env={**os.environ, "COLUMNS": "80"}
+    )
+    assert done.returncode == status, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_features_are_listed_with_what_they_add_and_broken_ones_tell_why(python: Path) -> None:
+    assert told(python, "-m", "fxdebug", "plugins").splitlines() == [
+        "features",
+        "  fails  adds an analysis of check (fxdebug-widths 2.0)",
+        "  widths  adds fxdebug.widths, an analysis of check, the command widths_of_run",
+        "    (fxdebug-widths 2.0)",
+        "  gradients  does not work: fxdebug has gradients itself (fxdebug-widths 2.0)",
+        "  lost  does not work: ModuleNotFoundError: No module named 'no_such_module'",
+        "    (fxdebug-widths 2.0)",
+        "  number  does not work: broken:NUMBER is int, not a Feature (fxdebug-widths",
+        "    2.0)",
+        "  parts  does not work: ModuleNotFoundError: No module named 'no_such_module'",
+        "    (fxdebug-widths 2.0)",
+    ]
+
+
+def test_its_analysis_is_a_function_and_a_part_of_check_with_rules_and_thresholds(python: Path, saved: Path) -> None:
+    shown = told(
+        python, "-c",
+        f"import fxdebug; run = fxdebug.load({str(saved)!r}); print([row.width for row in fxdebug.widths(run).rows])\n"
+        "print([(one.rule, one.analysis, one.call) for one in fxdebug.check(run)], 'widths' in fxdebug.__all__)",
+    ).splitlines()  # fmt: skip
+    assert shown == [
+        "[8, 3]",
+        "[('wide layer', 'widths', '0#0'), ('not looked at', 'fails', 'Sequential#0')] True",
+    ]
+    report = json.loads(told(python, "-m", "fxdebug", "check", saved, "--json", status=1))
+    assert report["findings"][0]["threshold"] == 4
+    limit = ("--limit", "widths.most=8", "--off", "fails.not looked at")
+    told(python, "-m", "fxdebug", "check", saved, *limit)
+    told(python, "-m", "fxdebug", "check", saved, "--off", "wide layer", "--off", "fails.not looked at")
+    rules = told(python, "-m", "fxdebug", "rules")
+    assert "widths.most = 4: numbers in a row; a guess" in rules
+
+
+def test_a_model_is_checked_by_it_too(python: Path) -> None:
+    code = (
+        "import torch, fxdebug; from torch import nn\n"
+        "found = fxdebug.check(nn.Sequential(nn.Linear(2, 8)), torch.ones(1, 2), analyses=['widths'])\n"
+        "print([(one.rule, one.severity) for one in found])"
+    )
+    assert told(python, "-c", code) == "[('wide layer', 'error')]\n"
+
+
+def test_its_command_prints_its_report_and_writes_its_picture_and_its_file(
+    python: Path, saved: Path, tmp_path: Path
+) -> None:
+    command = (python, "-m", "fxdebug", "widths_of_run", saved, "--fail-on", "never")
+    assert told(*command).splitlines()[:4] == ["widths of Sequential", "call width", "0        8", "1        3"]
+    told(*command, "-o", tmp_path / "run.svg")
+    assert "widths of layers" in (tmp_path / "run.svg").read_text() or (tmp_path / "run.svg").stat().st_size > 5000
+    told(*command, "-o", tmp_path / "run.widths")
+    assert (tmp_path / "run.widths").read_text() == "0#0 8\n1#0 3\n"
+    assert "widths_of_run" in told(python, "-m", "fxdebug", "--help")
+
+
+def test_its_measure_is_a_condition_once_it_is_attached_and_its_sheet_is_on_the_page(
+    python: Path, saved: Path, tmp_path: Path
+) -> None:
+    code = (
+        f"import fxdebug; run = fxdebug.load({str(saved)!r}); run = run.with_measures(fxdebug.widths(run))\n"
+        "print([call.id for call in run.find(where='width > 4')])\n"
+        f"run.export({str(tmp_path / 'run.html')!r})"
+    )
+    assert told(python, "-c", code) == "['0#0']\n"
+    assert "width" in told(python, "-m", "fxdebug", "measures")
+    page = subprocess.run(
+        [str(python), "-c", f"from fxdebug.api.page.tensors import kept_in; import fxdebug\n"
+         f"print([one.analysis for one in kept_in(fxdebug.load({str(saved)!r}), ())['reports']])"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert page.stdout == "['widths']\n"

@@ -1,0 +1,65 @@
+"""How wide layers are: a feature as another package brings it."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+
+from fxdebug.api.commands.parts import load_run, show_report
+from fxdebug.data.measures import register
+from fxdebug.data.rules import RuleBook, RuleSpec
+from fxdebug.exports.report.figures import column_of, draw_bars, stacked_axes
+from fxdebug.exports.report.text import lines_of
+from fxdebug.plugins import found, report
+from fxdebug.plugins.command import RANK, REPORT, RUN, Command
+from fxdebug.plugins.feature import Feature
+
+register("width", "", "numbers in a row of what a linear layer returns", ["call"])
+
+
+@dataclass(frozen=True)
+class Limits:
+    most: int = 4
+
+
+BOOK = RuleBook(
+    "widths", (RuleSpec("wide layer", "error", "a linear layer returns wide rows", "most"),),
+    limits=Limits, about={"most": ("", "numbers in a row", "a guess")},
+)  # fmt: skip
+
+
+def widths(trace, limits=None):
+    """The width of every linear layer of a run."""
+    most = (limits or Limits()).most
+    calls = {call.id: call for call in trace.find(type="Linear")}
+    width = {id: call.outputs[0].shape[-1] for id, call in calls.items()}
+    wide = [
+        found(calls[id], f"rows of {n} numbers", measured=n, threshold=most, rule="wide layer", severity="error")
+        for id, n in width.items() if n > most
+    ]  # fmt: skip
+    rows = [{"call": id, "width": n} for id, n in width.items()]
+    return report("widths", trace, rows, findings=wide, measures={"width": width})
+
+
+def draw(data):
+    figure, (axis,) = stacked_axes(data, "widths of layers", [2.0])
+    draw_bars(axis, lines_of(data, everything=True), column_of(data, "width"))
+    return figure
+
+
+def write(data, path):
+    path.write_text("".join(f"{row.call} {row.width}\n" for row in data.rows))
+    return path
+
+
+def widths_of_run(options: argparse.Namespace) -> int:
+    """Report the widths of a saved run."""
+    return show_report(widths(load_run(options.run, options)), options)
+
+
+COMMANDS = (Command(widths_of_run, (RUN, *REPORT, RANK)),)
+FEATURE = Feature(
+    name="widths", functions={"widths": "widths:widths"}, on_run="widths:widths", rules="widths:BOOK",
+    measures=("widths",), pictures={"widths": "widths:draw"}, exporters={("report", ".widths"): "widths:write"},
+    sheet="widths:widths", commands="widths:COMMANDS",
+)  # fmt: skip
