@@ -1,3 +1,6 @@
+# make help           these lines, what a contributor needs first
+# make test-of        the tests of one file: make test-of FILE=src/fxdebug/query/find.py
+# make mutate         change random places of a room: which changes do its own tests notice? make mutate ROOM=query
 # make setup          a virtual environment in .venv with all development tools, the native core where a C++ compiler is,
 #                     and a browser for tests where apt is there
 # make demo           trace a trained model on two sentences; results and the page out/run.html in out/
@@ -37,10 +40,19 @@ LIBRARIES := timm torch_geometric diffusers vit-pytorch peft x-transformers ultr
 CHROMIUM := command -v chromium >/dev/null || command -v google-chrome >/dev/null || { [ "$$(id -u)" = 0 ] && \
 	apt-get update --quiet >/dev/null 2>&1 && apt-get install --yes --no-install-recommends chromium >/dev/null 2>&1; }
 
-.PHONY: setup demo test native native-asan sweep fuzz page zoo check bench bench-compare bench-health bench-page programs compat gpu libs format
+.PHONY: help test-of mutate setup demo test native native-asan sweep fuzz page zoo check bench bench-compare bench-health bench-page programs compat gpu libs format
 .DEFAULT_GOAL := setup
 
 setup: $(READY)
+
+help:
+	@sed -n 's/^# \(make .*\)/\1/p; /^PYTHON/q' Makefile
+
+test-of: $(READY)
+	@$(BIN)/python tools/tests_of.py $(FILE)
+
+mutate: $(READY)
+	@$(BIN)/python tools/mutate.py $(ROOM) $(MUTATE)
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -1,0 +1,183 @@
+"""Change random places of a room and run the tests of that room alone: which changes do they not notice?
+
+python tools/mutate.py query [--count 60] [--seed 7] [--file query/find.py]
+
+A comparison is turned or loosened, ``and`` becomes ``or``, + becomes −, a constant another, a result ``None``. One
+change at a time is made in a copy of the tree, in which the tests of the room then run until one fails. Prints each
+change that no test noticed, and the share that was noticed; the exit status is 1 below three quarters.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import copy
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+BAR = 0.75
+TURNED: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
+}  # fmt: skip
+SIGNS: dict[type[ast.operator], type[ast.operator]] = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.FloorDiv}
+
+
+@dataclass(frozen=True)
+class Change:
+    """One place of a file and the text that stands there instead."""
+
+    path: Path
+    line: int
+    begin: int
+    end: int
+    before: str
+    after: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {' '.join(self.before.split())}  →  {' '.join(self.after.split())}"
+
+
+def changes_of(path: Path, text: str) -> Iterator[Change]:
+    """Yield every change of one file that this tool makes.
+
+    >>> [str(one) for one in changes_of(Path("a.py"), "def f(x):\\n    return x < 3\\n")]
+    ['a.py:2: return x < 3  →  return None', 'a.py:2: x < 3  →  x <= 3', 'a.py:2: 3  →  4']
+    """
+    starts = [0]
+    for line in text.encode().splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+    for node in _nodes(ast.parse(text)):
+        changed = _changed(node)
+        if changed is not None:
+            begin, end = starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
+            before = text.encode()[begin:end].decode()
+            after = ast.unparse(changed)
+            if isinstance(node, (ast.Compare, ast.BoolOp, ast.BinOp)) and "\n" in before:
+                after = f"({after})"
+            yield Change(path, node.lineno, begin, end, before, after)
+
+
+def _nodes(node: ast.AST) -> Iterator[ast.expr | ast.stmt]:
+    """Yield the nodes that run: no types, no docstrings, no imports for type checkers."""
+    for name, inner in ast.iter_fields(node):
+        if name in ("annotation", "returns", "type_params"):
+            continue
+        for each in inner if isinstance(inner, list) else [inner]:
+            if not isinstance(each, ast.AST) or isinstance(each, ast.JoinedStr):
+                continue
+            if isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant):
+                continue
+            if isinstance(each, ast.If) and ast.unparse(each.test) == "TYPE_CHECKING":
+                continue
+            if isinstance(each, (ast.expr, ast.stmt)):
+                yield each
+            yield from _nodes(each)
+
+
+def _changed(node: ast.expr | ast.stmt) -> ast.expr | ast.stmt | None:
+    new = copy.deepcopy(node)
+    if isinstance(new, ast.Compare):
+        new.ops[0] = TURNED[type(new.ops[0])]()
+    elif isinstance(new, ast.BoolOp):
+        new.op = ast.Or() if isinstance(new.op, ast.And) else ast.And()
+    elif isinstance(new, ast.BinOp) and type(new.op) in SIGNS:
+        new.op = SIGNS[type(new.op)]()
+    elif isinstance(new, ast.UnaryOp) and isinstance(new.op, ast.Not):
+        return new.operand
+    elif isinstance(new, ast.Constant) and isinstance(new.value, bool):
+        new.value = not new.value
+    elif isinstance(new, ast.Constant) and isinstance(new.value, int):
+        new.value += 1
+    elif isinstance(new, ast.Return) and new.value is not None and not isinstance(new.value, ast.Constant):
+        new.value = ast.Constant(None)
+    else:
+        return None
+    return new
+
+
+class Copy:
+    """A copy of the tree, in which one file at a time is changed."""
+
+    def __init__(self, root: Path, room: str) -> None:
+        self.root, self.room = root, room
+        listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
+        for name in filter(None, listed.decode().split("\0")):
+            if (ROOT / name).is_file():
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(ROOT / name, root / name)
+
+    def passes(self, timeout: float | None = None) -> bool:
+        """Do the tests of the room pass?"""
+        path = os.pathsep.join(filter(None, [str(self.root / "src"), os.environ.get("PYTHONPATH", "")]))
+        environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "2", f"tests/{self.room}"]
+        try:
+            done = subprocess.run(command, cwd=self.root, env=environment, capture_output=True, timeout=timeout)
+        except subprocess.TimeoutExpired:
+            return False
+        if done.returncode not in (0, 1, 2, 3):
+            raise SystemExit(done.stdout.decode() + done.stderr.decode())
+        return done.returncode == 0
+
+    def notices(self, change: Change, timeout: float) -> bool:
+        """Does a test fail with a change?"""
+        place = self.root / "src" / "fxdebug" / change.path
+        text = place.read_bytes()
+        place.write_bytes(text[: change.begin] + change.after.encode() + text[change.end :])
+        try:
+            return not self.passes(timeout)
+        finally:
+            place.write_bytes(text)
+
+
+def main() -> int:
+    """Make the changes; return 1 where tests notice fewer than three quarters of them."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument(
+        "room", help="a folder of src/fxdebug with tests in tests/, such as query or features/gradients"
+    )
+    parser.add_argument("--count", type=int, default=60, help="changes (default: 60)")
+    parser.add_argument("--seed", type=int, help="of the choice (default: another one each time; it is printed)")
+    parser.add_argument("--file", help="only changes in files with this in their path")
+    options = parser.parse_args()
+    package = ROOT / "src" / "fxdebug"
+    files = sorted((package / options.room).rglob("*.py"))
+    if not files or not (ROOT / "tests" / options.room).is_dir():
+        parser.error(f"{options.room} is no room with tests of its own")
+    seed = random.randrange(10**6) if options.seed is None else options.seed
+    every = [
+        change
+        for path in files
+        if not options.file or options.file in str(path)
+        for change in changes_of(path.relative_to(package), path.read_text(encoding="utf-8"))
+    ]
+    chosen = random.Random(seed).sample(every, min(options.count, len(every)))
+    print(f"{options.room}: {len(chosen)} of {len(every)} places, seed {seed}", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Copy(Path(folder), options.room)
+        begin = time.perf_counter()
+        if not tree.passes():
+            raise SystemExit(f"the tests of {options.room} fail without a change")
+        whole = time.perf_counter() - begin
+        survived = 0
+        for change in chosen:
+            if not tree.notices(change, 30 + 4 * whole):
+                survived += 1
+                print(f"  not noticed: {change}", flush=True)
+    share = 1 - survived / max(len(chosen), 1)
+    print(f"{options.room}: {len(chosen) - survived} of {len(chosen)} noticed ({share:.0%}); a run takes {whole:.0f} s")
+    return 0 if share >= BAR else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
