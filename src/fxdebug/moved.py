@@ -9,6 +9,8 @@ from collections.abc import Callable
 MOVED = {
     "fxdebug.analyses.attention.findings": "fxdebug.features.attention.findings",
     "fxdebug.analyses.cost.profile_rules": "fxdebug.features.profile.findings",
+    "fxdebug.apps.lightning_callback": "fxdebug.features.training.callbacks.lightning_callback",
+    "fxdebug.apps.trainer_callback": "fxdebug.features.training.callbacks.trainer_callback",
 }
 
 

@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fxdebug.capture.runs.shadow import relative_error
 from fxdebug.comparison.elementwise import _as_float64
+from fxdebug.features.shadow.twin_runs import relative_error
+from fxdebug.features.weights.facts import change_of
+from fxdebug.features.weights.spectrum import spectrum
 from fxdebug.stats.distribution import as_numpy
 from fxdebug.stats.doubles import where_doubles, widest_on
 from fxdebug.stats.histogram import histogram
-from fxdebug.stats.spectrum import spectrum
-from fxdebug.stats.weight_facts import change_of
 from support.narrow_device import NARROW, OnNarrowDevice
 
 MATRIX = torch.linspace(-1, 2, 24).view(4, 6)

@@ -14,8 +14,8 @@ from torch import nn
 from fxdebug.api.run_model import RunOptions, check_values, stored_run
 from fxdebug.api.trace import Trace
 from fxdebug.capture.hooks.patch import OwnAttribute
+from fxdebug.capture.runs.root_forward import root_forward
 from fxdebug.capture.torch_state.uncounted import uncounted
-from fxdebug.capture.training.root_forward import root_forward
 from fxdebug.data.values import Keeping
 from fxdebug.errors import UsageError
 from fxdebug.store.tensors.shards import WAITING_BYTES

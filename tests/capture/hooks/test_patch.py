@@ -392,7 +392,7 @@ def _is_in(wanted: ast.AST, classes: set[str], path: Path) -> bool:
 # What is changed without the primitive, in a room that cannot know it: rows of the table nonetheless.
 OUTSIDE = {
     "torch._tensor_str.PRINT_OPTS": "store/transformers/print_options.py",
-    "torch.set_default_dtype": "capture/runs/shadow.py",
+    "torch.set_default_dtype": "features/shadow/twin_runs.py",
     "warnings.filters": "capture/rerun/check_inputs.py",
     "gc.disable while a trace is read": "store/trace_json/trace_file.py",
 }
@@ -486,9 +486,9 @@ JUSTIFIED = {
     "capture/hooks/collect_less_often.py": "sets the collector's thresholds for a Setting",
     "capture/tape/compiled_regions.py": "is a Patch: it enters itself among Python's finders",
     "capture/tape/changed_arguments.py": "gives the arguments of a call of a graph what the body leaves in them",
-    "capture/runs/shadow.py": "torch.set_default_dtype; and casts what a copy of its own holds",
+    "features/shadow/twin_runs.py": "torch.set_default_dtype; and casts what a copy of its own holds",
     "capture/rerun/check_inputs.py": "warnings.filters",
-    "capture/tensors/fresh_twin.py": "warnings.filters, and puts them back (catch_warnings)",
+    "features/weights/fresh_twin.py": "warnings.filters, and puts them back (catch_warnings)",
     "capture/torch_state/carried_state.py": "gives a thread of ours the state of the program's thread",
     "features/onnx/model.py": "warnings.filters (catch_warnings); and fills a module of its own making",
     "brief.py": "is a decorator of our own records: it gives them their repr",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fxdebug.capture.probes.allocator import segments_from, segments_of
-from fxdebug.data.measured.allocations import MemoryRecord, Segment
+from fxdebug.features.memory.allocator import segments_from, segments_of
 from fxdebug.features.memory.fragmentation import Fragmentation, fragmentation
+from fxdebug.features.memory.record import MemoryRecord, Segment
 from fxdebug.features.memory.report import memory_report
 
 HALF = Segment(16, ((2, False), (4, True), (2, False), (4, True), (4, False)))

@@ -13,8 +13,8 @@ from torch import nn
 from torch.distributed._tools import MemTracker
 
 import fxdebug
-from fxdebug.capture.runs.memory_runs import run_with_memory
-from fxdebug.data.measured.allocations import timeline
+from fxdebug.features.memory.followed_run import run_with_memory
+from fxdebug.features.memory.record import timeline
 from zoo.zoo_sample import entries
 
 transformers = pytest.importorskip("transformers", reason="the rows' fixture is a model of transformers")

@@ -698,7 +698,7 @@ def test_what_could_not_be_looked_at_is_a_warning_on_the_first_screen(
     def broken(gradients: Any) -> float:
         raise RuntimeError("planted")
 
-    monkeypatch.setattr("fxdebug.capture.training.watcher.norm_of_all", broken)
+    monkeypatch.setattr("fxdebug.features.training.recorder.watcher.norm_of_all", broken)
     net = nn.Linear(2, 1)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
     with fxdebug.watch(net, optimizer, save=tmp_path) as watched:

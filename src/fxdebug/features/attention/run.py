@@ -17,8 +17,6 @@ from fxdebug.api.files import load
 from fxdebug.api.reports.report import Report
 from fxdebug.api.run_model import arguments, target_of
 from fxdebug.api.trace import Trace
-from fxdebug.capture.probes.attention_inputs import SeenAttention
-from fxdebug.capture.runs.attention_run import AttentionRun, run_with_attention
 from fxdebug.capture.runs.same_start import state_restored
 from fxdebug.capture.torch_state.module_members import named_modules_of
 from fxdebug.data.calls import Note
@@ -29,6 +27,8 @@ from fxdebug.features.attention import flow
 from fxdebug.features.attention.findings import AttentionLimits, Measured
 from fxdebug.features.attention.heads import head_numbers
 from fxdebug.features.attention.maps import AttentionMap, Tokens, joined
+from fxdebug.features.attention.probe import SeenAttention
+from fxdebug.features.attention.probed_run import AttentionRun, run_with_attention
 from fxdebug.features.attention.recorded import RecordedAttention, attentions_of
 from fxdebug.features.attention.report import AttentionData, HeadRow, attention_report
 from fxdebug.operators.attention import ATTENTIONS, FUSED, SOFTMAX

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fxdebug.data.measured.allocations import Allocation, MemoryRecord
+from fxdebug.features.memory.record import Allocation, MemoryRecord
 
 Sizes = Sequence[tuple[int, MemoryRecord]]  # batch sizes with a run of each
 

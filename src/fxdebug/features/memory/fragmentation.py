@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fxdebug.data.measured.allocations import Segment
+from fxdebug.features.memory.record import Segment
 
 
 @dataclass(frozen=True, slots=True)

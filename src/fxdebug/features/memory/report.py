@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from fxdebug.data.calls import Note
 from fxdebug.data.findings import WARNING, Finding
-from fxdebug.data.measured.allocations import CATEGORIES, Allocation, MemoryRecord, alive_at, by_category, timeline
 from fxdebug.data.measures import CALL, Unit, quantity, register
 from fxdebug.data.report import Cell, Column, ReportData
 from fxdebug.features.memory.fragmentation import fragmentation
+from fxdebug.features.memory.record import CATEGORIES, Allocation, MemoryRecord, alive_at, by_category, timeline
 
 PEAK = register("memory.peak", "B", "most bytes alive at once while the call ran, above those at its begin", [CALL])
 ACTIVATIONS = register("memory.activations", "B", "bytes it made and passed on", [CALL], adds=True, own=True)

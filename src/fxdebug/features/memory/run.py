@@ -11,8 +11,6 @@ from torch import Tensor, nn
 from fxdebug.api.reports.failed_report import remember
 from fxdebug.api.reports.report import Report
 from fxdebug.api.run_model import arguments
-from fxdebug.capture.runs.memory_of_others import OtherSizes
-from fxdebug.capture.runs.memory_runs import run_with_memory
 from fxdebug.capture.runs.timed_runs import TimedRuns
 from fxdebug.capture.torch_state.module_members import named_modules_of
 from fxdebug.data.calls import Note
@@ -20,6 +18,8 @@ from fxdebug.data.measures import Unit, quantity
 from fxdebug.data.report import Cell
 from fxdebug.errors import UsageError
 from fxdebug.features.memory.estimate import estimated_peak, measured_peak
+from fxdebug.features.memory.followed_run import run_with_memory
+from fxdebug.features.memory.other_sizes import OtherSizes
 from fxdebug.features.memory.report import MemoryRow, memory_report
 from fxdebug.operators.dtypes import bytes_of
 

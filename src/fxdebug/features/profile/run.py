@@ -13,12 +13,12 @@ from fxdebug.api.reports.failed_report import remember
 from fxdebug.api.reports.report import Report
 from fxdebug.api.run_model import arguments, fx_debug, last_failed
 from fxdebug.api.trace import Trace
-from fxdebug.capture.probes.machine_peak import machine_peak
 from fxdebug.capture.runs.timed_runs import TimedRuns
 from fxdebug.capture.torch_state.module_members import parameters_of
 from fxdebug.data.measured.timings import Timings
 from fxdebug.errors import UsageError
 from fxdebug.features.profile.findings import Limits, findings_of
+from fxdebug.features.profile.machine_peak import machine_peak
 from fxdebug.features.profile.report import Items, ProfileRow, items_of, profile_report, profiles
 from fxdebug.plugins.given import GivenModel
 

@@ -10,11 +10,11 @@ from torch import nn
 
 from fxdebug.api.run_model import arguments, settings_of
 from fxdebug.api.trace import Trace
-from fxdebug.capture.runs.shadow import twin_runs
 from fxdebug.capture.torch_state.torch_tracing import not_compiled
 from fxdebug.errors import UsageError
 from fxdebug.features.shadow import precision_loss
 from fxdebug.features.shadow.report import Shadow
+from fxdebug.features.shadow.twin_runs import twin_runs
 from fxdebug.plugins.given import GivenModel
 
 

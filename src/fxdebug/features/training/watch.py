@@ -28,9 +28,6 @@ from fxdebug.capture.tensors.named_tensors import named_tensors
 from fxdebug.capture.tensors.special_tensors import SHARDED
 from fxdebug.capture.torch_state import distributed
 from fxdebug.capture.torch_state.module_members import parameters_of
-from fxdebug.capture.training.held_forward import HeldForward
-from fxdebug.capture.training.loop_facts import MANY, SETTLED, LoopFacts
-from fxdebug.capture.training.watcher import Watcher
 from fxdebug.data.findings import Finding
 from fxdebug.data.measured.training import (
     NUMBERS,
@@ -45,6 +42,9 @@ from fxdebug.data.measured.training import (
 from fxdebug.data.measures import counted
 from fxdebug.errors import SaveError, UsageError, first_line, with_article
 from fxdebug.exports import registry
+from fxdebug.features.training.recorder.held_forward import HeldForward
+from fxdebug.features.training.recorder.loop_facts import MANY, SETTLED, LoopFacts
+from fxdebug.features.training.recorder.watcher import Watcher
 from fxdebug.features.training.report import TrainingRow, training_report
 from fxdebug.features.training.spikes import LEAST_STEPS, RECENT, is_spike
 from fxdebug.printable import printable

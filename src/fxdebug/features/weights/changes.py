@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fxdebug.data.measured.weights import Shape, WeightChange
 from fxdebug.data.measures import PARAMETER, Unit, register
 from fxdebug.data.report import Cell, Column, ReportData
+from fxdebug.features.weights.record import Shape, WeightChange
 
 CHANGE = register(
     "weight.change", "%", "2-norm of the difference of two checkpoints over that of the first", [PARAMETER]

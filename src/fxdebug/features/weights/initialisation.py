@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fxdebug.data.measured.weights import WeightFacts
+from fxdebug.features.weights.record import WeightFacts
 
 FRESH_SHARE = 0.7  # of the matrices that some scheme fits, from which on a model counts as not trained yet
 LEAST = 100  # elements, of which a distribution can be told

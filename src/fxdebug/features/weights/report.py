@@ -9,7 +9,6 @@ from fxdebug.analyses.activations.findings import ActivationLimits, too_few
 from fxdebug.analyses.activations.measured import Activation
 from fxdebug.data.calls import Note
 from fxdebug.data.findings import ERROR, WARNING, Finding
-from fxdebug.data.measured.weights import UnreadWeight, WeightFacts
 from fxdebug.data.measures import PARAMETER, Unit, register
 from fxdebug.data.report import Cell, Column, ReportData
 from fxdebug.features.weights.initialisation import (
@@ -21,6 +20,7 @@ from fxdebug.features.weights.initialisation import (
     is_drawn,
 )
 from fxdebug.features.weights.on_inputs import read_by, signal_report, silent_count, silent_findings
+from fxdebug.features.weights.record import UnreadWeight, WeightFacts
 
 SPECTRAL = register("weight.spectral_norm", "", "largest singular value of the weight as a matrix", [PARAMETER])
 RANK = register("weight.stable_rank", "", "squared Frobenius norm over the squared spectral norm", [PARAMETER])

@@ -13,21 +13,21 @@ from torch import Tensor, nn
 
 from fxdebug.api.reports.measured_activations import units_on
 from fxdebug.api.reports.report import Report
-from fxdebug.capture.tensors.fresh_twin import fresh_deviations
 from fxdebug.capture.tensors.special_tensors import SHARDED, has_sharded_weights, local_part
-from fxdebug.capture.tensors.weight_facts_of_model import weight_facts
 from fxdebug.capture.torch_state.module_members import named_buffers_of, named_parameters_of
 from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.data.calls import Note
-from fxdebug.data.measured.weights import UnreadWeight
 from fxdebug.data.report import ReportData
 from fxdebug.errors import UsageError
 from fxdebug.features.weights.changes import ChangeRow, changes_report
+from fxdebug.features.weights.checkpoints import Weights, read_checkpoint
+from fxdebug.features.weights.facts import change_of, facts_of
+from fxdebug.features.weights.facts_of_model import weight_facts
+from fxdebug.features.weights.fresh_twin import fresh_deviations
 from fxdebug.features.weights.initialisation import Drawn, WeightLimits
+from fxdebug.features.weights.record import UnreadWeight
 from fxdebug.features.weights.report import WeightRow, weights_report
 from fxdebug.plugins.given import GivenModel
-from fxdebug.stats.weight_facts import change_of, facts_of
-from fxdebug.store.checkpoints import Weights, read_checkpoint
 
 Row: TypeAlias = WeightRow | ChangeRow
 Checkpoint: TypeAlias = nn.Module | str | os.PathLike[str]

@@ -8,12 +8,12 @@ from typing import Any
 
 from torch import nn
 
-from fxdebug.capture.probes.attention_inputs import AttentionInputs, SeenAttention
 from fxdebug.capture.probes.call_times import CallTimes, CpuClock
 from fxdebug.capture.recorder.module_names import Sites
 from fxdebug.capture.runs.attach import Attached
 from fxdebug.capture.runs.same_start import copied_inputs
 from fxdebug.data.calls import Note
+from fxdebug.features.attention.probe import AttentionInputs, SeenAttention
 
 
 @dataclass(frozen=True)

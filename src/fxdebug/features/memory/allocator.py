@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from fxdebug.data.measured.allocations import Segment
+from fxdebug.features.memory.record import Segment
 
 
 def segments_of(device: torch.device) -> tuple[Segment, ...] | None:

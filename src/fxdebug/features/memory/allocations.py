@@ -22,7 +22,7 @@ from fxdebug.capture.recorder.module_names import Sites
 from fxdebug.capture.source.source_line import Line, user_line
 from fxdebug.capture.tensors.describe import shape_of
 from fxdebug.capture.torch_state import internals
-from fxdebug.data.measured.allocations import Allocation, CallSpan, Category, MemoryRecord, Phase
+from fxdebug.features.memory.record import Allocation, CallSpan, Category, MemoryRecord, Phase
 
 
 class Allocations(ForwardsOnly, internals.TorchDispatchMode):

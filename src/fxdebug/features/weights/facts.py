@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import ParametrizationList
 
 from fxdebug.data.measured.histograms import Histogram
-from fxdebug.data.measured.weights import WeightChange, WeightFacts
+from fxdebug.features.weights.record import WeightChange, WeightFacts
+from fxdebug.features.weights.spectrum import spectrum
 from fxdebug.stats.histogram import distribution_of, histogram
 from fxdebug.stats.measure import Unmeasurable, measure
-from fxdebug.stats.spectrum import spectrum
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)

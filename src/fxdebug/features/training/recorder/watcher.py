@@ -22,17 +22,17 @@ from fxdebug.capture.recorder.module_names import Sites
 from fxdebug.capture.recorder.unregistered_leaves import UnregisteredLeaves
 from fxdebug.capture.runs.attach import Attached
 from fxdebug.capture.runs.gradient_runs import rates_of
+from fxdebug.capture.runs.root_forward import root_forward
 from fxdebug.capture.torch_state.internals import keep_dynamo_off
 from fxdebug.capture.torch_state.module_members import named_modules_of, parameters_of
 from fxdebug.capture.torch_state.untracked import untracked
-from fxdebug.capture.training.gradient_norm import norm_of_all, norm_of_parts, number_of
-from fxdebug.capture.training.held_forward import HeldForward
-from fxdebug.capture.training.loop_facts import MANY, SETTLED, SKIPS, LoopFacts
-from fxdebug.capture.training.nested_steps import optimizers_around
-from fxdebug.capture.training.optimizer_steps import OptimizerSteps
-from fxdebug.capture.training.root_forward import root_forward
-from fxdebug.capture.training.step_statistics import StepStatistics, step_histograms
 from fxdebug.data.measured.training import StepHistograms, StepRecord, Trouble, WatchedStep
+from fxdebug.features.training.recorder.gradient_norm import norm_of_all, norm_of_parts, number_of
+from fxdebug.features.training.recorder.held_forward import HeldForward
+from fxdebug.features.training.recorder.loop_facts import MANY, SETTLED, SKIPS, LoopFacts
+from fxdebug.features.training.recorder.nested_steps import optimizers_around
+from fxdebug.features.training.recorder.optimizer_steps import OptimizerSteps
+from fxdebug.features.training.recorder.step_statistics import StepStatistics, step_histograms
 from fxdebug.stats.accelerator import captures_graph
 
 MOST_HELD = 64  # forwards of one step: of more, with gradients accumulated over hundreds, the last are held

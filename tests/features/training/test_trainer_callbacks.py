@@ -22,7 +22,7 @@ needs_lightning = pytest.mark.skipif(importlib.util.find_spec("lightning") is No
 
 @needs_transformers
 def test_the_trainer_of_transformers_is_watched(tmp_path: Path) -> None:
-    from fxdebug.apps.trainer_callback import WatchCallback
+    from fxdebug.features.training.callbacks.trainer_callback import WatchCallback
 
     model = train_by_transformers(WatchCallback(every=5, save=tmp_path / "run"), tmp_path)
     record = read_training(tmp_path / "run")
@@ -35,7 +35,7 @@ def test_the_trainer_of_transformers_is_watched(tmp_path: Path) -> None:
 @needs_lightning
 @pytest.mark.filterwarnings("ignore")
 def test_the_trainer_of_lightning_is_watched(tmp_path: Path) -> None:
-    from fxdebug.apps.lightning_callback import WatchCallback
+    from fxdebug.features.training.callbacks.lightning_callback import WatchCallback
 
     model = train_by_lightning(WatchCallback(every=5, save=tmp_path / "run"), tmp_path)
     record = read_training(tmp_path / "run")
@@ -46,7 +46,7 @@ def test_the_trainer_of_lightning_is_watched(tmp_path: Path) -> None:
 
 @needs_transformers
 def test_chosen_steps_of_the_trainer_of_transformers_are_traced_and_exported(tmp_path: Path) -> None:
-    from fxdebug.apps.trainer_callback import TraceCallback
+    from fxdebug.features.training.callbacks.trainer_callback import TraceCallback
 
     callback = TraceCallback(
         steps=[1, 3], save=tmp_path / "step{step}", export=str(tmp_path / "step{step}.json"), values="tensors"
@@ -66,7 +66,7 @@ def test_chosen_steps_of_the_trainer_of_transformers_are_traced_and_exported(tmp
 @needs_lightning
 @pytest.mark.filterwarnings("ignore")
 def test_chosen_steps_of_the_trainer_of_lightning_are_traced(tmp_path: Path) -> None:
-    from fxdebug.apps.lightning_callback import TraceCallback
+    from fxdebug.features.training.callbacks.lightning_callback import TraceCallback
 
     callback = TraceCallback(steps=7, save=tmp_path / "step{step}", export=str(tmp_path / "step{step}.txt"))
     model = train_by_lightning(callback, tmp_path)
@@ -81,7 +81,7 @@ def test_chosen_steps_of_the_trainer_of_lightning_are_traced(tmp_path: Path) -> 
 @pytest.mark.parametrize("fails", FAILS)
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_a_training_of_transformers_that_raises_leaves_the_forward_as_it_was(tmp_path, fails, accumulate):
-    from fxdebug.apps.trainer_callback import TraceCallback
+    from fxdebug.features.training.callbacks.trainer_callback import TraceCallback
 
     callback = TraceCallback(steps=range(STEPS), save=None)
     model = train_by_transformers(callback, tmp_path, accumulate, fails)
@@ -104,7 +104,7 @@ def _forwards(fails: str, accumulate: int = 1) -> int:
 @pytest.mark.parametrize("accumulate", [1, 2])
 @pytest.mark.parametrize("every", [1, 2])
 def test_a_watched_training_of_transformers_that_raises_leaves_everything_as_it_was(tmp_path, fails, accumulate, every):
-    from fxdebug.apps.trainer_callback import WatchCallback
+    from fxdebug.features.training.callbacks.trainer_callback import WatchCallback
 
     before = _patched()
     callback = WatchCallback(every=every, save=tmp_path / "run")
@@ -123,7 +123,7 @@ def test_a_watched_training_of_transformers_that_raises_leaves_everything_as_it_
 def test_between_two_steps_of_transformers_nothing_is_patched(tmp_path):
     from transformers import TrainerCallback
 
-    from fxdebug.apps.trainer_callback import WatchCallback
+    from fxdebug.features.training.callbacks.trainer_callback import WatchCallback
 
     before, seen = _patched(), []
 
@@ -149,7 +149,7 @@ def _patched() -> tuple[object, int, int]:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("fails", FAILS)
 def test_a_watched_training_of_lightning_that_raises_leaves_everything_as_it_was(tmp_path, fails):
-    from fxdebug.apps.lightning_callback import WatchCallback
+    from fxdebug.features.training.callbacks.lightning_callback import WatchCallback
 
     before = _patched()
     callback = WatchCallback(every=1, save=tmp_path / "run")
@@ -162,7 +162,7 @@ def test_a_watched_training_of_lightning_that_raises_leaves_everything_as_it_was
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("fails", FAILS)
 def test_a_training_of_lightning_that_raises_leaves_its_step_as_it_was(tmp_path, fails):
-    from fxdebug.apps.lightning_callback import TraceCallback
+    from fxdebug.features.training.callbacks.lightning_callback import TraceCallback
 
     callback = TraceCallback(steps=range(STEPS), save=None)
     model = train_by_lightning(callback, tmp_path, fails)

@@ -11,8 +11,8 @@ from fxdebug.capture.tensors.checksum import is_uninitialised
 from fxdebug.capture.tensors.special_tensors import local_part
 from fxdebug.capture.torch_state.module_members import join, named_modules_of
 from fxdebug.capture.torch_state.untracked import untracked
-from fxdebug.data.measured.weights import UnreadWeight, WeightFacts
-from fxdebug.stats.weight_facts import facts_of
+from fxdebug.features.weights.facts import facts_of
+from fxdebug.features.weights.record import UnreadWeight, WeightFacts
 
 
 def weight_facts(model: nn.Module, *, spectra: bool = True) -> tuple[tuple[WeightFacts, ...], tuple[UnreadWeight, ...]]:

@@ -11,10 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from fxdebug.capture.hooks.regions import Listening
-from fxdebug.capture.probes.allocations import Allocations
-from fxdebug.capture.probes.allocator import segments_of
-from fxdebug.capture.probes.kept_graphs import KeptGraphs
-from fxdebug.capture.probes.referrers import holder_of
 from fxdebug.capture.recorder.module_names import Sites
 from fxdebug.capture.runs.attach import Attached
 from fxdebug.capture.runs.same_start import copied_inputs
@@ -22,8 +18,12 @@ from fxdebug.capture.runs.timed_runs import Loss, device_of, scalar_loss
 from fxdebug.capture.source.tracebacks import came_through
 from fxdebug.capture.tensors.named_tensors import named_tensors
 from fxdebug.capture.torch_state.module_members import named_modules_of, parameters_of
-from fxdebug.data.measured.allocations import MemoryRecord
 from fxdebug.errors import UsageError, first_line
+from fxdebug.features.memory.allocations import Allocations
+from fxdebug.features.memory.allocator import segments_of
+from fxdebug.features.memory.kept_graphs import KeptGraphs
+from fxdebug.features.memory.record import MemoryRecord
+from fxdebug.features.memory.referrers import holder_of
 
 
 def run_with_memory(

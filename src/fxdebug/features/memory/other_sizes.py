@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from fxdebug.capture.runs.memory_runs import run_with_memory
-from fxdebug.capture.runs.other_inputs import batch_of, with_batch, with_dtype
 from fxdebug.capture.runs.timed_runs import Loss
 from fxdebug.capture.tensors.named_tensors import named_tensors
 from fxdebug.capture.torch_state.module_members import buffers_of, parameters_of
-from fxdebug.data.measured.allocations import MemoryRecord
 from fxdebug.errors import UsageError, first_line
+from fxdebug.features.memory.followed_run import run_with_memory
+from fxdebug.features.memory.other_inputs import batch_of, with_batch, with_dtype
+from fxdebug.features.memory.record import MemoryRecord
 
 
 class OtherSizes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fxdebug.data.measured.weights import Spectrum
+from fxdebug.features.weights.record import Spectrum
 from fxdebug.stats.doubles import where_doubles
 
 EXACT = 1024  # rows or columns, whichever are fewer: the eigenvalues of the product with itself are then taken

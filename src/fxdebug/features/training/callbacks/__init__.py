@@ -1,0 +1,1 @@
+"""Callbacks for the trainers of other libraries: watch a training, trace some of its steps."""
