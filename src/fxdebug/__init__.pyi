@@ -1,10 +1,6 @@
 """Made from fxdebug/api/names.py and the features by tests/house/test_names.py --update-golden."""
 
 from fxdebug import api as api
-from fxdebug.api.changed.edit_run import ablate as ablate
-from fxdebug.api.changed.edit_run import edit as edit
-from fxdebug.api.changed.edit_run import patch as patch
-from fxdebug.api.changed.replay_call import replay as replay
 from fxdebug.api.check_run import check as check
 from fxdebug.api.compare_live import compare_models as compare_models
 from fxdebug.api.compare_runs import compare as compare
@@ -35,6 +31,10 @@ from fxdebug.features.activations.run import heatmap as heatmap
 from fxdebug.features.attention.run import attention as attention
 from fxdebug.features.console.start import post_mortem as post_mortem
 from fxdebug.features.console.start_live import debug as debug
+from fxdebug.features.edit.edit_run import ablate as ablate
+from fxdebug.features.edit.edit_run import edit as edit
+from fxdebug.features.edit.edit_run import patch as patch
+from fxdebug.features.edit.replay_call import replay as replay
 from fxdebug.features.flops.run import flops as flops
 from fxdebug.features.gradients.run import gradients as gradients
 from fxdebug.features.memory.run import memory as memory

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -143,3 +144,21 @@ def test_its_measure_is_a_condition_once_it_is_attached_and_its_sheet_is_on_the_
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert page.stdout == "['widths']\n"
+
+
+def test_its_command_of_the_console_and_its_tool_for_agents_answer(python: Path, saved: Path) -> None:
+    assert told(python, "-m", "fxdebug", "debug", saved, "-c", "widths").splitlines()[-1] == "[8, 3]"
+    if importlib.util.find_spec("mcp") is None:
+        return
+    code = (
+        "import asyncio; from pathlib import Path; from mcp import Client\n"
+        "from fxdebug.features.mcp.mcp_server import server_of\n"
+        "async def ask():\n"
+        f"    async with Client(server_of(Path({str(saved.parent)!r}))) as client:\n"
+        "        told = [tool.description for tool in (await client.list_tools()).tools if tool.name == 'widths']\n"
+        "        return told, (await client.call_tool('widths', {'run': 'run'})).content[0].text.splitlines()[:2]\n"
+        "print(asyncio.run(ask()))"
+    )
+    assert told(python, "-c", code) == (
+        "(['The width of every linear layer of a run.'], ['widths of Sequential', 'call width'])\n"
+    )

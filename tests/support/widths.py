@@ -12,6 +12,7 @@ from fxdebug.exports.report.figures import column_of, draw_bars, stacked_axes
 from fxdebug.exports.report.text import lines_of
 from fxdebug.plugins import found, report
 from fxdebug.plugins.command import RANK, REPORT, RUN, Command
+from fxdebug.plugins.console import command
 from fxdebug.plugins.feature import Feature
 
 register("width", "", "numbers in a row of what a linear layer returns", ["call"])
@@ -57,9 +58,15 @@ def widths_of_run(options: argparse.Namespace) -> int:
     return show_report(widths(load_run(options.run, options)), options)
 
 
+@command("widths", group="widths")
+def widths_there(session, argument):
+    """Say how wide layers are."""
+    session.screen.line(str([row.width for row in widths(session.machine.trace).rows]))
+
+
 COMMANDS = (Command(widths_of_run, (RUN, *REPORT, RANK)),)
 FEATURE = Feature(
     name="widths", functions={"widths": "widths:widths"}, on_run="widths:widths", rules="widths:BOOK",
     measures=("widths",), pictures={"widths": "widths:draw"}, exporters={("report", ".widths"): "widths:write"},
-    sheet="widths:widths", commands="widths:COMMANDS",
+    sheet="widths:widths", commands="widths:COMMANDS", console=("widths",), tools={"widths": "widths:widths"},
 )  # fmt: skip

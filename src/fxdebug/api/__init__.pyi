@@ -1,12 +1,6 @@
 """Made from fxdebug/api/names.py and the features by tests/house/test_names.py --update-golden."""
 
 from fxdebug.analyses.rules.settings import fails as fails
-from fxdebug.api.changed.edit_run import ablate as ablate
-from fxdebug.api.changed.edit_run import edit as edit
-from fxdebug.api.changed.edit_run import edit_of as edit_of
-from fxdebug.api.changed.edit_run import patch as patch
-from fxdebug.api.changed.pause_run import paused_run as paused_run
-from fxdebug.api.changed.replay_call import replay as replay
 from fxdebug.api.check_run import check as check
 from fxdebug.api.check_run import project_settings as project_settings
 from fxdebug.api.compare_live import compare_models as compare_models
@@ -66,6 +60,12 @@ from fxdebug.features.attention.run import AttentionReport as AttentionReport
 from fxdebug.features.attention.run import attention as attention
 from fxdebug.features.console.start import post_mortem as post_mortem
 from fxdebug.features.console.start_live import debug as debug
+from fxdebug.features.edit.edit_run import ablate as ablate
+from fxdebug.features.edit.edit_run import edit as edit
+from fxdebug.features.edit.edit_run import edit_of as edit_of
+from fxdebug.features.edit.edit_run import patch as patch
+from fxdebug.features.edit.pause_run import paused_run as paused_run
+from fxdebug.features.edit.replay_call import replay as replay
 from fxdebug.features.flops.run import flops as flops
 from fxdebug.features.gradients.run import gradients as gradients
 from fxdebug.features.memory.run import memory as memory

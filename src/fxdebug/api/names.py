@@ -12,13 +12,11 @@ import importlib
 # fxdebug.<name>
 PUBLIC = {
     "__version__": "fxdebug.version",
-    "ablate": "fxdebug.api.changed.edit_run",
     "analyse": "fxdebug.api.reports.plugin_analyses",
     "Call": "fxdebug.data.calls",
     "check": "fxdebug.api.check_run",
     "compare": "fxdebug.api.compare_runs",
     "compare_models": "fxdebug.api.compare_live",
-    "edit": "fxdebug.api.changed.edit_run",
     "fx_debug": "fxdebug.api.run_model",
     "FxDebugError": "fxdebug.errors",
     "last_failed": "fxdebug.api.run_model",
@@ -29,9 +27,7 @@ PUBLIC = {
     "model_addition_debugger_context": "fxdebug.api.transformers_context",
     "NonFinite": "fxdebug.errors",
     "NotFound": "fxdebug.errors",
-    "patch": "fxdebug.api.changed.edit_run",
     "region": "fxdebug.capture.hooks.regions",
-    "replay": "fxdebug.api.changed.replay_call",
     "Report": "fxdebug.api.reports.report",
     "save_golden": "fxdebug.api.files",
     "SaveError": "fxdebug.errors",
@@ -45,8 +41,6 @@ PUBLIC = {
 # fxdebug.api.<name>: for the command line and other programs
 FURTHER = {
     "Comparison": "fxdebug.api.comparison",
-    "constant_like": "fxdebug.capture.pausing.edits",
-    "edit_of": "fxdebug.api.changed.edit_run",
     "export_ranks": "fxdebug.api.exported_folders",
     "export_training": "fxdebug.api.exported_folders",
     "fails": "fxdebug.analyses.rules.settings",
@@ -60,7 +54,6 @@ FURTHER = {
     "measures_json": "fxdebug.exports.measures",
     "measures_text": "fxdebug.exports.measures",
     "page_of": "fxdebug.api.page.text",
-    "paused_run": "fxdebug.api.changed.pause_run",
     "plugins_csv": "fxdebug.exports.plugins",
     "plugins_json": "fxdebug.exports.plugins",
     "plugins_text": "fxdebug.exports.plugins",

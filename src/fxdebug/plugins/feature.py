@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
@@ -30,8 +30,12 @@ class Feature:
     run, by its name. ``pictures`` draw reports and ``texts`` print them, by the name of their analysis; others are
     printed as tables. ``exporters`` write a trace, a comparison, a report or a training, by suffix or name.
     ``sheet`` returns the report that the page of a run with tensors gets, or ``None``; the page shows the table,
-    charts and findings of any report, and the maps that ``maps`` returns of one. ``commands`` is a tuple of
-    :class:`~fxdebug.plugins.command.Command`. ``package`` is that which brings the feature, with its version.
+    charts and findings of any report, and the maps that ``maps`` returns of one.
+
+    ``commands`` is a tuple of :class:`~fxdebug.plugins.command.Command`; ``console`` are modules that register
+    commands of the console (:func:`fxdebug.plugins.console.command`); ``tools`` are functions of a run that agents
+    may ask, by name: they return a report, and their docstring tells the agent what they answer. ``package`` is
+    that which brings the feature, with its version.
 
     >>> Feature(name="widths", functions={"widths": "widths:widths"}).package
     'fxdebug'
@@ -54,22 +58,16 @@ class Feature:
     maps: Place = ""
     exporters: Mapping[tuple[Kind, str], Place] = field(default_factory=dict)
     commands: Place = ""
+    console: tuple[str, ...] = ()
+    tools: Mapping[str, Place] = field(default_factory=dict)
     package: str = OURS
 
 
 def at(place: Place) -> Any:
-    """Import what stands at a place.
+    """Import what stands at a place; the module itself where no name in it is given.
 
-    >>> at("math:pi")
-    3.141592653589793
+    >>> at("math:pi"), at("math").__name__
+    (3.141592653589793, 'math')
     """
     module, _, name = place.partition(":")
-    return functools.reduce(getattr, name.split("."), importlib.import_module(module))
-
-
-def function_at(place: Place) -> Callable[..., Any]:
-    """Import a function. Raises ``TypeError`` where something else stands."""
-    found = at(place)
-    if not callable(found):
-        raise TypeError(f"{place} is no function")
-    return found
+    return functools.reduce(getattr, name.split(".") if name else [], importlib.import_module(module))

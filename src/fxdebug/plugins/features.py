@@ -14,7 +14,7 @@ from fxdebug.plugins.feature import OURS, Feature, Place, at
 GROUP: Final = "fxdebug.features"
 BUILT_IN: Final = (
     "training", "gradients", "weights", "attention", "activations", "profile", "shadow", "memory", "flops", "summary",
-    "console", "serve", "mcp", "tensorboard", "onnx", "model_explorer", "timelines", "trackers",
+    "edit", "console", "serve", "mcp", "tensorboard", "onnx", "model_explorer", "timelines", "trackers",
 )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import torch
 
 import fxdebug
 from fxdebug.exports import text
-from fxdebug.features.console.registry import COMMANDS, every_command
+from fxdebug.plugins.console import COMMANDS, every_command
 from support.stepped import Screen, counter, tiny
 
 SESSIONS = {

@@ -11,9 +11,9 @@ from fxdebug.errors import FxDebugError, UsageError, first_line
 from fxdebug.features.console.breakpoints import Stoppers
 from fxdebug.features.console.expressions import Expression, shown
 from fxdebug.features.console.machine import Machine, Stop, Until
-from fxdebug.features.console.registry import COMMANDS, Command, command_named
 from fxdebug.features.console.screen import Screen
 from fxdebug.features.console.stop_text import show_stop
+from fxdebug.plugins.console import COMMANDS, Command, command_named
 
 MOST_NESTED = 20  # commands of breakpoints may move on to other breakpoints
 

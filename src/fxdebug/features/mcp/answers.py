@@ -5,18 +5,20 @@ A run is named by its path below the folder. Nothing outside of the folder is re
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from threading import Lock
-from typing import Final
+from typing import Any, Final
 
 from fxdebug import api
 from fxdebug.api import Trace
 from fxdebug.data.calls import Call
 from fxdebug.data.measures import quantity
+from fxdebug.data.report import ReportData
 from fxdebug.errors import FxDebugError, LoadError, NotFound, UsageError, first_line, nearest
 from fxdebug.exports.comparison.finding import short
 from fxdebug.exports.records import FoundRow, found_rows
+from fxdebug.exports.report.text import screen
 from fxdebug.query.network import Node
 
 _KEPT: Final = 4  # runs that stay loaded
@@ -174,3 +176,14 @@ def training(runs: Runs, run: str) -> list[str]:
 def measures(runs: Runs, run: str) -> list[str]:
     """Return the measures that a run has: names for columns and for conditions, with units and meanings."""
     return api.measures_text(runs.load(run), width=_WIDTH).splitlines()
+
+
+def report_of(runs: Runs, name: str, function: Callable[[Trace], ReportData[Any]]) -> list[str]:
+    """Return the report of a feature on a run. Raises ``UsageError`` with the reason where it fails."""
+    try:
+        report = function(runs.load(name))
+    except FxDebugError:
+        raise
+    except Exception as error:  # of another package
+        raise UsageError(f"{type(error).__name__}: {first_line(error)}") from error
+    return screen(report, width=_WIDTH, color=False, rows=None).splitlines()

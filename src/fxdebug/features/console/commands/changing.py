@@ -15,8 +15,8 @@ from fxdebug import api
 from fxdebug.data.values import Value
 from fxdebug.errors import UsageError, nearest
 from fxdebug.features.console.expressions import Expression
-from fxdebug.features.console.registry import command
 from fxdebug.features.console.session import Session
+from fxdebug.plugins.console import command
 
 if TYPE_CHECKING:
     from fxdebug.features.console.live import LiveMachine

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 
-from fxdebug.features.console.registry import Command, command, command_named, every_command
 from fxdebug.features.console.session import Session
+from fxdebug.plugins.console import Command, command, command_named, every_command
 
 GROUP = "console"
 

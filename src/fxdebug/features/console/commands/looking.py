@@ -11,9 +11,9 @@ from fxdebug.errors import NotFound, UsageError
 from fxdebug.exports.columns import number
 from fxdebug.features.console.expressions import Expression, Scope, shown
 from fxdebug.features.console.machine import Machine, Slots, Stop
-from fxdebug.features.console.registry import command
 from fxdebug.features.console.session import Session
 from fxdebug.features.console.stop_text import result_slot, short_source
+from fxdebug.plugins.console import command
 from fxdebug.query.measures import Tensor
 
 GROUP = "look"

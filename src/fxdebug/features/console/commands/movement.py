@@ -5,8 +5,8 @@ from __future__ import annotations
 from fxdebug.errors import UsageError
 from fxdebug.features.console.breakpoints import split_condition
 from fxdebug.features.console.machine import Stop, Until
-from fxdebug.features.console.registry import command
 from fxdebug.features.console.session import Session
+from fxdebug.plugins.console import command
 
 GROUP = "move"
 MOST_TIMES = 1_000_000

@@ -11,8 +11,8 @@ from fxdebug.errors import UsageError
 from fxdebug.exports import records, text
 from fxdebug.features.console.breakpoints import fits_id, is_id, kind_of
 from fxdebug.features.console.expressions import value_line
-from fxdebug.features.console.registry import command
 from fxdebug.features.console.session import Session
+from fxdebug.plugins.console import command
 from fxdebug.query import find as queries
 from fxdebug.query import walk
 from fxdebug.query.network import Node, network_of

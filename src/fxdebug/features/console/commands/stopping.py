@@ -5,8 +5,8 @@ from __future__ import annotations
 from fxdebug.errors import UsageError
 from fxdebug.features.console.breakpoints import KINDS, Breakpoint, split_condition
 from fxdebug.features.console.expressions import Expression, shown
-from fxdebug.features.console.registry import command
 from fxdebug.features.console.session import Session
+from fxdebug.plugins.console import command
 
 GROUP = "stop"
 

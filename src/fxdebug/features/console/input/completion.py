@@ -9,8 +9,8 @@ from pathlib import Path
 from fxdebug.errors import FxDebugError
 from fxdebug.features.console.expressions import Scope
 from fxdebug.features.console.machine import Machine
-from fxdebug.features.console.registry import COMMANDS, Command, every_command
 from fxdebug.features.console.session import Session
+from fxdebug.plugins.console import COMMANDS, Command, every_command
 from fxdebug.printable import printable
 from fxdebug.query.measures import measures_of
 from fxdebug.query.network import network_of

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fxdebug.api.changed.recorded_values import model_of
 from fxdebug.api.compare_runs import compare
 from fxdebug.api.comparison import Comparison
 from fxdebug.api.run_model import run_and_store
@@ -22,6 +21,7 @@ from fxdebug.capture.torch_state.torch_tracing import not_compiled
 from fxdebug.data.calls import Call
 from fxdebug.data.values import Value
 from fxdebug.errors import LoadError, UsageError
+from fxdebug.features.edit.recorded_values import model_of
 from fxdebug.query.names import shown_ids
 
 

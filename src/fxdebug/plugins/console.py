@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from fxdebug.errors import UsageError, nearest
 
-if TYPE_CHECKING:
-    from fxdebug.features.console.session import Session
-
-Function: TypeAlias = "Callable[[Session, str], None]"
+Function: TypeAlias = Callable[[Any, str], None]  # of a session of the console, and what was typed
 Completes: TypeAlias = Literal["", "place", "stop", "break", "expression", "command", "file", "stopper"]
 
 

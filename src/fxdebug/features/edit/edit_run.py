@@ -8,7 +8,6 @@ from typing import Any, TypeAlias
 
 from torch import Tensor, nn
 
-from fxdebug.api.changed.recorded_values import model_of, recorded_inputs, value_at
 from fxdebug.api.compare_runs import compare
 from fxdebug.api.comparison import Comparison
 from fxdebug.api.run_model import run_and_store
@@ -19,6 +18,7 @@ from fxdebug.capture.torch_state.torch_tracing import not_compiled
 from fxdebug.data.calls import Note
 from fxdebug.data.trace import replaced
 from fxdebug.errors import NotFound, UsageError, nearest
+from fxdebug.features.edit.recorded_values import model_of, recorded_inputs, value_at
 from fxdebug.query.names import shown_ids
 
 
