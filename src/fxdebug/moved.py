@@ -9,6 +9,7 @@ from collections.abc import Callable
 MOVED = {
     "fxdebug.analyses.attention.findings": "fxdebug.features.attention.findings",
     "fxdebug.analyses.cost.profile_rules": "fxdebug.features.profile.findings",
+    "fxdebug.apps.agents.answers": "fxdebug.features.mcp.answers",
     "fxdebug.apps.lightning_callback": "fxdebug.features.training.callbacks.lightning_callback",
     "fxdebug.apps.trainer_callback": "fxdebug.features.training.callbacks.trainer_callback",
 }
