@@ -21,12 +21,14 @@ _OF_LOGITS = {
     "BinaryCrossEntropyWithLogits": "binary_cross_entropy_with_logits",
 }
 _OF_LOGARITHMS = {"NllLoss": "nll_loss", "NllLoss2D": "nll_loss"}
-_OF_PAIRS = {"MseLoss": "mse_loss", "SmoothL1Loss": "smooth_l1_loss", "HuberLoss": "huber_loss", "Sub": "sub"}
+_DISTANCES = {"MseLoss": "mse_loss", "SmoothL1Loss": "smooth_l1_loss", "HuberLoss": "huber_loss"}
+_OF_PAIRS = {**_DISTANCES, "Sub": "sub"}
 _LOSSES = {
-    "MseLoss": "mse_loss", "SmoothL1Loss": "smooth_l1_loss", "HuberLoss": "huber_loss", "NllLoss": "nll_loss",
-    "NllLoss2D": "nll_loss", "BinaryCrossEntropy": "binary_cross_entropy",
-    "BinaryCrossEntropyWithLogits": "binary_cross_entropy_with_logits",
-}  # fmt: skip
+    **_DISTANCES,
+    **_OF_LOGARITHMS,
+    "BinaryCrossEntropy": "binary_cross_entropy",
+    "BinaryCrossEntropyWithLogits": _OF_LOGITS["BinaryCrossEntropyWithLogits"],
+}
 _SAME_ELEMENTS = frozenset(
     "View UnsafeView ReshapeAlias Reshape Transpose T Permute Squeeze Unsqueeze Clone Alias ToCopy Select Slice Index "
     "Expand Contiguous".split()
