@@ -7,22 +7,22 @@ importing the module would hide the function.
 
 from __future__ import annotations
 
+import importlib
 import random
 from typing import TYPE_CHECKING
 
 if not TYPE_CHECKING:
-    from fxdebug.api.names import every_name, found
+    from fxdebug.api.names import every_name, module_of
 
     def __getattr__(name: str) -> object:
         if name == "__all__":
             return sorted(every_name())
+        module = module_of(name)
+        if module is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         state = random.getstate()  # rich draws a number when it is imported: the program draws the same as ever
         try:
-            value = globals()[name] = found(name)
-        except AttributeError as error:
-            if error.args == (name,):
-                raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
-            raise
+            value = globals()[name] = getattr(importlib.import_module(module), name)
         finally:
             random.setstate(state)
         return value

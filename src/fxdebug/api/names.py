@@ -7,7 +7,6 @@ them for editors and type checkers; a test writes both.
 from __future__ import annotations
 
 import functools
-import importlib
 
 # fxdebug.<name>
 PUBLIC = {
@@ -100,9 +99,10 @@ def every_name() -> dict[str, str]:
     return PUBLIC | public | FURTHER | further
 
 
-def found(name: str) -> object:
-    """Import what a name of ``fxdebug.api`` stands for. Raises ``AttributeError`` for one that there is not."""
-    module = PUBLIC.get(name) or FURTHER.get(name) or every_name().get(name)
-    if module is None:
-        raise AttributeError(name)
-    return getattr(importlib.import_module(module), name)
+def module_of(name: str) -> str | None:
+    """Return the module that has a name of ``fxdebug.api``; ``None`` where there is no such name.
+
+    >>> module_of("check"), module_of("nothing")
+    ('fxdebug.api.check_run', None)
+    """
+    return PUBLIC.get(name) or FURTHER.get(name) or every_name().get(name)
