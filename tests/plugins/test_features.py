@@ -39,12 +39,21 @@ BROKEN = """
 from fxdebug.plugins.feature import Feature
 
 OURS = Feature(name="gradients", functions={"gradients": "broken:missing"})
-PARTS = Feature(name="parts", rules="broken:no_rules", commands="no_such_module:COMMANDS")
-FAILS = Feature(name="fails", on_run="broken:fails")
+PARTS = Feature(
+    name="parts", rules="broken:no_rules", commands="no_such_module:COMMANDS", measures=("no_such_module",),
+    folder="no_such_module:FOLDER",
+)
+FAILS = Feature(name="fails", on_run="broken:fails", sheet="broken:fails")
 NUMBER = 3
 
-def fails(trace, limits):
+def fails(trace, limits=None):
     raise KeyError("planted")
+
+def ends(given, limits):
+    raise SystemExit(3)
+
+def number(given, limits):
+    return 3
 """
 SOURCE = Path(__file__).parents[1] / "support" / "widths.py"
 
@@ -85,6 +94,12 @@ def test_features_are_listed_with_what_they_add_and_broken_ones_tell_why(python:
         "    2.0)",
         "  parts  does not work: ModuleNotFoundError: No module named 'no_such_module'",
         "    (fxdebug-widths 2.0)",
+        "",
+        "exporters",
+        "  .calls  widths:write_run (fxdebug-widths 2.0)",
+        "",
+        "measures",
+        "  rows  Rows of what a call returns. (fxdebug-widths 2.0)",
     ]
 
 
@@ -140,10 +155,11 @@ def test_its_measure_is_a_condition_once_it_is_attached_and_its_sheet_is_on_the_
     assert "width" in told(python, "-m", "fxdebug", "measures")
     page = subprocess.run(
         [str(python), "-c", f"from fxdebug.api.page.tensors import kept_in; import fxdebug\n"
-         f"print([one.analysis for one in kept_in(fxdebug.load({str(saved)!r}), ())['reports']])"],
+         f"kept = kept_in(fxdebug.load({str(saved)!r}), ())\n"
+         "print([one.analysis for one in kept['reports']], [one.partition(':')[0] for one in kept['remarks']])"],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    assert page.stdout == "['widths']\n"
+    assert page.stdout == "['widths'] ['no fails of fxdebug-widths 2.0']\n"
 
 
 def test_its_command_of_the_console_and_its_tool_for_agents_answer(python: Path, saved: Path) -> None:
@@ -162,3 +178,32 @@ def test_its_command_of_the_console_and_its_tool_for_agents_answer(python: Path,
     assert told(python, "-c", code) == (
         "(['The width of every linear layer of a run.'], ['widths of Sequential', 'call width'])\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("feature", "reason"),
+    [
+        ("Feature(name='odd', on_run='broken:fails')", "it raised KeyError: 'planted'"),
+        ("Feature(name='odd', on_run='no_such_module:f')", "it raised ModuleNotFoundError: No module named"),
+        ("Feature(name='odd', on_model='broken:ends')", "it raised SystemExit: 3"),
+        ("Feature(name='odd', on_model='broken:number')", "it returned int, not a report"),
+    ],
+)
+def test_an_analysis_that_fails_on_a_model_is_told_and_the_others_are_done(
+    python: Path, tmp_path: Path, feature: str, reason: str
+) -> None:
+    code = (
+        "import sys, torch, fxdebug; from dataclasses import replace; from torch import nn\n"
+        "from fxdebug.plugins import features; from fxdebug.plugins.feature import Feature\n"
+        f"every = (*features.built_in(), replace({feature}, package='other 1.0'))\n"
+        "features.features = lambda: every\n"
+        "print(fxdebug.check(nn.Linear(2, 8), torch.ones(1, 2), analyses=['odd', 'weights']))"
+    )
+    shown = " ".join(told(python, "-c", code).split())
+    assert f"odd was not looked at: {reason}" in shown and "Checked: weights." in shown
+
+
+def test_it_takes_a_measure_and_writes_runs(python: Path, saved: Path, tmp_path: Path) -> None:
+    assert told(python, "-m", "fxdebug", "find", saved, "--where", "rows > 0", "--csv").count("\n") == 4
+    told(python, "-m", "fxdebug", "export", saved, "-o", tmp_path / "run.calls")
+    assert (tmp_path / "run.calls").read_text() == "#0 0#0 1#0"

@@ -10,7 +10,7 @@ from fxdebug.data.measures import register
 from fxdebug.data.rules import RuleBook, RuleSpec
 from fxdebug.exports.report.figures import column_of, draw_bars, stacked_axes
 from fxdebug.exports.report.text import lines_of
-from fxdebug.plugins import found, report
+from fxdebug.plugins import found, measure, report
 from fxdebug.plugins.command import RANK, REPORT, RUN, Command
 from fxdebug.plugins.console import command
 from fxdebug.plugins.feature import Feature
@@ -53,6 +53,16 @@ def write(data, path):
     return path
 
 
+def write_run(trace, path):
+    path.write_text(" ".join(call.id for call in trace.calls))
+
+
+@measure(adds=True)
+def rows(trace):
+    """Rows of what a call returns."""
+    return {call.id: call.outputs[0].shape[0] for call in trace.calls}
+
+
 def widths_of_run(options: argparse.Namespace) -> int:
     """Report the widths of a saved run."""
     return show_report(widths(load_run(options.run, options)), options)
@@ -67,6 +77,7 @@ def widths_there(session, argument):
 COMMANDS = (Command(widths_of_run, (RUN, *REPORT, RANK)),)
 FEATURE = Feature(
     name="widths", functions={"widths": "widths:widths"}, on_run="widths:widths", rules="widths:BOOK",
-    measures=("widths",), pictures={"widths": "widths:draw"}, exporters={("report", ".widths"): "widths:write"},
+    measures=("widths",), pictures={"widths": "widths:draw"}, takes={"rows": "widths:rows"},
+    exporters={("report", ".widths"): "widths:write", ("trace", ".calls"): "widths:write_run"},
     sheet="widths:widths", commands="widths:COMMANDS", console=("widths",), tools={"widths": "widths:widths"},
 )  # fmt: skip

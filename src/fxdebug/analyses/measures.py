@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -12,7 +11,7 @@ from fxdebug.data.calls import Note
 from fxdebug.data.measures import CALL, MEASURES, OPERATION, Measure, Taken, register
 from fxdebug.data.trace import TraceData
 from fxdebug.errors import MissingExtra, UsageError
-from fxdebug.plugins.features import features
+from fxdebug.plugins.features import features, part
 from fxdebug.plugins.installed import numbers_of_plugin, plugin_measures
 from fxdebug.query.measures import EVERY_RUN, UNREGISTERED, derived, id_of, measures_of, size_of
 
@@ -30,7 +29,7 @@ def every_measure() -> dict[str, Measure]:
     for one in features():
         for module in one.measures:
             try:
-                importlib.import_module(module)
+                part(one, module)
             except MissingExtra:  # an analysis that cannot run here takes no measures here
                 continue
     plugin_measures()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -16,9 +17,9 @@ from fxdebug.analyses.rules.table import ANALYSES, ASKED_FOR, NUMBERS, PLUGINS
 from fxdebug.api.files import load
 from fxdebug.api.reports.findings import Findings
 from fxdebug.api.trace import Trace
-from fxdebug.errors import UsageError, first_line, nearest
-from fxdebug.plugins.feature import OURS, at
-from fxdebug.plugins.features import feature_of, features
+from fxdebug.errors import UsageError, nearest
+from fxdebug.plugins.feature import OURS, answer
+from fxdebug.plugins.features import feature_of, features, part
 from fxdebug.plugins.given import Folder
 from fxdebug.plugins.installed import FAILURES
 from fxdebug.store.project_settings import read_project_settings
@@ -143,22 +144,15 @@ def _of_trace(
         elif "tensors" in feature.needs and not kept:
             done.reasons[name] = "no tensors were kept: values='tensors'" if tensors else "tensors=False"
         else:
-            try:
-                done.reports[name] = at(feature.on_run)(trace, settings.limits_of(name))
-            except UsageError as error:
-                done.reasons[name] = first_line(error)
-            except FAILURES as error:
-                if feature.package == OURS:
-                    raise
-                done.reasons[name] = f"it raised {type(error).__name__}: {first_line(error)}"
-                done.failed.add(name)
+            caught = () if feature.package == OURS else FAILURES
+            done.ask(name, partial(answer, feature.on_run, trace, settings.limits_of(name)), caught)
     return trace.model, len(trace.calls), done
 
 
 def _kind_of(path: Path) -> tuple[str, Folder] | None:
     """Return the feature and the kind of a folder that a feature reads, ``None`` for other paths."""
-    kinds = ((one.name, at(one.folder)) for one in features() if one.folder)
-    return next(((name, kind) for name, kind in kinds if kind.holds(path)), None)
+    kinds = ((one.name, part(one, one.folder)) for one in features())
+    return next(((name, kind) for name, kind in kinds if kind is not None and kind.holds(path)), None)
 
 
 def _of_folder(

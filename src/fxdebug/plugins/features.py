@@ -5,17 +5,21 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from fxdebug.errors import first_line
 from fxdebug.plugins.command import Command
 from fxdebug.plugins.feature import OURS, Feature, Place, at
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP: Final = "fxdebug.features"
 BUILT_IN: Final = (
     "training", "gradients", "weights", "attention", "activations", "profile", "shadow", "memory", "flops", "summary",
     "edit", "console", "serve", "mcp", "tensorboard", "onnx", "model_explorer", "timelines", "trackers",
 )  # fmt: skip
+RESERVED: Final = ("numbers", "plugins")  # analyses of the core
 
 
 @functools.cache
@@ -69,6 +73,11 @@ def broken() -> list[tuple[str, str, str]]:
     return [*[found for found in _installed() if isinstance(found, tuple)], *_failed.values()]
 
 
+def package_of(entry: EntryPoint) -> str:
+    """Return the distribution that has an entry point, with its version."""
+    return "an unknown package" if entry.dist is None else f"{entry.dist.name} {entry.dist.version}"
+
+
 @functools.cache
 def _installed() -> tuple[Feature | tuple[str, str, str], ...]:
     return tuple(_read())
@@ -78,7 +87,7 @@ def _read() -> Iterator[Feature | tuple[str, str, str]]:
     from importlib.metadata import entry_points  # takes longer than all the rest of `import fxdebug`
 
     for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
-        package = "an unknown package" if entry.dist is None else f"{entry.dist.name} {entry.dist.version}"
+        package = package_of(entry)
         try:
             found = entry.load()
         except (Exception, SystemExit) as error:  # whatever the other package does when it is imported
@@ -86,7 +95,7 @@ def _read() -> Iterator[Feature | tuple[str, str, str]]:
             continue
         if not isinstance(found, Feature):
             yield entry.name, package, f"{entry.value} is {type(found).__name__}, not a Feature"
-        elif found.name in BUILT_IN:
+        elif found.name in (*BUILT_IN, *RESERVED):
             yield entry.name, package, f"fxdebug has {found.name} itself"
         else:
             yield replace(found, package=package)

@@ -34,13 +34,11 @@ class Folder:
     """A kind of folder that ``check`` reads.
 
     ``holds`` tells whether a path is one. ``report`` gets it, a rank or ``None``, and a function that returns the
-    limits of an analysis by name; it returns the name of the model and a report. ``page`` returns its page as HTML,
-    with the revision that it shows and where to ask for another, where it goes on. ``what`` is what lies in it,
-    ``made_by`` whose folder to give.
+    limits of an analysis by name; it returns the name of the model and a report. ``what`` is what
+    lies in it, ``made_by`` whose folder to give.
     """
 
     holds: Callable[[Path], bool]
     report: Callable[[Path, int | None, Callable[[str], Any]], tuple[str, ReportData[Any]]]
-    page: Callable[[Path, Mapping[str, str] | None], str]
     what: str
     made_by: str

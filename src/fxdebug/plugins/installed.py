@@ -13,7 +13,7 @@ from fxdebug.data.findings import SEVERITIES, WARNING, Finding, Severity
 from fxdebug.data.measures import CALL, MEASURES, Measure, Taken, register
 from fxdebug.errors import UsageError, first_line
 from fxdebug.plugins.feature import Feature
-from fxdebug.plugins.features import of_others
+from fxdebug.plugins.features import of_others, package_of
 from fxdebug.plugins.making import MARK
 
 FAILURES: Final = (Exception, SystemExit)  # whatever a plug-in does: one that ends the program must not end this one
@@ -70,8 +70,7 @@ def plugins(group: Group | None = None) -> tuple[Plugin, ...]:
     found = []
     for one in GROUPS if group is None else (group,):
         for entry in sorted(entry_points(group=f"fxdebug.{one}"), key=lambda entry: entry.name):
-            package = "an unknown package" if entry.dist is None else f"{entry.dist.name} {entry.dist.version}"
-            found.append(Plugin(one, entry.name, entry.value, package))
+            found.append(Plugin(one, entry.name, entry.value, package_of(entry)))
         found += [
             Plugin(one, name, place, feature.package) for feature in of_others() for name, place in _of(feature, one)
         ]

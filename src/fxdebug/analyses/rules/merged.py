@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from fxdebug.data.calls import Note
 from fxdebug.data.findings import SEVERITIES, Finding, not_looked_at
 from fxdebug.data.report import Cell, ReportData
 from fxdebug.data.rules import Rule
+from fxdebug.errors import UsageError, first_line
 
 
 @dataclass
@@ -30,6 +31,21 @@ class Done:
     def names(self) -> list[str]:
         """The analyses that were done, in the order of :data:`ANALYSES`."""
         return [name for name in ANALYSES if name in self.reports]
+
+    def ask(
+        self, name: str, analysis: Callable[[], ReportData[Any]], caught: tuple[type[BaseException], ...] = ()
+    ) -> None:
+        """Keep the report of an analysis, or why there is none: it cannot be done, or raised one of ``caught``."""
+        try:
+            report = analysis()
+            if not isinstance(report, ReportData):
+                raise UsageError(f"it returned {type(report).__name__}, not a report")
+            self.reports[name] = report
+        except UsageError as error:
+            self.reasons[name] = first_line(error)
+        except caught as error:
+            self.reasons[name] = f"it raised {type(error).__name__}: {first_line(error)}"
+            self.failed.add(name)
 
     def leave_out_empty(self) -> None:
         """Take reports without rows and findings for analyses that were not done: a note of theirs says why."""

@@ -12,9 +12,10 @@ from fxdebug.data.measured.histograms import Histogram
 from fxdebug.data.report import ReportData
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value
-from fxdebug.errors import FxDebugError
-from fxdebug.plugins.feature import at
+from fxdebug.errors import FxDebugError, first_line
+from fxdebug.plugins.feature import OURS, answer
 from fxdebug.plugins.features import features
+from fxdebug.plugins.installed import FAILURES
 from fxdebug.stats.histogram import histogram
 
 MOST_ELEMENTS = 1 << 25  # elements of values with a histogram: half a second
@@ -30,10 +31,14 @@ def kept_in(trace: TraceData, reports: Sequence[ReportData[Any]]) -> dict[str, A
     for one in features():
         if one.sheet and not any(report.analysis == one.name for report in reports):
             try:
-                report = at(one.sheet)(trace if isinstance(trace, Trace) else Trace.of(trace))
+                report = answer(one.sheet, trace if isinstance(trace, Trace) else Trace.of(trace))
                 reports = [*reports, *([] if report is None else [report])]
             except FxDebugError as error:
                 remarks.append(f"no {one.name} maps: {error}")
+            except FAILURES as error:
+                if one.package == OURS:
+                    raise
+                remarks.append(f"no {one.name} of {one.package}: {type(error).__name__}: {first_line(error)}")
     return {"histograms": histograms, "reports": tuple(reports), "remarks": tuple(remarks)}
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -17,11 +16,11 @@ from fxdebug.analyses.rules.settings import RuleSettings
 from fxdebug.analyses.rules.table import NUMBERS, PLUGINS
 from fxdebug.api.run_model import fx_debug, target_of
 from fxdebug.capture.runs.same_start import copied_inputs, state_restored
-from fxdebug.data.report import ReportData
-from fxdebug.errors import UsageError, first_line
-from fxdebug.plugins.feature import at
-from fxdebug.plugins.features import feature_of
+from fxdebug.data.trace import TraceData
+from fxdebug.plugins.feature import OURS, Feature, Place, answer
+from fxdebug.plugins.features import feature_of, part
 from fxdebug.plugins.given import GivenModel
+from fxdebug.plugins.installed import FAILURES
 
 
 def given_model(
@@ -41,18 +40,21 @@ def findings_of_model(given: GivenModel, chosen: list[str], settings: RuleSettin
     Afterwards the model and random generators are as before. An exception of the model in the traced run passes
     through; an analysis that fails later has its reason among those of what was not done.
     """
+
+    def copied() -> GivenModel:
+        return replace(given, inputs=copied_inputs(given.inputs))
+
     module, done, calls = given.module, Done(), 0
     if given.inputs is not None:
         with state_restored(module):
-            trace = fx_debug(given.model, copied_inputs(given.inputs), given.kwargs)
+            trace = fx_debug(given.model, copied().inputs, given.kwargs)
             if NUMBERS in chosen:
                 done.reports[NUMBERS] = check_numerics(trace, limits=settings.limits_of(NUMBERS))
             if PLUGINS in chosen:
                 done.reports[PLUGINS] = plugin_report(trace)
-            for name in chosen:
-                feature = feature_of(name)
-                if feature is not None and feature.on_run and not feature.on_model:
-                    _add(done, name, partial(at(feature.on_run), trace), settings)
+            for one in filter(None, map(feature_of, chosen)):
+                if one.on_run and not one.on_model and not _impossible(one.name, given):
+                    _ask(done, one, one.on_run, lambda: trace, settings)
         calls = len(trace.calls)
         del trace  # it holds the model's output
     for name in chosen:
@@ -61,8 +63,7 @@ def findings_of_model(given: GivenModel, chosen: list[str], settings: RuleSettin
         if reason:
             done.reasons[name] = reason
         elif feature is not None and feature.on_model:
-            given_to_it = replace(given, inputs=copied_inputs(given.inputs))
-            _add(done, name, partial(at(feature.on_model), given_to_it), settings)
+            _ask(done, feature, feature.on_model, copied, settings)
     return type(module).__name__, calls, done
 
 
@@ -72,7 +73,8 @@ def _impossible(name: str, given: GivenModel) -> str:
     if feature is None:  # numbers, or the rules of plug-ins
         return "no inputs were given" if given.inputs is None else ""
     if not feature.on_model and (not feature.on_run or "tensors" in feature.needs):
-        return f"give the folder of {at(feature.folder).made_by}" if feature.folder else "give a run"
+        kind = part(feature, feature.folder)
+        return "give a run" if kind is None else f"give the folder of {kind.made_by}"
     if "inputs" in feature.needs and given.inputs is None:
         return "no inputs were given"
     if "loss" in feature.needs and given.loss is None:
@@ -82,12 +84,10 @@ def _impossible(name: str, given: GivenModel) -> str:
     return ""
 
 
-def _add(done: Done, name: str, analysis: Callable[[Any], ReportData[Any]], settings: RuleSettings) -> None:
+def _ask(
+    done: Done, feature: Feature, place: Place, subject: Callable[[], GivenModel | TraceData], settings: RuleSettings
+) -> None:
     """Do one analysis; the model ran, so that an exception is a reason why this one was not done."""
-    try:
-        done.reports[name] = analysis(settings.limits_of(name))
-    except UsageError as error:
-        done.reasons[name] = first_line(error)
-    except Exception as error:
-        done.reasons[name] = f"it raised {type(error).__name__}: {first_line(error)}"
-        done.failed.add(name)
+    limits = settings.limits_of(feature.name)
+    caught = (Exception,) if feature.package == OURS else FAILURES
+    done.ask(feature.name, lambda: answer(place, subject(), limits), caught)

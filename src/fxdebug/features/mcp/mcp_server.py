@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from fxdebug.errors import FxDebugError, needs
 from fxdebug.features.mcp import answers
 from fxdebug.features.mcp.answers import Runs
 from fxdebug.features.mcp.paging import TOKENS, error_of, page_of
-from fxdebug.plugins.feature import at
 from fxdebug.plugins.features import features, part
 from fxdebug.version import __version__
 
@@ -102,9 +102,9 @@ def server_of(folder: Path) -> MCPServer:
         """List the measures that a run has: names for columns= and where=, with units and meanings."""
         return paged(answers.measures, page, tokens, "use their names in where=", run)
 
-    def tool_of(place: str) -> Callable[..., str]:
+    def tool_of(function: Callable[..., Any]) -> Callable[..., str]:
         def ask(run: str, page: int = 1, tokens: int = TOKENS) -> str:
-            return paged(answers.report_of, page, tokens, "ask about one of its lines", run, at(place))
+            return paged(answers.report_of, page, tokens, "ask about one of its lines", run, function)
 
         return ask
 
@@ -112,5 +112,5 @@ def server_of(folder: Path) -> MCPServer:
         for name, place in feature.tools.items():
             function = part(feature, place)
             if function is not None:
-                server.tool(name=name, description=function.__doc__, structured_output=False)(tool_of(place))
+                server.tool(name=name, description=function.__doc__, structured_output=False)(tool_of(function))
     return server

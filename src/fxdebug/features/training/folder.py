@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from fxdebug.data.calls import Note
 from fxdebug.data.report import ReportData
-from fxdebug.features.training.page import training_page
 from fxdebug.features.training.report import training_report
 from fxdebug.plugins.given import Folder
 from fxdebug.store.training_file import is_training, read_ranks
@@ -22,8 +21,4 @@ def _report(folder: Path, rank: int | None, limits_of: Callable[[str], Any]) -> 
     return record.model, replace(report, notes=(extent, *report.notes))
 
 
-def _page(folder: Path, live: Mapping[str, str] | None) -> str:
-    return training_page(*read_ranks(folder), live=live)
-
-
-FOLDER = Folder(is_training, _report, _page, "a training", "a watched training")
+FOLDER = Folder(is_training, _report, "a training", "a watched training")
