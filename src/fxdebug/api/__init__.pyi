@@ -28,7 +28,6 @@ from fxdebug.api.traced_forwards import trace_forwards as trace_forwards
 from fxdebug.api.transformers_context import model_addition_debugger_context as model_addition_debugger_context
 from fxdebug.capture.hooks.regions import region as region
 from fxdebug.capture.hooks.regions import snapshot as snapshot
-from fxdebug.capture.pausing.edits import constant_like as constant_like
 from fxdebug.data.calls import Call as Call
 from fxdebug.data.values import Stats as Stats
 from fxdebug.data.values import VALUES as VALUES
@@ -60,6 +59,7 @@ from fxdebug.features.attention.run import AttentionReport as AttentionReport
 from fxdebug.features.attention.run import attention as attention
 from fxdebug.features.console.start import post_mortem as post_mortem
 from fxdebug.features.console.start_live import debug as debug
+from fxdebug.features.edit.changes import constant_like as constant_like
 from fxdebug.features.edit.edit_run import ablate as ablate
 from fxdebug.features.edit.edit_run import edit as edit
 from fxdebug.features.edit.edit_run import edit_of as edit_of

@@ -16,12 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fxdebug.capture.hooks.guard import Guard
-from fxdebug.capture.hooks.observers import ForwardsOnly
-from fxdebug.capture.recorder.module_names import Sites
-from fxdebug.capture.source.source_line import Line, user_line
-from fxdebug.capture.tensors.describe import shape_of
-from fxdebug.capture.torch_state import internals
+from fxdebug.capture.probe import ForwardsOnly, Guard, Sites, UserLines, internals, special_tensors
 from fxdebug.features.memory.record import Allocation, CallSpan, Category, MemoryRecord, Phase
 
 
@@ -42,8 +37,8 @@ class Allocations(ForwardsOnly, internals.TorchDispatchMode):
         self._owner = get_ident()
         self._open: list[int] = []
         self._numbers: dict[str, int] = {}
-        self._lines: dict[tuple[int, int], Line] = {}
-        self._sources: dict[int, Line | None] = {}
+        self._lines = UserLines()
+        self._sources: dict[int, Callable[[], str | None]] = {}  # by the number of an allocation of the forward
 
     # Operations ----------------------------------------------------------------------------------
 
@@ -76,9 +71,9 @@ class Allocations(ForwardsOnly, internals.TorchDispatchMode):
             return
         size = storage.nbytes()
         if size:
-            line = user_line(sys._getframe(1), self._lines) if self.phase == "forward" else None
             allocation = self._add(tensor, storage, size, "activations", op=op)
-            self._sources[allocation.number] = line
+            if self.phase == "forward":
+                self._sources[allocation.number] = self._lines.asking(sys._getframe(1))
 
     def register(self, tensors: Iterable[tuple[str, Tensor]], category: Category) -> None:
         """Note memory that was there before the run."""
@@ -114,7 +109,7 @@ class Allocations(ForwardsOnly, internals.TorchDispatchMode):
             op=op,
             name=name,
             dtype=str(tensor.dtype)[6:],
-            shape=() if tensor.is_nested else shape_of(tensor),
+            shape=() if tensor.is_nested else special_tensors.shape_of(tensor),
             device=str(tensor.device),
         )
         record.events += 1
@@ -133,13 +128,6 @@ class Allocations(ForwardsOnly, internals.TorchDispatchMode):
     def mark(self, label: str) -> None:
         """Label the present moment."""
         self.record.marks.append((self.record.events, label))
-
-    def region_begins(self, name: str) -> int:
-        """Leave regions to recordings of time."""
-        return -1
-
-    def region_ends(self, number: int) -> None:
-        """Leave regions to recordings of time."""
 
     def label(self, name: str) -> None:
         """Note a label of the program, at the present moment of the first step."""
@@ -164,7 +152,7 @@ class Allocations(ForwardsOnly, internals.TorchDispatchMode):
     def finish(self) -> MemoryRecord:
         """Return the record, with source lines as text; later ends of storages are not noted."""
         for number, line in self._sources.items():
-            self.record.allocations[number].source = None if line is None else line.text()
+            self.record.allocations[number].source = line()
         self._alive.clear()
         self.record.notes = self.guard.texts()
         return self.record

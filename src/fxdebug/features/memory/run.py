@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from fxdebug.api.reports.failed_report import remember
 from fxdebug.api.reports.report import Report
 from fxdebug.api.run_model import arguments
-from fxdebug.capture.runs.timed_runs import TimedRuns
-from fxdebug.capture.torch_state.module_members import named_modules_of
+from fxdebug.capture.probe import TimedRuns, members
 from fxdebug.data.calls import Note
 from fxdebug.data.measures import Unit, quantity
 from fxdebug.data.report import Cell
@@ -76,7 +75,7 @@ def memory(
             except UsageError as error:
                 told = f"n/a, {error}"
             notes.append(Note(f"estimate: {told}"))
-    types = {path: type(module).__name__ for path, module in named_modules_of(model)}
+    types = {path: type(module).__name__ for path, module in members.named_modules_of(model)}
     settings: dict[str, Cell] = {
         "steps": steps,
         "device": str(runs.device),

@@ -13,8 +13,7 @@ from fxdebug.api.reports.failed_report import remember
 from fxdebug.api.reports.report import Report
 from fxdebug.api.run_model import arguments, fx_debug, last_failed
 from fxdebug.api.trace import Trace
-from fxdebug.capture.runs.timed_runs import TimedRuns
-from fxdebug.capture.torch_state.module_members import parameters_of
+from fxdebug.capture.probe import TimedRuns, members
 from fxdebug.data.measured.timings import Timings
 from fxdebug.errors import UsageError
 from fxdebug.features.profile.findings import Limits, findings_of
@@ -68,7 +67,7 @@ def profile(
         if not on_meta:
             timings, stopped = runs.run(repeats, warmup) if raised is None else runs.run(1, 0)
             raised = raised or stopped
-    dtype = next((p.dtype for p in parameters_of(model) if p.dtype.is_floating_point), torch.float32)
+    dtype = next((p.dtype for p in members.parameters_of(model) if p.dtype.is_floating_point), torch.float32)
 
     def report() -> Report[ProfileRow]:
         calls = profiles(trace, timings)
