@@ -40,6 +40,7 @@ from fxdebug.features.gradients.run import gradients as gradients
 from fxdebug.features.memory.run import memory as memory
 from fxdebug.features.onnx.export import export_onnx as export_onnx
 from fxdebug.features.profile.run import profile as profile
+from fxdebug.features.resumes.run import resumes as resumes
 from fxdebug.features.shadow.run import shadow as shadow
 from fxdebug.features.summary.run import summary as summary
 from fxdebug.features.training.watch import watch as watch
