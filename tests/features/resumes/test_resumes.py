@@ -170,6 +170,64 @@ def test_a_loader_that_begins_again_is_seen_by_its_batches() -> None:
     assert error.advice.startswith("save how many batches of the epoch were used")
 
 
+def test_a_model_that_loading_makes_anew_is_not_the_one_that_the_optimizer_trains() -> None:
+    class Trainer:
+        def __init__(self) -> None:
+            torch.manual_seed(0)
+            self.model = nn.Linear(2, 1)
+            self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+
+        def step(self) -> None:
+            self.optimizer.zero_grad()
+            (self.model(torch.ones(3, 2)) - 1).pow(2).mean().backward()
+            self.optimizer.step()
+
+        def save(self, path: Any) -> None:
+            torch.save(self.model, path)
+
+        def load(self, path: Any) -> None:
+            self.model = torch.load(path, weights_only=False)
+
+    report = fxdebug.resumes(Trainer)
+    assert report.findings[0].what == (
+        "optimizer is not restored: trains: a parameter of no model (0), a parameter of no model (1) instead of weight, "
+        "bias"
+    )
+    assert report.notes[0].what.startswith("with all these parts brought back the steps differ still")
+
+
+def test_a_scaler_of_mixed_precision_and_an_epoch_belong_to_the_checkpoint() -> None:
+    """As in public reports: resuming loses the scaler's scale, or begins the schedule of epochs again."""
+
+    def make() -> Any:
+        torch.manual_seed(0)
+        model = nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=1)
+        loop = {"epoch": 0}
+
+        def step() -> None:
+            optimizer.param_groups[0]["lr"] = 0.1 * 0.5 ** loop["epoch"]
+            optimizer.zero_grad()
+            scaler.scale((model(torch.ones(3, 2)) - 1).pow(2).mean()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            loop["epoch"] += 1
+
+        return (
+            step,
+            lambda path: torch.save((model.state_dict(), optimizer.state_dict()), path),
+            lambda path: [part.load_state_dict(s) for part, s in zip((model, optimizer), torch.load(path))],
+        )
+
+    report = fxdebug.resumes(make)
+    assert [(row.part, row.needed) for row in report.rows] == [("scaler", "no"), ("loop['epoch']", "yes")]
+    assert [(finding.severity, finding.what.partition(":")[0]) for finding in report.findings] == [
+        ("error", "loop['epoch'] is not restored"),
+        ("advice", "scaler is not restored"),
+    ]
+
+
 def test_an_object_with_methods_may_be_the_training() -> None:
     class Trainer:
         def __init__(self) -> None:

@@ -188,8 +188,10 @@ def _model(name: str, model: nn.Module) -> Part:
 
 def _optimizer(name: str, optimizer: torch.optim.Optimizer, names: Mapping[int, str]) -> Part:
     def leaves(content: Any) -> Leaves:
-        known = [names.get(id(p), f"parameter {i}") for i, p in enumerate(_of_groups(optimizer.param_groups))]
-        found = {}
+        known = [
+            names.get(id(p), f"a parameter of no model ({i})") for i, p in enumerate(_of_groups(optimizer.param_groups))
+        ]
+        found: Leaves = {"trains": ", ".join(known)}
         for number, state in content["state"].items():
             whose = known[number] if isinstance(number, int) and number < len(known) else str(number)
             found.update({f"{key} of {whose}": value for key, value in state.items()})

@@ -33,7 +33,7 @@ _REMEDY: Final = {
     "number": "save it beside the weights and set it when you load",
     "data": "save how many batches of the epoch were used and skip them, or use a loader with a state_dict()",
 }
-LONGEST: Final = 60  # characters of a value
+LONGEST: Final = 70  # characters of a value
 
 
 @dataclass(frozen=True)

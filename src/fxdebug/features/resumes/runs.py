@@ -120,6 +120,7 @@ class _Trial:
     def __init__(self, make: Callable[[], Any], steps: int, path: Path, restore: Callable[[], None]) -> None:
         self._make, self._steps, self._path, self._restore = make, steps, path, restore
         self._saved: dict[str, Any] = {}  # contents of the parts when they were saved
+        self._leaves: dict[str, Leaves] = {}  # their single values
         self._drawn: set[str] = set()  # random generators that the steps draw from
         self._loaded: dict[str, Any] = {}  # and in a new process, when they were loaded
 
@@ -187,6 +188,7 @@ class _Trial:
         done = self._run(training, self._steps)
         training.save(self._path)
         self._saved = {part.name: part.read() for part in training.parts}
+        self._leaves = {part.name: part.leaves(self._saved[part.name]) for part in training.parts}
         later = self._run(training, self._steps)
         self._drawn = {part.name for part in training.parts if not are_same(begun.get(part.name), part.read())}
         return Steps(done.losses + later.losses, done.inputs + later.inputs, done.weights + later.weights)
@@ -197,6 +199,7 @@ class _Trial:
         if DATA in restored:  # the first steps are run again: they take their batches
             self._run(training, self._steps)
         training.load(self._path)
+        training = training_of(training.step, training.save, training.load)  # load() may have made other objects
         loaded = {part.name: (part, part.read()) for part in training.parts}
         self._loaded = self._loaded or {name: content for name, (_, content) in loaded.items()}
         for part in training.parts:
@@ -212,7 +215,7 @@ class _Trial:
         lost = []
         for name, (part, content) in loaded.items():
             if name in self._saved and (part.kind not in RANDOM or name in self._drawn):
-                before, now = part.leaves(self._saved[name]), part.leaves(content)
+                before, now = self._leaves[name], part.leaves(content)
                 changed, missing = _differences(before, now)
                 if changed or missing:
                     lost.append(LostPart(name, part.kind, changed, missing))
