@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fxdebug.capture.probe import members, named_tensors
 from fxdebug.errors import UsageError, first_line
-from fxdebug.features.memory.followed_run import run_with_memory
+from fxdebug.features.memory.following.followed_run import run_with_memory
 from fxdebug.features.memory.other_inputs import batch_of, with_batch, with_dtype
 from fxdebug.features.memory.record import MemoryRecord
 
@@ -35,7 +35,7 @@ class OtherSizes:
         ]
         return {str(tensor.dtype)[6:] for tensor in tensors if tensor.is_floating_point()}
 
-    def run(self, batch: int | None, dtype: torch.dtype | None = None) -> MemoryRecord:
+    def run(self, batch: int | None, dtype: torch.dtype | None = None, limit: int | None = None) -> MemoryRecord:
         """Return the memory of a run. Raises ``UsageError`` where the model raises with such inputs.
 
         The model itself is run, or, for a dtype, a copy of it.
@@ -53,7 +53,7 @@ class OtherSizes:
                 raise UsageError(f"the model cannot be copied: {type(error).__name__}: {first_line(error)}") from error
             inputs = with_dtype(inputs, dtype)
         args, kwargs = inputs
-        record, raised = run_with_memory(model, args, kwargs, self._loss, 1)
+        record, raised = run_with_memory(model, args, kwargs, self._loss, 1, limit)
         if raised is not None:
             raise UsageError(f"{said} the model raised {record.error}") from raised
         return record

@@ -6,6 +6,7 @@ reference to each storage tells when it is freed. Memory that a kernel takes and
 
 from __future__ import annotations
 
+import re
 import sys
 import weakref
 from collections import deque
@@ -17,15 +18,22 @@ import torch
 from torch import Tensor, nn
 
 from fxdebug.capture.probe import ForwardsOnly, Guard, Sites, UserLines, internals, special_tensors
-from fxdebug.features.memory.record import Allocation, CallSpan, Category, MemoryRecord, Phase
+from fxdebug.data.measures import quantity
+from fxdebug.features.memory.record import Allocation, CallSpan, Category, MemoryRecord, Phase, Refused
+
+_ASKED = re.compile(r"tried to allocate ([\d.]+) ?(bytes|B|KiB|MiB|GiB|TiB)?", re.IGNORECASE)
+_UNITS = {"": 1, "b": 1, "bytes": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
 
 
 class Allocations(ForwardsOnly, internals.TorchDispatchMode):
-    """Notes every storage of a run in a :class:`MemoryRecord`; also an observer of the model's modules."""
+    """Notes every storage of a run in a :class:`MemoryRecord`; also an observer of the model's modules.
+
+    With a ``limit`` in bytes, the operation that passes it raises ``torch.OutOfMemoryError``.
+    """
 
     supports_higher_order_operators = True  # ``torch.cond`` and the like are one operation: inside, this mode is off
 
-    def __init__(self, sites: Sites) -> None:
+    def __init__(self, sites: Sites, limit: int | None = None) -> None:
         super().__init__()
         self.record = MemoryRecord()
         self.guard = Guard(self._path)
@@ -34,6 +42,8 @@ class Allocations(ForwardsOnly, internals.TorchDispatchMode):
         self.tensors: dict[int, deque[weakref.ref[Tensor]]] = {}  # number of an allocation → its latest tensors
         self._alive: dict[int, tuple[weakref.ref[Any], Allocation]] = {}  # id of a storage → its allocation
         self._sites = sites
+        self._limit = limit
+        self._in_use = 0  # bytes
         self._owner = get_ident()
         self._open: list[int] = []
         self._numbers: dict[str, int] = {}
@@ -50,8 +60,15 @@ class Allocations(ForwardsOnly, internals.TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        result = func(*args, **(kwargs or {}))
         name = str(func.__name__).partition(".")[0]
+        try:
+            result = func(*args, **(kwargs or {}))
+        except RuntimeError as error:
+            asked = _ASKED.search(str(error))
+            if self.record.refused is None and (asked is not None or isinstance(error, torch.OutOfMemoryError)):
+                size = None if asked is None else round(float(asked[1]) * _UNITS[(asked[2] or "").lower()])
+                self.guard("the memory that was asked for", self._refuse, name, size, self._in_use, None)
+            raise
         if isinstance(func, internals.HigherOrderOperator):
             self.guard.note(f"{name} was followed as one operation: memory inside is not seen")
         for tensor in result if isinstance(result, (tuple, list)) else (result,):
@@ -60,7 +77,21 @@ class Allocations(ForwardsOnly, internals.TorchDispatchMode):
                     self._see(tensor, name)
                 except Exception:  # a kind of tensor that cannot be described: the model must run on
                     self.record.unseen += 1
+        if self._limit is not None and self._in_use > self._limit and self.phase != "before":
+            self._pass_limit(name, self._limit)
         return result
+
+    def _pass_limit(self, op: str, limit: int) -> None:
+        if self.record.refused is None:
+            last = self.record.allocations[-1]
+            self._refuse(op, last.bytes, self._in_use - last.bytes, limit)
+        raise torch.OutOfMemoryError(f"{op} passes the limit of {quantity(limit, 'B')} that fxdebug.memory was given")
+
+    def _refuse(self, op: str, size: int | None, in_use: int, limit: int | None) -> None:
+        """Note the operation for which there was no memory."""
+        source = self._lines.asking(sys._getframe(2))() if self.phase == "forward" else None
+        call = self._open[-1] if self._open and self.phase == "forward" and get_ident() == self._owner else None
+        self.record.refused = Refused(op, self._path(), call, self.phase, source, size, in_use, limit)
 
     def _see(self, tensor: Tensor, op: str) -> None:
         storage = _storage(tensor)
@@ -89,6 +120,7 @@ class Allocations(ForwardsOnly, internals.TorchDispatchMode):
         assert storage is not None
         grown = storage.nbytes()
         if grown > known[1].bytes:  # resized: count it at its largest
+            self._in_use += grown - known[1].bytes
             known[1].bytes = grown
         return True
 
@@ -114,12 +146,14 @@ class Allocations(ForwardsOnly, internals.TorchDispatchMode):
         )
         record.events += 1
         record.allocations.append(allocation)
+        self._in_use += size
         self.tensors[allocation.number] = deque([weakref.ref(tensor)], maxlen=8)
         key = id(storage)
 
         def freed(_: object) -> None:
             allocation.freed = record.events
             record.events += 1
+            self._in_use -= allocation.bytes
             self._alive.pop(key, None)
 
         self._alive[key] = weakref.ref(storage, freed), allocation

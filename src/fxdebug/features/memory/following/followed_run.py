@@ -12,22 +12,28 @@ from torch import Tensor, nn
 
 from fxdebug.capture.probe import Attached, Sites, copied_inputs, members, named_tensors, scalar_loss
 from fxdebug.errors import UsageError, came_through, first_line
-from fxdebug.features.memory.allocations import Allocations
-from fxdebug.features.memory.allocator import segments_of
-from fxdebug.features.memory.kept_graphs import KeptGraphs
+from fxdebug.features.memory.following.allocations import Allocations
+from fxdebug.features.memory.following.allocator import segments_of
+from fxdebug.features.memory.following.kept_graphs import KeptGraphs
+from fxdebug.features.memory.following.referrers import holder_of
 from fxdebug.features.memory.record import MemoryRecord
-from fxdebug.features.memory.referrers import holder_of
 
 
 def run_with_memory(
-    model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], loss: Callable[[Any], Tensor] | None, steps: int
+    model: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    loss: Callable[[Any], Tensor] | None,
+    steps: int,
+    limit: int | None = None,
 ) -> tuple[MemoryRecord, BaseException | None]:
     """Run ``steps`` equal steps and return the record of their memory, and the model's exception if one ended them.
 
-    What a step returns is let go before the next begins. Gradients are set to ``None`` between steps.
+    With more than ``limit`` bytes a run ends. What a step returns is let go before the next begins. Gradients are set
+    to ``None`` between steps.
     """
     sites = Sites(model)
-    probe, graphs = Allocations(sites), KeptGraphs()
+    probe, graphs = Allocations(sites, limit), KeptGraphs()
     modules = list(members.named_modules_of(model))  # each once: models may contain themselves
     probe.register(_named([(path, module._parameters) for path, module in modules]), "parameters")
     probe.register(_named([(path, module._buffers) for path, module in modules]), "buffers")
