@@ -21,7 +21,6 @@ from fxdebug.comparison.diagnosis.written_differently import (
     notes_on,
     written_differently,
 )
-from fxdebug.comparison.made_between import at_operation
 from fxdebug.comparison.measure_pair import Meter
 from fxdebug.comparison.measures import Measures
 from fxdebug.comparison.pairing.by_dataflow import pair_by_dataflow, pair_forwards
@@ -33,6 +32,7 @@ from fxdebug.comparison.pairing.by_value import (
     pair_weights,
 )
 from fxdebug.comparison.pairing.contradicted_calls import drop_contradicted_calls
+from fxdebug.comparison.pairing.made_between import at_operation
 from fxdebug.comparison.pairing.name_mapping import NameMapping, is_ignored, read_mapping, renamed_paths
 from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.pairing.patched_values import rejoin_patched
