@@ -95,7 +95,7 @@ def rate_of_zero(bad: bool) -> Loop:
     return usual(net, optimizer, blobs(), schedule=lr_scheduler.LambdaLR(optimizer, lambda t: 0.0 if bad else 1.0))
 
 
-@fault("no update")
+@fault("group stays")
 def one_group_of_zero(bad: bool) -> Loop:
     net = Conv()
     head = {id(p) for p in net.head.parameters()}
@@ -357,7 +357,7 @@ def scaler_collapses(bad: bool) -> Loop:
     return Loop(net, run)
 
 
-@fault("vanishing")
+@fault("gradients vanish")
 def ten_sigmoids(bad: bool) -> Loop:
     net = mlp(act=nn.Sigmoid if bad else nn.ReLU, layers=10 if bad else 3)
     return usual(net, sgd(net, 0.05), blobs())

@@ -161,7 +161,7 @@ def _picked(node: Any, name: str, saved: Tensor, dimension: int) -> Tensor | Non
 
 
 def computed_again(read: LossRead) -> tuple[float, int, int] | None:
-    """Return the sum of the terms of a loss, their weight, and the rows of the batch; ``None`` where they are not known."""
+    """Return the sum of the terms of a loss, their weight, and the rows of the batch; ``None`` if not known."""
     node = read.node
     if node is None:
         return None

@@ -180,7 +180,7 @@ def _still(seen: Seen) -> Found:
     if facts.still.count and facts.dtype not in ("bfloat16", "float16"):
         why = ": the learning rate of their group is 0" if facts.still_rate == 0 else ""
         yield found(
-            "no update", WARNING if seen.progress.state != "falling" or facts.still.share > 0.01 else ADVICE,
+            "group stays", WARNING if seen.progress.state != "falling" or facts.still.share > 0.01 else ADVICE,
             f"{listed(facts.still)} ({100 * facts.still.share:.3g} % of all elements) get gradients and never "
             f"change{why}",
             "Give the group a learning rate; where it is to stay, requires_grad_(False).",

@@ -46,7 +46,7 @@ def rules(seen: Seen) -> Found:
         stays = state in ("flat", "above", "early", "slow") and seen.steps >= 5
         if stays and slope > seen.limits.slope and decades > DECADES and not facts.silent and not facts.died:
             yield found(
-                "vanishing", ERROR,
+                "gradients vanish", ERROR,
                 f"gradients shrink by 10^{slope:.2f} in each of {facts.depth} matrices on their way back, from "
                 f"{g(last[1])} at "
                 f"{last[0]} to {g(first[1])} at {first[0]}",
