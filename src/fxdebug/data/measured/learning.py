@@ -66,7 +66,8 @@ class LossFacts:
     same. ``log_of_zero``: the step, the zeros, and the elements of a logarithm in it. ``over_batch``: its softmax runs
     over the batch instead of the classes.
 
-    ``targets`` were seen, ``ignored`` of them count for nothing, ``only`` is their value where all are the same.
+    ``targets`` were seen, ``ignored`` of them count for nothing, ``only`` is their value where all are the same;
+    ``level`` and ``spread`` are the mean and deviation of numbers.
     ``classes`` is the number of different ones; ``within`` is the median entropy of the classes inside of a batch.
     ``shifts`` tells how often target[i] is input[i + k]: k, agreements, places. ``leak`` are an input, what it tells of
     the target, their correlation and the examples. ``unrelated``: the probabilities, at the beginning and now, that
@@ -86,6 +87,8 @@ class LossFacts:
     targets: int = 0
     ignored: int = 0
     only: float | None = None
+    level: float | None = None
+    spread: float | None = None
     classes: int = 0
     within: float | None = None
     batches: int = 0

@@ -44,6 +44,7 @@ BOOK = RuleBook(
         RuleSpec("data sorted", ERROR, "batches have targets of one kind", "within"),
         RuleSpec("same batch", WARNING, "every step has the same batch"),
         RuleSpec("inputs not normalised", ERROR, "inputs are far larger or smaller than 1", "large_input small_input"),
+        RuleSpec("targets not scaled", ERROR, "targets lie where the model's results do not come to"),
         RuleSpec("inputs alike", WARNING, "all examples of a batch have the same inputs"),
         RuleSpec("eval mode", ERROR, "the model trains in eval mode"),
         RuleSpec("batch of one", ERROR, "normalisations over batches of one example"),

@@ -151,6 +151,13 @@ class Targets:
             return float(next(iter(self.classes))) if len(self.classes) == 1 else None
         return self._lowest if self._lowest == self._highest else None
 
+    @property
+    def level_and_spread(self) -> tuple[float | None, float | None]:
+        """The mean of numbers, and their deviation from the means of their columns."""
+        if self._mean is None or self.classes or not self._rows:
+            return None, None
+        return float(self._mean.mean()), math.sqrt(self._square / (self._rows * self._mean.numel()))
+
     def constant(self, kind: str, node: object) -> float | None:
         """Return the loss of the best answer that does not depend on the input."""
         if kind == "cross_entropy":

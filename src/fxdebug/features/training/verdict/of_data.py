@@ -11,6 +11,8 @@ FEWEST_TARGETS = 100
 FEWEST_BATCHES = 10
 LEAST_ENTROPY = 0.1
 SAME = 5  # steps
+FAR_LEVEL = 10.0  # of targets: layers begin with results of about 1
+FAR_LOSS = 3.0  # times the constant answer
 
 
 def rules(seen: Seen) -> Found:
@@ -20,6 +22,25 @@ def rules(seen: Seen) -> Found:
     yield from _told(seen)
     yield from _inputs(seen)
     yield from _batches(seen)
+    yield from _scaled(seen)
+
+
+def _scaled(seen: Seen) -> Found:
+    """Yield that targets lie where what the model returns does not come to."""
+    loss, progress = seen.facts.loss, seen.progress
+    if loss.level is None or loss.spread is None or not progress.constant or not progress.is_bad:
+        return
+    is_far = abs(loss.level) > FAR_LEVEL and progress.last > FAR_LOSS * progress.constant
+    if is_far and loss.kind in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"):
+        yield found(
+            "targets not scaled", ERROR,
+            f"targets have mean {g(loss.level)} and deviation {g(loss.spread)}, and after {progress.steps} steps the "
+            "loss "
+            f"({g(progress.last)}) is still {progress.last / progress.constant:.3g} times that of a constant answer "
+            f"({g(progress.constant)}): what the model returns does not come to where they are",
+            "Subtract the mean of the targets and divide by their deviation; leave out a sigmoid or tanh at the end.",
+            measured=progress.last / progress.constant, threshold=FAR_LOSS,
+        )  # fmt: skip
 
 
 def _targets(seen: Seen) -> Found:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import fmean, median
 from typing import Literal, TypeAlias
 
 from fxdebug.data.measured.training import TrainingRecord
@@ -15,6 +15,7 @@ SURE = 3.09  # deviations: by chance, one in a thousand
 MOST = 200  # numbers of each end that are compared
 LEAST_END = 5
 FLAT = 1.1  # times the constant answer, above which a loss that rises is no longer at it
+OUTSIDE = 1.0  # times the median
 NEARLY_ALL = 0.95
 SMALL_FALL = 0.01
 SMALL_RISE = 0.1
@@ -24,7 +25,7 @@ State: TypeAlias = Literal["none", "early", "falling", "slow", "flat", "above", 
 
 @dataclass(frozen=True)
 class Progress:
-    """The course of a loss: ``first`` and ``last`` of it (the median of its last quarter), ``constant`` where known.
+    """The course of a loss: ``first`` and ``last`` of it (the mean of its last quarter), ``constant`` where known.
 
     ``falling``: it learns. ``slow``: it lies below the constant answer and hardly falls. ``above``: it falls, and a
     constant answer is still as good. ``early``: too few steps.
@@ -60,8 +61,8 @@ def progress_of(record: TrainingRecord, limits: Limits) -> Progress:
         return Progress("early", len(losses), first, losses[-1], constant, highest)
     size = max(LEAST_END, min(MOST, len(losses) // 4))
     begin, end = losses[:size], losses[-size:]
-    last, z = median(end), lower(end, begin)
-    state = _state(first, median(begin), last, z, constant, limits)
+    last, z = _level(end), lower(end, begin)
+    state = _state(first, _level(begin), last, z, constant, limits)
     if state == "above" and constant is not None and sum(loss < constant for loss in end) >= NEARLY_ALL * len(end):
         state = "falling"  # a loss that cannot come near 0: of targets that are distributions, of noise
     return Progress(state, len(losses), first, last, constant, highest)
@@ -83,6 +84,12 @@ def _state(first: float, begin: float, last: float, z: float, constant: float | 
     if z < -SURE and last - begin > SMALL_RISE * abs(begin):
         return "rising"
     return "flat"
+
+
+def _level(losses: Sequence[float]) -> float:
+    """Return the mean of losses, as a constant answer has one; the median where some lie far outside."""
+    middle, mean = median(losses), fmean(losses)
+    return mean if abs(mean - middle) < OUTSIDE * abs(middle) else middle
 
 
 def lower(end: Sequence[float], begin: Sequence[float]) -> float:
