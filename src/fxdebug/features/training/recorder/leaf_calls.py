@@ -25,7 +25,11 @@ SILENT = 0.999  # of the elements are 0
 
 @dataclass(frozen=True)
 class LeafCall:
-    """A call of a module without modules in it. ``takes`` and ``gives``: does a tensor of it ask for gradients?"""
+    """A call of a module without modules in it. ``takes`` and ``gives``: does a tensor of it ask for gradients?
+
+    ``zeros`` is the share of zeros that an activation returned, ``is_given_zeros`` whether a layer is given nothing
+    else; ``None`` for other modules.
+    """
 
     path: str
     module: nn.Module
@@ -35,7 +39,7 @@ class LeafCall:
     read: tuple[StorageWeakRef, ...]
     written: tuple[StorageWeakRef, ...]
     zeros: float | None
-    is_given_zeros: bool
+    is_given_zeros: bool | None
 
 
 class LeafCalls(ForwardsOnly):
@@ -71,7 +75,7 @@ class LeafCalls(ForwardsOnly):
         if made and isinstance(module, RECTIFIERS) and made[0].numel():
             with untracked():
                 zeros = float((made[0] == 0).float().mean())
-        is_given_zeros = False
+        is_given_zeros: bool | None = None
         if isinstance(module, (nn.Linear, nn.Conv1d, nn.Conv2d)) and given and given[0].requires_grad:
             with untracked():
                 is_given_zeros = not bool(given[0].any())

@@ -293,8 +293,8 @@ class Learning:
             for call in self._calls.calls:
                 if call.zeros is not None:
                     self._note_zeros(call.path, number, call.zeros)
-                elif call.is_given_zeros:
-                    self._note_zeros(f"what is before {call.path}", number, 1.0)
+                elif call.is_given_zeros is not None:
+                    self._note_zeros(f"what is before {call.path}", number, float(call.is_given_zeros))
             self._calls = None
 
     # The optimizer -------------------------------------------------------------------------------
