@@ -19,6 +19,7 @@ from fxdebug.errors import UsageError
 from fxdebug.features.profile.findings import Limits, findings_of
 from fxdebug.features.profile.machine_peak import machine_peak
 from fxdebug.features.profile.report import Items, ProfileRow, items_of, profile_report, profiles
+from fxdebug.features.profile.surroundings import surroundings
 from fxdebug.plugins.given import GivenModel
 
 ON_META = "the model is on the meta device, where nothing is computed"
@@ -67,6 +68,7 @@ def profile(
         if not on_meta:
             timings, stopped = runs.run(repeats, warmup) if raised is None else runs.run(1, 0)
             raised = raised or stopped
+    around = surroundings(model, args, keywords, runs.device, loss is not None)
     dtype = next((p.dtype for p in members.parameters_of(model) if p.dtype.is_floating_point), torch.float32)
 
     def report() -> Report[ProfileRow]:
@@ -84,7 +86,11 @@ def profile(
             },
             items=items_of(trace) if items is None else Items(*items),
             findings=findings_of(
-                trace, calls, Limits() if limits is None else limits, min(timings.plain, default=math.inf) / 1e9
+                trace,
+                calls,
+                Limits() if limits is None else limits,
+                min(timings.plain, default=math.inf) / 1e9,
+                around,
             ),
         )
         return Report.of(data)
