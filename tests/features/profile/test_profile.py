@@ -424,9 +424,7 @@ class Experts(nn.Module):
         return out
 
 
-@pytest.mark.parametrize(
-    ("way", "found"), [("mask", ["getitem"]), ("nonzero", []), ("where", []), ("grouped", [])]
-)
+@pytest.mark.parametrize(("way", "found"), [("mask", ["getitem"]), ("nonzero", []), ("where", []), ("grouped", [])])
 def test_what_waits_for_numbers_is_found_where_it_does_so_in_one_module(way: str, found: list[str]) -> None:
     model = nn.Sequential(*[Experts(way) for _ in range(5)])
     findings = fxdebug.profile(model, torch.randn(32, 8), repeats=1, warmup=0, peak=False).findings

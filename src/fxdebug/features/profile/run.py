@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fxdebug.analyses.cost.surroundings import surroundings
 from fxdebug.api.reports.failed_report import remember
 from fxdebug.api.reports.report import Report
 from fxdebug.api.run_model import arguments, fx_debug, last_failed
@@ -19,7 +20,6 @@ from fxdebug.errors import UsageError
 from fxdebug.features.profile.findings import Limits, findings_of
 from fxdebug.features.profile.machine_peak import machine_peak
 from fxdebug.features.profile.report import Items, ProfileRow, items_of, profile_report, profiles
-from fxdebug.features.profile.surroundings import surroundings
 from fxdebug.plugins.given import GivenModel
 
 ON_META = "the model is on the meta device, where nothing is computed"

@@ -3,41 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from fxdebug.analyses.cost.surroundings import SMALLEST, Surroundings
 from fxdebug.data.findings import WARNING, Finding
 from fxdebug.features.profile.wasted.timed_ops import TimedOp, Work, costliest
 
-SMALLEST = 1.1754943508222875e-38  # the smallest normal number of float32
-HEADROOM = 0.9  # of the padded length: trimming less is not worth it
-
-
-@dataclass(frozen=True)
-class Padded:
-    """An input whose last steps are padding in every row: its slot, its length, and the longest row."""
-
-    slot: str
-    length: int
-    longest: int
-
-
-@dataclass(frozen=True)
-class Surroundings:
-    """What a run was given besides the model: plain facts.
-
-    ``subnormal`` names parameters and buffers with a share of subnormal numbers.
-    """
-
-    device: str = "cpu"
-    threads: int = 1
-    cores: int = 1
-    has_loss: bool = False
-    padded: tuple[Padded, ...] = ()
-    subnormal: tuple[str, ...] = ()
-
 
 def settings(work: Work, around: Surroundings, least: float) -> Iterator[Finding]:
-    """What is at stake by the mode, the threads, the dtypes and the numbers of the run."""
+    """Tell what is at stake by the mode, the threads, the dtypes and the numbers of the run."""
     if not work.ops:
         return
     yield from _training_mode(work, around, least)
