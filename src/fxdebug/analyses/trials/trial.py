@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +29,8 @@ from fxdebug.capture.trials.pairs import Clock as Clock
 from fxdebug.capture.trials.pairs import Outcome, first_step, paired
 from fxdebug.capture.trials.subject import NotHere, optimizers_like
 from fxdebug.capture.trials.subject import Subject as Subject
+from fxdebug.data.measures import quantity
+from fxdebug.data.report import Column, ReportData
 from fxdebug.errors import UsageError, first_line, nearest
 
 PAIRS = 9
@@ -58,6 +60,23 @@ class TrialRow:
     paid_back: int | None
     why: str
     code: str
+
+
+COLUMNS: Final = (
+    Column("change_of", "change"),
+    Column("verdict", "verdict"),
+    Column("gain", "times as fast"),
+    Column("low", "from", "", "the interval of the gain, with 95 %"),
+    Column("high", "to"),
+    Column("peak", "peak", "B", "most bytes of a step, above what was there"),
+    Column("change", "change of result", "", "the largest, as a share of the largest number"),
+    Column("begins", "begins at"),
+    Column("agreement", "argmax equal", "%", "rows with the same largest element"),
+    Column("first", "first step", "s"),
+    Column("paid_back", "paid back", "", "steps until the first one has paid"),
+    Column("why", "why", shown=False),
+    Column("code", "code", shown=False),
+)
 
 
 @dataclass
@@ -244,3 +263,26 @@ def _share(one: Tensor, other: Tensor) -> float:
     a, b = a.nan_to_num(0.0, 0.0, 0.0), b.nan_to_num(0.0, 0.0, 0.0)
     difference = (a - b).abs().max().item()
     return difference / max(a.abs().max().item(), 1e-30) if difference else 0.0
+
+
+def told(row: Any) -> str:
+    """Return what a trial measured, in words."""
+    if row.gain is None:
+        return str(row.why)
+    parts = [f"{row.gain:.2f} [{row.low:.2f}, {row.high:.2f}] times as fast"]
+    if row.peak is not None:
+        parts.append(f"peak {quantity(row.peak, 'B')}")
+    if row.change:
+        parts.append(f"changes by {row.change:.1g}, from {row.begins} on")
+        if row.agreement is not None:
+            parts.append(f"argmax {row.agreement:.1f} % equal")
+    if row.paid_back:
+        parts.append(f"first step {quantity(row.first, 's')}, paid back after {row.paid_back:,}")
+    if row.why and row.verdict == REFUSED:
+        parts.insert(0, row.why)
+    return "; ".join(parts)
+
+
+def trials_part(subject: str, rows: Sequence[TrialRow]) -> ReportData[TrialRow]:
+    """Return trials as a part of another report."""
+    return ReportData("trials", subject, COLUMNS, tuple(rows), settings={"by": "change"}, ranked=False, folds=False)

@@ -29,7 +29,9 @@ def memory(options: argparse.Namespace) -> int:
         other["dtype"] = dtype
     with torch.set_grad_enabled(options.grad), partial_shown():
         run = saved_run(model, inputs, options)
-        report = api.memory(model, inputs, steps=options.steps, loss=loss_of(options), estimate=other or None)
+        report = api.memory(
+            model, inputs, steps=options.steps, loss=loss_of(options), estimate=other or None, tried=options.tried
+        )
     status = show_report(report, options)
     attach(run, [report], options)
     return status
@@ -47,6 +49,12 @@ COMMANDS = (
                 "--batch", type=integer_from(1), metavar="N", help="also estimate the peak for a batch of this size"
             ),
             argument("--dtype", metavar="NAME", help="also estimate the peak in this dtype, such as bfloat16"),
+            argument(
+                "--try",
+                dest="tried",
+                action="store_true",
+                help="also try what makes the peak smaller, on a copy: keep it, or withdraw it",
+            ),
             BACKWARD,
             GRAD,
             *ATTACH,

@@ -171,9 +171,8 @@ def _single_numbers(trace: TraceData, calls: Sequence[CallProfile], whole: float
         grouped = _grouping_lines(profile, sources)
         for step, timing in profile.steps:
             source = sources.get(step.op.name)
-            if source and timing is not None and timing.forward:
-                times[source] += median(timing.forward) / 1e9
             if source and source not in grouped and waits_for_numbers(step):
+                times[source] += median(timing.forward) / 1e9 if timing is not None and timing.forward else 0.0
                 lines[source].append((profile, step.op.op, f"{net.call_id(profile.call)}/{step.op.name}"))
                 on_device |= any(value.device not in ("cpu", "meta") for arg in step.args for _, value in leaves(arg))
     for source, reads in sorted(lines.items(), key=lambda line: (-times[line[0]], -len(line[1]))):
@@ -192,7 +191,7 @@ def _single_numbers(trace: TraceData, calls: Sequence[CallProfile], whole: float
                 call=net.call_id(profile.call),
                 op=name,
                 node=node,
-                what=f"this line reads numbers out of tensors {len(reads)} times in a run ({ways}) and takes "
+                what=f"this line reads numbers out of tensors {len(reads)} times in a run ({ways}), which takes "
                 f"{_share(seconds, whole)} of the time; on an accelerator each waits until all work before it is done",
                 source=source,
                 measured=len(reads),

@@ -5,30 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from fxdebug.analyses.trials.trial import TrialRow, Trials
+from fxdebug.analyses.trials.trial import COLUMNS, TrialRow, Trials, told
 from fxdebug.analyses.trials.verdict import CHANGES, REFUSED, TAKE, Gain, is_busy
 from fxdebug.api.reports.report import Report
 from fxdebug.cells import wrapped
 from fxdebug.data.calls import Note
 from fxdebug.data.measures import Unit, quantity
-from fxdebug.data.report import Cell, Column, ReportData
+from fxdebug.data.report import Cell, ReportData
 from fxdebug.printable import printable
 
-COLUMNS: Final = (
-    Column("change_of", "change"),
-    Column("verdict", "verdict"),
-    Column("gain", "times as fast"),
-    Column("low", "from", "", "the interval of the gain, with 95 %"),
-    Column("high", "to"),
-    Column("peak", "peak", "B", "most bytes of a step, above what was there"),
-    Column("change", "change of result", "", "the largest, as a share of the largest number"),
-    Column("begins", "begins at"),
-    Column("agreement", "argmax equal", "%", "rows with the same largest element"),
-    Column("first", "first step", "s"),
-    Column("paid_back", "paid back", "", "steps until the first one has paid"),
-    Column("why", "why", shown=False),
-    Column("code", "code", shown=False),
-)
 _LISTS: Final = ((TAKE, "take"), (CHANGES, "take, with a changed result"), (REFUSED, "refused"))
 
 
@@ -79,7 +64,7 @@ def text(report: ReportData[Any], width: int) -> str:
         rows = [row for row in report.rows if row.verdict == verdict]
         lines += ["", f"{title}:" if rows else f"{title}: nothing"]
         for row in rows:
-            lines += wrapped(printable(f"  {row.change_of}: {_told(row)}"), width, further="    ")
+            lines += wrapped(printable(f"  {row.change_of}: {told(row)}"), width, further="    ")
     if "together" in report.totals:
         lines += ["", f"together, {report.totals['take'][0]}: {report.totals['together'][0]}", ""]
         kept = str(report.totals["take"][0]).split(" + ")
@@ -92,20 +77,3 @@ def text(report: ReportData[Any], width: int) -> str:
 def _quantity(report: ReportData[Any], total: str) -> str:
     number, unit = report.totals[total]
     return quantity(number, unit) if isinstance(number, (int, float)) else "n/a"
-
-
-def _told(row: Any) -> str:
-    if row.gain is None:
-        return str(row.why)
-    parts = [f"{row.gain:.2f} [{row.low:.2f}, {row.high:.2f}] times as fast"]
-    if row.peak is not None:
-        parts.append(f"peak {quantity(row.peak, 'B')}")
-    if row.change:
-        parts.append(f"changes by {row.change:.1g}, from {row.begins} on")
-        if row.agreement is not None:
-            parts.append(f"argmax {row.agreement:.1f} % equal")
-    if row.paid_back:
-        parts.append(f"first step {quantity(row.first, 's')}, paid back after {row.paid_back:,}")
-    if row.why and row.verdict == REFUSED:
-        parts.insert(0, row.why)
-    return "; ".join(parts)

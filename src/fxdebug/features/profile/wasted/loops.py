@@ -91,14 +91,12 @@ def _loop_in(work: Work, profile: CallProfile, ops: Sequence[TimedOp]) -> _Loop 
     positions = [i for i, (line, _) in enumerate(lines) if line in own]
     first, end = positions[0], positions[-1] + 1
     head = lines[first][0]
-    loop = _Loop(profile)
-    before: tuple[str, int] | None = None
-    for i in range(first, end):
-        line, child = lines[i]
-        begins = line == head and (before is None or before[0] != head or (child != before[1] and child >= 0))
-        if begins or not loop.passes:
+    loop, before = _Loop(profile), ("", -1)
+    for op, (line, child) in zip(ops[first:end], lines[first:end]):
+        is_next = line == head and (line, child) != before and (before[0] != head or child < 0 or before[1] >= 0)
+        if is_next or not loop.passes:
             loop.passes.append([])
-        loop.passes[-1].append(ops[i])
+        loop.passes[-1].append(op)
         before = line, child
     if len(loop.passes) < STEPS or _goes_over_layers(loop):
         return None
@@ -123,21 +121,21 @@ def _goes_over_layers(loop: _Loop) -> bool:
 
 
 def _depends(loop: _Loop) -> bool:
-    """Does most of the work of a pass need an earlier pass?"""
-    made: dict[int, int] = {}
-    needs, whole = 0.0, 0.0
-    late: set[int] = set()
+    """Does most of the work of a pass need the pass before, and that the one before it, and so on?
+
+    The passes may be cut in the middle of what the loop repeats: one alone needs the one before in any loop.
+    """
+    made: dict[int, tuple[int, int]] = {}  # number of a value → the pass that made it, and how many it needs
+    needs = whole = 0.0
     for number, one in enumerate(loop.passes):
         for op in one:
-            is_late = not writes(op) and any(
-                value.number in late or made.get(value.number, number) < number for value in op.operands
-            )
-            whole += op.seconds
-            needs += op.seconds if is_late else 0.0
-            for value in op.results:
-                made.setdefault(value.number, number)
-                if is_late:
-                    late.add(value.number)
+            known = [made[value.number] for value in op.operands if value.number in made]
+            depth = max([needed + (made_in < number) for made_in, needed in known], default=0)
+            for value in op.results if not writes(op) else ():
+                made.setdefault(value.number, (number, depth))
+            if number >= STEPS // 2:
+                whole += op.seconds
+                needs += op.seconds if 2 * depth >= number else 0.0
     return needs >= 0.5 * whole
 
 
