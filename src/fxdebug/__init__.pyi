@@ -44,5 +44,6 @@ from fxdebug.features.resumes.run import resumes as resumes
 from fxdebug.features.shadow.run import shadow as shadow
 from fxdebug.features.summary.run import summary as summary
 from fxdebug.features.training.watch import watch as watch
+from fxdebug.features.tune.run import tune as tune
 from fxdebug.features.weights.run import weights as weights
 from fxdebug.version import __version__ as __version__

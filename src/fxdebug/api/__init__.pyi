@@ -79,6 +79,7 @@ from fxdebug.features.training.watch import FxDebugWarning as FxDebugWarning
 from fxdebug.features.training.watch import Watch as Watch
 from fxdebug.features.training.watch import watch as watch
 from fxdebug.features.training.watch import watched_training as watched_training
+from fxdebug.features.tune.run import tune as tune
 from fxdebug.features.weights.run import weights as weights
 from fxdebug.stats.histogram import histogram as histogram
 from fxdebug.version import __version__ as __version__

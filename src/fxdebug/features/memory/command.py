@@ -46,7 +46,13 @@ def memory(options: argparse.Namespace) -> int:
     with torch.set_grad_enabled(options.grad), partial_shown():
         run = saved_run(model, inputs, options)
         report = api.memory(
-            model, inputs, steps=options.steps, loss=loss_of(options), estimate=other or None, limit=options.limit
+            model,
+            inputs,
+            steps=options.steps,
+            loss=loss_of(options),
+            estimate=other or None,
+            limit=options.limit,
+            tried=options.tried,
         )
     status = show_report(report, options)
     attach(run, [report], options)
@@ -70,6 +76,12 @@ COMMANDS = (
                 type=size,
                 metavar="SIZE",
                 help="let the run end above this size, such as 2GiB: what asks for too much, and what would fit",
+            ),
+            argument(
+                "--try",
+                dest="tried",
+                action="store_true",
+                help="also try what makes the peak smaller, on a copy: keep it, or withdraw it",
             ),
             BACKWARD,
             GRAD,

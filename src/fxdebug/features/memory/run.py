@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, TypedDict
 
 import torch
 from torch import Tensor, nn
 
+from fxdebug.analyses.trials.trial import TrialRow, Trials, trials_part
 from fxdebug.api.reports.failed_report import remember
 from fxdebug.api.reports.report import Report
 from fxdebug.api.run_model import arguments
@@ -20,6 +22,7 @@ from fxdebug.features.memory.estimate import estimated_peak, measured_peak
 from fxdebug.features.memory.following.followed_run import run_with_memory
 from fxdebug.features.memory.other_sizes import OtherSizes
 from fxdebug.features.memory.report import MemoryRow, memory_report
+from fxdebug.features.memory.tried import tried as try_settings
 from fxdebug.features.memory.what_fits import Fit, what_fits
 from fxdebug.operators.dtypes import bytes_of
 
@@ -40,6 +43,7 @@ def memory(
     steps: int = 1,
     estimate: Other | None = None,
     limit: int | None = None,
+    tried: bool = False,
 ) -> Report[MemoryRow]:
     """Follow the memory of a run: bytes of every call by their use, the peak and what was alive then, leaks.
 
@@ -88,6 +92,10 @@ def memory(
             room = record.refused.alive if record.refused.limit is None else record.refused.limit
             kept = loss is None and torch.is_grad_enabled()
             fits = tuple(what_fits(OtherSizes(model, args, keywords, loss), room, kept))
+        rows: list[TrialRow] = []
+        if tried and raised is None:
+            rows, told_of = try_settings(Trials.of(model, args, keywords, loss))
+            notes += told_of
     types = {path: type(module).__name__ for path, module in members.named_modules_of(model)}
     settings: dict[str, Cell] = {
         "steps": steps,
@@ -97,6 +105,8 @@ def memory(
 
     def report() -> Report[MemoryRow]:
         return Report.of(memory_report(record, type(model).__name__, types, settings, estimated, notes, fits))
+        data = memory_report(record, type(model).__name__, types, settings, estimated, notes)
+        return Report.of(replace(data, parts=(*data.parts, trials_part(data.subject, rows))) if rows else data)
 
     if raised is not None:
         remember(report)
