@@ -13,7 +13,7 @@ from fxdebug.comparison.diagnosis.cause import Cause
 from fxdebug.comparison.diagnosis.diagnoser import Diagnoser
 from fxdebug.comparison.diagnosis.element_order import picks_other_rows
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge
-from fxdebug.comparison.diagnosis.isolated_handover import handover_findings
+from fxdebug.comparison.diagnosis.isolated.handover import handover_findings
 from fxdebug.comparison.diagnosis.outputs import OutputDiagnosis
 from fxdebug.comparison.diagnosis.written_differently import (
     causes_of,
