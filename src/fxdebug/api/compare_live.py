@@ -19,6 +19,7 @@ from fxdebug.capture.torch_state.torch_tracing import not_compiled
 from fxdebug.comparison.compare_traces import pair_traces
 from fxdebug.comparison.diagnosis.outputs import UNEXPLAINED
 from fxdebug.comparison.elementwise import is_reordered
+from fxdebug.comparison.join_isolated import joined
 from fxdebug.comparison.pairing.replay_plan import replay_plan
 from fxdebug.data.trace import replaced
 from fxdebug.data.values import Keeping
@@ -66,7 +67,7 @@ def compare_models(
     with state_restored(model_a, model_b) as restore:
         a = fx_debug(model_a, *copied_inputs((inputs, kwargs)), values="tensors")
         restore()
-        b, failed = _run(model_b, *copied_inputs((own_inputs, kwargs)))
+        b, failed = _run(model_b, *copied_inputs((own_inputs, kwargs)), values="tensors")
         plain = compared(a, b)
         if failed is not None:
             return replace(plain, notes=(*plain.notes, f"not isolated: b raised {failed}"))
@@ -83,8 +84,11 @@ def compare_models(
         why = "not isolated: with what a was given, nothing differs, but what the plain runs return does"
         return replace(plain, notes=(*plain.notes, why))
     note = f"isolated: {replay.replayed} of {len(b.calls) - 1} calls of b were given what those of a were given"
+    findings, rows = joined(plain, isolated_comparison)
     return replace(
         isolated_comparison,
+        findings=findings,
+        rows=rows,
         outputs=plain.outputs,
         notes=(*isolated_comparison.notes, note),
         missing=isolated_comparison.missing and plain.missing,

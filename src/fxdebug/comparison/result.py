@@ -120,6 +120,7 @@ class Row:
     sure: float = 1.0
     because: str = ""
     position: int = 0  # in the execution order of b
+    handed_over: bool = False  # it shows on a value that a call was given or returned, not on an operation
 
     @property
     def basis(self) -> Basis:

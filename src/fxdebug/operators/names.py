@@ -117,6 +117,7 @@ STEPS_OF = {
     "rms_norm": ("pow", "mean", "add", "rsqrt", "mul", "mul"),
     "batch_norm": ("sub", "add", "rsqrt", "mul", "mul", "add"),
     "group_norm": ("mean", "sub", "pow", "mean", "add", "rsqrt", "mul", "mul", "add"),
+    "var": ("pow", "mean"),
     "silu": ("sigmoid", "mul"),
     "addmm": ("matmul",),
     "linear": ("matmul",),

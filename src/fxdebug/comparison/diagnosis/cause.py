@@ -37,6 +37,7 @@ class Cause:
     absorbable: bool = True
     matched_by: MatchedBy = ""  # how the steps were paired
     reordered: bool = False  # the elements are a's in other places, as a port may keep them
+    is_weight_told: bool = False  # it is a weight, and how it differs is known: nothing is behind it
     regrouped: bool = False  # a part of a sum of the same terms in another order: no fault
 
     @property

@@ -20,8 +20,10 @@ from fxdebug.comparison.diagnosis.element_order import (
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult, comparable, draws_random
 from fxdebug.comparison.diagnosis.region import maker_of_mask, view_chain
 from fxdebug.comparison.diagnosis.region_causes import RegionDiagnosis
+from fxdebug.comparison.diagnosis.weights.changed_weight import changed_weight
 from fxdebug.comparison.diagnosis.weights.misplaced_weights import MisplacedWeights
 from fxdebug.comparison.diagnosis.weights.stacked_weights import StackedWeights
+from fxdebug.comparison.diagnosis.weights.weight_slices import Weights
 from fxdebug.comparison.result import Kind
 from fxdebug.comparison.steps import Step, StepInput, StepList
 from fxdebug.comparison.tolerance import error_between, visible_share
@@ -52,6 +54,7 @@ class Diagnoser:
         self.regions = RegionDiagnosis(judge, self._reported)
         self._misplaced = MisplacedWeights(judge)
         self._stacked = StackedWeights(judge)
+        self._weights = Weights(self._pairs.a.trace), Weights(self._pairs.b.trace)
 
     def diagnose(self, result: StepResult) -> Cause | None:
         """Return the cause of a step's error; ``None`` where the error was inherited, or there is none."""
@@ -85,6 +88,8 @@ class Diagnoser:
         The step that shows it may come long after. Returns the cause itself where nothing is behind it, and ``None``
         where that was named before.
         """
+        if cause.is_weight_told:
+            return cause
         result = self._judge.results.get(cause.position)
         if result is not None and cause.kind in ("values", "wiring"):
             moved = moves_changed(self._judge, cause, result)
@@ -98,7 +103,19 @@ class Diagnoser:
                 self._reported.add(key)
                 return None if known else order_cause(self._judge, self._judge.results[chosen.step.index], chosen)
         stacked = self._stacked.explain(cause, result)
-        return stacked if stacked is not cause else self._misplaced.explain(cause, result)
+        found = stacked if stacked is not cause else self._misplaced.explain(cause, result)
+        return self._rearranged_weight(cause, result) if found is cause and cause.kind == "values" else found
+
+    def _rearranged_weight(self, cause: Cause, result: StepResult | None) -> Cause:
+        """Return the weight with a's numbers in other places, which statistics do not show, else the cause itself."""
+        if result is None or cause.b is not result.step:
+            return cause
+        for one, other in result.inputs:
+            if one.is_weight and other.is_weight:
+                change = changed_weight(one.value.name or "", other.value.name or "", *self._weights)
+                if change is not None:
+                    return replace(cause, kind="weights", because=change, is_weight_told=True, absorbable=False)
+        return cause
 
     def _limit(self, one: StepInput, other: StepInput) -> float:
         judge = self._judge
@@ -139,16 +156,20 @@ class Diagnoser:
         step, partner = result.step, result.partner
         kind: Kind = "values"
         because = "the same inputs give other values"
+        told: str | None = None  # of a weight
         gone, new = differing_settings(partner, step)
         other_settings = bool(gone or new) and canonical(step.op) in (canonical(partner.op), partner.name)
         if result.differing_weights is not None:
             one, other = result.differing_weights
             names = other.value.name or other.argument
             from_that = "that of a" if one.value.name in ("", names) else one.value.name
-            kind, because = "weights", f"{names} differs from {from_that}"
+            told = changed_weight(one.value.name or "", names, *self._weights)
+            kind, because = "weights", told or f"{names} differs from {from_that}"
         elif result.measures.what == "shape":
             kind = "shape"
             because = f"{shape_text(result.a.shape)} in a, {shape_text(result.b.shape)} in b"
+            if gone and new and partner.name == step.name and not step.transparent:
+                because = f"{listed(gone)} in a, {listed(new)} in b: its result is {because}"
         elif draws_random(step) and (draws_random(partner) or not other_settings):
             both = draws_random(partner)
             kind, because = (
@@ -179,6 +200,7 @@ class Diagnoser:
         cause = make_cause(
             self._judge, kind, step.call, step.op, because, result, absorbable=not result.differing_weights
         )
+        cause = replace(cause, is_weight_told=told is not None)
         product = kind == "values" and bool(step.weights) and family(step.name) == "product"
         return replace(cause, reordered=product and self._judge.meter.is_reordered(result.a, result.b))
 
@@ -220,6 +242,8 @@ class Diagnoser:
         for one, other in result.inputs:
             in_a, in_b = visible_share(one.value), visible_share(other.value)
             if in_a is None or in_b is None or min(abs(in_b - in_a), abs(in_b - (1 - in_a))) <= 1e-6:
+                continue
+            if self._judge.meter.face_in_parts(one.value, other.value):  # of other sizes: their shares say nothing
                 continue
             maker = maker_of_mask(self._pairs.b, other.value)
             if maker is not None:

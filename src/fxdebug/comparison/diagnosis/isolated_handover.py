@@ -165,6 +165,7 @@ def _finding_row(
         sure=confidence,
         because=because,
         position=max(indices, default=0),
+        handed_over=True,
     )
 
 

@@ -9,6 +9,7 @@ from typing import Literal
 
 from fxdebug.comparison.diagnosis.cause import Cause, make_cause
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult, comparable
+from fxdebug.comparison.diagnosis.narrowing_cast import narrowing_cast
 from fxdebug.comparison.diagnosis.region_causes import RegionDiagnosis
 from fxdebug.comparison.measures import STATISTICS, Measures
 from fxdebug.comparison.pairing.returned_values import facing_outputs, is_made_after_forward, returned_by
@@ -68,7 +69,7 @@ class OutputDiagnosis:
                 yield self._root_cause(kind, because, value, value, Measures(math.inf, what=kind))
 
     def _cause(self, one: Value, other: Value) -> Cause | None:
-        if self._is_one_model and one.shape != other.shape and not self._judge.meter.face_one_position(one, other):
+        if self._is_one_model and one.shape != other.shape and not self._judge.meter.face_in_parts(one, other):
             because = f"{shape_text(one.shape)} is returned in a, {shape_text(other.shape)} in b"
             return self._root_cause("shape", because, one, other, Measures(math.inf, what="shape"))
         if not comparable(one, other):
@@ -88,6 +89,11 @@ class OutputDiagnosis:
                 before.exceeds_tolerance and before.measures.basis == STATISTICS
             ):
                 return None  # statistics are a lower bound: the viewed value may differ as much
+            cast = narrowing_cast(self._pairs, one, other)
+            if cast is not None:
+                step, because = cast
+                result = self._root_result(one, other, measures)
+                return make_cause(self._judge, "dtype", step.call, step.op, because, result, step=step)
             return self._root_cause(
                 "values", "its elements stand in other places than they do in a", one, other, measures
             )

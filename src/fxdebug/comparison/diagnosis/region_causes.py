@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from fxdebug.comparison.constants import number_in
 from fxdebug.comparison.diagnosis.attention.attention_arguments import (
     other_axis_in,
     other_bias_table_in,
@@ -14,12 +15,15 @@ from fxdebug.comparison.diagnosis.attention.attention_arguments import (
 from fxdebug.comparison.diagnosis.attention.tables import Tables, differing_table, have_the_same_tables
 from fxdebug.comparison.diagnosis.attention.written_attention import other_attention_in, visible_shares
 from fxdebug.comparison.diagnosis.cause import Cause, differing_settings, listed, make_cause, values_differ
+from fxdebug.comparison.diagnosis.counterparts import moved, other_factory, without_effect
 from fxdebug.comparison.diagnosis.element_order import inputs_swapped, order_cause
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult
 from fxdebug.comparison.diagnosis.missing_steps import NamedSteps, extra_cause, missing_cause
+from fxdebug.comparison.diagnosis.narrowing_cast import narrowing_cast
 from fxdebug.comparison.diagnosis.region import (
     Divergence,
     Region,
+    computes_floats,
     handing_call,
     is_lookup,
     is_single_operation,
@@ -33,12 +37,14 @@ from fxdebug.comparison.diagnosis.region import (
     written_fractions,
 )
 from fxdebug.comparison.diagnosis.sibling_calls import sibling_cause
+from fxdebug.comparison.diagnosis.weights.changed_weight import changed_among
 from fxdebug.comparison.diagnosis.weights.weight_layouts import (
     counterpart_makers,
     hold_different_numbers,
     is_unpaired,
     norms_or_scales,
 )
+from fxdebug.comparison.diagnosis.weights.weight_slices import Weights
 from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.result import Kind
 from fxdebug.comparison.rounding import COPY_TOLERANCE
@@ -47,9 +53,11 @@ from fxdebug.comparison.tolerance import error_between, is_distinctive
 from fxdebug.data.calls import Call
 from fxdebug.data.values import Value
 from fxdebug.operators.dtypes import EPS
-from fxdebug.operators.names import REPEATING, SLICES, role
+from fxdebug.operators.names import FACTORIES, REPEATING, SLICES, normalized_constants, role
 from fxdebug.query import network
 
+_SUMS = frozenset(["add", "sub", "rsub"])
+_FACTORS = frozenset(["mul", "div", "rdiv"])
 MANY_STEPS = 20  # beyond which names of operations say less than those of calls
 
 
@@ -79,6 +87,8 @@ class RegionDiagnosis:
         if key in self.reported:
             return None
         self.reported.add(key)
+        if _begins_with(pairs.a, in_b, pairs.value_in_a, a):  # b computes more with what a has as its result
+            in_a = Region((), (a,))
         divergence = Divergence(self.judge, result, a, b, in_a, in_b)
         if _is_opaque_whole(in_a) or _is_opaque_whole(in_b):
             return _behind_opaque(divergence)
@@ -140,6 +150,9 @@ class RegionDiagnosis:
         gone, new = self._without_tables(divergence, gone, new)
         if any(step.weights and step.name.startswith(("conv", "linear")) for step in in_b.computing):
             gone = [(name, step) for name, step in gone if not self._is_folded_elsewhere(step)]
+        idle = without_effect(divergence, gone, new)
+        if idle is not None:
+            return idle
         unused = self._unused_weights(divergence, gone, new)
         if unused is not None:
             return unused
@@ -150,6 +163,11 @@ class RegionDiagnosis:
         counterparts = [*(step.index for _, step in new), *(steps_of_a.get(step.index) for _, step in gone)]
         if bool(gone) != bool(new) and all(map(self.judge.adds_error, counterparts)):
             return None  # each has its counterpart, and is a finding of its own
+        if bool(gone) != bool(new):
+            name, step = next((named for named in gone or new if computes_floats(named[1])), (gone or new)[0])
+            elsewhere = moved(divergence, name, step, of_b=bool(new))
+            if elsewhere is not None:
+                return elsewhere
         if gone and not new:
             return missing_cause(divergence, gone)
         if new and not gone:
@@ -206,6 +224,12 @@ class RegionDiagnosis:
                 for one, other in both
             )
         return self._folds_norms
+
+
+def _begins_with(run: StepList, region: Region, partner: Callable[[Value], Value | None], value: Value) -> bool:
+    """Does a region with steps that compute begin with the counterpart of a value of the other run?"""
+    known = [other for given in region.paired_inputs if (other := partner(given)) is not None]
+    return bool(region.computing) and any(run.root(other).number == run.root(value).number for other in known)
 
 
 # A model without recorded operations ---------------------------------------------------------------
@@ -292,7 +316,11 @@ def _other_weights(divergence: Divergence) -> Cause | None:
         return None
     step = next(step for step in in_b.steps if any(given.value.number in weights_b for given in step.weights))
     names = [listed(value.name for value in weights.values()) for weights in (weights_a, weights_b)]
-    return divergence.cause("weights", step, f"{names[1]} holds other numbers than {names[0]}", absorbable=False)
+    each = [[value.name or "" for value in weights.values()] for weights in (weights_a, weights_b)]
+    change = changed_among(each[0], each[1], Weights(pairs.a.trace), Weights(pairs.b.trace))
+    because = change or f"{names[1]} holds other numbers than {names[0]}"
+    cause = divergence.cause("weights", step, because, absorbable=False)
+    return replace(cause, is_weight_told=change is not None)
 
 
 def _unpaired_weights(steps: Iterable[Step], paired: Container[int]) -> dict[int, Value]:
@@ -384,6 +412,10 @@ def _wrong_product(divergence: Divergence) -> Cause | None:
 def _equal_steps(divergence: Divergence) -> Cause:
     """Return the cause where both regions have the same steps: another constant, another source, another order."""
     judge, result = divergence.judge, divergence.result
+    cast = narrowing_cast(judge.pairs, divergence.a, divergence.b)
+    if cast is not None:
+        step, because = cast
+        return divergence.cause("dtype", step, because)
     swapped = inputs_swapped(judge, result)
     if swapped is not None:
         return order_cause(judge, result, swapped)
@@ -394,11 +426,41 @@ def _equal_steps(divergence: Divergence) -> Cause:
         if left.name == right.name and (only_a or only_b) and same_layout:
             because = f"{listed(only_a) or 'nothing'} in a, {listed(only_b) or 'nothing'} in b"
             return divergence.cause("constant", right, because, partner=left)
+    other = _other_operation(divergence)
+    if other is not None:
+        return other
     known = _other_source(divergence) or _other_written_number(divergence) or _repeated_in_turn(divergence)
     if known is not None:
         return known
     last = divergence.in_b.last or result.step
     return divergence.cause("values", last, "the same operations give other values", partner=divergence.in_a.last)
+
+
+def _other_operation(divergence: Divergence) -> Cause | None:
+    """Return the one step of b that does something else than the step of a in the same place: a sum, a difference.
+
+    A quotient is the product with the inverse, so only a single one of these is another operation.
+    """
+    sides = divergence.in_a.computing, divergence.in_b.computing
+    factories = [[step for step in side if step.name in FACTORIES] for side in sides]
+    for one, other in zip(*factories) if len(factories[0]) == len(factories[1]) else ():
+        cause = other_factory(divergence, one, other)
+        if cause is not None:
+            return cause
+    one, other = ([step for step in side if step.name not in FACTORIES | SLICES] for side in sides)
+    if len(one) != len(other):
+        return None
+    different = [(x, y) for x, y in zip(one, other) if x.name != y.name]
+    if len(different) != 1:
+        return None
+    left, right = different[0]
+    found = [map(number_in, normalized_constants(step.constants)) for step in (left, right)]
+    numbers = [{number for number in side if number is not None} for side in found]
+    inverse = any(_among(x, numbers[1]) for x in numbers[0]) and {left.name, right.name} == {"mul", "div"}
+    same_number = numbers[0] == numbers[1]
+    if {left.name, right.name} <= _SUMS or ({left.name, right.name} <= _FACTORS and (same_number or not inverse)):
+        return divergence.cause("values", right, f"{left.op} in a, {right.op} in b", partner=left)
+    return None
 
 
 def _shapes_given(step: Step) -> list[Sequence[int]]:

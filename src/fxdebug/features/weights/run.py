@@ -13,9 +13,7 @@ from torch import Tensor, nn
 
 from fxdebug.api.reports.measured_activations import units_on
 from fxdebug.api.reports.report import Report
-from fxdebug.capture.tensors.special_tensors import SHARDED, has_sharded_weights, local_part
-from fxdebug.capture.torch_state.module_members import named_buffers_of, named_parameters_of
-from fxdebug.capture.torch_state.untracked import untracked
+from fxdebug.capture.probe import members, special_tensors, untracked
 from fxdebug.data.calls import Note
 from fxdebug.data.report import ReportData
 from fxdebug.errors import UsageError
@@ -108,7 +106,7 @@ def _of_model(
 ) -> ReportData[WeightRow]:
     activations, notes = (None, []) if runs is None else units_on(model, runs, kwargs)
     facts, without = weight_facts(model, spectra=spectra)
-    notes = [*notes, Note(SHARDED)] if has_sharded_weights(model) else notes
+    notes = [*notes, Note(special_tensors.SHARDED)] if special_tensors.has_sharded_weights(model) else notes
     config = getattr(model, "config", None)
     known = [getattr(config, name, None) for name in ("initializer_range", "init_std", "initializer_factor")]
     drawn = Drawn(
@@ -154,8 +152,8 @@ def _changes(model: Checkpoint, other: Checkpoint) -> Report[Row]:
 def _weights_of(checkpoint: Checkpoint) -> Weights:
     if not isinstance(checkpoint, nn.Module):
         return read_checkpoint(Path(checkpoint))
-    tensors = {**dict(named_parameters_of(checkpoint)), **dict(named_buffers_of(checkpoint))}
-    return {name: partial(Tensor.detach, local_part(tensor)) for name, tensor in tensors.items()}
+    tensors = {**dict(members.named_parameters_of(checkpoint)), **dict(members.named_buffers_of(checkpoint))}
+    return {name: partial(Tensor.detach, special_tensors.local_part(tensor)) for name, tensor in tensors.items()}
 
 
 def _name_of(checkpoint: Checkpoint) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from fxdebug.comparison.diagnosis.cause import Cause, listed, values_differ
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult
 from fxdebug.comparison.diagnosis.region import is_single_operation
+from fxdebug.comparison.diagnosis.weights.changed_weight import changed_weight
 from fxdebug.comparison.diagnosis.weights.product_slices import ROLES, Columns, columns_of, roles_of
 from fxdebug.comparison.diagnosis.weights.weight_slices import (
     Arrangement,
@@ -99,6 +100,10 @@ class MisplacedWeights:
             return None
         self.reported.add(weight.name)
         step = product.step
+        rows = arrangement(weight, [other for name in self._a.names if (other := self._a.find(name)) is not None])
+        names = {row.weight for row in rows or () if row is not None}
+        if len(names) == 1:
+            because = changed_weight(names.pop(), weight.name, self._a, self._b) or because
         op = self._use_of(weight) if step.unrecorded else step.op
         return replace(cause, kind="weights", call=step.call, op=op, because=because, b=step, absorbable=False)
 

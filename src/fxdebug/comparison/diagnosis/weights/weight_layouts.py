@@ -11,6 +11,7 @@ from fxdebug.comparison.rounding import COPY_TOLERANCE, half_step, rounding_limi
 from fxdebug.comparison.steps import Step, StepList
 from fxdebug.comparison.tolerance import eps_of, rms_of
 from fxdebug.data.values import Stats, Value, pooled
+from fxdebug.operators.names import NORMS
 
 
 def counterpart_makers(
@@ -25,8 +26,9 @@ def counterpart_makers(
 
 
 def norms_or_scales(region: Region) -> bool:
-    """Has a region a batch norm or a scale by weights? The other side may have it folded into a product."""
-    return any(step.name == "batch_norm" or (step.name in ("mul", "div") and step.weights) for step in region.computing)
+    """Has a region a batch norm, or a norm or a scale by weights? The other side may have it folded into a product."""
+    scaling = [step for step in region.computing if step.name in NORMS | {"mul", "div"}]
+    return any(step.name == "batch_norm" or step.weights for step in scaling)
 
 
 def hold_different_numbers(a: Iterable[Value], b: Iterable[Value], meter: Meter) -> bool:

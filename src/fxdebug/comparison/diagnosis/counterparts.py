@@ -1,0 +1,149 @@
+"""Steps of one run that have a counterpart in the other one after all: without effect there, or in another place.
+
+Added zeros and factors of one are passed over when steps are paired, as ports leave them out. Where only one run has
+such a step, what it is given says why: another constant, another initial value, a weight of zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from fxdebug.comparison.diagnosis.cause import Cause, differing_settings, listed
+from fxdebug.comparison.diagnosis.region import Divergence, computes_floats, view_chain
+from fxdebug.comparison.diagnosis.weights.changed_weight import changed_weight
+from fxdebug.comparison.diagnosis.weights.weight_slices import Weights
+from fxdebug.comparison.steps import Step, StepList
+from fxdebug.data.calls import Call
+from fxdebug.data.values import Value
+from fxdebug.operators.names import FACTORIES, TRANSPARENT, role
+
+NamedSteps = list[tuple[str, Step]]
+
+
+# Without effect ----------------------------------------------------------------------------------
+
+
+def without_effect(divergence: Divergence, gone: NamedSteps, new: NamedSteps) -> Cause | None:
+    """Return what a step is given that has no effect in one run, and that the other run has with an effect."""
+    pairs = divergence.judge.pairs
+    for name, step in gone:
+        for other in _idle(pairs.b, _calls_of(divergence, step), role(name)):
+            cause = _other_operand(divergence, step, other, other)
+            if cause is not None:
+                return cause
+    for name, step in new:
+        call = pairs.call_in_a(step.call)
+        for other in _idle(pairs.a, () if call is None else (call,), role(name)):
+            cause = _other_operand(divergence, other, step, step)
+            if cause is not None:
+                return cause
+    return None
+
+
+def _calls_of(divergence: Divergence, step: Step) -> list[Call]:
+    """Return the calls of b that may have the counterpart of a step of a."""
+    pairs = divergence.judge.pairs
+    partner = pairs.calls_of_a.get(step.call.index)
+    known = [] if partner is None else [pairs.b.trace.calls[partner]]
+    around = [other.call for other in divergence.in_b.steps]
+    around += [other.call for other in view_chain(pairs.b, divergence.b)]
+    return list({call.index: call for call in (*known, *around)}.values())
+
+
+def _idle(run: StepList, calls: Iterable[Call], of_role: str) -> Iterator[Step]:
+    """Yield the steps of some calls that compute and have no effect on these numbers."""
+    for call in calls:
+        for step in run.by_call.get(call.index, ()):
+            if step.transparent and step.name not in TRANSPARENT and role(step.name) == of_role:
+                yield step
+
+
+def _other_operand(divergence: Divergence, one: Step, other: Step, shown: Step) -> Cause | None:
+    """Return the operand in which two steps, one of them without effect, differ."""
+    pairs = divergence.judge.pairs
+    if len(one.weights) == len(other.weights) == 1:
+        names = [step.weights[0].value.name or "" for step in (one, other)]
+        told = changed_weight(names[0], names[1], Weights(pairs.a.trace), Weights(pairs.b.trace))
+        if told is None:
+            return None
+        return replace(divergence.cause("weights", shown, told, partner=one), is_weight_told=True)
+    made = [[_factory(run, g.value) for g in step.data] for run, step in ((pairs.a, one), (pairs.b, other))]
+    for left, right in ((x, y) for x in made[0] for y in made[1] if x is not None and y is not None):
+        return other_factory(divergence, left, right)
+    gone, new = differing_settings(one, other)
+    if gone and new and one.name == other.name:
+        return divergence.cause("constant", shown, f"{listed(gone)} in a, {listed(new)} in b", partner=one)
+    return None
+
+
+def _factory(run: StepList, value: Value) -> Step | None:
+    """Return the step that makes a value of constants."""
+    maker = run.maker(value)
+    return maker if maker is not None and maker.name in FACTORIES else None
+
+
+def other_factory(divergence: Divergence, one: Step, other: Step) -> Cause | None:
+    """Return the step that makes other constants than its counterpart in a: ones for zeros."""
+    sides = [step.outputs[0].stats if len(step.outputs) == 1 else None for step in (one, other)]
+    if sides[0] is None or sides[1] is None or (sides[0].min, sides[0].max) == (sides[1].min, sides[1].max):
+        return None
+    gone, new = differing_settings(one, other) if one.name == other.name else ([], [])
+    texts = [f"{step.op}({', '.join(more)})" if more else step.op for step, more in ((one, gone), (other, new))]
+    if texts[0] == texts[1]:
+        return None
+    return divergence.cause("constant", other, f"{texts[0]} in a, {texts[1]} in b", partner=one)
+
+
+# In another place --------------------------------------------------------------------------------
+
+
+def moved(divergence: Divergence, name: str, step: Step, *, of_b: bool) -> Cause | None:
+    """Return a step that only one side has on the way, if the code of the other one has it in another place.
+
+    Of two operations in another order, one comes before the place that differs, the other one after it.
+    """
+    pairs = divergence.judge.pairs
+    number = pairs.calls_of_a.get(step.call.index)
+    call_a = pairs.call_in_a(step.call) if of_b else step.call
+    call_b = step.call if of_b else None if number is None else pairs.b.trace.calls[number]
+    if call_a is None or call_b is None or name != step.name:
+        return None
+    sides = [_named(pairs.a, call_a, step.name), _named(pairs.b, call_b, step.name)]
+    own, others = sides[of_b], sides[not of_b]
+    if step not in own:
+        return None
+    if len(own) != len(others):  # of several, one that is written in another way has none to stand for it
+        paired = pairs.steps_of_a if of_b else pairs.steps
+        others = [other for other in others if other.index not in paired]
+        own = [step]
+    if len(own) != len(others):
+        return None
+    facing = others[own.index(step)]
+    one, other = (facing, step) if of_b else (step, facing)
+    where = _given(pairs.a, one), _given(pairs.b, other)
+    if where[0] == where[1] or not computes_floats(other):
+        return None
+    because = f"{other.op} stands in another order: it is given {where[0]} in a, {where[1]} in b"
+    return divergence.cause("wiring", other, because, partner=one)
+
+
+def _named(run: StepList, call: Call, name: str) -> list[Step]:
+    return [step for step in run.by_call.get(call.index, ()) if step.name == name and not step.transparent]
+
+
+def _given(run: StepList, step: Step) -> str:
+    """Say what a step is given: the results of which operations or calls."""
+    return " and ".join(dict.fromkeys(source_of(run, given.value, step.call) for given in step.data))
+
+
+def source_of(run: StepList, value: Value, within: Call) -> str:
+    """Name a value as the code of a call sees it: what an inner call returned, the result of an operation, an input."""
+    root = run.root(value).number
+    for call in within.children:
+        if any(run.root(made).number == root for made in call.outputs or ()):
+            return f"what {call.path.rpartition('.')[2] or call.type} returned"
+    maker = run.makers.get(root)
+    if maker is None or any(run.root(given).number == root for given in within.inputs):
+        return value.name or "what it was given"
+    return f"the result of {maker.op}"

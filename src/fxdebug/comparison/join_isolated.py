@@ -1,0 +1,53 @@
+"""Join what the plain runs and the isolated run of ``compare_models`` show, so that one judge tells the first finding.
+
+Up to its first finding the plain runs are equal, so that finding is read from operations. An isolated run finds the
+others, but where a call was given or returned a wrong value, which was replaced, it knows the call alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from fxdebug.comparison.result import ComparisonData, Row
+
+_UNSURE = ("values", "wiring", "shape")  # kinds that an isolated run tells where values that it put in meet others
+
+
+def joined(plain: ComparisonData, isolated: ComparisonData) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
+    """Return the findings of an isolated run with the first one of the plain runs, and all rows with these."""
+    first, found = plain.first, isolated.findings
+    if first is None or not found or first.kind in ("input", "raised") or any(_same(first, row) for row in found[:1]):
+        return found, isolated.rows
+    same = next((row for row in found if _same(first, row)), None)
+    shown = next((row for row in found if row.handed_over and row.path == first.path), None)
+    anchor = same or shown or _anchor(first, isolated.rows)
+    if anchor is None:
+        return found, isolated.rows
+    told = same or _told(first, anchor)
+    dropped = {id(row) for row in found if row is shown or (row.position < told.position and row.kind in _UNSURE)}
+    kept = [row for row in found if id(row) not in dropped and row is not same]
+    swapped = {id(anchor): told}
+    rows = [swapped.get(id(row), row) for row in isolated.rows if row is anchor or id(row) not in dropped]
+    return tuple(_in_order([told, *kept])), tuple(rows)
+
+
+def _same(a: Row, b: Row) -> bool:
+    return (a.path, a.op, a.kind, a.because) == (b.path, b.op, b.kind, b.because)
+
+
+def _anchor(first: Row, rows: Sequence[Row]) -> Row | None:
+    """Return the row of the same operation, else of the same call, in an isolated run."""
+    if first.b is None:
+        return None
+    alike = [row for row in rows if row.b is not None and row.b.node == first.b.node]
+    return next((row for row in alike if row.op == first.op), next(iter(alike), None))
+
+
+def _told(first: Row, at: Row) -> Row:
+    """Return the finding of the plain runs with the sides that an isolated run has of it."""
+    return replace(first, a=at.a or first.a, b=at.b or first.b, position=at.position)
+
+
+def _in_order(rows: Sequence[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: row.position)
