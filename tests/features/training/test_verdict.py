@@ -125,6 +125,9 @@ HEALTHY: dict[str, Loop] = {
     "warm-up": Loop(factor=lambda step: min(1.0, step / 20)),
     "a decay to 0": Loop(factor=lambda step: 1 - step / 60),
     "a loss that is written out": Loop(loss=lambda out, y: -out.log_softmax(1).gather(1, y[:, None]).mean()),
+    "a negative that is maximised": Loop(
+        loss=minus, make=lambda net, rate: torch.optim.SGD(net.parameters(), rate, maximize=True)
+    ),
     "clipped": Loop(between=lambda net: nn.utils.clip_grad_norm_(net.parameters(), 0.5)),
     "soft targets": Loop(targets=lambda y: F.one_hot(y, 5) * 0.9 + 0.02),
     "squares": Loop(loss=lambda out, y: (out - F.one_hot(y, 5)).pow(2).mean()),
