@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 
+import fxdebug
 from fxdebug.apps.cli.main import main
 from fxdebug.store.training_file import read_training
 
@@ -67,10 +70,16 @@ def test_a_script_has_the_status_and_the_output_that_it_has_by_itself(name: str,
         assert [incident.trouble for incident in read_training(tmp_path / "seen").incidents] == ["exception"]
 
 
-def test_a_script_that_is_not_there_and_arguments_of_a_folder_are_told(
+def test_a_script_that_is_not_there_is_told_and_behind_a_folder_stand_options_of_the_report(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = {"is no file": [str(tmp_path / "none.py")], "belong to a script": [str(tmp_path), "--epochs", "3"]}
-    for told, arguments in asked.items():
-        assert main(["watch", *arguments]) == 2
-        assert told in capsys.readouterr().err
+    assert main(["watch", str(tmp_path / "none.py")]) == 2
+    assert "none.py is no file: give a Python script" in capsys.readouterr().err
+    with fxdebug.watch(torch.nn.Linear(1, 1), save=tmp_path):
+        pass
+    for arguments in (["--json", str(tmp_path)], [str(tmp_path), "--json"]):
+        assert main(["watch", *arguments]) == 0
+        assert json.loads(capsys.readouterr().out)["answer"] == "cannot tell: no loss was seen in 0 steps"
+    with pytest.raises(SystemExit):
+        main(["watch", str(tmp_path), "--epochs", "3"])
+    assert "unrecognized arguments: --epochs 3" in capsys.readouterr().err

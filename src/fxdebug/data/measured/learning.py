@@ -185,3 +185,4 @@ class LearningFacts:
     alone: bool = True
     nested: bool = False
     dtype: str = ""  # of most elements of the weights
+    maximizes: bool = False  # the optimizer goes uphill

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from fxdebug import api
 from fxdebug.api.commands.parts import FAILED, OK, show_report
-from fxdebug.errors import UsageError
 from fxdebug.features.training.report import verdict_of
 from fxdebug.features.training.script.start import start
 from fxdebug.features.training.verdict.text import verdict_json, verdict_text
@@ -20,8 +19,11 @@ def watch(options: argparse.Namespace) -> int:
     target = Path(options.folder)
     if target.suffix == ".py":
         return start(target, options.arguments, Path(options.save))
-    if options.arguments:
-        raise UsageError(f"arguments belong to a script, and {target} is none: {' '.join(options.arguments)}")
+    if options.arguments:  # those behind a folder are ours
+        rest = argparse.ArgumentParser(prog=f"fxdebug watch {target}")
+        for one in (*REPORT, RANK):
+            rest.add_argument(*one.flags, **one.options)
+        rest.parse_args(options.arguments, namespace=options)
     return show_report(api.watched_training(options.folder, options.rank), options)
 
 

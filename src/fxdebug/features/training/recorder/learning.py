@@ -472,6 +472,7 @@ class Learning:
             alone=len(self._players) <= 1 and not self._has_others,
             nested=self._nested,
             dtype=widths.most_common(1)[0][0] if widths else "",
+            maximizes=self._loop.maximizes,
         )
 
     def _silent(self) -> tuple[tuple[str, ...], tuple[str, ...], int]:

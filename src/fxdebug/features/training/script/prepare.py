@@ -12,8 +12,10 @@ from types import ModuleType
 from typing import Any
 
 from fxdebug.features.training.script.start import WATCH
+from fxdebug.plugins.feature import at
 
 AT = "torch.optim.optimizer"
+WATCHED = "fxdebug.features.training.script.watched_script:WatchedScript"  # needs torch: when the script has it
 
 
 def prepare() -> None:
@@ -73,9 +75,7 @@ def put_hook(optimizers: ModuleType, folder: Path) -> None:
         if os.getpid() != process:  # one that the script forked
             return
         if not watched:
-            from fxdebug.features.training.script.watched_script import WatchedScript
-
-            watched.append(WatchedScript(folder))
+            watched.append(at(WATCHED)(folder))
         watched[0].on_step(optimizer)
 
     optimizers.register_optimizer_step_pre_hook(first_step)

@@ -12,6 +12,7 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
+from fxdebug.capture.torch_state.module_members import parameters_of
 from fxdebug.errors import first_line
 from fxdebug.features.training.watch import Watch
 from fxdebug.printable import printable
@@ -89,7 +90,7 @@ def model_of(optimizer: Optimizer) -> nn.Module | None:
     for module in modules:
         if id(module) in inner:
             continue
-        own = [p for p in module.parameters() if p.requires_grad]
+        own = [p for p in parameters_of(module) if p.requires_grad]
         rank = (sum(id(p) in wanted for p in own), sum(p.numel() for p in own))
         if own and (best is None or rank > best[0]):
             best = rank, module

@@ -17,7 +17,7 @@ def rules(seen: Seen) -> Found:
             f"to an example depends on the others (loss {g(seen.progress.last)} after {seen.steps} steps)",
             "Give it dim=1, or give cross_entropy what the last layer returned.",
         )  # fmt: skip
-    if facts.loss.factor < 0 and facts.loss.known and facts.alone:
+    if facts.loss.factor < 0 and facts.loss.known and facts.alone and not facts.maximizes:
         yield _wrong_sign(seen)
     if facts.norms and facts.norms_in_eval.count == facts.norms and seen.steps:
         if facts.norms_unused.count:
