@@ -4,8 +4,8 @@ python tools/mutate.py query [--count 60] [--seed 7] [--file query/find.py]
 
 A comparison is turned or loosened, ``and`` becomes ``or``, + becomes −, a constant another, a result ``None``. One
 change at a time is made in a copy of the tree, in which the examples of the file and the tests of the room then run,
-in a fork of this process, until one fails. Prints each change that none noticed, and the share that was noticed; the exit
-status is 1 below three quarters.
+in a fork of this process, until one fails. Prints each change that none noticed, and the share that was noticed; the
+exit status is 1 below three quarters.
 """
 
 from __future__ import annotations
