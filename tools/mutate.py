@@ -3,9 +3,9 @@
 python tools/mutate.py query [--count 60] [--seed 7] [--file query/find.py]
 
 A comparison is turned or loosened, ``and`` becomes ``or``, + becomes −, a constant another, a result ``None``. One
-change at a time is made in a copy of the tree, in which the examples of the file and the tests of the room then run,
-in a fork of this process, until one fails. Prints each change that none noticed, and the share that was noticed; the
-exit status is 1 below three quarters.
+change at a time is made in a copy of the tree, in which the examples of the file and the tests of the room then run, in
+a fork of this process, until one fails. Prints each change that none noticed, and the share that was noticed; the exit
+status is 1 below three quarters.
 """
 
 from __future__ import annotations
@@ -143,11 +143,8 @@ class Copy:
                 os.dup2(said.fileno(), 1)
                 os.dup2(said.fileno(), 2)
             options = ["-x", "-q", "-p", "no:cacheprovider", f"tests/{self.room}"]
-            code = (
-                int(pytest.main(options, plugins=[OwnFirst(module.rpartition(".")[2])]))
-                if _examples_hold(module)
-                else 1
-            )
+            plugins = [OwnFirst(module.rpartition(".")[2])]
+            code = int(pytest.main(options, plugins=plugins)) if _examples_hold(module) else 1
         finally:
             os._exit(code)
 

@@ -73,7 +73,7 @@ W = {"grad": True}
         ("matmul", None, (t(2, 3), t(3, 5)), None),
         ("matmul", t(2, 5), (t(2, 3), 4.0), None),
     ],
-)  # fmt: skip
+)
 def test_products_are_counted_from_shapes(op: str, result: Any, args: Any, expected: tuple[int, int] | None) -> None:
     assert counted(op, result, *args) == expected
 
@@ -116,8 +116,9 @@ def test_a_multi_head_attention_counts_its_projections_too() -> None:
     last = 2 * 6 * 64
     op = "multi_head_attention_forward"
     assert counted(op, group(x, None), *args) == (
-        projections + scores + last, projections + 2 * scores + scores // 2 + 2 * last,
-    )  # fmt: skip
+        projections + scores + last,
+        projections + 2 * scores + scores // 2 + 2 * last,
+    )
     args[15] = True  # with weights, nothing is fused
     assert counted(op, group(x, None), *args)[1] == projections + 2 * scores + 2 * last
     args[10], args[15] = 0.1, False
@@ -153,9 +154,11 @@ def test_code_of_the_program_is_unknown_and_torchs_own_without_products_is_none(
 
 def test_a_fused_module_counts_its_matrices_and_its_attention() -> None:
     shapes = {
-        "self_attn.in_proj_weight": (12, 4), "self_attn.out_proj.weight": (4, 4),
-        "linear1.weight": (8, 4), "linear2.weight": (4, 8),
-    }  # fmt: skip
+        "self_attn.in_proj_weight": (12, 4),
+        "self_attn.out_proj.weight": (4, 4),
+        "linear1.weight": (8, 4),
+        "linear2.weight": (4, 8),
+    }
     per = 2 * 9 * 48 // 3 + 2 * 3 * (16 + 32 + 32) + 4 * 3 * 3 * 4
     assert fused_module_flops("TransformerEncoderLayer", shapes, [(2, 3, 4)]) == Flops(2 * per)
     attention = {"in_proj_weight": (12, 4), "out_proj.weight": (4, 4)}
