@@ -37,6 +37,7 @@ from fxdebug.features.edit.edit_run import patch as patch
 from fxdebug.features.edit.replay_call import replay as replay
 from fxdebug.features.flops.run import flops as flops
 from fxdebug.features.gradients.run import gradients as gradients
+from fxdebug.features.independent.run import independent as independent
 from fxdebug.features.memory.run import memory as memory
 from fxdebug.features.onnx.export import export_onnx as export_onnx
 from fxdebug.features.profile.run import profile as profile

@@ -76,7 +76,7 @@ def test_statistics_that_moved_in_a_frozen_part_are_told_apart_from_weights() ->
 
 def test_an_average_without_statistics_is_found() -> None:
     net = trained()
-    average = moved(net, "embed", "body.0", "body.2")
+    average = moved(net, "embed", "body.0", "body.1.weight", "body.2")
     average.body[1].reset_running_stats()
     assert told(net, average) == [("warning", "statistics not copied", 1)]
     assert told(average, net) == []  # a model that is trained
