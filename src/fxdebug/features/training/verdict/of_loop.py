@@ -29,17 +29,11 @@ def _optimizers(seen: Seen) -> Found:
     others = [one for one in facts.optimizers if not one.own]
     if others and len(others) == len(facts.optimizers) and not facts.missing.count:
         one = others[0]
-        same = f", {one.alike} of them of the shapes that it has" if one.alike else ""
-        replaced = one.alike == one.parameters > 0
-        why = (
-            ": it was made before they were replaced (moved by to(), loaded, made again), or from another copy"
-            if replaced
-            else ""
-        )
+        made = "it was made before they were replaced (moved by to(), loaded, made again), or from another copy"
+        alike = f" (its {one.parameters} have the same shapes: {made})" if one.alike == one.parameters > 0 else ""
         yield found(
             "other optimizer", ERROR,
-            f"{one.name} has {one.parameters} parameters{same}, and none is the model's{why}: its steps change "
-            "nothing here",
+            f"{one.name} has none of the model's parameters{alike}: its steps change nothing here",
             "Make the optimizer after the model is complete, from this model's parameters().", op=one.name,
         )  # fmt: skip
     missing = facts.missing
