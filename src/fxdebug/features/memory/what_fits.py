@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,7 +14,7 @@ from fxdebug.features.memory.other_sizes import OtherSizes
 from fxdebug.features.memory.record import MemoryRecord
 from fxdebug.operators.dtypes import bytes_of
 
-MOST_TRIES = 4  # of a batch that was estimated to fit
+MOST_TRIES = 8  # of a batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,20 +56,36 @@ def what_fits(others: OtherSizes, room: int, gradients: bool) -> Iterator[Fit]:
 def _smaller_batch(
     others: OtherSizes, known: Sequence[tuple[int, MemoryRecord]], batch: int, room: int
 ) -> Iterator[Fit]:
-    """Yield the largest batch that fits: estimated, then tried."""
-    fitting = [size for size in range(1, batch) if estimated_peak(known, size, {}) <= room]
-    if not fitting:
-        peak = estimated_peak(known, 1, {})
-        yield Fit("batch 1", peak, False, "estimated")
+    """Yield the largest batch that is found to fit: estimated, tried, and doubled while it fits."""
+    size = _largest(lambda items: estimated_peak(known, items, {}) <= room, batch)
+    if not size:
+        yield Fit("batch 1", estimated_peak(known, 1, {}), False, "estimated")
         return
-    size = fitting[-1]
+    best: Fit | None = None
     for _ in range(MOST_TRIES):
         try:
             record = others.run(size, limit=room)
-        except UsageError:  # there is no room for it either
+        except UsageError:  # there is no room for it
+            if best is not None:
+                break
             size = size * 9 // 10
-            if not size:
-                return
-            continue
-        yield Fit(f"batch {size}", measured_peak(record), True, "tried")
-        return
+        else:
+            best = Fit(f"batch {size}", measured_peak(record), True, "tried")
+            size = min(2 * size, batch - 1) if 2 * best.peak <= room else batch
+        if not 0 < size < batch or (best is not None and best.setting == f"batch {size}"):
+            break
+    if best is not None:
+        yield best
+
+
+def _largest(fits: Callable[[int], bool], batch: int) -> int:
+    """Return the largest number of items below ``batch`` that fits; 0 where none does.
+
+    >>> _largest(lambda items: items * items <= 50, 100)
+    7
+    """
+    low, high = 0, batch
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
