@@ -3,8 +3,9 @@
 python tools/mutate.py query [--count 60] [--seed 7] [--file query/find.py]
 
 A comparison is turned or loosened, ``and`` becomes ``or``, + becomes −, a constant another, a result ``None``. One
-change at a time is made in a copy of the tree, in which the tests of the room then run until one fails. Prints each
-change that no test noticed, and the share that was noticed; the exit status is 1 below three quarters.
+change at a time is made in a copy of the tree, in which the examples of the file and the tests of the room then run, in
+a fork of this process, until one fails. Prints each change that none noticed, and the share that was noticed; the exit
+status is 1 below three quarters.
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ from __future__ import annotations
 import argparse
 import ast
 import copy
+import doctest
+import importlib
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -22,6 +26,9 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 BAR = 0.75
@@ -116,18 +123,30 @@ class Copy:
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(ROOT / name, root / name)
 
-    def passes(self, timeout: float | None = None) -> bool:
-        """Do the tests of the room pass?"""
-        path = os.pathsep.join(filter(None, [str(self.root / "src"), os.environ.get("PYTHONPATH", "")]))
-        environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "2", f"tests/{self.room}"]
+    def passes(self, timeout: float | None = None, module: str = "") -> bool:
+        """Do the examples of a module and the tests of the room pass? Those of ``test_<module>.py`` run first."""
+        child = os.fork()
+        if not child:
+            self._test(module)
+        return _waited_for(child, timeout) == 0
+
+    def _test(self, module: str) -> NoReturn:
+        """Run the tests in this process, which is a fork in which torch is imported and nothing of ours, and end it."""
+        code = 3
         try:
-            done = subprocess.run(command, cwd=self.root, env=environment, capture_output=True, timeout=timeout)
-        except subprocess.TimeoutExpired:
-            return False
-        if done.returncode not in (0, 1, 2, 3):
-            raise SystemExit(done.stdout.decode() + done.stderr.decode())
-        return done.returncode == 0
+            os.setsid()
+            source = str(self.root / "src")
+            os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH", "")]))
+            sys.path.insert(0, source)
+            os.chdir(self.root)
+            with (self.root / "said.txt").open("w") as said:
+                os.dup2(said.fileno(), 1)
+                os.dup2(said.fileno(), 2)
+            options = ["-x", "-q", "-p", "no:cacheprovider", f"tests/{self.room}"]
+            plugins = [OwnFirst(module.rpartition(".")[2])]
+            code = int(pytest.main(options, plugins=plugins)) if _examples_hold(module) else 1
+        finally:
+            os._exit(code)
 
     def notices(self, change: Change, timeout: float) -> bool:
         """Does a test fail with a change?"""
@@ -135,9 +154,43 @@ class Copy:
         text = place.read_bytes()
         place.write_bytes(text[: change.begin] + change.after.encode() + text[change.end :])
         try:
-            return not self.passes(timeout)
+            return not self.passes(timeout, ".".join(("fxdebug", *change.path.with_suffix("").parts)))
         finally:
             place.write_bytes(text)
+
+
+class OwnFirst:
+    """A plug-in of pytest: the tests of the changed file run before the others."""
+
+    def __init__(self, stem: str) -> None:
+        self.stem = stem
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Sort the tests."""
+        if self.stem:
+            items.sort(key=lambda item: not item.path.stem.startswith(f"test_{self.stem}"))
+
+
+def _examples_hold(module: str) -> bool:
+    """Do the examples in the docstrings of a module print what they show, and can it be imported?"""
+    if not module:
+        return True
+    imported = importlib.import_module(module.removesuffix(".__init__"))
+    return doctest.testmod(imported).failed == 0
+
+
+def _waited_for(child: int, timeout: float | None) -> int:
+    """Return the exit status of a process, 1 of one that took too long; end what it started."""
+    end = None if timeout is None else time.monotonic() + timeout
+    while True:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        if end is not None and time.monotonic() > end:
+            os.killpg(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            return 1
+        time.sleep(0.02)
 
 
 def main() -> int:
@@ -163,10 +216,14 @@ def main() -> int:
     ]
     chosen = random.Random(seed).sample(every, min(options.count, len(every)))
     print(f"{options.room}: {len(chosen)} of {len(every)} places, seed {seed}", flush=True)
+    os.environ |= {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    import torch  # noqa: F401 - once for all changes: each runs in a fork of this process
+
     with tempfile.TemporaryDirectory() as folder:
         tree = Copy(Path(folder), options.room)
         begin = time.perf_counter()
         if not tree.passes():
+            print((tree.root / "said.txt").read_text())
             raise SystemExit(f"the tests of {options.room} fail without a change")
         whole = time.perf_counter() - begin
         survived = 0

@@ -37,11 +37,14 @@ from fxdebug.features.edit.edit_run import patch as patch
 from fxdebug.features.edit.replay_call import replay as replay
 from fxdebug.features.flops.run import flops as flops
 from fxdebug.features.gradients.run import gradients as gradients
+from fxdebug.features.independent.run import independent as independent
 from fxdebug.features.memory.run import memory as memory
 from fxdebug.features.onnx.export import export_onnx as export_onnx
 from fxdebug.features.profile.run import profile as profile
+from fxdebug.features.resumes.run import resumes as resumes
 from fxdebug.features.shadow.run import shadow as shadow
 from fxdebug.features.summary.run import summary as summary
 from fxdebug.features.training.watch import watch as watch
+from fxdebug.features.tune.run import tune as tune
 from fxdebug.features.weights.run import weights as weights
 from fxdebug.version import __version__ as __version__

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from types import CodeType
 
 from fxdebug.printable import printable_lines
 
@@ -124,3 +125,12 @@ def with_article(name: str) -> str:
     ('a Linear', 'an int', 'an Embedding')
     """
     return f"an {name}" if name[:1].lower() in {"a", "e", "i", "o"} else f"a {name}"
+
+
+def came_through(error: BaseException, codes: tuple[CodeType, ...]) -> bool:
+    """Did an exception pass through one of these functions on its way to the frame that caught it?"""
+    link = error.__traceback__
+    while link is not None and (link := link.tb_next) is not None:
+        if link.tb_frame.f_code in codes:
+            return True
+    return False

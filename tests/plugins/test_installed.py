@@ -263,7 +263,7 @@ def test_a_rule_is_part_of_check_and_a_broken_one_a_warning(python: Path, saved:
     ]
     notes = " ".join(report["notes"])
     assert "'broken rule' of fxdebug-widths 1.2 was skipped: KeyError: 'planted'" in notes
-    assert "'lost rule' of fxdebug-widths 1.2 was skipped" in notes and "Checked: numbers, plugins." in notes
+    assert "'lost rule' of fxdebug-widths 1.2 was skipped" in notes and "Checked: numbers, structure, plugins." in notes
     told(python, "check", str(saved), "--off", "wide layer", status=1)
     told(python, "check", str(saved), "--off", "wide layer", "--off", "plugins.not looked at")
     assert "wide layer" in told(python, "rules")

@@ -18,6 +18,7 @@ import fxdebug
 from fxdebug.analyses.rules.table import ANALYSES, TRAINING
 from support.bodies import Body
 from support.numerics_cases import unwritten_memory
+from support.sick_state import STATE
 
 Given = tuple[Any, dict[str, Any]]  # the model or run, and further arguments of check
 
@@ -354,6 +355,7 @@ IN_FOLDERS: dict[str, Callable[[Path], Given]] = {
 
 HALF = torch.full((4,), 1e-4, dtype=torch.float16)
 BY_RULE: dict[str, Callable[[], Given]] = {
+    **STATE,
     "training.not looked at": lambda: (mlp(), {"inputs": normal(2, 8), "analyses": ["training"]}),
     "numbers.nan": lambda: body(lambda x: x.log(), -torch.ones(4)),
     "numbers.inf": lambda: body(lambda x: 1 / x, torch.zeros(4)),

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from fxdebug.features.memory.followed_run import named_tensors
+from fxdebug.features.memory.following.followed_run import named_tensors
 
 aten = torch.ops.aten
 Shape = Sequence[int]

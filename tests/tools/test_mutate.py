@@ -58,7 +58,8 @@ def test_mutate_makes_one_change_at_a_time_and_the_file_is_as_before(
     place.write_text(SOURCE)
     seen: list[str] = []
 
-    def passes(timeout: float | None = None) -> bool:
+    def passes(timeout: float | None = None, module: str = "") -> bool:
+        assert module == "fxdebug.a"
         seen.append(place.read_text())
         return "x >= LEAST" not in seen[-1]
 

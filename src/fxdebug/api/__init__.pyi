@@ -28,7 +28,6 @@ from fxdebug.api.traced_forwards import trace_forwards as trace_forwards
 from fxdebug.api.transformers_context import model_addition_debugger_context as model_addition_debugger_context
 from fxdebug.capture.hooks.regions import region as region
 from fxdebug.capture.hooks.regions import snapshot as snapshot
-from fxdebug.capture.pausing.edits import constant_like as constant_like
 from fxdebug.data.calls import Call as Call
 from fxdebug.data.values import Stats as Stats
 from fxdebug.data.values import VALUES as VALUES
@@ -60,6 +59,7 @@ from fxdebug.features.attention.run import AttentionReport as AttentionReport
 from fxdebug.features.attention.run import attention as attention
 from fxdebug.features.console.start import post_mortem as post_mortem
 from fxdebug.features.console.start_live import debug as debug
+from fxdebug.features.edit.changes import constant_like as constant_like
 from fxdebug.features.edit.edit_run import ablate as ablate
 from fxdebug.features.edit.edit_run import edit as edit
 from fxdebug.features.edit.edit_run import edit_of as edit_of
@@ -68,16 +68,20 @@ from fxdebug.features.edit.pause_run import paused_run as paused_run
 from fxdebug.features.edit.replay_call import replay as replay
 from fxdebug.features.flops.run import flops as flops
 from fxdebug.features.gradients.run import gradients as gradients
+from fxdebug.features.independent.run import independent as independent
 from fxdebug.features.memory.run import memory as memory
 from fxdebug.features.onnx.export import export_onnx as export_onnx
 from fxdebug.features.profile.run import profile as profile
+from fxdebug.features.resumes.run import resumes as resumes
 from fxdebug.features.shadow.run import shadow as shadow
 from fxdebug.features.summary.run import summary as summary
 from fxdebug.features.training.page import page_of_training as page_of_training
+from fxdebug.features.training.verdict.judge import Verdict as Verdict
 from fxdebug.features.training.watch import FxDebugWarning as FxDebugWarning
 from fxdebug.features.training.watch import Watch as Watch
 from fxdebug.features.training.watch import watch as watch
 from fxdebug.features.training.watch import watched_training as watched_training
+from fxdebug.features.tune.run import tune as tune
 from fxdebug.features.weights.run import weights as weights
 from fxdebug.stats.histogram import histogram as histogram
 from fxdebug.version import __version__ as __version__

@@ -17,9 +17,9 @@ from fxdebug.capture.runs.isolated import InputReplay
 from fxdebug.capture.runs.same_start import copied_inputs, state_restored
 from fxdebug.capture.torch_state.torch_tracing import not_compiled
 from fxdebug.comparison.compare_traces import pair_traces
+from fxdebug.comparison.diagnosis.isolated.join import joined
 from fxdebug.comparison.diagnosis.outputs import UNEXPLAINED
 from fxdebug.comparison.elementwise import is_reordered
-from fxdebug.comparison.join_isolated import joined
 from fxdebug.comparison.pairing.replay_plan import replay_plan
 from fxdebug.data.trace import replaced
 from fxdebug.data.values import Keeping

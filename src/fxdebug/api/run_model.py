@@ -142,7 +142,7 @@ def stored_run(
     store = RunStore(folder, values, keeping.get("budget", WAITING_BYTES))
     try:
         shown = progress_line.line(keeping.get("progress"), type(module).__name__)
-        settings = settings_of(values=values, method=method, prune=prune, rank=rank)
+        settings = settings_of(values=values, method=method, prune=prune)
         with collect_less_often.block():
             ran = run_once(target, module, args, kwargs, store.options(listeners=shown, **recording), settings)
             for line in shown:
@@ -229,7 +229,7 @@ def _note_on_list(
 
 def settings_of(**chosen: Any) -> dict[str, Any]:
     """Return the settings of a run: ``chosen``, and the state of torch that printed tensors depend on."""
-    rank = chosen.pop("rank", None)
+    rank = distributed.rank_and_size()
     settings = {
         **chosen,
         "precision": PRINT_OPTS.precision,

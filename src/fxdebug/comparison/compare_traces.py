@@ -13,7 +13,7 @@ from fxdebug.comparison.diagnosis.cause import Cause
 from fxdebug.comparison.diagnosis.diagnoser import Diagnoser
 from fxdebug.comparison.diagnosis.element_order import picks_other_rows
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge
-from fxdebug.comparison.diagnosis.isolated_handover import handover_findings
+from fxdebug.comparison.diagnosis.isolated.handover import handover_findings
 from fxdebug.comparison.diagnosis.outputs import OutputDiagnosis
 from fxdebug.comparison.diagnosis.written_differently import (
     causes_of,
@@ -32,6 +32,7 @@ from fxdebug.comparison.pairing.by_value import (
     pair_weights,
 )
 from fxdebug.comparison.pairing.contradicted_calls import drop_contradicted_calls
+from fxdebug.comparison.pairing.made_between import at_operation
 from fxdebug.comparison.pairing.name_mapping import NameMapping, is_ignored, read_mapping, renamed_paths
 from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.pairing.patched_values import rejoin_patched
@@ -123,7 +124,7 @@ def compare(
     ]
     if strict:
         findings += [rows.finding(cause) for cause in causes_of(judge, written)]
-    findings.sort(key=lambda row: row.position)
+    findings = sorted([at_operation(row, meter) for row in findings], key=lambda row: row.position)
     every_row = tuple(rows.all(findings, absorbed))
     coverage = coverage_of(judge, every_row, returned, globs)
     compared = sum(row.measured and row.certain for row in every_row)
@@ -164,16 +165,8 @@ def _check_traces(a: object, b: object) -> None:
 
 def _meter_notes(meter: Meter) -> Iterator[str]:
     """Yield what was not measured in the usual way."""
-    if meter.positions is not None:
-        long, short = ("a", "b") if meter.positions[1] < meter.positions[0] else ("b", "a")
-        count = min(meter.positions)
-        last = f"one: it is compared with the last one of {long}"
-        if count > 1:
-            last = f"{count}: they are compared with the last ones of {long}"
-        yield (
-            f"{long} has {max(meter.positions)} positions, {short} {last}, "
-            'call by call; this takes the tensors of both (values="tensors")'
-        )
+    if meter.facing is not None:
+        yield f'{meter.facing.text()}, call by call; this takes the tensors of both (values="tensors")'
     for why, count in meter.unreadable.items():
         many = "a value was" if count == 1 else f"{count} values were"
         yield f"{many} compared by statistics, as the data could not be read: {why}"
@@ -201,7 +194,7 @@ def pair_traces(
     _check_traces(a, b)
     meter = meter or Meter(a, b)
     # else calls are compared with calls: one position of a sequence needs other operations than all of them
-    graphs = a.call_graphs is not None and b.call_graphs is not None and meter.positions is None
+    graphs = a.call_graphs is not None and b.call_graphs is not None and meter.facing is None
     one, other = steps_of(a, graphs=graphs), steps_of(b, graphs=graphs)
     for run in (one, other):
         rejoin_patched(run)

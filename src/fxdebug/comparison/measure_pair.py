@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fxdebug.comparison.elementwise import CLOSER_SORTED, measure_elements, sorted_nonzero
+from fxdebug.comparison.facing_parts import facing_parts
 from fxdebug.comparison.measures import SAMPLE, STATISTICS, TENSORS, Measures
 from fxdebug.comparison.tolerance import (
     error_between,
@@ -22,7 +23,7 @@ from fxdebug.comparison.tolerance import (
     tolerance_of,
 )
 from fxdebug.data.trace import TraceData
-from fxdebug.data.values import Outputs, Value, sample_positions
+from fxdebug.data.values import Value, sample_positions
 from fxdebug.errors import first_line
 from fxdebug.operators.dtypes import EPS
 from fxdebug.stats.elements import elements
@@ -35,14 +36,14 @@ class Meter:
     """Measure pairs of values of two traces, each pair once."""
 
     def __init__(self, a: TraceData, b: TraceData, tolerance: float | None = None) -> None:
-        self._a, self._b = a, b
+        self.a, self.b = a, b
         self._tolerance = tolerance
         self._measures: dict[tuple[int, int], Measures] = {}
         self.unreadable: Counter[str] = Counter()  # how many pairs' data could not be read, by the error raised
         # numbers read from printed text have few digits: a smaller error counts as none
         digits = [int(trace.settings["printed"]) for trace in (a, b) if "printed" in trace.settings]
         self._printed = 10.0 ** (1 - min(digits)) if digits else 0.0
-        self.positions = _positions(a, b)
+        self.facing = facing_parts(a, b)
         self._of_calls: dict[int, frozenset[int]] = {}  # per side, by the id of its trace; made when asked for
 
     def tolerance(self, a: Value, b: Value) -> float:
@@ -61,12 +62,12 @@ class Meter:
         by_stats = (error_between if a.dtype in EPS else least_share_between)(a.stats, b.stats)
         if by_stats is not None and by_stats <= self._printed:
             by_stats = 0.0
-        if (dim := self._sequence_dim(a, b)) is not None:
-            return self._measure_last_position(a, b, dim)
+        if self.face_in_parts(a, b):
+            return self._measure_parts(a, b)
         if math.prod(a.shape) != math.prod(b.shape) and not _is_repetition(a, b):
             return Measures(math.inf, what="shape")
         if _squeezed(a.shape) == _squeezed(b.shape):
-            if self._has_data(self._a, a) and self._has_data(self._b, b):
+            if self._has_data(self.a, a) and self._has_data(self.b, b):
                 both = self._rows_of(self._tensors(a, b))
                 if both is not None:
                     return self._measure_tensors(a, b, *both)
@@ -92,12 +93,12 @@ class Meter:
 
     def _sorted(self, a: Sequence[Value], b: Sequence[Value]) -> tuple[Tensor, Tensor] | None:
         """Return all numbers of either side but zeros, in ascending order; ``None`` without the data."""
-        if not all(self._has_data(self._a, value) for value in a) or not all(
-            self._has_data(self._b, value) for value in b
+        if not all(self._has_data(self.a, value) for value in a) or not all(
+            self._has_data(self.b, value) for value in b
         ):
             return None
         try:
-            one, other = sorted_nonzero(map(self._a.tensor, a)), sorted_nonzero(map(self._b.tensor, b))
+            one, other = sorted_nonzero(map(self.a.tensor, a)), sorted_nonzero(map(self.b.tensor, b))
         except Exception as error:  # as in `_tensors`
             self.unreadable[first_line(error)] += 1
             return None
@@ -115,7 +116,7 @@ class Meter:
 
     def _tensors(self, a: Value, b: Value) -> tuple[Tensor, Tensor] | None:
         try:
-            return self._a.tensor(a), self._b.tensor(b)
+            return self.a.tensor(a), self.b.tensor(b)
         except Exception as error:  # deleted since, or written by a newer version: the statistics are there still
             self.unreadable[first_line(error)] += 1
             return None
@@ -138,33 +139,28 @@ class Meter:
                 return Measures(0.0, TENSORS, max_abs=0.0, mean_abs=0.0)
             return measure_elements(one, other, self.tolerance(a, b), a, b)
 
-    def face_one_position(self, a: Value, b: Value) -> bool:
-        """Is one value the other one at a single position of the sequence, by their shapes?"""
-        return self._sequence_dim(a, b) is not None
+    def face_in_parts(self, a: Value, b: Value) -> bool:
+        """Do two values face each other in some rows and positions only, by their shapes?"""
+        return self.facing is not None and a.numel != b.numel and self.facing.roles(a.shape, b.shape) is not None
 
-    def _sequence_dim(self, a: Value, b: Value) -> int | None:
-        """Return the one dimension in which two shapes differ, if their sizes there are those of the sequences."""
-        if self.positions is None or len(a.shape) != len(b.shape):
-            return None
-        differing = [dim for dim, sizes in enumerate(zip(a.shape, b.shape)) if sizes[0] != sizes[1]]
-        return differing[0] if [(a.shape[dim], b.shape[dim]) for dim in differing] == [self.positions] else None
+    def _measure_parts(self, a: Value, b: Value) -> Measures:
+        """Measure the rows and positions that face each other; it takes the data of both."""
+        parts = self.parts(a, b)
+        return Measures(0.0, what="unknown") if parts is None else self._measure_tensors(a, b, *parts)
 
-    def _measure_last_position(self, a: Value, b: Value, dim: int) -> Measures:
-        """Measure the last positions of the longer value and the shorter one; it takes the data of both."""
+    def parts(self, a: Value, b: Value) -> tuple[Tensor, Tensor] | None:
+        """Return the elements of the rows and positions that face each other; ``None`` without the data of both."""
         both = self._tensors(a, b) if a.saved is not None and b.saved is not None else None
         rows = self._rows_of(both)
-        if both is None or rows is None or any(x.is_nested for x in both):
-            return Measures(0.0, what="unknown")
-        count = min(a.shape[dim], b.shape[dim])
-        whole = [row.reshape(x.shape) for row, x in zip(rows, both)]
-        one, other = (x.narrow(dim, x.shape[dim] - count, count).reshape(-1) for x in whole)
-        return self._measure_tensors(a, b, one, other)
+        if self.facing is None or both is None or rows is None or any(x.is_nested for x in both):
+            return None
+        return self.facing.of(*(row.reshape(x.shape) for row, x in zip(rows, both)))
 
     # Samples -------------------------------------------------------------------------------------
 
     def _samples(self, a: Value, b: Value) -> tuple[Sequence[float], Sequence[float]] | None:
         """Return the elements of both at fixed positions, where one side kept only those."""
-        one, other = self._sampled_elements(self._a, a), self._sampled_elements(self._b, b)
+        one, other = self._sampled_elements(self.a, a), self._sampled_elements(self.b, b)
         return None if one is None or other is None or len(one) != len(other) else (one, other)
 
     def _sampled_elements(self, trace: TraceData, value: Value) -> Sequence[float] | None:
@@ -179,36 +175,6 @@ class Meter:
             return [_real(flat[position].item()) for position in sample_positions(flat.numel())]
         except Exception:  # as in `_tensors`, or of a layout without positions (sparse, nested)
             return None
-
-
-def _positions(a: TraceData, b: TraceData) -> tuple[int, int] | None:
-    """Return the lengths of the sequences that two runs are given, where one is the last positions of the other.
-
-    They are read from inputs in one slot whose shapes differ in one dimension, behind that of the batch. The shorter
-    one is 1, or it ends with as many positions as the other: it is given the rest in a cache, and returns both.
-    """
-    others = dict(b.root.inputs.named())
-    for slot, value in a.root.inputs.named():
-        other = others.get(slot)
-        if other is not None and len(value.shape) == len(other.shape):
-            differing = [(x, y) for x, y in zip(value.shape[1:], other.shape[1:]) if x != y]
-            alike = len(differing) == 1 and value.shape[:1] == other.shape[:1]
-            if alike and (min(differing[0]) == 1 or _returns_whole_caches(a, b, differing[0])):
-                return differing[0]
-    return None
-
-
-def _returns_whole_caches(a: TraceData, b: TraceData, lengths: tuple[int, int]) -> bool:
-    """Do both runs return tensors with the longer length in one slot, of which the shorter run was given a part?"""
-    short, long = (a, b) if lengths[0] < lengths[1] else (b, a)
-    whole = dict(long.root.outputs.named()) if long.root.outputs is not None else {}
-    known = [
-        slot for slot, x in (short.root.outputs or Outputs()).named() if slot in whole and x.shape == whole[slot].shape
-    ]
-    rest = max(lengths) - min(lengths)
-    return any(max(lengths) in whole[slot].shape for slot in known) and any(
-        rest in value.shape for value in short.root.inputs
-    )
 
 
 def _squeezed(shape: Sequence[int]) -> list[int]:

@@ -73,6 +73,7 @@ class Chart:
 class ReportData(Generic[Row]):
     """The answer of an analysis.
 
+    ``answer`` is the answer in one sentence, where there is one: it stands first everywhere.
     ``analysis`` is the name of the function that made it, ``subject`` the model it is about. ``rows`` are frozen
     dataclasses with an attribute for every column, in the order of the screen; ``None`` means that a number could not
     be measured, and ``notes`` say why. ``totals`` are the numbers about the whole, by heading, with their unit;
@@ -103,6 +104,7 @@ class ReportData(Generic[Row]):
     ranked_by: tuple[str, ...] = ()
     at_least: tuple[str, ...] = ()
     shared: Shared | None = None
+    answer: str = ""
 
     def __repr__(self) -> str:
         said = counted(len(self.rows), "row")

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 GROUP: Final = "fxdebug.features"
 BUILT_IN: Final = (
-    "training", "gradients", "weights", "attention", "activations", "profile", "shadow", "memory", "flops", "summary",
-    "edit", "console", "serve", "mcp", "tensorboard", "onnx", "model_explorer", "timelines", "trackers",
+    "training", "gradients", "weights", "state", "structure", "attention", "activations", "profile", "tune", "shadow",
+    "memory", "flops", "summary", "edit", "console", "serve", "mcp", "tensorboard", "onnx", "model_explorer",
+    "timelines", "trackers", "resumes", "independent",
 )  # fmt: skip
 RESERVED: Final = ("numbers", "plugins")  # analyses of the core
 

@@ -94,9 +94,17 @@ _REPORT = {
     "ranked_by": tuples(texts),
     "folds": booleans,
     "at_least": tuples(texts),
+    "answer": texts,
     "shared": optional(lambda cells, where: [_shared(cell, where(i)) for i, cell in enumerate(cells)]),
 }
-_DEFAULTS = {"ranked": True, "ranked_by": (), "folds": True, "at_least": (), "shared": None}  # of earlier versions
+_DEFAULTS = {
+    "ranked": True,
+    "ranked_by": (),
+    "folds": True,
+    "at_least": (),
+    "shared": None,
+    "answer": "",
+}  # of earlier versions
 
 
 def read(path: Path) -> ReportData[SimpleNamespace]:

@@ -1,7 +1,8 @@
 """The file ``training.jsonl`` of a watched training: written line by line, and readable while the training goes on.
 
-The first line has the format, the model and the settings; each further line is one step, the statistics of a watched
-step, an incident, or a note. A last line that is cut short, as after a crash, is left out.
+The first line has the format, the model and the settings; each further line is one step, its signs, the statistics of
+a watched step, facts about the loop, an incident, or a note.
+A last line that is cut short, as after a crash, is left out.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
+from fxdebug.data.measured.learning import LearningFacts, StepSigns
 from fxdebug.data.measured.training import (
     Incident,
     NotLookedAt,
@@ -32,7 +34,11 @@ from fxdebug.files.system_errors import system_errors_told
 from fxdebug.files.write_file import write_bytes
 from fxdebug.store.versioned_json import require_version
 
-FORMAT, VERSION = "fxdebug-training", 1
+Entry: TypeAlias = (
+    "StepRecord | StepSigns | WatchedStep | StepHistograms | LearningFacts | Incident | NotLookedAt | str"
+)
+FORMAT, VERSION = "fxdebug-training", 2
+WITHOUT_SIGNS = 1  # the version before: what it has is read
 FILE = "training.jsonl"
 _NAME = re.compile(r"training(\.rank[0-9]+)?\.jsonl")
 _OLDER = "watch the training again, or read it with the fxdebug that wrote it"
@@ -67,8 +73,8 @@ class TrainingFile:
             raise SaveError(f"{self.path} cannot be written: {error.strerror or error}") from error
         self._size = len(head)
 
-    def add(self, entry: StepRecord | WatchedStep | StepHistograms | Incident | NotLookedAt | str) -> None:
-        """Append a step, the statistics or histograms of one, an incident, a gap or a note. Raises ``SaveError``."""
+    def add(self, entry: Entry) -> None:
+        """Append a step, what was measured of one, facts, an incident, a gap or a note. Raises ``SaveError``."""
         line = rest = _line({_KINDS.get(type(entry), "note"): _row(entry)})
         try:
             while rest:
@@ -140,7 +146,7 @@ def _record_of(path: Path) -> TrainingRecord:
     found: dict[str, list[Any]] = {kind: [] for kind in (*_KINDS.values(), "note")}
     try:
         first = _parsed(lines[0], 1)
-        if first.get("format") == FORMAT:
+        if first.get("format") == FORMAT and first.get("version") != WITHOUT_SIGNS:
             require_version(path, first.get("version"), VERSION, _OLDER)
         head = record(first, "", _HEAD)
         if head["format"] != FORMAT:
@@ -162,6 +168,8 @@ def _record_of(path: Path) -> TrainingRecord:
         rank=head["rank"],
         histograms=tuple(found["histograms"]),
         gaps=tuple(found["not looked at"]),
+        signs=tuple(found["signs"]),
+        learning=found["learning"][-1] if found["learning"] else None,
     )
 
 
@@ -199,7 +207,7 @@ _SPECIAL: dict[Any, Reader] = {
 }
 _KINDS: dict[type, str] = {
     StepRecord: "step", WatchedStep: "watched", StepHistograms: "histograms", Incident: "incident",
-    NotLookedAt: "not looked at",
+    NotLookedAt: "not looked at", StepSigns: "signs", LearningFacts: "learning",
 }  # fmt: skip
 _READERS: dict[str, Reader] = {kind: reader_of(type, _SPECIAL) for type, kind in _KINDS.items()} | {"note": texts}
 _HEAD = {

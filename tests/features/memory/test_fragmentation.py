@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fxdebug.features.memory.allocator import segments_from, segments_of
+from fxdebug.features.memory.following.allocator import segments_from, segments_of
 from fxdebug.features.memory.fragmentation import Fragmentation, fragmentation
 from fxdebug.features.memory.record import MemoryRecord, Segment
 from fxdebug.features.memory.report import memory_report

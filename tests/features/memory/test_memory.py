@@ -13,7 +13,7 @@ from torch import nn
 from torch.distributed._tools import MemTracker
 
 import fxdebug
-from fxdebug.features.memory.followed_run import run_with_memory
+from fxdebug.features.memory.following.followed_run import run_with_memory
 from fxdebug.features.memory.record import timeline
 from zoo.zoo_sample import entries
 

@@ -424,15 +424,13 @@ class Experts(nn.Module):
         return out
 
 
-@pytest.mark.parametrize(
-    ("way", "found"), [("mask", ["getitem"]), ("nonzero", ["nonzero"]), ("where", []), ("grouped", [])]
-)
+@pytest.mark.parametrize(("way", "found"), [("mask", ["getitem"]), ("nonzero", []), ("where", []), ("grouped", [])])
 def test_what_waits_for_numbers_is_found_where_it_does_so_in_one_module(way: str, found: list[str]) -> None:
     model = nn.Sequential(*[Experts(way) for _ in range(5)])
     findings = fxdebug.profile(model, torch.randn(32, 8), repeats=1, warmup=0, peak=False).findings
     reads = [finding for finding in findings if finding.rule == "reads numbers"]
     assert [finding.op for finding in reads] == found
-    assert all(finding.measured in (20, 40) for finding in reads)
+    assert all(finding.measured == 40 for finding in reads)
 
 
 def test_lines_that_read_numbers_come_by_their_count() -> None:

@@ -84,10 +84,11 @@ def advises_a_higher_rate(findings: tuple[Finding, ...]) -> bool:
 STATES: dict[str, tuple[Callable[[], tuple[Finding, ...]], list[tuple[str, str]], str]] = {
     "the rate is 0 since step 10": (
         lambda: train(net := mlp(), sgd(net), before=rate(lambda step: 1e-2 if step < 10 else 0.0)),
-        [("no update", "warning")], "0 since step 10 (it was 0.01)",
+        [("rate spent early", "error"), ("no update", "warning")], "0 since step 10 (it was 0.01)",
     ),
     "the rate was always 0": (
-        lambda: train(net := mlp(), sgd(net, 0.0)), [("no update", "warning")], "the learning rate of 0.weight",
+        lambda: train(net := mlp(), sgd(net, 0.0)), [("rate of zero", "error"), ("no update", "warning")], "the "
+        "learning rate of 0.weight",
     ),
     "the rate is 0 at the first step of a warm-up": (
         lambda: train(net := mlp(), sgd(net), steps=2, before=rate(lambda step: step * 1e-3)),
@@ -101,15 +102,17 @@ STATES: dict[str, tuple[Callable[[], tuple[Finding, ...]], list[tuple[str, str]]
     ),
     "no unit of a layer is active": (
         lambda: train(net := dead(mlp()), sgd(net)),
-        [("zero gradient", "warning")], "1 (ReLU) returned only zeros",
+        [("silent activation", "error"), ("zero gradient", "warning")], "1 (ReLU) returned only zeros",
     ),
     "gradients are zeroed before the step": (
         lambda: train(net := mlp(), sgd(net), between=lambda step, optimizer: optimizer.zero_grad()),
-        [("zero gradient", "warning")], "no parameter has one when the optimizer steps",
+        [("cleared before step", "error"), ("zero gradient", "warning")], "no parameter has one when the optimizer "
+        "steps",
     ),
     "gradients are filled with 0 before the step": (
         lambda: train(net := mlp(), sgd(net), between=lambda step, optimizer: optimizer.zero_grad(set_to_none=False)),
-        [("zero gradient", "warning")], "no parameter has one when the optimizer steps",
+        [("cleared before step", "error"), ("zero gradient", "warning")], "no parameter has one when the optimizer "
+        "steps",
     ),
     "the loss has a factor of 0": (
         lambda: train(net := mlp(), sgd(net), loss=lambda y, x: squares(y, x).detach() + 0 * y.mean()),
@@ -125,20 +128,22 @@ STATES: dict[str, tuple[Callable[[], tuple[Finding, ...]], list[tuple[str, str]]
     ),
     "bfloat16 rounds the updates away": (
         lambda: train(net := mlp().bfloat16(), sgd(net, 1e-6)),
-        [("no update", "warning")], "bfloat16 rounds a change of less than 1/256",
+        [("updates rounded away", "error"), ("no update", "warning")], "bfloat16 rounds a change of less than 1/256",
     ),
     "the rate is too low": (
-        lambda: train(net := mlp(), sgd(net, 1e-7)), [("update too small", "warning")], "stayed where it was",
+        lambda: train(net := mlp(), sgd(net, 1e-7)),
+        [("learning rate too low", "error"), ("update too small", "warning")], "stayed where it was",
     ),
     "the rate fell far, and the loss stays": (
         lambda: train(
             net := mlp(), sgd(net), loss=lambda y, x: squares(y, x).detach() + 0.1 * y.mean(),
             before=rate(lambda step: 1e-2 if step < 10 else 1e-5),
-        ), [("update too small", "warning")], "the learning rate fell from 0.01 to 1e-05, below a tenth since step 10",
+        ), [("rate spent early", "error"), ("update too small", "warning")], "the learning rate fell from 0.01 to "
+        "1e-05, below a tenth since step 10",
     ),
     "a scheduler of epochs is called in every step": (
         lambda: train(net := mlp(), sgd(net), steps=60, before=rate(lambda step: 1e-2 * 0.1 ** (step // 5))),
-        [("no update", "warning")], "the learning rate fell from 0.01 to 1e-13",
+        [("rate spent early", "error"), ("no update", "warning")], "the learning rate fell from 0.01 to 1e-13",
     ),
     "the loss falls": (lambda: train(net := mlp(), sgd(net)), [], ""),
 }  # fmt: skip

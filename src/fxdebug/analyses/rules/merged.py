@@ -77,7 +77,8 @@ def merged_report(
         for note in (done.reports[name].notes if name != NUMBERS else ())
         if note.where not in {column.heading for column in done.reports[name].columns} - {""}
     ]
-    return replace(report, notes=(*report.notes, *dict.fromkeys(others)))
+    answer = next((done.reports[name].answer for name in done.names if done.reports[name].answer), "")
+    return replace(report, notes=(*report.notes, *dict.fromkeys(others)), answer=answer)
 
 
 def _gaps(subject: str, done: Done) -> Iterator[tuple[str, list[Finding]]]:

@@ -1,4 +1,4 @@
-"""Load the model and inputs for `fxdebug run`: from a function in a file, or from transformers."""
+"""Load a function of a file, the model and inputs that it returns, or a model of transformers."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 from fxdebug.errors import UsageError, needs
 
 
-def from_file(target: str) -> tuple[Any, Any]:
-    """Return the model and inputs of ``FILE.py:function``."""
+def function_of(target: str) -> Callable[[], Any]:
+    """Run a file and return the function that ``FILE.py:function`` names. Raises ``UsageError`` where it cannot be."""
     path, _, name = target.rpartition(":")
     if not path or not name.isidentifier():
         raise UsageError(f"{target!r} is not of the form FILE.py:function, such as model.py:build")
@@ -33,6 +33,13 @@ def from_file(target: str) -> tuple[Any, Any]:
         known = ", ".join(key for key, value in namespace.items() if callable(value) and not key.startswith("_"))
         raise UsageError(f"{path} defines no function {name!r}; it defines {known or 'none'}")
     _require_no_arguments(factory, name)
+    return factory
+
+
+def from_file(target: str) -> tuple[Any, Any]:
+    """Return the model and inputs that the function of ``FILE.py:function`` returns."""
+    factory = function_of(target)
+    path, _, name = target.rpartition(":")
     try:
         result = factory()
     except Exception as error:

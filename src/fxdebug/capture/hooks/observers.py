@@ -37,7 +37,18 @@ class Observer(Protocol):
 
 
 class ForwardsOnly:
-    """The rest of an observer that watches only forwards, and only those of modules that were there at the start."""
+    """The rest of an observer that watches only forwards, and only those of modules that were there at the start.
+
+    It is told of regions and labels, too.
+
+    >>> class Count(ForwardsOnly):
+    ...     forwards = 0
+    ...     def around_forward(self, module, run, args, kwargs):
+    ...         self.forwards += 1
+    ...         return run(*args, **kwargs)
+    >>> Count().wants(nn.ReLU())
+    False
+    """
 
     def around_call(
         self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -48,6 +59,16 @@ class ForwardsOnly:
     def wants(self, module: nn.Module) -> bool:
         """Leave modules that were not in the model when the run began without a wrapper."""
         return False
+
+    def region_begins(self, name: str) -> int:
+        """Leave a region of the program alone; -1 is the number of none."""
+        return -1
+
+    def region_ends(self, number: int) -> None:
+        """Leave a region of the program alone."""
+
+    def label(self, name: str) -> None:
+        """Leave a label of the program alone."""
 
 
 class CallRecorder(Protocol[CallT]):

@@ -7,13 +7,11 @@ functions of edits are not recorded, gradients go through them.
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, TypeAlias
 
-import torch
 from torch import Tensor
 
 from fxdebug.capture.recorder.frame import Frame
@@ -25,27 +23,11 @@ from fxdebug.errors import UsageError, with_article
 from fxdebug.operators.attention import FUSED, SOFTMAX
 
 OUT = "out"
-_SLOT = re.compile(r"(out|args|kwargs)((?:\[(?:\d+|'[^']*')\]|\.\w+)*)\Z")
-_STEP = re.compile(r"\[(\d+)\]|\['([^']*)'\]|\.(\w+)")
 _HEADS = (FUSED, SOFTMAX)
 
 
-@dataclass(frozen=True)
-class Subject:
-    """The place of an edit: its ``call``, and the operation in it, if it is one."""
-
-    call: str
-    path: str
-    number: int
-    op: str = ""
-
-    @property
-    def name(self) -> str:
-        """The id of the operation or call."""
-        return f"{self.call}/{self.op}" if self.op else self.call
-
-
-Change: TypeAlias = Callable[[Any, Subject], Any]
+Change: TypeAlias = Callable[[Any, str], Any]
+"""A function of the thing that is edited, and of the id of the call or operation that has it."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +36,10 @@ class Edit:
 
     Names may be globs. ``slot`` is ``out``, ``args`` or ``kwargs``; ``keys`` lead from there to the thing that is
     changed. Without any, that is the first tensor. ``heads`` edits are for the operations of attention inside a call.
+
+    >>> edit = Edit("h.*.attn/softmax", lambda out, place: out * 0)
+    >>> edit.call, edit.op
+    ('h.*.attn', 'softmax')
     """
 
     name: str
@@ -82,21 +68,16 @@ class Edit:
         return any(fnmatchcase(name, self.call) or fnmatchcase(f"{name}#{frame.number}", self.call) for name in names)
 
 
-def slot_of(text: str) -> tuple[str, tuple[int | str, ...]] | None:
-    """Return the slot and the keys that a text names; ``None`` if it names none.
-
-    >>> slot_of("args[0]"), slot_of("out.logits"), slot_of("kwargs['mask']"), slot_of("h.3")
-    (('args', (0,)), ('out', ('logits',)), ('kwargs', ('mask',)), None)
-    """
-    found = _SLOT.match(text)
-    if found is None:
-        return None
-    steps = [int(index) if index else key or name for index, key, name in _STEP.findall(found[2])]
-    return found[1], tuple(steps)
-
-
 class Edits:
-    """A stepper that makes edits in a run; ``made`` are the places where it did, by the position of the edit."""
+    """A stepper that makes edits in a run; ``made`` are the places where it did, by the position of the edit.
+
+    >>> import torch, fxdebug
+    >>> from fxdebug.api.run_model import run_and_store
+    >>> halved = Edits([Edit("0", lambda out, place: out / 2)])
+    >>> run = run_and_store(torch.nn.Sequential(torch.nn.ReLU()), torch.ones(2), None, values="tensors", stepper=halved)
+    >>> run.output.tolist(), halved.made
+    ([0.5, 0.5], {0: ['0#0']})
+    """
 
     def __init__(self, edits: Sequence[Edit]) -> None:
         self.made: dict[int, list[str]] = {}
@@ -117,9 +98,9 @@ class Edits:
         for number, edit in self._of_calls:
             if edit.slot != OUT and edit.fits_call(frame):
                 if edit.slot == "args":
-                    args = self._changed(number, edit, self._subject(frame), args)
+                    args = self._changed(number, edit, self._place(frame), args)
                 else:
-                    kwargs = self._changed(number, edit, self._subject(frame), kwargs)
+                    kwargs = self._changed(number, edit, self._place(frame), kwargs)
         return args, kwargs
 
     def after_call(self, frame: Frame, output: Any) -> Any:
@@ -127,7 +108,7 @@ class Edits:
         self._fitting.pop(frame.index, None)
         for number, edit in self._of_calls:
             if edit.slot == OUT and edit.fits_call(frame):
-                output = self._changed(number, edit, self._subject(frame), output)
+                output = self._changed(number, edit, self._place(frame), output)
         return output
 
     def failed_call(self, frame: Frame, error: BaseException) -> None:
@@ -152,8 +133,8 @@ class Edits:
         for number, edit in fitting:
             fits = name in _HEADS if edit.heads else fnmatchcase(name, edit.op) or fnmatchcase(numbered, edit.op)
             if fits:
-                subject = self._subject(self._recorder.frames[call_tape.index], numbered)
-                result = self._changed(number, edit, subject, result)
+                place = self._place(self._recorder.frames[call_tape.index], numbered)
+                result = self._changed(number, edit, place, result)
         return result
 
     def _is_in(self, edit: Edit, frame: Frame | None) -> bool:
@@ -164,8 +145,9 @@ class Edits:
             frame = frame.parent if edit.heads else None
         return False
 
-    def _subject(self, frame: Frame, op: str = "") -> Subject:
-        return Subject(f"{frame.site.path}#{frame.number}", frame.site.path, frame.number, op)
+    def _place(self, frame: Frame, op: str = "") -> str:
+        call = f"{frame.site.path}#{frame.number}"
+        return f"{call}/{op}" if op else call
 
     def as_one(self, change: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Return a change that a body of ours makes itself: it counts as one edit, whatever it computes."""
@@ -180,11 +162,11 @@ class Edits:
 
         return changed
 
-    def _changed(self, number: int, edit: Edit, subject: Subject, content: Any) -> Any:
+    def _changed(self, number: int, edit: Edit, place: str, content: Any) -> Any:
         with self._recorder.unwatched():
-            new = changed_at(content, edit.keys, lambda thing: edit.change(thing, subject), subject.name)
+            new = changed_at(content, edit.keys, lambda thing: edit.change(thing, place), place)
         if new is not content:
-            self.made.setdefault(number, []).append(subject.name)
+            self.made.setdefault(number, []).append(place)
         return new
 
 
@@ -241,41 +223,3 @@ def _replaced(content: Any, old: Tensor, new: Any) -> Any:
         if item is old:
             content = _with(content, name, new)
     return content
-
-
-def without_heads(heads: Sequence[int], to: float | str, result: Tensor) -> Tensor:
-    """Return attention weights, or outputs by head, with some heads (the third dimension from the end) set.
-
-    >>> without_heads([1], 0.0, torch.ones(1, 2, 2, 2)).sum(dim=(-1, -2)).tolist()
-    [[4.0, 0.0]]
-    """
-    if result.dim() < 4:
-        raise UsageError(f"heads are the third dimension from the end, and this attention made {tuple(result.shape)}")
-    count = result.shape[-3]
-    wrong = [head for head in heads if not -count <= head < count]
-    if wrong:
-        raise UsageError(f"there is no head {wrong[0]}: this attention has {count}, 0 to {count - 1}")
-    chosen = torch.zeros(count, dtype=torch.bool, device=result.device)
-    chosen[list(heads)] = True
-    return torch.where(chosen.view(-1, 1, 1), _constant(result, to), result)
-
-
-def constant_like(out: Any, to: float | str) -> Any:
-    """Return a tensor of the same form that holds a number or, with ``"mean"``, its own mean over all but the last dim.
-
-    >>> constant_like(torch.tensor([[1.0, 2.0], [3.0, 4.0]]), "mean")
-    tensor([[2., 3.],
-            [2., 3.]])
-    """
-    if not isinstance(out, Tensor):
-        raise UsageError(f"only a tensor can be ablated, and this is {with_article(type(out).__name__)}")
-    return _constant(out, to).expand_as(out).clone()
-
-
-def _constant(out: Tensor, to: float | str) -> Tensor:
-    if to == "mean":
-        dims = tuple(range(out.dim() - 1))
-        return out.mean(dims, keepdim=True) if dims else out.mean()
-    if isinstance(to, str):
-        raise UsageError(f"to={to!r}: use a number, or 'mean'")
-    return out.new_tensor(to)

@@ -7,7 +7,7 @@ since there is one for every operation.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from fxdebug.capture.recorder.frame import Frame
 from fxdebug.capture.source.source_line import Line
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 MomentKind: TypeAlias = Literal["call", "op", "return"]
 Slots: TypeAlias = Sequence[tuple[str, Value]]
-GRADIENT = "gradient"  # the operation of a moment of the backward
 
 
 class Moment:
@@ -32,8 +31,15 @@ class Moment:
 
     ``replaced`` are the tensors of an edit that was made here and has not gone on yet. ``gradient`` is that of a
     moment in the backward.
+
+    >>> import torch, fxdebug
+    >>> run = fxdebug.api.paused_run(torch.nn.ReLU(), torch.ones(2))
+    >>> run.moment.kind, run.moment.type
+    ('call', 'ReLU')
+    >>> run.quit()
     """
 
+    GRADIENT: ClassVar = "gradient"  # the operation of a moment of the backward
     __slots__ = ("_run", "call_tape", "entry", "failure", "frame", "gradient", "kind", "number", "replaced")
 
     def __init__(
@@ -94,14 +100,14 @@ class Moment:
         """The name of the operation; ``gradient`` in the backward; empty where a call begins or ends."""
         entry = self._op_entry
         if entry is None:
-            return GRADIENT if self.gradient is not None else ""
+            return self.GRADIENT if self.gradient is not None else ""
         return self._run.name_of(entry.what)
 
     @property
     def id(self) -> str:
         """The id of the operation or the call: unique among moments of its kind."""
         if self.gradient is not None:
-            return f"{self.gradient[0]}/{GRADIENT}"
+            return f"{self.gradient[0]}/{self.GRADIENT}"
         own = f"{self.path or self._run.root_name}#{self.frame.number}"
         entry = self._op_entry
         if entry is None or self.call_tape is None:

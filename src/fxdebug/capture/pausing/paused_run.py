@@ -12,7 +12,6 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from queue import Empty
 from typing import Any
 
@@ -22,7 +21,6 @@ from torch import Tensor, nn
 from fxdebug.capture.graphs.from_tape import template_of_tape
 from fxdebug.capture.graphs.to_fx import FxBuild
 from fxdebug.capture.hooks.patch import Setting, SharedPatch
-from fxdebug.capture.pausing.edits import Subject
 from fxdebug.capture.pausing.held_state import HeldState
 from fxdebug.capture.pausing.moments import Moment
 from fxdebug.capture.pausing.pauses import Ended, Pauses, Quit, Until
@@ -54,6 +52,12 @@ class PausedRun:
 
     ``target`` is called with the arguments; ``backward`` gets what it returned, and runs the backward. ``moment`` is
     the present moment; ``over`` says that the run is. ``error`` is what the model raised.
+
+    >>> import fxdebug
+    >>> run = fxdebug.api.paused_run(nn.ReLU(), torch.ones(2))
+    >>> run.go(lambda moment: moment.kind == "op"), run.moment.op
+    (True, 'relu')
+    >>> run.quit()
     """
 
     def __init__(
@@ -62,7 +66,6 @@ class PausedRun:
         model: nn.Module,
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
-        options: Options,
         settings: Mapping[str, Any],
         backward: Callable[[Any], None] | None = None,
     ) -> None:
@@ -79,7 +82,8 @@ class PausedRun:
         self._recorded: TraceData | None = None
         self._failure: BaseException | None = None  # of ours
         self._arguments = target, args, kwargs
-        self._options = replace(options, stepper=self.pauses)
+        self._lines = SourceText(())
+        self._options = Options(graph=True, stepper=self.pauses)
         self._start = StartState(model)
         self._held = self.pauses.held = HeldState(model, (args, kwargs))
         self._gradients = _gradients_of(model, copies=backward is not None)
@@ -155,11 +159,15 @@ class PausedRun:
         return self.pauses.passed_until
 
     @property
-    def subject(self) -> Subject:
-        """The place of an edit that is made at the present moment."""
+    def place(self) -> str:
+        """The id of the call or operation whose edit is made at the present moment."""
         moment = self.moment
         op = moment.id.rpartition("/")[2] if moment.kind == "op" else ""
-        return Subject(moment.call_id, moment.path, moment.frame.number, op)
+        return f"{moment.call_id}/{op}" if op else moment.call_id
+
+    def source_text(self, source: str) -> str | None:
+        """Return the text of a line of the program."""
+        return self._lines.get(source)
 
     def _next_arrival(self) -> Moment | Ended:
         """Wait for the next arrival and look for signals meanwhile: Ctrl-C may come right before Python waits.

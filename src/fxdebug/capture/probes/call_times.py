@@ -76,14 +76,21 @@ class CallTimes(ForwardsOnly):
     """An observer of a model's modules that notes when each call began and ended, in the thread that runs the model.
 
     It also listens to regions.
+
+    >>> from fxdebug.capture.runs.attach import Attached
+    >>> sites = Sites(model := nn.Sequential(nn.ReLU(), nn.Tanh()))
+    >>> with Attached(times := CallTimes(sites), sites):
+    ...     result = model(torch.ones(2))
+    >>> [(call.path, call.depth) for call in times.calls]
+    [('', 0), ('0', 1), ('1', 1)]
     """
 
-    def __init__(self, sites: Sites, clock: Clock) -> None:
+    def __init__(self, sites: Sites, clock: Clock | None = None) -> None:
         self.calls: list[TimedCall] = []
         self.elsewhere = 0  # calls in other threads: they are not timed
         self.guard = Guard(self.path)
         self._sites = sites
-        self._now = clock
+        self._now = CpuClock() if clock is None else clock
         self._owner = get_ident()
         self.numbers: dict[str, int] = {}
         self.open_calls: list[int] = []  # positions in ``calls``, innermost last
@@ -131,9 +138,6 @@ class CallTimes(ForwardsOnly):
         """Note that a region ends."""
         if number in self.open_calls:
             self._end(number)
-
-    def label(self, name: str) -> None:
-        """Leave labels to recordings of memory."""
 
     # Where the run is ----------------------------------------------------------------------------
 

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import Any, TypeVar
 
+import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from fxdebug.capture.hooks.guard import Guard
 from fxdebug.capture.tape.compiled_regions import CompiledRegions
-from fxdebug.capture.tape.op_traits import METADATA
+from fxdebug.capture.tape.op_traits import METADATA, function_name
 from fxdebug.capture.torch_state import internals
 from fxdebug.capture.torch_state.callers_frame import as_called_there
 from fxdebug.capture.torch_state.mode_stack import allows_mode_around, remove_mode, without_mode
@@ -27,6 +28,15 @@ class MeasuringMode(TorchFunctionMode):
     It is off in what torch traces, in what ``torch.compile`` compiles, control flow as in ``torch.cond`` included, and
     in modules that a mode would deprive of a fused kernel. ``guard`` has the notes on what was not looked at; ``where``
     returns the path of the module that runs.
+
+    >>> class Names(MeasuringMode):
+    ...     def after_op(self, func, args, kwargs, result, before):
+    ...         print(self.name_of(func))
+    >>> x = torch.ones(2)
+    >>> with Names(lambda: ""):
+    ...     result = x.relu() + 1
+    relu
+    add
     """
 
     def __init__(self, where: Callable[[], str]) -> None:
@@ -41,6 +51,14 @@ class MeasuringMode(TorchFunctionMode):
     def after_op(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, before: Any) -> None:
         """Look at an operation that has run."""
         raise NotImplementedError
+
+    def after_fused(self, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        """Look at a forward that has run without this mode, since the mode would have switched off its fused kernel."""
+
+    @staticmethod
+    def name_of(func: Any) -> str:
+        """Return the name of a torch function, as graphs have it."""
+        return function_name(func)
 
     @uncounted
     def __torch_function__(
@@ -57,7 +75,10 @@ class MeasuringMode(TorchFunctionMode):
         """Run a forward; without this mode where it would switch off a fused kernel."""
         if get_ident() != self._owner or allows_mode_around(module):
             return run(*args, **kwargs)
-        return without_mode(self, run, args, kwargs)[0]
+        result, was_on = without_mode(self, run, args, kwargs)
+        if was_on and isinstance(module, nn.Module) and not isinstance(module, torch.jit.ScriptModule):
+            self.guard("a fused kernel", self.after_fused, run, args, kwargs, result)
+        return result
 
     # On and off ----------------------------------------------------------------------------------
 

@@ -16,7 +16,12 @@ from fxdebug.data.trace import ModuleClass
 
 
 class Sites:
-    """The sites of one model's modules: registered ones from the start, others as they turn up."""
+    """The sites of one model's modules: registered ones from the start, others as they turn up.
+
+    >>> model = nn.Sequential(nn.ReLU())
+    >>> Sites(model).of(model[0]).path
+    '0'
+    """
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model

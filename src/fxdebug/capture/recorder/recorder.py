@@ -41,7 +41,6 @@ from fxdebug.capture.recorder.frame import (
 from fxdebug.capture.recorder.generators import RecordedSteps
 from fxdebug.capture.recorder.listeners import Listener, Probe, Stepper, probe_call
 from fxdebug.capture.source.source_line import Line, caller_line, search_parts
-from fxdebug.capture.source.tracebacks import came_through
 from fxdebug.capture.tape.observed_tape import ObservedTape
 from fxdebug.capture.tape.run_taped import core_parts, references_by_tape, run_taped
 from fxdebug.capture.tape.tape_mode import Tape
@@ -54,7 +53,7 @@ from fxdebug.capture.torch_state.uncounted import uncounted
 from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.data.calls import Note
 from fxdebug.data.values import Inputs, Outputs, fast_constructor
-from fxdebug.errors import first_line
+from fxdebug.errors import came_through, first_line
 from fxdebug.native import ways
 
 _quick_inputs, _quick_outputs = fast_constructor(Inputs), fast_constructor(Outputs)

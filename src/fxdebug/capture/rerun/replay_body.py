@@ -81,24 +81,40 @@ class _ChangingExecutor(Executor):
         return result if change is None else change(result)
 
 
-def body_of_call(graph: GraphOfCall, call: str, path: str, changes: Changes) -> BodyOfCall:
-    """Return a module that runs the graph of a call with changes, under the name of the class of its module.
+class VerifiedBody:
+    """The graph of one verified call of a run in this process, to be run on what the call was given.
 
-    ``call`` is how errors name the call, ``path`` that of its module in the model.
+    ``name`` is how errors name the call. Raises ``UsageError``, with the reason, where its graph is not verified.
+
+    >>> import fxdebug
+    >>> trace = fxdebug.fx_debug(nn.ReLU(), torch.ones(2), values="tensors")
+    >>> body = VerifiedBody(trace.graph_source, trace.root, "the model")
+    >>> body.with_changes({"relu": lambda out: out + 1})(*body.inputs(trace.tensor)).tolist()
+    [2.0, 2.0]
     """
-    kind: type[BodyOfCall] = type("BodyOfCall", (BodyOfCall,), {})
-    return kind(graph, call, path, changes)
 
+    def __init__(self, source: object, call: Call, name: str) -> None:
+        if not isinstance(source, LazyGraphs):
+            raise UsageError(f"{name} belongs to a run that was loaded from disk, without the model")
+        self._graphs, self._call, self._name = source, call, name
+        self._graph = source.fx(call)
+        self.module: nn.Module = self._graph._source[1]
+        self.needs_gradient = self._graph._source[0].template.context[0]  # did the call run with gradients?
 
-def inputs_of_call(graphs: LazyGraphs, call: Call, tensor: Callable[[Value], torch.Tensor]) -> list[Any]:
-    """Return what the graph of a verified call is run on, as the call was given it; ``tensor`` reads kept data."""
-    verified = graphs.verified_call(call.index)
-    assert verified is not None and verified.template is not None
-    template, tape = verified.template, verified.tape
-    tensors = [
-        tensor(tape.input_values[tensor_id])
-        for tensor_id in (verified.tensor_ids or [])[: template.inputs]
-        if tensor_id is not None
-    ]
-    sizes = given_sizes(template, tape)
-    return [*tensors, *[sizes[number] for number in range(len(template.size_names))]]
+    def with_changes(self, changes: Changes) -> nn.Module:
+        """Return a module that runs the graph with changes, under the name of the class of the call's module."""
+        kind: type[BodyOfCall] = type("BodyOfCall", (BodyOfCall,), {})
+        return kind(self._graph, self._name, self._call.path, changes)
+
+    def inputs(self, tensor: Callable[[Value], torch.Tensor]) -> tuple[Any, ...]:
+        """Return what the graph is run on, as the call was given it; ``tensor`` reads kept data."""
+        verified = self._graphs.verified_call(self._call.index)
+        assert verified is not None and verified.template is not None
+        template, tape = verified.template, verified.tape
+        tensors = [
+            tensor(tape.input_values[tensor_id])
+            for tensor_id in (verified.tensor_ids or [])[: template.inputs]
+            if tensor_id is not None
+        ]
+        sizes = given_sizes(template, tape)
+        return (*tensors, *[sizes[number] for number in range(len(template.size_names))])

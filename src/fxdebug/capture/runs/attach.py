@@ -6,6 +6,7 @@ Reading order: after ``runs/run_once``; then ``hooks/forward_wrapper``, which is
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 
 from torch import nn
 
@@ -13,6 +14,7 @@ from fxdebug.capture.hooks import module_call, observers
 from fxdebug.capture.hooks.collect_less_often import collect_less_often
 from fxdebug.capture.hooks.compiled_modules import compiled_in
 from fxdebug.capture.hooks.patch import Setting, SharedPatch
+from fxdebug.capture.hooks.regions import Listening
 from fxdebug.capture.recorder.module_names import Sites
 from fxdebug.capture.recorder.recorder import Recorder
 from fxdebug.capture.tape.compiled_regions import CompiledRegions
@@ -23,11 +25,27 @@ FRAMES_PER_CALL = 7  # Python frames we add to each nested module call
 
 
 class Attached:
-    """An observer on all modules of a model, for the length of a block."""
+    """An observer on all modules of a model, for the length of a block.
+
+    An observer of forwards only is told of regions and labels, too.
+
+    >>> import torch
+    >>> class Shout(observers.ForwardsOnly):
+    ...     def around_forward(self, module, run, args, kwargs):
+    ...         print(type(module).__name__)
+    ...         return run(*args, **kwargs)
+    >>> model = nn.Sequential(nn.Flatten(), nn.ReLU())
+    >>> with Attached(Shout(), Sites(model)):
+    ...     result = model(torch.ones(2, 3))
+    Sequential
+    Flatten
+    ReLU
+    """
 
     def __init__(self, observer: observers.Observer, sites: Sites) -> None:
         self._observer: observers.Observer | None = observer
         self._sites = sites
+        self._listening = Listening(observer) if isinstance(observer, observers.ForwardsOnly) else nullcontext()
         self._compiled = compiled_in(sites.registered())
 
     def notes(self) -> list[str]:
@@ -77,11 +95,13 @@ class Attached:
             hidden = self._compiled.hidden()
             modules = [module for module in self._sites.registered() if id(module) not in hidden]
             module_call.attach(self._observer, modules, self._sites.layout.forwards)
+            self._listening.__enter__()
         except BaseException:
             self.__exit__()
             raise
 
     def __exit__(self, *error: object) -> None:
+        self._listening.__exit__(*error)
         if self._observer is not None:
             module_call.end(self._observer)
         self._compiled.end()

@@ -19,8 +19,7 @@ from fxdebug.capture.recorder.unregistered_leaves import UnregisteredLeaves, out
 from fxdebug.capture.runs.attach import Attached
 from fxdebug.capture.runs.same_start import copied_inputs, state_restored
 from fxdebug.capture.runs.timed_runs import Loss, scalar_loss
-from fxdebug.capture.tensors.describe import shape_of
-from fxdebug.capture.tensors.special_tensors import SHARDED, has_sharded_weights, local_part
+from fxdebug.capture.tensors.special_tensors import SHARDED, has_sharded_weights, local_part, shape_of
 from fxdebug.capture.torch_state.loss_inputs import loss_inputs
 from fxdebug.capture.torch_state.module_members import named_parameters_of, parameters_of
 from fxdebug.capture.torch_state.untracked import untracked
@@ -43,6 +42,11 @@ def run_with_gradients(
     optimizer are then as before. Exceptions of the model and of the loss pass through.
     Where the loss of a model that asks for gradients has none, no gradient reaches any parameter.
     Raises ``UsageError`` for another loss that is no scalar with a gradient, and for a model without data.
+
+    >>> from torch import nn
+    >>> record = run_with_gradients(nn.Linear(2, 1, bias=False), (torch.ones(1, 2),), {}, lambda out: out.sum())
+    >>> record.loss is None, [(each.name, each.reach) for each in record.parameters]
+    (False, [('weight', 'trained')])
     """
     if any(parameter.is_meta for parameter in parameters_of(model)):
         raise UsageError("the model is on the meta device: its gradients have no numbers; give it data (to_empty)")

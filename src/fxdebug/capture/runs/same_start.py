@@ -68,6 +68,12 @@ def state_restored(*models: nn.Module) -> Iterator[Callable[[], None]]:
     They are restored at the end, too, and with them gradients (in the block, parameters begin without one), and what
     modules have registered: parameters, modules and hooks. Whatever runs a model for a purpose of its own does so in
     such a block. Weights of FSDP2 are in their parts before and after.
+
+    >>> model = nn.BatchNorm1d(2)
+    >>> with state_restored(model):
+    ...     result = model(torch.ones(3, 2))
+    >>> int(model.num_batches_tracked)
+    0
     """
     for model in models:
         give_back_gathered(model)
@@ -125,7 +131,12 @@ def _attributes(module: nn.Module) -> dict[str, Any]:
 
 
 def copied_inputs(inputs: Any) -> Any:
-    """Return a copy of inputs, since models may write into them (caches above all), or the originals if that fails."""
+    """Return a copy of inputs, since models may write into them (caches above all), or the originals if that fails.
+
+    >>> given = [torch.ones(2)]
+    >>> copied_inputs(given)[0] is given[0]
+    False
+    """
     try:
         return copy.deepcopy(inputs)
     except Exception:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import CodeType, TracebackType
+from types import TracebackType
 
 from fxdebug.capture.hooks.module_call import is_our_code
 from fxdebug.capture.torch_state.callers_frame import is_in_between
@@ -22,12 +22,3 @@ def without_our_frames(link: TracebackType | None) -> TracebackType | None:
         line = -1 if link.tb_lineno is None else link.tb_lineno  # type: ignore[redundant-expr]  # interrupted: none
         chain = TracebackType(chain, link.tb_frame, link.tb_lasti, line)
     return chain
-
-
-def came_through(error: BaseException, codes: tuple[CodeType, ...]) -> bool:
-    """Did an exception pass through one of these functions on its way to the frame that caught it?"""
-    link = error.__traceback__
-    while link is not None and (link := link.tb_next) is not None:
-        if link.tb_frame.f_code in codes:
-            return True
-    return False

@@ -16,7 +16,7 @@ from fxdebug.capture.tape.call_tape import CallTape, TapeEntry, TensorRefs
 from fxdebug.capture.tape.changed_arguments import result_in
 from fxdebug.capture.tape.encoding import leaves_in, tensor_ids_in
 from fxdebug.capture.tape.op_traits import may_write
-from fxdebug.capture.tensors.describe import shape_of
+from fxdebug.capture.tensors.special_tensors import shape_of
 from fxdebug.capture.tensors.tensor_ref import TensorId, TensorRef
 from fxdebug.capture.tensors.tensor_state import version_of
 from fxdebug.capture.tensors.value_table import ValueTable

@@ -65,7 +65,12 @@ class ObservedTape(Tape):
 
 
 def tensors_in(arguments: Iterable[Any], depth: int = 4) -> Iterator[Tensor]:
-    """Yield the tensors among arguments, in plain containers too."""
+    """Yield the tensors among arguments, in plain containers too.
+
+    >>> import torch
+    >>> len(list(tensors_in(({"x": [torch.ones(1), 2]}, torch.ones(2)))))
+    2
+    """
     for argument in arguments:
         kind = type(argument)
         if issubclass(kind, Tensor):

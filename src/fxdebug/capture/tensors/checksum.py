@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fxdebug.capture.tensors.describe import description_of
-from fxdebug.capture.tensors.special_tensors import PLAIN
+from fxdebug.capture.tensors.special_tensors import PLAIN, is_uninitialised
 from fxdebug.native.ways import natively
 from fxdebug.stats.accelerator import captures_graph
 from fxdebug.stats.cpu_sums import array_of, is_freed, memory_at
@@ -31,11 +31,6 @@ class Reader(NamedTuple):
     def __call__(self) -> Checksum:
         """Return the checksum of the memory as it is now."""
         return checksum_of_memory(self.address, self.size)
-
-
-def is_uninitialised(tensor: Tensor) -> bool:
-    """Is it a lazy parameter or buffer that has no shape yet?"""
-    return isinstance(tensor, nn.parameter.UninitializedTensorMixin)
 
 
 def reader_of(tensor: Tensor) -> Reader | None:

@@ -15,11 +15,13 @@ from fxdebug.capture.tensors.special_tensors import (
     nested_shape,
     only_stands_for_data,
     quantisation,
+    shape_of,
     sharding_of,
+    size_of,
     unwrapped,
 )
 from fxdebug.capture.torch_state import internals
-from fxdebug.data.values import UNKNOWN, Sharding
+from fxdebug.data.values import Sharding
 from fxdebug.stats.cpu_sums import is_freed
 
 
@@ -124,19 +126,3 @@ def description_of(tensor: Tensor) -> Description:
         sharding,
         detail,
     )
-
-
-def shape_of(tensor: Tensor) -> tuple[int, ...]:
-    """Return a tensor's shape as plain integers, also where sizes are symbolic."""
-    return tuple(map(size_of, tensor.shape))
-
-
-def size_of(size: Any) -> int:
-    """Return a size as a plain integer; ``UNKNOWN`` if it depends on values or is ragged.
-
-    A symbolic size gives its present value. ``int(size)`` would add a guard: torch would take the size for constant.
-    """
-    if type(size) is int:
-        return size
-    hint = getattr(size.node, "hint", None)
-    return UNKNOWN if hint is None else int(hint)

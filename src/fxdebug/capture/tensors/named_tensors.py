@@ -10,7 +10,12 @@ from torch import Tensor, nn
 
 
 def named_tensors(content: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
-    """Yield the tensors in arguments or results with their places, in order."""
+    """Yield the tensors in arguments or results with their places, in order.
+
+    >>> import torch
+    >>> [place for place, tensor in named_tensors({"x": [torch.ones(1), 2], "y": torch.ones(2)})]
+    ['x[0]', 'y']
+    """
     pending = [(name, content)]
     seen: set[int] = set()
     while pending:

@@ -23,12 +23,11 @@ from fxdebug.capture.tensors.checksum import (
     checksum_of,
     checksums_of_memory,
     checksums_without_reader,
-    is_uninitialised,
     reader_of,
 )
 from fxdebug.capture.tensors.describe import description_of
 from fxdebug.capture.tensors.new_value import StorageNumbers
-from fxdebug.capture.tensors.special_tensors import PLAIN
+from fxdebug.capture.tensors.special_tensors import PLAIN, is_uninitialised
 from fxdebug.capture.tensors.stats_queue import KnownStats
 from fxdebug.capture.tensors.tensor_state import TensorLayout, TensorState, is_unmoved, state_of, version_of
 from fxdebug.capture.tensors.value_table import ValueTable

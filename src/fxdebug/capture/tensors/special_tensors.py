@@ -65,6 +65,27 @@ def unwrapped(tensor: Tensor) -> tuple[str, Tensor]:
     return "; ".join(words), tensor
 
 
+def is_uninitialised(tensor: Tensor) -> bool:
+    """Is it a lazy parameter or buffer that has no shape yet?"""
+    return isinstance(tensor, nn.parameter.UninitializedTensorMixin)
+
+
+def shape_of(tensor: Tensor) -> tuple[int, ...]:
+    """Return a tensor's shape as plain integers, also where sizes are symbolic."""
+    return tuple(map(size_of, tensor.shape))
+
+
+def size_of(size: Any) -> int:
+    """Return a size as a plain integer; ``UNKNOWN`` if it depends on values or is ragged.
+
+    A symbolic size gives its present value. ``int(size)`` would add a guard: torch would take the size for constant.
+    """
+    if type(size) is int:
+        return size
+    hint = getattr(size.node, "hint", None)
+    return UNKNOWN if hint is None else int(hint)
+
+
 def nested_shape(tensor: Tensor) -> tuple[tuple[int, ...], str]:
     """Return the shape of a nested tensor, ``UNKNOWN`` for ragged dimensions, and its parts' shapes in words."""
     try:

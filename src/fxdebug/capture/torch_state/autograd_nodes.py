@@ -10,6 +10,11 @@ def new_nodes(node: Any, known: set[Any]) -> Iterator[Any]:
     """Yield a node and those behind it that are not known yet, and add them to the known ones.
 
     Left out are the ends at leaves (``AccumulateGrad``): all runs of a model share them.
+
+    >>> import torch
+    >>> loss = (torch.ones(2, requires_grad=True) * 2).sum()
+    >>> [node.name() for node in new_nodes(loss.grad_fn, set())]
+    ['SumBackward0', 'MulBackward0']
     """
     pending = [node]
     while pending:

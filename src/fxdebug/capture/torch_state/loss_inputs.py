@@ -67,7 +67,8 @@ def function_of_loss(loss: Tensor) -> str:
         if name in _LOSSES:
             return _LOSSES[name]
         factor = getattr(node, "_saved_other", None) if name in ("Mul", "Div") else None
-        if name not in ("Mean", "Sum", "Mul", "Div") or (factor is not None and not float(factor) > 0):
+        is_positive = factor is None or (getattr(factor, "numel", lambda: 1)() == 1 and float(factor) > 0)
+        if name not in ("Mean", "Sum", "Mul", "Div") or not is_positive:
             break
         node = node.next_functions[0][0]
     return ""

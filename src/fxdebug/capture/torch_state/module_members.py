@@ -7,9 +7,10 @@ tables are walked. Only a class of torch that gives its tensors other names, suc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from fxdebug.capture.torch_state.whose_code import class_attribute, is_part_of
@@ -71,6 +72,22 @@ def parameters_of(model: nn.Module) -> list[nn.Parameter]:
 def buffers_of(model: nn.Module) -> list[Tensor]:
     """Return the buffers of a model, each once."""
     return [buffer for _, buffer in named_buffers_of(model)]
+
+
+def device_of(model: nn.Module, inputs: Any) -> torch.device:
+    """Return the device that does the work: that of the first parameter, buffer or tensor among the inputs."""
+    for tensor in (*parameters_of(model), *buffers_of(model)):
+        return tensor.device
+    pending = [inputs]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, Tensor):
+            return item.device
+        if isinstance(item, Mapping):
+            pending += item.values()
+        elif isinstance(item, (tuple, list)):
+            pending += item
+    return torch.device("cpu")
 
 
 def join(path: str, name: str) -> str:

@@ -26,7 +26,13 @@ _PROXIES = internals.PROXY
 
 
 def not_compiled(function: _Function) -> _Function:
-    """Run a function as it is, with all that it calls, also where ``torch.compile`` compiles the function around it."""
+    """Run a function as it is, with all that it calls, also where ``torch.compile`` compiles the function around it.
+
+    >>> @not_compiled
+    ... def twice(x): return x * 2
+    >>> twice(3)
+    6
+    """
     function._torchdynamo_disable = True  # type: ignore[attr-defined]  # dynamo calls it, and does not look into it
     internals.keep_dynamo_off(function.__code__, inside=True)  # type: ignore[attr-defined]
     return function

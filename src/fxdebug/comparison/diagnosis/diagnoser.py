@@ -246,6 +246,8 @@ class Diagnoser:
             in_a, in_b = visible_share(one.value), visible_share(other.value)
             if in_a is None or in_b is None or min(abs(in_b - in_a), abs(in_b - (1 - in_a))) <= 1e-6:
                 continue
+            if self._judge.meter.face_in_parts(one.value, other.value):  # of other sizes: their shares say nothing
+                continue
             maker = maker_of_mask(self._pairs.b, other.value)
             if maker is not None:
                 because = f"the mask lets {in_a:.0%} through in a, {in_b:.0%} in b"

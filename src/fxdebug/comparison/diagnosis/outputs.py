@@ -69,7 +69,7 @@ class OutputDiagnosis:
                 yield self._root_cause(kind, because, value, value, Measures(math.inf, what=kind))
 
     def _cause(self, one: Value, other: Value) -> Cause | None:
-        if self._is_one_model and one.shape != other.shape and not self._judge.meter.face_one_position(one, other):
+        if self._is_one_model and one.shape != other.shape and not self._judge.meter.face_in_parts(one, other):
             because = f"{shape_text(one.shape)} is returned in a, {shape_text(other.shape)} in b"
             return self._root_cause("shape", because, one, other, Measures(math.inf, what="shape"))
         if not comparable(one, other):

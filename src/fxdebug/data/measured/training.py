@@ -8,6 +8,7 @@ from typing import Final, Literal, TypeAlias
 from fxdebug.brief import brief
 from fxdebug.data.measured.gradients import ParameterGradient, TensorGradient
 from fxdebug.data.measured.histograms import Histogram
+from fxdebug.data.measured.learning import LearningFacts, StepSigns
 from fxdebug.data.values import Stats
 
 Trouble: TypeAlias = Literal[
@@ -129,7 +130,10 @@ class NotLookedAt:
 @brief
 @dataclass(frozen=True, slots=True)
 class TrainingRecord:
-    """A watched training: the model, all steps, watched steps and their histograms, incidents, notes, and gaps."""
+    """A watched training: the model, all steps, watched steps and their histograms, incidents, notes, and gaps.
+
+    ``signs`` are further numbers of each step, ``learning`` are the facts about the loop that were taken last.
+    """
 
     model: str
     every: int
@@ -140,3 +144,5 @@ class TrainingRecord:
     rank: int | None = None
     histograms: tuple[StepHistograms, ...] = ()
     gaps: tuple[NotLookedAt, ...] = ()
+    signs: tuple[StepSigns, ...] = ()
+    learning: LearningFacts | None = None

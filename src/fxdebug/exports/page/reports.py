@@ -166,7 +166,8 @@ def _page(report: ReportData[Any], places: Places) -> dict[str, Any]:
         ],
         "rows": [[_cell(line[column.field]) for column in report.columns] for line in rows],
         "calls": [places.of_call(str(line.get("call", line.get("path", "")))) for line in rows],
-        "totals": [
+        "totals": [["answer", printable(report.answer), ""]] * bool(report.answer)
+        + [
             [printable(f"{name}, at least" if name in report.at_least else name), _cell(number), unit]
             for name, (number, unit) in report.totals.items()
         ],

@@ -22,6 +22,7 @@ def as_json(report: ReportData[Any]) -> dict[str, Any]:
         "schema": SCHEMA,
         "analysis": report.analysis,
         "subject": report.subject,
+        "answer": report.answer,
         "settings": {name: number_as_json(value) for name, value in report.settings.items()},
         "totals": {name: {"value": number_as_json(x), "unit": unit} for name, (x, unit) in report.totals.items()},
         "columns": [asdict(column) for column in report.columns],

@@ -22,6 +22,8 @@ def text(report: ReportData[Finding], width: int) -> str:
     if "analyses" not in report.settings:
         return of_numbers.text(report, width)
     lines, shown = _in_full(report.findings, width)
+    if report.answer:
+        lines = [*wrapped(printable(report.answer), width), "", *lines]
     rest = report.findings[shown:]
     lines += [_line(finding, width) for finding in rest[:SHORT]]
     if len(rest) > SHORT:

@@ -54,6 +54,8 @@ def _part(report: ReportData[Any], rows: int | None) -> str:
         f"<style>{_STYLE}</style><div><b>{escape(_short(headline(report).plain.replace('  ', ' · ')))}</b></div>",
         _totals(report),
     ]
+    if report.answer:
+        pieces.insert(1, f"<div><b>{escape(_short(report.answer, 10 * MOST_LETTERS))}</b></div>")
     lines = lines_of(report, everything=rows is None)
     if report.rows != report.findings:  # those are shown below
         pieces.append(_table(report.columns, lines, rows, rows is None))

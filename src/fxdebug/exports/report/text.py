@@ -47,6 +47,8 @@ def screen(
         return printable_lines(at(OWN_TEXTS[report.analysis])(report, width))
     color = wants_color() if color is None else color
     console = Screen(width, color)
+    if report.answer:
+        console.print(Text("\n".join(wrapped(printable(report.answer), width)), "bold"))
     console.print(headline(report))
     if report.totals:
         console.print(_totals(report))

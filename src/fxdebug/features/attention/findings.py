@@ -58,6 +58,7 @@ def find_attention(
         *_added(measured),
         *_padding(measured, limits),
         *_future(measured, limits, causal),
+        *_blind(measured),
         *_unused(measured, limits),
         *_sinks(measured, limits),
     )
@@ -104,6 +105,20 @@ def _future(measured: Sequence[Measured], limits: AttentionLimits, causal: bool 
             )
             advice = "mask later tokens, or say causal=False where this is meant"
             yield _finding(one, "future seen", ERROR, what, advice, float(np.nanmax(future)), limits.leak)
+
+
+def _blind(measured: Sequence[Measured]) -> Iterator[Finding]:
+    """Queries that see no key: torch returns zeros for them, a softmax NaN or even weights on all that is hidden."""
+    blind = [one for one in measured if one.numbers.blind]
+    if blind:
+        first, count = blind[0], blind[0].numbers.blind
+        what = (
+            f"the mask lets {count} {'query' if count == 1 else 'queries'} see no key: "
+            "they get zeros, or the mean of what is hidden"
+        )
+        advice = "look whether True hides or takes part, and whether the mask has a row for each query"
+        others = tuple([one.map.call for one in blind[1:]])
+        yield _finding(first, "no key seen", WARNING, what, advice, float(count), 0.0, others)
 
 
 def _unused(measured: Sequence[Measured], limits: AttentionLimits) -> Iterator[Finding]:

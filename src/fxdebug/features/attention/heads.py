@@ -22,7 +22,8 @@ class HeadNumbers:
     of the first token, ``even`` the share it would have of even weights; ``previous`` that of the token before the
     query, ``own`` of itself, ``induction`` that of the token after the earlier occurrence of the query's token
     (Olsson 2022). ``future`` and ``padding`` are the largest sums of weights on later tokens and on padding.
-    ``queries`` counts queries. ``spread`` is the largest difference of two visible weights of a query, over their mean.
+    ``queries`` counts queries, ``blind`` those that the mask lets see no key. ``spread`` is the largest
+    difference of two visible weights of a query, over their mean.
     """
 
     queries: int
@@ -36,6 +37,7 @@ class HeadNumbers:
     padding: Numbers | None
     keys: float  # that a query sees, in the mean
     spread: Numbers
+    blind: int = 0
 
 
 def head_numbers(one: AttentionMap, tokens: Tokens) -> HeadNumbers:
@@ -48,6 +50,9 @@ def head_numbers(one: AttentionMap, tokens: Tokens) -> HeadNumbers:
     asked = np.ones((batch, queries), bool)
     if padding is not None and is_self:
         asked = ~padding[:, offset:]
+    empty: Mask = np.zeros((batch, 1), bool)
+    if padding is not None:
+        empty[:, 0] = padding.all(1)
     counts = seen.sum(-1)
     first = np.zeros(batch, np.int64) if padding is None else padding.argmin(1)
     usable = asked[:, None, :] & (counts >= FEWEST_KEYS)
@@ -65,6 +70,7 @@ def head_numbers(one: AttentionMap, tokens: Tokens) -> HeadNumbers:
         padding=None if padding is None else _largest((one.weights * padding[:, None, None, :]).sum(-1), asked),
         keys=float(counts[usable].mean()) if usable.any() else float(counts.mean()),
         spread=_spread(one.weights, seen, asked),
+        blind=_blind(one, asked | empty, may_be_padding=is_self and padding is None),
     )
 
 
@@ -88,6 +94,21 @@ def _spread(weights: npt.NDArray[np.floating], seen: Mask, asked: Mask) -> Numbe
     largest = np.where(seen, weights, -np.inf).max(-1)
     smallest = np.where(seen, weights, np.inf).min(-1)
     return _largest(np.where(seen.any(-1), largest - smallest, 0.0) * np.maximum(seen.sum(-1), 1), asked)
+
+
+def _blind(one: AttentionMap, asked: Mask, *, may_be_padding: bool) -> int:
+    """Count the queries that see no key by the mask; of unknown padding, those that are seen by others themselves.
+
+    A row of the batch that is all padding counts: it has no token, or its mask is inverted.
+    """
+    if one.visible is None:
+        return 0
+    known = np.broadcast_to(one.visible, one.weights.shape)
+    hidden = ~known.any((1, 3)) & asked
+    queries, keys = known.shape[2:]
+    if may_be_padding:
+        hidden &= np.asarray(known.any((1, 2)))[:, keys - queries :]
+    return int(hidden.sum())
 
 
 def _mean(numbers: npt.NDArray[np.floating], chosen: Mask) -> Numbers:
@@ -151,4 +172,5 @@ def pooled(parts: Sequence[HeadNumbers]) -> HeadNumbers:
         padding=np.max(padding, axis=0) if padding else None,
         keys=float(mean("keys")[0]),
         spread=np.max([part.spread for part in parts], axis=0),
+        blind=sum(part.blind for part in parts),
     )

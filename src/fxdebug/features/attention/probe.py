@@ -10,19 +10,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from threading import get_ident
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from fxdebug.capture.probes.call_times import CallTimes
-from fxdebug.capture.probes.measuring_mode import MeasuringMode
-from fxdebug.capture.source.source_line import Line, user_line
-from fxdebug.capture.tape.observed_tape import tensors_in
-from fxdebug.capture.tape.op_traits import function_name
-from fxdebug.capture.torch_state.mode_stack import allows_mode_around, without_mode
-from fxdebug.capture.torch_state.untracked import untracked
+from fxdebug.capture.probe import CallTimes, MeasuringMode, UserLines, tensors_in, untracked
 from fxdebug.errors import first_line, with_article
 from fxdebug.operators.attention import FUSED, MULTI_HEAD, PRODUCTS, SOFTMAX, OutputFlow, SoftmaxFlow, bound
 from fxdebug.operators.names import canonical
@@ -61,12 +53,12 @@ class AttentionInputs(MeasuringMode):
         self._outputs: OutputFlow[Tensor] = OutputFlow(lambda a, b: a is b)
         self._waiting: dict[int, SeenAttention] = {}  # until the output projection was seen
         self._count = 0
-        self._lines: dict[tuple[int, int], Line] = {}
+        self._lines = UserLines()
         self._again: list[tuple[float, float]] | None = None
 
     def after_op(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, before: Any) -> None:
         """Follow an operation: it may be an attention, or a part of one."""
-        self.guard("an attention", self._look, canonical(function_name(func)), args, kwargs, result)
+        self.guard("an attention", self._look, canonical(self.name_of(func)), args, kwargs, result)
 
     def _look(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         if name == FUSED:
@@ -117,8 +109,7 @@ class AttentionInputs(MeasuringMode):
     def _add(self, op: str, rebuilt: Rebuilt, output: Tensor | None, *, dropped: bool) -> None:
         if dropped and op != SOFTMAX:  # the result has other weights than the ones before dropout
             rebuilt = replace(rebuilt, error=None, tolerance=None)
-        line = user_line(sys._getframe(1), self._lines)
-        source = None if line is None else line.text()
+        source = self._lines.asking(sys._getframe(1))()
         seen = SeenAttention(self._calls.innermost() or 0, op, source, rebuilt, dropped)
         self.bytes += rebuilt.bytes
         self.flush()
@@ -136,15 +127,10 @@ class AttentionInputs(MeasuringMode):
             self._found(seen)
 
     def around(self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run a forward; where this mode would switch off a fused kernel, without it, and then again with it."""
-        if get_ident() != self._owner or self._again is not None or allows_mode_around(module):
-            return run(*args, **kwargs)
-        result, was_on = without_mode(self, run, args, kwargs)
-        if was_on and isinstance(module, nn.Module) and not isinstance(module, torch.jit.ScriptModule):
-            self.guard("a fused kernel", self._run_again, run, args, kwargs, result)
-        return result
+        """Run a forward; inside a fused kernel that runs again, this mode stays on."""
+        return run(*args, **kwargs) if self._again is not None else super().around(module, run, args, kwargs)
 
-    def _run_again(self, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+    def after_fused(self, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """Run a fused module by its separate operations; its attentions have the error of the whole result."""
         found, held = self._found, list[SeenAttention]()
         self._again, self._found = [], held.append

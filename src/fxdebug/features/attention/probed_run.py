@@ -8,10 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from fxdebug.capture.probes.call_times import CallTimes, CpuClock
-from fxdebug.capture.recorder.module_names import Sites
-from fxdebug.capture.runs.attach import Attached
-from fxdebug.capture.runs.same_start import copied_inputs
+from fxdebug.capture.probe import Attached, CallTimes, Sites, copied_inputs
 from fxdebug.data.calls import Note
 from fxdebug.features.attention.probe import AttentionInputs, SeenAttention
 
@@ -37,7 +34,7 @@ def run_with_attention(
     Exceptions of the model pass through. Nothing is kept of what the model returns.
     """
     sites = Sites(model)
-    calls = CallTimes(sites, CpuClock())
+    calls = CallTimes(sites)
 
     def place(seen: SeenAttention) -> None:
         call = calls.calls[seen.call]

@@ -12,6 +12,7 @@ BOOK = RuleBook(
         RuleSpec("mask added", WARNING, "a mask of floats has 0 and 1, which are added to the scores"),
         RuleSpec("padding seen", ERROR, "queries attend to padding", "leak"),
         RuleSpec("future seen", ERROR, "queries attend to later tokens", "leak"),
+        RuleSpec("no key seen", WARNING, "the mask hides every key from a query"),
         RuleSpec("unused head", WARNING, "a head adds nothing to the output", "unused"),
         RuleSpec("uniform head", WARNING, "a head gives every key the same weight", "even"),
         RuleSpec("attention sink", ADVICE, "a head looks mostly at the first token", "sink times_even"),

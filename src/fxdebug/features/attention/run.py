@@ -17,8 +17,7 @@ from fxdebug.api.files import load
 from fxdebug.api.reports.report import Report
 from fxdebug.api.run_model import arguments, target_of
 from fxdebug.api.trace import Trace
-from fxdebug.capture.runs.same_start import state_restored
-from fxdebug.capture.torch_state.module_members import named_modules_of
+from fxdebug.capture.probe import members, state_restored
 from fxdebug.data.calls import Note
 from fxdebug.data.values import Value
 from fxdebug.errors import FxDebugError, NotFound, UsageError, first_line, nearest, with_article
@@ -163,7 +162,7 @@ def attention(
     if collected.is_late:
         collected = _Collected(known, budget, collected.padding)
         run = measured(collected)
-    kinds = {path: type(inner).__name__ for path, inner in named_modules_of(module)}
+    kinds = {path: type(inner).__name__ for path, inner in members.named_modules_of(module)}
     notes = [*run.notes, *collected.notes(), *_without_maps(kinds, run.called, collected.measured)]
     return _report(name, collected, known, limits, causal, run.bytes, notes)
 

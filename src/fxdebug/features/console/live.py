@@ -15,10 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fxdebug.capture.pausing.moments import GRADIENT, Moment
-from fxdebug.capture.pausing.paused_run import PausedRun
-from fxdebug.capture.source.source_text import SourceText
-from fxdebug.capture.torch_state.module_members import named_buffers_of, named_modules_of, named_parameters_of
+from fxdebug.capture.probe import Moment, PausedRun, members
 from fxdebug.comparison.tolerance import error_between, tolerance_of
 from fxdebug.data.calls import Call
 from fxdebug.data.trace import TraceData
@@ -41,8 +38,7 @@ class LiveMachine:
         self._read = 0  # moments that are in these two
         self._parts: tuple[tuple[int, int, int], Mapping[str, Value]] | None = None  # what a call has made, and when
         self._trace: tuple[int, TraceData] | None = None
-        self._lines = SourceText(())
-        self._names = {path: type(module).__name__ for path, module in named_modules_of(run.model)}
+        self._names = {path: type(module).__name__ for path, module in members.named_modules_of(run.model)}
         self.bound: dict[str, object] = {}  # names that an expression of `set` may use besides
 
     @property
@@ -220,7 +216,11 @@ class LiveMachine:
     def _relative(self) -> set[str]:
         """Names of modules, parameters and buffers as the calls around them see them, as paths and as in graphs."""
         model = self.run.model
-        paths = [*self._names, *(n for n, _ in named_parameters_of(model)), *(n for n, _ in named_buffers_of(model))]
+        paths = [
+            *self._names,
+            *(n for n, _ in members.named_parameters_of(model)),
+            *(n for n, _ in members.named_buffers_of(model)),
+        ]
         parts = [path.split(".")[i:] for path in paths for i in range(path.count(".") + 1)]
         return {sign.join(part) for part in parts for sign in "._"}
 
@@ -279,7 +279,7 @@ class LiveMachine:
 
     def source_text(self, source: str) -> str | None:
         """Return the text of a line of the program."""
-        return self._lines.get(source)
+        return self.run.source_text(source)
 
     def known_names(self, kind: NameKind) -> Collection[str]:
         """Return the paths and classes of the model's modules, and the operations that torch has."""
@@ -288,7 +288,7 @@ class LiveMachine:
         if kind == "class":
             return set(self._names.values())
         ran = {moment.op for moment in self._moments if moment.kind == "op"}
-        return {GRADIENT, *ran, *_TORCH}
+        return {Moment.GRADIENT, *ran, *_TORCH}
 
     @property
     def knows_all_names(self) -> bool:
@@ -314,7 +314,7 @@ class LiveMachine:
         nodes = network_of(reference).nodes
 
         def differs(stop: Stop) -> bool:
-            if stop.kind == "call" or stop.op == GRADIENT:
+            if stop.kind == "call" or stop.op == Moment.GRADIENT:
                 return False
             node = nodes.get(stop.id)
             if node is None:

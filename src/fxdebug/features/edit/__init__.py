@@ -15,6 +15,6 @@ FEATURE = Feature(
     further={
         "edit_of": "fxdebug.features.edit.edit_run:edit_of",
         "paused_run": "fxdebug.features.edit.pause_run:paused_run",
-        "constant_like": "fxdebug.capture.pausing.edits:constant_like",
+        "constant_like": "fxdebug.features.edit.changes:constant_like",
     },
 )

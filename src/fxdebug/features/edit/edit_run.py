@@ -12,12 +12,11 @@ from fxdebug.api.compare_runs import compare
 from fxdebug.api.comparison import Comparison
 from fxdebug.api.run_model import run_and_store
 from fxdebug.api.trace import Trace
-from fxdebug.capture.pausing.edits import OUT, Change, Edit, Edits, Subject, constant_like, slot_of, without_heads
-from fxdebug.capture.runs.same_start import copied_inputs, state_restored
-from fxdebug.capture.torch_state.torch_tracing import not_compiled
+from fxdebug.capture.probe import Edit, Edits, copied_inputs, not_compiled, state_restored
 from fxdebug.data.calls import Note
 from fxdebug.data.trace import replaced
 from fxdebug.errors import NotFound, UsageError, nearest
+from fxdebug.features.edit.changes import constant_like, slot_of, without_heads
 from fxdebug.features.edit.recorded_values import model_of, recorded_inputs, value_at
 from fxdebug.query.names import shown_ids
 
@@ -137,43 +136,43 @@ def edit_of(name: str, change: Edited) -> Edit:
     """Return the edit of a key of ``edit`` and of what was given for it; raises ``UsageError`` for what is no edit."""
     place, blank, slot_text = name.rpartition(" ")
     found = slot_of(slot_text) if blank else None
-    slot, keys = (OUT, ()) if found is None else found
+    slot, keys = ("out", ()) if found is None else found
     place = name if found is None else place
-    if slot != OUT and not keys:
+    if slot != "out" and not keys:
         raise UsageError(f"{name!r}: name one argument, such as '{place} args[0]'")
-    if slot != OUT and "/" in place:
+    if slot != "out" and "/" in place:
         raise UsageError(f"{name!r}: arguments are those of a call; of an operation the result can be edited")
     heads = isinstance(change, Ablation) and change.heads is not None
     return Edit(place, _change_of(change, slot, keys), slot, keys, heads)
 
 
-def _change_of(change: Edited, slot: str, keys: tuple[int | str, ...]) -> Change:
+def _change_of(change: Edited, slot: str, keys: tuple[int | str, ...]) -> Callable[[Any, str], Any]:
     if isinstance(change, Ablation):
         heads, to = change.heads, change.to
         if heads is not None:
-            return lambda out, subject: without_heads(heads, to, out)
-        return lambda out, subject: constant_like(out, to)
+            return lambda out, place: without_heads(heads, to, out)
+        return lambda out, place: constant_like(out, to)
     if isinstance(change, Patch):
-        return lambda out, subject: _patched(change, slot, keys, out, subject)
+        return lambda out, place: _patched(change, slot, keys, out, place)
     if isinstance(change, Tensor):
-        return lambda out, subject: change
+        return lambda out, place: change
     if isinstance(change, (int, float)):
-        return lambda out, subject: constant_like(out, change)
+        return lambda out, place: constant_like(out, change)
     if not callable(change):
         raise UsageError(f"an edit is a function, a tensor, a number, ablate() or patch(), not {type(change).__name__}")
-    return lambda out, subject: _called(change, out, subject)
+    return lambda out, place: _called(change, out, place)
 
 
-def _called(change: Callable[[Any], Any], out: Any, subject: Subject) -> Any:
+def _called(change: Callable[[Any], Any], out: Any, place: str) -> Any:
     new = change(out)
     if new is None and out is not None:
-        raise UsageError(f"the edit of {subject.name} returned None: let the function return the new value")
+        raise UsageError(f"the edit of {place} returned None: let the function return the new value")
     return new
 
 
-def _patched(change: Patch, slot: str, keys: tuple[int | str, ...], out: Any, subject: Subject) -> Any:
+def _patched(change: Patch, slot: str, keys: tuple[int | str, ...], out: Any, place: str) -> Any:
     """Return the value of the other run in the place of this one."""
-    place = change.place or subject.name
+    place = change.place or place
     other = change.source.tensor(value_at(change.source, place, slot, keys))
     if not isinstance(out, Tensor) or other.shape != out.shape:
         shape = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__

@@ -9,9 +9,7 @@ from torch import Tensor, nn
 
 from fxdebug.api.losses import loss_or_mean
 from fxdebug.api.run_model import arguments, settings_of, target_of
-from fxdebug.capture.pausing.paused_run import PausedRun
-from fxdebug.capture.runs.build_trace import Options
-from fxdebug.capture.torch_state import distributed
+from fxdebug.capture.probe import PausedRun
 
 
 def paused_run(
@@ -29,14 +27,11 @@ def paused_run(
     """
     module, target, method = target_of(model, method)
     args, keywords = arguments(inputs, kwargs)
-    rank = distributed.rank_and_size()
-    settings = settings_of(values="stats", method=method, prune=False, rank=rank)
+    settings = settings_of(values="stats", method=method, prune=False)
     loss = loss_or_mean if backward is True else backward
 
     def run_backward(output: Any) -> None:
         assert callable(loss)
         loss(output).backward()
 
-    return PausedRun(
-        target, module, args, keywords, Options(graph=True), settings, run_backward if callable(loss) else None
-    )
+    return PausedRun(target, module, args, keywords, settings, run_backward if callable(loss) else None)

@@ -7,7 +7,6 @@ from typing import Any
 from torch import nn
 
 from fxdebug.api.trace import Trace
-from fxdebug.capture.rerun.graphs_of_run import LazyGraphs
 from fxdebug.data.calls import Call
 from fxdebug.data.values import Group, Item, Value, leaves
 from fxdebug.errors import NotFound, UsageError, with_article
@@ -17,10 +16,10 @@ from fxdebug.query.node_lookup import call_at, node_at
 
 def model_of(trace: Trace) -> nn.Module:
     """Return the model of a run; raises ``UsageError`` for one that was loaded."""
-    source = trace.graph_source
-    if not isinstance(source, LazyGraphs):
+    model = getattr(trace.graph_source, "model", None)
+    if not isinstance(model, nn.Module):
         raise UsageError("this trace was loaded from disk, without the model: give the model and its inputs")
-    return source.model
+    return model
 
 
 def recorded_inputs(trace: Trace, call: Call) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -13,14 +13,11 @@ from fxdebug.api.compare_runs import compare
 from fxdebug.api.comparison import Comparison
 from fxdebug.api.run_model import run_and_store
 from fxdebug.api.trace import Trace
-from fxdebug.capture.pausing.edits import Edits, constant_like
-from fxdebug.capture.rerun.graphs_of_run import LazyGraphs
-from fxdebug.capture.rerun.replay_body import Changes, body_of_call, inputs_of_call
-from fxdebug.capture.runs.same_start import state_restored
-from fxdebug.capture.torch_state.torch_tracing import not_compiled
+from fxdebug.capture.probe import Edits, VerifiedBody, not_compiled, state_restored
 from fxdebug.data.calls import Call
 from fxdebug.data.values import Value
 from fxdebug.errors import LoadError, UsageError
+from fxdebug.features.edit.changes import constant_like
 from fxdebug.features.edit.recorded_values import model_of
 from fxdebug.query.names import shown_ids
 
@@ -51,10 +48,8 @@ def replay(
     """
     subject = trace[call] if isinstance(call, str) else call
     model_of(trace)
-    graphs = trace.graph_source
-    assert isinstance(graphs, LazyGraphs)
-    graph = graphs.fx(subject)
     (name,) = shown_ids(trace, [subject.id])
+    body = VerifiedBody(trace.graph_source, subject, name)
 
     def tensor(value: Value) -> Tensor:
         try:
@@ -65,14 +60,12 @@ def replay(
             raise UsageError(f"the inputs of {name} were not kept: run with values='tensors'") from None
 
     edits = Edits(())
-    made: Changes = {name: edits.as_one(_function(change)) for name, change in (changes or {}).items()}
-    plain, changed = body_of_call(graph, name, subject.path, {}), body_of_call(graph, name, subject.path, made)
-    with state_restored(plain.body) as restore, torch.set_grad_enabled(graph._source[0].template.context[0]):
-        inputs = tuple(inputs_of_call(graphs, subject, tensor))
-        a = run_and_store(plain, inputs, None, values="tensors")
+    made = {name: edits.as_one(_function(change)) for name, change in (changes or {}).items()}
+    plain, changed = body.with_changes({}), body.with_changes(made)
+    with state_restored(body.module) as restore, torch.set_grad_enabled(body.needs_gradient):
+        a = run_and_store(plain, body.inputs(tensor), None, values="tensors")
         restore()
-        given = tuple(inputs_of_call(graphs, subject, tensor))
-        b = run_and_store(changed, given, None, values="tensors", stepper=edits)
+        b = run_and_store(changed, body.inputs(tensor), None, values="tensors", stepper=edits)
     notes = [f"replayed: {name}, from its verified graph" + (f", with {', '.join(made)} changed" if made else "")]
     if not _is_as_recorded(trace, subject, a):
         notes.append(

@@ -12,7 +12,7 @@ from fxdebug.analyses.gradients.rules import Limits
 from fxdebug.api.losses import loss_of_output
 from fxdebug.api.reports.report import Report
 from fxdebug.api.run_model import arguments
-from fxdebug.capture.runs.gradient_runs import run_with_gradients
+from fxdebug.capture.probe import run_with_gradients
 from fxdebug.features.gradients.report import GradientRow, gradients_report
 from fxdebug.plugins.given import GivenModel
 

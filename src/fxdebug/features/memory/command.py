@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from typing import TYPE_CHECKING
 
 from fxdebug import api
@@ -12,6 +13,21 @@ from fxdebug.plugins.command import ATTACH, BACKWARD, GRAD, MODEL, RANK, REPORT,
 
 if TYPE_CHECKING:
     from fxdebug.features.memory.run import Other
+
+
+_UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
+
+
+def size(text: str) -> int:
+    """Return the bytes of a size such as ``2GiB`` or ``512MiB``.
+
+    >>> size("1.5 KiB")
+    1536
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)", text.strip())
+    if found is None or found[2].lower() not in _UNITS:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size: give bytes, or a number with KiB, MiB, GiB or TiB")
+    return round(float(found[1]) * _UNITS[found[2].lower()])
 
 
 def memory(options: argparse.Namespace) -> int:
@@ -29,7 +45,15 @@ def memory(options: argparse.Namespace) -> int:
         other["dtype"] = dtype
     with torch.set_grad_enabled(options.grad), partial_shown():
         run = saved_run(model, inputs, options)
-        report = api.memory(model, inputs, steps=options.steps, loss=loss_of(options), estimate=other or None)
+        report = api.memory(
+            model,
+            inputs,
+            steps=options.steps,
+            loss=loss_of(options),
+            estimate=other or None,
+            limit=options.limit,
+            tried=options.tried,
+        )
     status = show_report(report, options)
     attach(run, [report], options)
     return status
@@ -47,6 +71,18 @@ COMMANDS = (
                 "--batch", type=integer_from(1), metavar="N", help="also estimate the peak for a batch of this size"
             ),
             argument("--dtype", metavar="NAME", help="also estimate the peak in this dtype, such as bfloat16"),
+            argument(
+                "--limit",
+                type=size,
+                metavar="SIZE",
+                help="let the run end above this size, such as 2GiB: what asks for too much, and what would fit",
+            ),
+            argument(
+                "--try",
+                dest="tried",
+                action="store_true",
+                help="also try what makes the peak smaller, on a copy: keep it, or withdraw it",
+            ),
             BACKWARD,
             GRAD,
             *ATTACH,

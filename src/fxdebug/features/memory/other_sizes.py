@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from fxdebug.capture.runs.timed_runs import Loss
-from fxdebug.capture.tensors.named_tensors import named_tensors
-from fxdebug.capture.torch_state.module_members import buffers_of, parameters_of
+from fxdebug.capture.probe import members, named_tensors
 from fxdebug.errors import UsageError, first_line
-from fxdebug.features.memory.followed_run import run_with_memory
+from fxdebug.features.memory.following.followed_run import run_with_memory
 from fxdebug.features.memory.other_inputs import batch_of, with_batch, with_dtype
 from fxdebug.features.memory.record import MemoryRecord
 
@@ -21,17 +19,23 @@ from fxdebug.features.memory.record import MemoryRecord
 class OtherSizes:
     """Runs of one model with inputs of other sizes and dtypes; ``batch`` is the size of the given inputs."""
 
-    def __init__(self, model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], loss: Loss | None) -> None:
+    def __init__(
+        self, model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], loss: Callable[[Any], Tensor] | None
+    ) -> None:
         self._model, self._loss = model, loss
         self._inputs = args, dict(kwargs)
         self.batch = batch_of(self._inputs)
 
     def dtypes(self) -> set[str]:
         """Return the names of the floating dtypes of the model and its inputs: another dtype takes their place."""
-        tensors = [*parameters_of(self._model), *buffers_of(self._model), *(t for _, t in named_tensors(self._inputs))]
+        tensors = [
+            *members.parameters_of(self._model),
+            *members.buffers_of(self._model),
+            *(t for _, t in named_tensors(self._inputs)),
+        ]
         return {str(tensor.dtype)[6:] for tensor in tensors if tensor.is_floating_point()}
 
-    def run(self, batch: int | None, dtype: torch.dtype | None = None) -> MemoryRecord:
+    def run(self, batch: int | None, dtype: torch.dtype | None = None, limit: int | None = None) -> MemoryRecord:
         """Return the memory of a run. Raises ``UsageError`` where the model raises with such inputs.
 
         The model itself is run, or, for a dtype, a copy of it.
@@ -49,7 +53,7 @@ class OtherSizes:
                 raise UsageError(f"the model cannot be copied: {type(error).__name__}: {first_line(error)}") from error
             inputs = with_dtype(inputs, dtype)
         args, kwargs = inputs
-        record, raised = run_with_memory(model, args, kwargs, self._loss, 1)
+        record, raised = run_with_memory(model, args, kwargs, self._loss, 1, limit)
         if raised is not None:
             raise UsageError(f"{said} the model raised {record.error}") from raised
         return record

@@ -67,6 +67,25 @@ class Segment:
 
 
 @brief
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Memory that an operation asked for and did not get: the operation of ATen, the module's path and call, the line.
+
+    ``bytes`` is what it asked for, ``None`` where the error does not say; ``alive`` was in use then. ``limit`` is that
+    of :func:`fxdebug.memory`, ``None`` where the device itself had no more.
+    """
+
+    op: str
+    path: str
+    call: int | None
+    phase: Phase
+    source: str | None
+    bytes: int | None
+    alive: int
+    limit: int | None
+
+
+@brief
 @dataclass(slots=True)
 class MemoryRecord:
     """Every allocation of the steps of a run, with the calls of the first step.
@@ -75,8 +94,9 @@ class MemoryRecord:
     ``labels`` has alone (``fxdebug.snapshot``). ``held`` names what still refers to an allocation that a step has left
     behind, by its number. ``unseen`` counts results whose memory could not be followed. ``graphs`` counts the nodes of
     autograd's graph that each step left behind, and ``graph_holder`` names the tensor that keeps them. ``segments`` is
-    the state of the allocator when the last forward had returned, or, with a loss, after its backward; ``None`` on a
-    device whose allocator shows none. ``notes`` tell what was not looked at.
+    the state of the allocator when the last forward had returned, or, with a loss, after its backward; ``None`` on
+    a device whose allocator shows none. ``refused`` is what there was no memory for, which ended the run. ``notes``
+    tell what was not looked at.
     """
 
     allocations: list[Allocation] = field(default_factory=list)
@@ -90,6 +110,7 @@ class MemoryRecord:
     events: int = 0
     unseen: int = 0
     error: str = ""
+    refused: Refused | None = None
     notes: list[str] = field(default_factory=list)
 
 

@@ -11,7 +11,9 @@ from fxdebug.data.findings import WARNING, Finding
 from fxdebug.data.measures import CALL, Unit, quantity, register
 from fxdebug.data.report import Cell, Column, ReportData
 from fxdebug.features.memory.fragmentation import fragmentation
+from fxdebug.features.memory.out_of_memory import out_of_memory
 from fxdebug.features.memory.record import CATEGORIES, Allocation, MemoryRecord, alive_at, by_category, timeline
+from fxdebug.features.memory.what_fits import Fit
 
 PEAK = register("memory.peak", "B", "most bytes alive at once while the call ran, above those at its begin", [CALL])
 ACTIVATIONS = register("memory.activations", "B", "bytes it made and passed on", [CALL], adds=True, own=True)
@@ -79,6 +81,12 @@ ALIVE_COLUMNS = (
     Column("bytes", "bytes", "B", adds=True),
     Column("source", "line", shown=False),
 )
+FIT_COLUMNS = (
+    Column("setting", "would it fit?"),
+    Column("peak", "peak", "B", "most bytes alive at once"),
+    Column("fits", "fits"),
+    Column("how", "how"),
+)
 LABEL_COLUMNS = (
     Column("label", "label"),
     Column("alive", "alive", "B", "bytes alive at the label"),
@@ -96,11 +104,12 @@ def memory_report(
     settings: Mapping[str, Cell],
     estimate: Mapping[str, tuple[Cell, Unit]] | None = None,
     notes: Sequence[Note] = (),
+    fits: Sequence[Fit] = (),
 ) -> ReportData[MemoryRow]:
     """Return the memory of a run per call, the peak with what was alive then, and leaks over several steps.
 
     ``types`` are the classes of the model's modules by path; ``estimate`` are totals to add, and ``notes`` are
-    notes on them.
+    notes on them. ``fits`` are settings for a run that there was no memory for.
     """
     first = [allocation for allocation in record.allocations if allocation.step == 0]
     alive = timeline(record.allocations, record.events)
@@ -111,7 +120,7 @@ def memory_report(
     totals |= {f"  {category}": (size, "B") for category, size in by_category(alive_at(record.allocations, at)).items()}
     totals["alive at the end"] = (alive[-1] if alive else 0, "B")
     totals |= dict(estimate or {})
-    findings = [*_leaks(record, model, settings), *_fragmented(record, model)]
+    findings = [*out_of_memory(record, model, fits), *_leaks(record, model, settings), *_fragmented(record, model)]
     told = [Note(f"the model raised: this is its memory until then ({record.error})")] if record.error else []
     if record.unseen:
         told.append(Note(f"the memory of {record.unseen} results could not be followed"))
@@ -151,6 +160,7 @@ def memory_report(
                 ranked_by=("bytes",),
             ),
             ReportData("memory", model, LABEL_COLUMNS, _label_rows(record, alive), settings={"by": "label"}),
+            ReportData("memory", model, FIT_COLUMNS, tuple(fits), settings={"by": "setting"}),
         ),
     )
 

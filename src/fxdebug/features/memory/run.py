@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, TypedDict
 
 import torch
 from torch import Tensor, nn
 
+from fxdebug.analyses.trials.trial import TrialRow, Trials, trials_part
 from fxdebug.api.reports.failed_report import remember
 from fxdebug.api.reports.report import Report
 from fxdebug.api.run_model import arguments
-from fxdebug.capture.runs.timed_runs import TimedRuns
-from fxdebug.capture.torch_state.module_members import named_modules_of
+from fxdebug.capture.probe import TimedRuns, members
 from fxdebug.data.calls import Note
 from fxdebug.data.measures import Unit, quantity
 from fxdebug.data.report import Cell
 from fxdebug.errors import UsageError
 from fxdebug.features.memory.estimate import estimated_peak, measured_peak
-from fxdebug.features.memory.followed_run import run_with_memory
+from fxdebug.features.memory.following.followed_run import run_with_memory
 from fxdebug.features.memory.other_sizes import OtherSizes
 from fxdebug.features.memory.report import MemoryRow, memory_report
+from fxdebug.features.memory.tried import tried as try_settings
+from fxdebug.features.memory.what_fits import Fit, what_fits
 from fxdebug.operators.dtypes import bytes_of
 
 
@@ -39,6 +42,8 @@ def memory(
     loss: Callable[[Any], Tensor] | None = None,
     steps: int = 1,
     estimate: Other | None = None,
+    limit: int | None = None,
+    tried: bool = False,
 ) -> Report[MemoryRow]:
     """Follow the memory of a run: bytes of every call by their use, the peak and what was alive then, leaks.
 
@@ -49,6 +54,10 @@ def memory(
     batch, and states the error that the same estimate has for a third run; the batch is the first size of the first
     tensor. Afterwards parameters, gradients, buffers and random generators are as before; what the model keeps of its
     own accord stays.
+    With more than ``limit`` bytes the run ends in ``torch.OutOfMemoryError``, as on a device that has no more. Then, as
+    where a device runs out, the report of :func:`last_failed_report` says which operation asked for how much, what was
+    alive, and whether a smaller batch, bfloat16 or a run without gradients would fit: estimated from runs of a few
+    items, the batch also tried.
     Raises ``UsageError`` for a loss that is no scalar. An exception of the model or of the loss is passed on;
     :func:`last_failed_report` then has what was measured until then.
 
@@ -61,6 +70,8 @@ def memory(
     """
     if steps < 1:
         raise UsageError(f"steps={steps}: at least one")
+    if limit is not None and limit < 1:
+        raise UsageError(f"limit={limit}: give bytes, at least 1")
     if estimate is not None and (estimate.keys() - {"batch", "dtype"} or estimate.get("batch", 1) < 1):
         raise UsageError(f"estimate={estimate!r}: give a batch of at least 1, a dtype, or both")
     args, keywords = arguments(inputs, kwargs)
@@ -68,7 +79,7 @@ def memory(
     estimated: dict[str, tuple[Cell, Unit]] = {}
     notes: list[Note] = []
     with torch.set_grad_enabled(torch.is_grad_enabled() or loss is not None), runs.unchanged():
-        record, raised = run_with_memory(model, args, keywords, loss, steps)
+        record, raised = run_with_memory(model, args, keywords, loss, steps, limit)
         if estimate is not None and raised is None:
             others = OtherSizes(model, args, keywords, loss)
             try:
@@ -76,7 +87,16 @@ def memory(
             except UsageError as error:
                 told = f"n/a, {error}"
             notes.append(Note(f"estimate: {told}"))
-    types = {path: type(module).__name__ for path, module in named_modules_of(model)}
+        fits: tuple[Fit, ...] = ()
+        if raised is not None and record.refused is not None:
+            room = record.refused.alive if record.refused.limit is None else record.refused.limit
+            kept = loss is None and torch.is_grad_enabled()
+            fits = tuple(what_fits(OtherSizes(model, args, keywords, loss), room, kept))
+        rows: list[TrialRow] = []
+        if tried and raised is None:
+            rows, told_of = try_settings(Trials.of(model, args, keywords, loss))
+            notes += told_of
+    types = {path: type(module).__name__ for path, module in members.named_modules_of(model)}
     settings: dict[str, Cell] = {
         "steps": steps,
         "device": str(runs.device),
@@ -84,7 +104,9 @@ def memory(
     }
 
     def report() -> Report[MemoryRow]:
-        return Report.of(memory_report(record, type(model).__name__, types, settings, estimated, notes))
+        return Report.of(memory_report(record, type(model).__name__, types, settings, estimated, notes, fits))
+        data = memory_report(record, type(model).__name__, types, settings, estimated, notes)
+        return Report.of(replace(data, parts=(*data.parts, trials_part(data.subject, rows))) if rows else data)
 
     if raised is not None:
         remember(report)

@@ -13,7 +13,7 @@ from torch import nn
 
 from fxdebug.api.reports.report import Report
 from fxdebug.api.run_model import arguments, fx_debug
-from fxdebug.capture.runs.same_start import copied_inputs, state_restored
+from fxdebug.capture.probe import copied_inputs, state_restored
 from fxdebug.data.calls import Note
 from fxdebug.data.findings import ERROR, WARNING, Finding
 from fxdebug.data.report import Column

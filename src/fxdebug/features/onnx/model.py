@@ -22,10 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fxdebug.capture.runs.same_start import state_restored
-from fxdebug.capture.tensors.named_tensors import named_tensors
-from fxdebug.capture.torch_state import internals
-from fxdebug.capture.torch_state.module_members import modules_of
+from fxdebug.capture.probe import internals, members, named_tensors, state_restored
 from fxdebug.data.calls import Call
 from fxdebug.data.trace import TraceData
 from fxdebug.errors import SaveError, UsageError, first_line, needs
@@ -90,7 +87,7 @@ def export_model(
     ``external_data`` writes the weights to a file beside; a model of more than 2 GB gets one in any case.
     Raises ``UsageError`` for a model in training mode, ``SaveError`` where torch cannot export it.
     """
-    if any(module.training for module in modules_of(model)):
+    if any(module.training for module in members.modules_of(model)):
         raise UsageError("the model is in training mode, and an ONNX file is for inference: call model.eval() first")
     expected = list(named_tensors(run.output))
     names = _output_names([place for place, _ in expected])

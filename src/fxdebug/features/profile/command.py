@@ -16,7 +16,7 @@ def profile(options: argparse.Namespace) -> int:
     model, inputs = chosen_model(options)
     with torch.set_grad_enabled(options.grad), partial_shown():
         run = saved_run(model, inputs, options)
-        report = api.profile(model, inputs, repeats=options.repeats, loss=loss_of(options))
+        report = api.profile(model, inputs, repeats=options.repeats, loss=loss_of(options), tried=options.tried)
     status = show_report(report, options)
     attach(run, [report], options)
     return status
@@ -33,6 +33,12 @@ COMMANDS = (
                 default=20,
                 metavar="N",
                 help="timed runs (default: 20)",
+            ),
+            argument(
+                "--try",
+                dest="tried",
+                action="store_true",
+                help="also try what the findings advise, on a copy: keep it with its gain, or withdraw it",
             ),
             BACKWARD,
             GRAD,

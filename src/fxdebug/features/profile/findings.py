@@ -8,16 +8,21 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import TypeAlias
 
 from fxdebug.analyses.cost.reached_by_backward import Step
+from fxdebug.analyses.cost.surroundings import Surroundings
 from fxdebug.data.findings import ADVICE, WARNING, Finding
 from fxdebug.data.measures import quantity
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value, leaves
 from fxdebug.features.profile.report import CallProfile, bytes_moved
+from fxdebug.features.profile.wasted import wasted
 from fxdebug.operators.categories import SIZED_BY_NUMBERS, SOFTMAXES, TO_PYTHON_NUMBERS
 from fxdebug.operators.names import canonical
 from fxdebug.query.network import network_of
+
+Weighed: TypeAlias = tuple[float, Finding]  # the share of the time at stake in %, and the finding
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,7 @@ class Limits:
     where it costs little, in the calls of one module.
     ``wide_share``: share of all operations' time or bytes in float64 (%), where most parameters are narrower.
     ``eager_share``: share of all operations' time in attention that is written out (%).
+    ``waste_share``: share of all operations' time that is at stake (%), where work is done without need.
     """
 
     slow_share: float = 10.0
@@ -41,28 +47,35 @@ class Limits:
     sync_count: int = 3
     wide_share: float = 5.0
     eager_share: float = 2.0
+    waste_share: float = 8.0
 
 
 def findings_of(
-    trace: TraceData, calls: Sequence[CallProfile], limits: Limits, fastest: float = math.inf
+    trace: TraceData,
+    calls: Sequence[CallProfile],
+    limits: Limits,
+    fastest: float = math.inf,
+    around: Surroundings | None = None,
 ) -> tuple[Finding, ...]:
-    """Return the findings of a profile, warnings first, then in execution order.
+    """Return the findings of a profile, those with the largest share of the time at stake first.
 
-    ``fastest`` are the seconds of the fastest run that nothing watched: nothing in it takes longer.
+    ``fastest`` are the seconds of the fastest run that nothing watched: nothing in it takes longer. ``around`` is what
+    the run was given besides the model.
     """
     whole = sum(profile.ops_seconds for profile in calls)
     root = calls[0].total_seconds
     found = [
         *_slow_siblings(trace, calls, root or 0.0, limits),
-        *_idle(trace, calls, limits, fastest),
-        *_single_numbers(trace, calls, limits),
+        *_idle(trace, calls, root or 0.0, limits, fastest),
+        *_single_numbers(trace, calls, whole, limits),
         *_wide(trace, calls, whole, limits),
         *_written_out_attention(trace, calls, whole, limits),
+        *((f.measured or 0.0, f) for f in wasted(trace, calls, around or Surroundings(), limits.waste_share)),
     ]
-    return tuple(sorted(found, key=lambda finding: finding.severity != WARNING))
+    return tuple([finding for _, finding in sorted(found, key=lambda one: -one[0])])
 
 
-def _slow_siblings(trace: TraceData, calls: Sequence[CallProfile], root: float, limits: Limits) -> Iterator[Finding]:
+def _slow_siblings(trace: TraceData, calls: Sequence[CallProfile], root: float, limits: Limits) -> Iterator[Weighed]:
     """Calls that take several times as long as calls of the same class on tensors of the same shapes."""
     net = network_of(trace)
     groups: defaultdict[tuple[object, ...], list[CallProfile]] = defaultdict(list)
@@ -82,18 +95,21 @@ def _slow_siblings(trace: TraceData, calls: Sequence[CallProfile], root: float, 
             least = profile.least / 1e9
             is_slow = least >= limits.slow_ratio * usual and least >= usual + limits.slow_seconds
             if is_slow and 100 * own / root >= limits.slow_share:
-                yield Finding(
-                    rule="slow",
-                    severity=WARNING,
-                    path=profile.call.path,
-                    call=net.call_id(profile.call),
-                    op=profile.call.type,
-                    what=f"takes {quantity(own, 's')} itself, {100 * own / root:.0f} % of the run; "
-                    f"the same work takes {quantity(usual, 's')} in {len(times) - 1} other calls",
-                    source=profile.call.source,
-                    measured=own / usual,
-                    threshold=limits.slow_ratio,
-                    advice="Look at what its forward does besides its operations, and at hooks on it.",
+                yield (
+                    100 * own / root,
+                    Finding(
+                        rule="slow",
+                        severity=WARNING,
+                        path=profile.call.path,
+                        call=net.call_id(profile.call),
+                        op=profile.call.type,
+                        what=f"takes {quantity(own, 's')} itself, {100 * own / root:.0f} % of the run; "
+                        f"the same work takes {quantity(usual, 's')} in {len(times) - 1} other calls",
+                        source=profile.call.source,
+                        measured=own / usual,
+                        threshold=limits.slow_ratio,
+                        advice="Look at what its forward does besides its operations, and at hooks on it.",
+                    ),
                 )
 
 
@@ -108,7 +124,9 @@ def _median_of_others(ordered: Sequence[float], one: float) -> float:
     return (low + high) / 2
 
 
-def _idle(trace: TraceData, calls: Sequence[CallProfile], limits: Limits, fastest: float) -> Iterator[Finding]:
+def _idle(
+    trace: TraceData, calls: Sequence[CallProfile], root: float, limits: Limits, fastest: float
+) -> Iterator[Weighed]:
     """Calls whose own time is mostly not spent in torch: Python code, input and output, waiting."""
     net = network_of(trace)
     for profile in calls:
@@ -119,26 +137,30 @@ def _idle(trace: TraceData, calls: Sequence[CallProfile], limits: Limits, fastes
             continue  # an operation without a time may have taken it
         outside = min(profile.least / 1e9 - profile.ops_seconds, fastest)  # others may have been disturbed
         if outside >= limits.idle_seconds and 100 * outside / own >= limits.idle_share:
-            yield Finding(
-                rule="outside torch",
-                severity=WARNING,
-                path=profile.call.path,
-                call=net.call_id(profile.call),
-                op=profile.call.type,
-                what=f"{quantity(outside, 's')} of its own {quantity(own, 's')} are outside of torch's functions: "
-                "Python code, files, or waiting",
-                source=profile.call.source,
-                measured=outside,
-                threshold=limits.idle_seconds,
-                unit="s",
-                advice="Move this work out of forward, or look into it with a Python profiler.",
+            yield (
+                100 * outside / root if root else 0.0,
+                Finding(
+                    rule="outside torch",
+                    severity=WARNING,
+                    path=profile.call.path,
+                    call=net.call_id(profile.call),
+                    op=profile.call.type,
+                    what=f"{quantity(outside, 's')} of its own {quantity(own, 's')} are outside of torch's functions: "
+                    "Python code, files, or waiting",
+                    source=profile.call.source,
+                    measured=outside,
+                    threshold=limits.idle_seconds,
+                    unit="s",
+                    advice="Move this work out of forward, or look into it with a Python profiler.",
+                ),
             )
 
 
-def _single_numbers(trace: TraceData, calls: Sequence[CallProfile], limits: Limits) -> Iterator[Finding]:
+def _single_numbers(trace: TraceData, calls: Sequence[CallProfile], whole: float, limits: Limits) -> Iterator[Weighed]:
     """Lines that read numbers out of tensors again and again, the most reads first: each waits for the device."""
     net = network_of(trace)
     lines: defaultdict[str, list[tuple[CallProfile, str, str]]] = defaultdict(list)
+    times: defaultdict[str, float] = defaultdict(float)
     on_device = False
     for profile in calls:
         body = profile.call.body
@@ -146,32 +168,62 @@ def _single_numbers(trace: TraceData, calls: Sequence[CallProfile], limits: Limi
         if body is None or graph is None:
             continue
         sources = dict(zip([op.name for op in graph.ops], body.sources))
-        for step, _ in profile.steps:
+        grouped = _grouping_lines(profile, sources)
+        for step, timing in profile.steps:
             source = sources.get(step.op.name)
-            if source and waits_for_numbers(step):
+            if source and source not in grouped and waits_for_numbers(step):
+                times[source] += median(timing.forward) / 1e9 if timing is not None and timing.forward else 0.0
                 lines[source].append((profile, step.op.op, f"{net.call_id(profile.call)}/{step.op.name}"))
                 on_device |= any(value.device not in ("cpu", "meta") for arg in step.args for _, value in leaves(arg))
-    for source, reads in sorted(lines.items(), key=lambda line: -len(line[1])):
+    for source, reads in sorted(lines.items(), key=lambda line: (-times[line[0]], -len(line[1]))):
+        seconds = times[source]
         of_module = max(Counter(profile.call.path for profile, _, _ in reads).values())
         if (len(reads) if on_device else of_module) < limits.sync_count:
             continue
         profile, name, node = reads[0]
         ways = ", ".join(dict.fromkeys(_MASKED.get(canonical(op), op) for _, op, _ in reads))
-        yield Finding(
-            rule="reads numbers",
-            severity=ADVICE,
-            path=profile.call.path,
-            call=net.call_id(profile.call),
-            op=name,
-            node=node,
-            what=f"this line reads numbers out of tensors {len(reads)} times in a run ({ways}); on an accelerator each "
-            "read waits until all work before it is done",
-            source=source,
-            measured=len(reads),
-            threshold=limits.sync_count,
-            advice="Keep the numbers in tensors, or read them once for all.",
-            others=tuple([other for _, _, other in reads[1:]]),
+        yield (
+            100 * seconds / whole if whole else 0.0,
+            Finding(
+                rule="reads numbers",
+                severity=ADVICE,
+                path=profile.call.path,
+                call=net.call_id(profile.call),
+                op=name,
+                node=node,
+                what=f"this line reads numbers out of tensors {len(reads)} times in a run ({ways}), which takes "
+                f"{_share(seconds, whole)} of the time; on an accelerator each waits until all work before it is done",
+                source=source,
+                measured=len(reads),
+                threshold=limits.sync_count,
+                advice="Could the numbers stay in tensors, or be read once for all?",
+                others=tuple([other for _, _, other in reads[1:]]),
+            ),
         )
+
+
+def _grouping_lines(profile: CallProfile, sources: Mapping[str, str | None]) -> set[str]:
+    """Lines that read which rows an expert gets: once for each module, or slice of a weight, that then takes them.
+
+    A mixture of experts is grouped so; the size of a group is a number that each of them needs.
+    """
+    reads = Counter(sources.get(step.op.name) or "" for step, _ in profile.steps if waits_for_numbers(step))
+    experts = len({child.call.path for child in profile.children if _has_weights(child)})
+    sliced = [str(s.args[1]) for s, _ in profile.steps if s.op.op == "getitem" and any(_parameters(s.args[:1]))]
+    most = max(experts, len(set(sliced)))
+    return {line for line, count in reads.items() if SINGLE_READ < count <= most}
+
+
+SINGLE_READ = 1
+
+
+def _has_weights(profile: CallProfile) -> bool:
+    inside = any(value for step, _ in profile.steps for value in _parameters((*step.args, *step.kwargs.values())))
+    return inside or any(_has_weights(child) for child in profile.children)
+
+
+def _share(seconds: float, whole: float) -> str:
+    return f"{100 * seconds / whole:.0f} %" if whole else "n/a"
 
 
 def waits_for_numbers(step: Step) -> bool:
@@ -196,7 +248,7 @@ _MASKED = dict.fromkeys(("getitem", "setitem", "index", "index_put"), "a tensor 
 NUMBERS_TO_PYTHON = TO_PYTHON_NUMBERS | {"bool", "int", "float", "index", "is_nonzero"}
 
 
-def _wide(trace: TraceData, calls: Sequence[CallProfile], whole: float, limits: Limits) -> Iterator[Finding]:
+def _wide(trace: TraceData, calls: Sequence[CallProfile], whole: float, limits: Limits) -> Iterator[Weighed]:
     """Operations in float64 in a model whose parameters are narrower: the first, and their share of the time."""
     floats = [p for p in trace.parameters if p.dtype in ("float64", "float32", "float16", "bfloat16")]
     if not floats or sum(p.dtype == "float64" for p in floats) * 2 >= len(floats):
@@ -222,25 +274,28 @@ def _wide(trace: TraceData, calls: Sequence[CallProfile], whole: float, limits: 
         return
     profile, step = first
     usual = max({p.dtype for p in floats}, key=lambda dtype: sum(p.dtype == dtype for p in floats))
-    yield Finding(
-        rule="float64",
-        severity=WARNING,
-        path=profile.call.path,
-        call=net.call_id(profile.call),
-        op=step.op.op,
-        node=f"{net.call_id(profile.call)}/{step.op.name}",
-        what=f"float64 begins here: {count} operations compute in it, while the parameters are {usual}",
-        source=_source(profile, step.op.name),
-        measured=share,
-        threshold=limits.wide_share,
-        unit="%",
-        advice="Convert its operands, or give the dtype where they are made (dtype=x.dtype).",
+    yield (
+        share,
+        Finding(
+            rule="float64",
+            severity=WARNING,
+            path=profile.call.path,
+            call=net.call_id(profile.call),
+            op=step.op.op,
+            node=f"{net.call_id(profile.call)}/{step.op.name}",
+            what=f"float64 begins here: {count} operations compute in it, while the parameters are {usual}",
+            source=_source(profile, step.op.name),
+            measured=share,
+            threshold=limits.wide_share,
+            unit="%",
+            advice="Convert its operands, or give the dtype where they are made (dtype=x.dtype).",
+        ),
     )
 
 
 def _written_out_attention(
     trace: TraceData, calls: Sequence[CallProfile], whole: float, limits: Limits
-) -> Iterator[Finding]:
+) -> Iterator[Weighed]:
     """Attention as separate products and a softmax, where torch has one fused operation."""
     net = network_of(trace)
     places = []
@@ -258,20 +313,25 @@ def _written_out_attention(
         return
     profile, step = places[0]
     paths = ", ".join(place.call.path for place, _ in places[:3]) + (", …" if len(places) > 3 else "")
-    yield Finding(
-        rule="eager attention",
-        severity=ADVICE,
-        path=profile.call.path,
-        call=net.call_id(profile.call),
-        op=step.op.op,
-        node=f"{net.call_id(profile.call)}/{step.op.name}",
-        what=f"attention is written out as products and a softmax in {len(places)} calls ({paths})",
-        source=_source(profile, step.op.name),
-        measured=100 * seconds / whole,
-        threshold=limits.eager_share,
-        unit="%",
-        advice="Try torch.nn.functional.scaled_dot_product_attention (in transformers: attn_implementation='sdpa').",
-        others=tuple([f"{net.call_id(place.call)}/{other.op.name}" for place, other in places[1:]]),
+    yield (
+        100 * seconds / whole,
+        Finding(
+            rule="eager attention",
+            severity=ADVICE,
+            path=profile.call.path,
+            call=net.call_id(profile.call),
+            op=step.op.op,
+            node=f"{net.call_id(profile.call)}/{step.op.name}",
+            what=f"attention is written out as products and a softmax in {len(places)} calls ({paths}): "
+            f"{_share(seconds, whole)} of the time is at stake",
+            source=_source(profile, step.op.name),
+            measured=100 * seconds / whole,
+            threshold=limits.eager_share,
+            unit="%",
+            advice="Would torch.nn.functional.scaled_dot_product_attention be faster (in transformers: "
+            "attn_implementation='sdpa')? fxdebug.tune measures it.",
+            others=tuple([f"{net.call_id(place.call)}/{other.op.name}" for place, other in places[1:]]),
+        ),
     )
 
 

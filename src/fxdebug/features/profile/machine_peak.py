@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import torch
 
-from fxdebug.capture.torch_state.untracked import untracked
+from fxdebug.capture.probe import untracked
 from fxdebug.data.measured.timings import MachinePeak
 
 SIDE, SIDE_ON_DEVICE = 512, 4096  # of the square matrices: large enough for the peak, short enough to be undisturbed

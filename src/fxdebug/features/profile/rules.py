@@ -6,6 +6,26 @@ from fxdebug.data.findings import ADVICE, WARNING
 from fxdebug.data.rules import CALIBRATED, RuleBook, RuleSpec
 from fxdebug.features.profile.findings import Limits
 
+WASTED = {
+    "repeated work": "equal operations compute equal results of equal inputs",
+    "unused results": "what is computed reaches nothing that the run returns",
+    "slice used": "less than half of a result is used",
+    "row by row": "a loop of Python goes over rows that do not need one another",
+    "loop over time": "a loop of Python goes over steps that need one another",
+    "grows by cat": "a tensor is copied in every step to grow by a part",
+    "order of products": "another order of products multiplies half as often, or less",
+    "one-hot product": "a product with one-hot rows is a lookup",
+    "casts there and back": "tensors are cast to another dtype and back",
+    "copies": "tensors are copied and nothing is computed",
+    "training mode": "dropout or batch norm of a training in a run without a loss",
+    "threads": "torch computes with more threads than there are cores",
+    "float16 on the CPU": "float16 is computed on the CPU",
+    "subnormal": "numbers below 1.2e-38 are computed with",
+    "padding": "the last steps of every row are padding",
+    "dense gradient": "few rows of a large table get a gradient",
+}
+GRAVE = ("threads", "padding")
+
 BOOK = RuleBook(
     "profile",
     (
@@ -14,6 +34,7 @@ BOOK = RuleBook(
         RuleSpec("float64", WARNING, "a narrower model computes in float64", "wide_share"),
         RuleSpec("reads numbers", ADVICE, "a line reads numbers out of tensors again and again", "sync_count"),
         RuleSpec("eager attention", ADVICE, "attention is not one fused operation", "eager_share"),
+        *(RuleSpec(name, WARNING if name in GRAVE else ADVICE, about, "waste_share") for name, about in WASTED.items()),
     ),
     limits=Limits,
     about={
@@ -25,5 +46,6 @@ BOOK = RuleBook(
         "sync_count": ("", "reads of single numbers at one line", CALIBRATED),
         "wide_share": ("%", "share of the time or bytes in float64", CALIBRATED),
         "eager_share": ("%", "share of the time in attention that is written out", CALIBRATED),
+        "waste_share": ("%", "share of the time that is at stake", CALIBRATED),
     },
 )

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from fxdebug.analyses.cost.surroundings import surroundings
+from fxdebug.analyses.trials.trial import Trials, trials_part
 from fxdebug.api.reports.failed_report import remember
 from fxdebug.api.reports.report import Report
 from fxdebug.api.run_model import arguments, fx_debug, last_failed
 from fxdebug.api.trace import Trace
-from fxdebug.capture.runs.timed_runs import TimedRuns
-from fxdebug.capture.torch_state.module_members import parameters_of
+from fxdebug.capture.probe import TimedRuns, members
 from fxdebug.data.measured.timings import Timings
 from fxdebug.errors import UsageError
 from fxdebug.features.profile.findings import Limits, findings_of
 from fxdebug.features.profile.machine_peak import machine_peak
 from fxdebug.features.profile.report import Items, ProfileRow, items_of, profile_report, profiles
+from fxdebug.features.profile.tried import tried as try_findings
 from fxdebug.plugins.given import GivenModel
 
 ON_META = "the model is on the meta device, where nothing is computed"
@@ -36,6 +39,7 @@ def profile(
     items: tuple[int, str] | None = None,
     peak: bool = True,
     limits: Limits | None = None,
+    tried: bool = False,
 ) -> Report[ProfileRow]:
     """Time a model: every call and operation, forward, and backward where ``loss`` is given.
 
@@ -46,6 +50,8 @@ def profile(
     ``(64, "tokens")``, where they are not those inferred from the inputs. ``peak=False`` does not measure the machine's
     peak (0.2 s, once), and so does not say what bounds a call. ``limits`` are the thresholds of the findings
     (:class:`fxdebug.features.profile.findings.Limits`).
+    With ``tried``, what findings advise is tried on a copy, where a setting does it: a finding is kept with the gain
+    that was measured, or withdrawn; ``report.parts`` has the trials. Other findings are questions to the code.
     Afterwards parameters, gradients, buffers and random generators are as before. A model on the meta device has
     operations and bytes, and no times.
     Raises ``UsageError`` for a loss that is no scalar. An exception of the model or of the loss is passed on;
@@ -68,7 +74,8 @@ def profile(
         if not on_meta:
             timings, stopped = runs.run(repeats, warmup) if raised is None else runs.run(1, 0)
             raised = raised or stopped
-    dtype = next((p.dtype for p in parameters_of(model) if p.dtype.is_floating_point), torch.float32)
+    around = surroundings(model, args, keywords, runs.device, loss is not None)
+    dtype = next((p.dtype for p in members.parameters_of(model) if p.dtype.is_floating_point), torch.float32)
 
     def report() -> Report[ProfileRow]:
         calls = profiles(trace, timings)
@@ -85,15 +92,25 @@ def profile(
             },
             items=items_of(trace) if items is None else Items(*items),
             findings=findings_of(
-                trace, calls, Limits() if limits is None else limits, min(timings.plain, default=math.inf) / 1e9
+                trace,
+                calls,
+                Limits() if limits is None else limits,
+                min(timings.plain, default=math.inf) / 1e9,
+                around,
             ),
         )
+        if tried and raised is None and not on_meta:
+            trials = Trials.of(model, args, keywords, loss)
+            found, rows, notes = try_findings(data.findings, trials)
+            part = [trials_part(trace.model, rows)] if rows else []
+            data = replace(data, findings=tuple(found), notes=(*data.notes, *notes), parts=(*data.parts, *part))
         return Report.of(data)
 
     if raised is not None:
         remember(report)
         raise raised
-    return report()
+    with torch.set_grad_enabled(torch.is_grad_enabled() or loss is not None):
+        return report()
 
 
 def _traced(model: nn.Module, runs: TimedRuns) -> tuple[Trace, Exception | None]:

@@ -10,7 +10,7 @@ from torch import nn
 
 from fxdebug.api.run_model import arguments, settings_of
 from fxdebug.api.trace import Trace
-from fxdebug.capture.torch_state.torch_tracing import not_compiled
+from fxdebug.capture.probe import not_compiled
 from fxdebug.errors import UsageError
 from fxdebug.features.shadow import precision_loss
 from fxdebug.features.shadow.report import Shadow

@@ -18,19 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from fxdebug.capture.graphs.to_fx import fx_build_of
-from fxdebug.capture.recorder.frame import Frame
-from fxdebug.capture.rerun.graphs_of_run import LazyGraphs
-from fxdebug.capture.runs.build_trace import Options
-from fxdebug.capture.runs.run_once import run_once
-from fxdebug.capture.runs.same_start import state_restored
-from fxdebug.capture.tape.call_tape import CallTape, TapeEntry
-from fxdebug.capture.tape.observed_tape import tensors_in
-from fxdebug.capture.torch_state import internals
-from fxdebug.capture.torch_state.module_members import modules_of, named_buffers_of, named_parameters_of
-from fxdebug.capture.torch_state.untracked import untracked
+from fxdebug.capture.probe import ObservedRun, internals, members, state_restored, tensors_in, untracked
 from fxdebug.data.trace import TraceData
-from fxdebug.data.values import Value
 from fxdebug.errors import UsageError, first_line
 from fxdebug.stats.cpu_sums import is_freed
 from fxdebug.stats.doubles import where_doubles
@@ -53,30 +42,17 @@ class Errors:
 
 
 class _NativeResults:
-    """A probe that keeps a copy of every floating result of the native run, up to ``budget`` bytes."""
+    """Keeps a copy of every floating result of the native run, up to ``budget`` bytes."""
 
     def __init__(self, budget: int) -> None:
-        self.error: BaseException | None = None
-        self.frames: list[Frame] = []
         self.results: dict[Key, tuple[str, list[Tensor]]] = {}
         self.left_out = 0
         self._budget = budget
 
-    def begin(self, frames: list[Frame]) -> None:
-        self.frames = frames
-
-    def after_op(self, call_tape: CallTape, entry: TapeEntry, operands: list[Value], result: Any) -> None:
-        storages = {value.storage for value in operands}
-        view = not entry.writes and any(value.storage in storages for value in entry.values)
-        if not view:  # a view has the errors of its base
-            self._keep((call_tape.index, len(call_tape.entries) - 1), _named(entry.what), result)
-
-    def after_call(self, frame: Frame, output: Any) -> None:
-        self._keep((frame.index, -1), frame.site.path, output)
-
-    def _keep(self, key: Key, name: str, result: Any) -> None:
+    def look(self, key: Key, name: str, result: Any) -> None:
+        """Keep a copy of a result."""
         with untracked():
-            tensors = [tensor for tensor in tensors_in((result,)) if _measurable(tensor)]
+            tensors = _measurable_in(result)
             size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
             if size > self._budget:
                 self.left_out += 1
@@ -86,31 +62,20 @@ class _NativeResults:
 
 
 class _TwinErrors:
-    """A probe that compares every result of the twin with the copy of the native one."""
+    """Compares every result of the twin with the copy of the native one."""
 
     def __init__(self, kept: _NativeResults) -> None:
-        self.error: BaseException | None = None
-        self.frames: list[Frame] = []
         self.errors: dict[Key, float] = {}
         self.diverged: dict[int, int] = {}  # call → the position from which its operations differ
         self._kept = kept
 
-    def begin(self, frames: list[Frame]) -> None:
-        self.frames = frames
-
-    def after_op(self, call_tape: CallTape, entry: TapeEntry, operands: list[Value], result: Any) -> None:
-        position = len(call_tape.entries) - 1
-        self._compare((call_tape.index, position), _named(entry.what), result)
-
-    def after_call(self, frame: Frame, output: Any) -> None:
-        self._compare((frame.index, -1), frame.site.path, output)
-
-    def _compare(self, key: Key, name: str, result: Any) -> None:
+    def look(self, key: Key, name: str, result: Any) -> None:
+        """Measure the error of a result."""
         native = self._kept.results.pop(key, None)
         if native is None or key[0] in self.diverged:
             return
         with untracked():
-            twins = [tensor for tensor in tensors_in((result,)) if _measurable(tensor)]
+            twins = _measurable_in(result)
             fits = native[0] == name and [a.shape for a in native[1]] == [b.shape for b in twins]
             if not fits:
                 self.diverged[key[0]] = key[1]
@@ -142,13 +107,13 @@ def relative_error(native: Tensor, twin: Tensor) -> float:
     return difference / size if size else float(difference > 0)
 
 
+def _measurable_in(result: Any) -> list[Tensor]:
+    return [tensor for tensor in tensors_in((result,)) if _measurable(tensor)]
+
+
 def _measurable(tensor: Tensor) -> bool:
     plain = tensor.layout is torch.strided and not tensor.is_meta and not tensor.is_quantized and not tensor.is_nested
     return plain and (tensor.is_floating_point() or tensor.is_complex()) and tensor.numel() > 0
-
-
-def _named(what: Any) -> str:
-    return str(getattr(what, "__name__", type(what).__name__))
 
 
 # The twin ----------------------------------------------------------------------------------------
@@ -190,7 +155,7 @@ def _wide_defaults(dtype: torch.dtype) -> Iterator[None]:
 def widened(model: nn.Module, dtype: torch.dtype) -> nn.Module:
     """Return a copy with all floating tensors in ``dtype``: parameters, buffers, and plain attributes."""
     twin = copied_model(model)
-    for module in modules_of(twin):
+    for module in members.modules_of(twin):
         nn.Module._apply(module, lambda tensor: _cast(tensor, dtype), recurse=False)
         for name, thing in list(vars(module).items()):
             if type(thing) is Tensor:
@@ -201,10 +166,10 @@ def widened(model: nn.Module, dtype: torch.dtype) -> nn.Module:
 def copied_model(model: nn.Module) -> nn.Module:
     """Return a deep copy; computed tensors that were left on a module (as by pruning) are copied without history."""
     memo: dict[int, Any] = {}
-    for name, tensor in (*named_parameters_of(model), *named_buffers_of(model)):
+    for name, tensor in (*members.named_parameters_of(model), *members.named_buffers_of(model)):
         if tensor.layout is torch.strided and is_freed(tensor):
             raise UsageError(f"{name} of {type(model).__name__} has given its memory back: gather the weights first")
-    for module in modules_of(model):
+    for module in members.modules_of(model):
         for thing in vars(module).values():
             if isinstance(thing, Tensor) and not thing.is_leaf:
                 memo[id(thing)] = thing.detach().clone()
@@ -248,40 +213,33 @@ def twin_runs(
     kept = _NativeResults(budget)
     with state_restored():
         args_copy, kwargs_copy = copied((args, dict(kwargs)))
-        trace, raised, _ = run_once(native, native, args_copy, kwargs_copy, Options(graph=True, probe=kept), settings)
-    if raised is not None:
-        raise raised
+        run = ObservedRun(native, args_copy, kwargs_copy, settings, kept.look)
+    if run.raised is not None:
+        raise run.raised
     compared = _TwinErrors(kept)
     with state_restored(), _wide_defaults(dtype):
         args_copy, kwargs_copy = copied((args, dict(kwargs)), dtype)
-        options = Options(graph=True, probe=compared, weights=False)
-        _, raised, _ = run_once(twin, twin, args_copy, kwargs_copy, options, settings)
+        raised = ObservedRun(twin, args_copy, kwargs_copy, settings, compared.look, weights=False).raised
     if raised is not None:
         if not isinstance(raised, Exception):  # Ctrl-C or an exit
             raise raised
         what = f"the {str(dtype)[6:]} twin of {type(model).__name__} cannot run"
         raise UsageError(f"{what}: {type(raised).__name__}: {first_line(raised)}") from raised
-    return trace, _by_node(trace, kept, compared)
+    return run.trace, _by_node(run, kept, compared)
 
 
-def _by_node(trace: TraceData, kept: _NativeResults, compared: _TwinErrors) -> Errors:
-    """Return the errors by graph node; the probes have collected them by position on the tape."""
-    errors, graphs = Errors(), trace.graph_source
-    assert isinstance(graphs, LazyGraphs)
-    shift = len(trace.calls) - len(kept.frames)
+def _by_node(run: ObservedRun, kept: _NativeResults, compared: _TwinErrors) -> Errors:
+    """Return the errors by graph node; they were collected by position on the tape."""
+    errors, trace = Errors(), run.trace
     for call in trace.calls:
-        index = call.index - shift
-        if (index, -1) in compared.errors:
-            errors.of_calls[call.index] = compared.errors[index, -1]
-        explained = graphs.verified_call(call.index)
-        if explained is None or explained.template is None:
-            continue
-        for node, position in fx_build_of(explained.template).entry_of.items():
-            error = compared.errors.get((index, position))
-            if error is not None:
-                errors.of_nodes[call.index, node.name] = error
+        own = run.place(call)
+        if own in compared.errors:
+            errors.of_calls[call.index] = compared.errors[own]
+        for node, place in run.nodes(call).items():
+            if place in compared.errors:
+                errors.of_nodes[call.index, node] = compared.errors[place]
     for index, position in compared.diverged.items():
-        call, where = trace.calls[index + shift], f"from operation {position} on" if position >= 0 else "in its result"
+        call, where = run.call((index, position)), f"from operation {position} on" if position >= 0 else "in its result"
         errors.notes.append(f"{call.id or trace.model}: the twin did something else {where}: a branch on a value")
     if kept.left_out:
         errors.notes.append(f"{kept.left_out} results were not compared: there was no more room (budget=…)")

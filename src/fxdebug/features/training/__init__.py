@@ -13,6 +13,7 @@ FEATURE = Feature(
         "FxDebugWarning": "fxdebug.features.training.watch:FxDebugWarning",
         "Watch": "fxdebug.features.training.watch:Watch",
         "page_of_training": "fxdebug.features.training.page:page_of_training",
+        "Verdict": "fxdebug.features.training.verdict.judge:Verdict",
         "watched_training": "fxdebug.features.training.watch:watched_training",
     },
     folder="fxdebug.features.training.folder:FOLDER",

@@ -16,7 +16,7 @@ from fxdebug.store.training_file import is_training, read_ranks
 
 def _report(folder: Path, rank: int | None, limits_of: Callable[[str], Any]) -> tuple[str, ReportData[Any]]:
     record, *others = read_ranks(folder, rank)
-    report: ReportData[Any] = training_report(record, limits_of("gradients"), others=others)
+    report: ReportData[Any] = training_report(record, limits_of("gradients"), others, limits_of("training"))
     extent = Note(f"{len(record.steps)} steps, {len(record.watched)} of them watched")
     return record.model, replace(report, notes=(extent, *report.notes))
 

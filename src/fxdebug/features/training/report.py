@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fxdebug.analyses.gradients.clipping import clipping_advice
 from fxdebug.analyses.gradients.rules import Limits, findings_of
 from fxdebug.analyses.gradients.updates import INDEPENDENT, Progress
 from fxdebug.data.calls import Note
-from fxdebug.data.findings import ADVICE, ERROR, SEVERITIES, WARNING, Finding, Severity, at_root_of, not_looked_at
+from fxdebug.data.findings import (
+    ADVICE,
+    ERROR,
+    NOT_LOOKED_AT,
+    SEVERITIES,
+    WARNING,
+    Finding,
+    Severity,
+    at_root_of,
+    not_looked_at,
+)
 from fxdebug.data.measured.gradients import GradientRecord, ResultGradient
 from fxdebug.data.measured.training import NUMBERS, Incident, TrainingRecord, Trouble, WatchedStep
 from fxdebug.data.measures import Unit
@@ -18,8 +28,11 @@ from fxdebug.data.report import Cell, Column, ReportData
 from fxdebug.features.training.charts import charts_of
 from fxdebug.features.training.spikes import is_spike
 from fxdebug.features.training.trend import trend
+from fxdebug.features.training.verdict.judge import Verdict, judge
+from fxdebug.features.training.verdict.limits import Limits as VerdictLimits
 
 UPHILL = ("update too large", "gradient spike", "loss spike")  # what follows from maximising a loss
+RATES = {"learning rate too high", "learning rate too low", "rate spent early"}
 MOST_FINDINGS = 5  # spikes of norms that the report names
 
 RULES: Mapping[Trouble, tuple[str, Severity, str]] = {  # the rule, its severity, and what to do where no run was saved
@@ -72,7 +85,10 @@ COLUMNS = (
 
 
 def training_report(
-    record: TrainingRecord, limits: Limits | None = None, others: Sequence[TrainingRecord] = ()
+    record: TrainingRecord,
+    limits: Limits | None = None,
+    others: Sequence[TrainingRecord] = (),
+    verdict_limits: VerdictLimits | None = None,
 ) -> ReportData[TrainingRow]:
     """Return the watched steps of a training and those with incidents, findings over time, and advice on clipping.
 
@@ -92,12 +108,9 @@ def training_report(
     totals["clipping"] = (clipping_advice([step.norm for step in record.steps if step.norm is not None]).advice, "")
     incidents = [incident for one in (record, *others) for incident in one.incidents]
     incidents.sort(key=lambda incident: (incident.step, not incident.op))  # the rank that names an operation first
-    findings = [
-        *_incidents(incidents, record.model),
-        *_gaps((record, *others)),
-        *_growing(record),
-        *_of_watched(record, limits or Limits()),
-    ]
+    verdict = judge(record, list(_incidents(incidents, record.model)), verdict_limits)
+    further = [*_growing(record), *_of_watched(record, limits or Limits())]
+    findings = [*verdict.findings, *_gaps((record, *others)), *_also(further, verdict)]
     if any(incident.trouble == "maximizes" for incident in incidents):  # a lower rate would only make it slower
         findings = [finding for finding in findings if finding.rule not in UPHILL]
     return ReportData(
@@ -115,9 +128,33 @@ def training_report(
         },
         marks=tuple([(incident.step, incident.trouble) for incident in record.incidents]),
         charts=charts_of(record),
+        answer=verdict.sentence,
         ranked=False,
         folds=False,
     )
+
+
+def verdict_of(record: TrainingRecord, others: Sequence[TrainingRecord] = ()) -> Verdict:
+    """Return the verdict on a training; ``others`` are the same training on other ranks."""
+    incidents = [incident for one in (record, *others) for incident in one.incidents]
+    return judge(record, list(_incidents(incidents, record.model)))
+
+
+def _also(findings: Sequence[Finding], verdict: Verdict) -> Iterator[Finding]:
+    """Yield what single steps show besides the verdict: unusual is not wrong in a run that learns.
+
+    The size of updates says nothing about the learning rate where something else is at fault.
+    """
+    told = {finding.rule for finding in verdict.findings}
+    for finding in findings:
+        if "aise the learning rate" in finding.advice and "learning rate too low" not in told:
+            continue
+        if finding.rule in told or (
+            finding.rule == "update too large" and verdict.state == "fault" and not told & RATES
+        ):
+            continue
+        is_warning = finding.severity == WARNING and finding.rule != NOT_LOOKED_AT
+        yield replace(finding, severity=ADVICE) if is_warning and verdict.state == "learns" else finding
 
 
 def _row(step: object, watched: WatchedStep | None, incident: Incident | None) -> TrainingRow:

@@ -1,9 +1,10 @@
-"""The rules of a watched training."""
+"""The rules of a watched training: of its incidents, and of the verdict."""
 
 from __future__ import annotations
 
-from fxdebug.data.findings import ERROR, WARNING
+from fxdebug.data.findings import ADVICE, ERROR, WARNING
 from fxdebug.data.rules import NOT_FINITE, RuleBook, RuleSpec
+from fxdebug.features.training.verdict.limits import ABOUT, Limits
 
 BOOK = RuleBook(
     "training",
@@ -12,13 +13,60 @@ BOOK = RuleBook(
         RuleSpec("gradient not finite", ERROR, "a gradient of a step is NaN or infinite", subject=NOT_FINITE),
         RuleSpec("exception", ERROR, "a step raised"),
         RuleSpec("loss spike", WARNING, "the loss rises far above those before"),
-        RuleSpec("steps skipped", ERROR, "a GradScaler leaves out step after step"),
-        RuleSpec("no step", WARNING, "the model runs, and no optimizer makes a step"),
-        RuleSpec("no gradient", ERROR, "no gradient reaches any parameter, in step after step"),
-        RuleSpec("not optimised", WARNING, "parameters get gradients and are in no optimizer"),
-        RuleSpec("other optimizer", ERROR, "the optimizer has none of the model's parameters"),
-        RuleSpec("not registered", ERROR, "something learns that is no parameter of the model"),
-        RuleSpec("maximizes", WARNING, "the loss rises, and the optimizer was made to maximise it"),
         RuleSpec("gradient spike", WARNING, "the gradients' norm rises far above those before"),
+        RuleSpec("other optimizer", ERROR, "the optimizer has none of the model's parameters"),
+        RuleSpec("not optimised", ERROR, "parameters get gradients and are in no optimizer"),
+        RuleSpec("not registered", ERROR, "something learns that is no parameter of the model"),
+        RuleSpec("no gradient", ERROR, "no gradient reaches any parameter, in step after step"),
+        RuleSpec("gradient cut", ERROR, "the way of gradients to some modules is cut, at a place that is named"),
+        RuleSpec("no step", WARNING, "the model runs, and no optimizer makes a step"),
+        RuleSpec("steps skipped", ERROR, "a GradScaler leaves out step after step"),
+        RuleSpec("cleared before step", ERROR, "gradients are cleared between backward and step"),
+        RuleSpec("cleared between", WARNING, "gradients are cleared between the backwards of a step"),
+        RuleSpec("not cleared", ERROR, "gradients of all steps add up"),
+        RuleSpec("clipped away", ERROR, "clipping leaves next to nothing of the gradients", "clipped"),
+        RuleSpec("set back", ERROR, "weights are those of the beginning before each step"),
+        RuleSpec("optimizer anew", WARNING, "the optimizer is made anew for each step"),
+        RuleSpec("group stays", WARNING, "parameters get gradients and never change"),
+        RuleSpec("zero weights", ERROR, "most matrices began as zeros"),
+        RuleSpec("maximizes", WARNING, "the loss rises, and the optimizer was made to maximise it"),
+        RuleSpec("wrong sign", ERROR, "what is minimised is the negative of a loss"),
+        RuleSpec("softmax over batch", ERROR, "the softmax before the loss runs over the examples"),
+        RuleSpec("loss is a sum", ERROR, "the loss is a sum, and it does not learn"),
+        RuleSpec("accumulated undivided", ERROR, "losses of several backwards are not divided by their number"),
+        RuleSpec("log of zero", ERROR, "the loss takes the logarithm of 0"),
+        RuleSpec("targets ignored", ERROR, "all targets are the index that is ignored"),
+        RuleSpec("targets alike", ERROR, "all targets have one value", "alike"),
+        RuleSpec("targets are inputs", ERROR, "targets are what the model is given", "shifted"),
+        RuleSpec("targets shifted", ERROR, "targets are shifted by another number than 1", "shifted"),
+        RuleSpec("target in input", ERROR, "an input has the target"),
+        RuleSpec("targets unrelated", ADVICE, "nothing that is computed tells of the targets", "chance plateau"),
+        RuleSpec("data sorted", ERROR, "batches have targets of one kind", "within"),
+        RuleSpec("same batch", WARNING, "every step has the same batch"),
+        RuleSpec("inputs not normalised", ERROR, "inputs are far larger or smaller than 1", "large_input small_input"),
+        RuleSpec("targets not scaled", ERROR, "targets lie where the model's results do not come to"),
+        RuleSpec("inputs alike", WARNING, "all examples of a batch have the same inputs"),
+        RuleSpec("eval mode", ERROR, "the model trains in eval mode"),
+        RuleSpec("batch of one", ERROR, "normalisations over batches of one example"),
+        RuleSpec("dropout too strong", ERROR, "dropouts drop nearly everything"),
+        RuleSpec("frozen at random", ERROR, "frozen parts never learned anything"),
+        RuleSpec("not tied", ADVICE, "an embedding and a head began equal and drift apart"),
+        RuleSpec("no activation", ERROR, "layers make one linear map together"),
+        RuleSpec("silent activation", ERROR, "an activation returns only zeros from the first step on"),
+        RuleSpec("gradients vanish", ERROR, "gradients shrink from layer to layer", "slope"),
+        RuleSpec("updates rounded away", ERROR, "the weights' dtype loses the updates", "unmoved"),
+        RuleSpec(
+            "learning rate too high", ERROR, "steps are too large, and it does not learn", "large_update largest_update"
+        ),
+        RuleSpec("learning rate too low", ERROR, "steps are too small, and it does not learn", "small_update"),
+        RuleSpec("learning rate jumps", ERROR, "the loss rises where the learning rate does"),
+        RuleSpec("outlier batch", WARNING, "the loss rises at a batch with far larger inputs"),
+        RuleSpec("rate spent early", ERROR, "the learning rate is next to nothing for most of the training", "spent"),
+        RuleSpec("rate of zero", ERROR, "the learning rate is 0 in every step"),
+        RuleSpec("weight decay", ERROR, "weight decay outweighs what is learned", "decay strong_decay"),
+        RuleSpec("optimizer state lost", WARNING, "weights are trained, and the optimizer begins without a state"),
+        RuleSpec("waits for data", ADVICE, "most of a step passes before its forward", "waiting"),
     ),
+    limits=Limits,
+    about=ABOUT,
 )

@@ -29,6 +29,7 @@ from fxdebug.capture.tensors.special_tensors import SHARDED
 from fxdebug.capture.torch_state import distributed
 from fxdebug.capture.torch_state.module_members import parameters_of
 from fxdebug.data.findings import Finding
+from fxdebug.data.measured.learning import LearningFacts, StepSigns
 from fxdebug.data.measured.training import (
     NUMBERS,
     Incident,
@@ -45,13 +46,16 @@ from fxdebug.exports import registry
 from fxdebug.features.training.recorder.held_forward import HeldForward
 from fxdebug.features.training.recorder.loop_facts import MANY, SETTLED, LoopFacts
 from fxdebug.features.training.recorder.watcher import Watcher
-from fxdebug.features.training.report import TrainingRow, training_report
+from fxdebug.features.training.report import TrainingRow, training_report, verdict_of
 from fxdebug.features.training.spikes import LEAST_STEPS, RECENT, is_spike
+from fxdebug.features.training.verdict.judge import Verdict
 from fxdebug.printable import printable
-from fxdebug.store.training_file import TrainingFile, read_ranks, read_training
+from fxdebug.store.training_file import Entry, TrainingFile, read_ranks, read_training
 
 MOST_INCIDENTS = 3  # explained and saved; a training that stays broken would fill the disk
 MOST_NOTES = 20
+FACTS_AT = (1, 2, 5, 10, 20, 50, 100, 200)  # steps after which facts about the loop are written
+FACTS_EVERY = 500
 FEWEST = 10  # losses of which the last is above the first, before an optimizer that maximises is told
 MOST_WITHOUT = 5  # forwards without a step of an optimizer, at the end of a loop
 
@@ -81,6 +85,8 @@ class Watch:
         self._model = type(self._watcher.inner).__name__
         self._file = None if folder is None else TrainingFile(folder, self._model, every, self._rank)
         self._steps: list[StepRecord] = []
+        self._signs: list[StepSigns] = []
+        self._learning: LearningFacts | None = None
         self._losses: dict[int, tuple[list[float], deque[float]]] = {}  # by place in a step: the first, the last ones
         self._watched: deque[WatchedStep] = deque(maxlen=5 if folder is not None else None)
         self._histograms: deque[StepHistograms] = deque(maxlen=5 if folder is not None else None)
@@ -110,6 +116,7 @@ class Watch:
     ) -> None:
         self._watcher.end()
         try:
+            self._take_facts()
             for incident in self._standing(is_over=error is None):
                 self._tell(incident)
             facts = self._watcher.facts
@@ -151,15 +158,25 @@ class Watch:
         """The steps in which something went wrong, with the first guilty operation."""
         return tuple(self._incidents)
 
+    def verdict(self) -> Verdict:
+        """Return whether it learns so far, and if not, why: ``print`` shows one sentence, ``findings`` has the rest."""
+        standing = () if self._is_over else tuple(self._standing(is_over=True))
+        record = self._record()
+        return verdict_of(replace(record, incidents=(*record.incidents, *standing)))
+
     def report(self) -> Report[TrainingRow]:
         """Return the report of the training so far."""
         standing = () if self._is_over else tuple(self._standing(is_over=True))
+        if not self._is_over:
+            self._take_facts()
         if self._folder is not None and self._failed_at is None:
             return watched_training(self._folder, self._rank, standing)
         record = self._record()
         return Report.of(training_report(replace(record, incidents=(*record.incidents, *standing))))
 
     def _record(self) -> TrainingRecord:
+        if not self._is_over:
+            self._take_facts()
         watched, histograms = {one.number: one for one in self._watched}, {one.number: one for one in self._histograms}
         if self._folder is not None:
             written = read_training(self._folder, self._rank)
@@ -169,7 +186,8 @@ class Watch:
             histograms = {one.number: one for one in written.histograms} | histograms
         return TrainingRecord(
             self._model, self._every, tuple(self._steps), tuple(watched.values()), tuple(self._incidents),
-            tuple(self._notes), self._rank, tuple(histograms.values()), tuple(self._gaps),
+            tuple(self._notes), self._rank, tuple(histograms.values()), tuple(self._gaps), tuple(self._signs),
+            self._learning,
         )  # fmt: skip
 
     def export(self, path: str | os.PathLike[str], to: str | None = None) -> Path:
@@ -194,16 +212,35 @@ class Watch:
             first.append(loss)
         return rises
 
-    def on_step(self, step: StepRecord, watched: WatchedStep | None, histograms: StepHistograms | None) -> None:
-        """Keep a step that has ended, with the statistics and histograms that were taken of it."""
+    def on_step(
+        self,
+        step: StepRecord,
+        signs: StepSigns | None,
+        watched: WatchedStep | None,
+        histograms: StepHistograms | None,
+    ) -> None:
+        """Keep a step that has ended, with its signs, and the statistics and histograms that were taken of it."""
         self._steps.append(step)
         self._write(step)
+        if signs is not None:
+            self._signs.append(signs)
+            self._write(signs)
+        if len(self._steps) in FACTS_AT or len(self._steps) % FACTS_EVERY == 0:
+            self._take_facts()
         if watched is not None:
             self._watched.append(watched)
             self._write(watched)
         if histograms is not None:
             self._histograms.append(histograms)
             self._write(histograms)
+
+    def _take_facts(self) -> None:
+        """Keep the facts about the loop as they are now."""
+        try:
+            self._learning = self._watcher.learning.facts(self._watcher.number)
+            self._write(self._learning)
+        except Exception as error:
+            self.on_failure(error)
 
     def on_facts(self, facts: LoopFacts) -> None:
         """Tell what holds of the whole loop as soon as it is sure."""
@@ -256,7 +293,7 @@ class Watch:
         self._add(incident)
         _warn(f"fxdebug.watch: {incident.what}")
 
-    def _write(self, entry: StepRecord | WatchedStep | StepHistograms | Incident | NotLookedAt | str) -> None:
+    def _write(self, entry: Entry) -> None:
         """Append to the file, if there is one; where that fails, say so once, and follow the training in memory."""
         if self._file is None:
             return

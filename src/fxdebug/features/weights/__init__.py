@@ -10,7 +10,7 @@ FEATURE = Feature(
     on_model="fxdebug.features.weights.run:on_model",
     needs=(),
     rules="fxdebug.features.weights.rules:BOOK",
-    measures=("fxdebug.features.weights.report", "fxdebug.features.weights.changes"),
+    measures=("fxdebug.features.weights.report", "fxdebug.features.weights.changed.changes"),
     pictures={"weights": "fxdebug.features.weights.picture:draw"},
     commands="fxdebug.features.weights.command:COMMANDS",
 )

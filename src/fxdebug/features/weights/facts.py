@@ -136,7 +136,7 @@ def change_of(name: str, a: Tensor | None, b: Tensor | None) -> WeightChange:
     norms = (first * second) ** 0.5
     return WeightChange(
         name, _shape(a), _shape(b), _dtype(a), _dtype(b),
-        norm=first**0.5, change=squares**0.5, largest=largest,
+        norm=first**0.5, norm_b=second**0.5, change=squares**0.5, largest=largest,
         cosine=inner / norms if norms else None, differing=differing,
     )  # fmt: skip
 

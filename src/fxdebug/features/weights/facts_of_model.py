@@ -7,10 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from fxdebug.capture.tensors.checksum import is_uninitialised
-from fxdebug.capture.tensors.special_tensors import local_part
-from fxdebug.capture.torch_state.module_members import join, named_modules_of
-from fxdebug.capture.torch_state.untracked import untracked
+from fxdebug.capture.probe import members, special_tensors, untracked
 from fxdebug.features.weights.facts import facts_of
 from fxdebug.features.weights.record import UnreadWeight, WeightFacts
 
@@ -23,8 +20,10 @@ def weight_facts(model: nn.Module, *, spectra: bool = True) -> tuple[tuple[Weigh
     known, without = [], list(_packed(model))
     with untracked():
         for names, weight, layer, kind in _weights(model):
-            is_drawn = not is_uninitialised(weight)
-            facts = facts_of(names, local_part(weight), layer, kind, spectra=spectra) if is_drawn else None
+            is_drawn = not special_tensors.is_uninitialised(weight)
+            facts = (
+                facts_of(names, special_tensors.local_part(weight), layer, kind, spectra=spectra) if is_drawn else None
+            )
             if facts is None:
                 count = weight.numel() if is_drawn else None
                 without.append(UnreadWeight(names[0], kind, count, weight.requires_grad))
@@ -35,18 +34,18 @@ def weight_facts(model: nn.Module, *, spectra: bool = True) -> tuple[tuple[Weigh
 
 def _packed(model: nn.Module) -> Iterator[UnreadWeight]:
     """Yield the weights that a quantised layer keeps in an object of C++, in the layout that its kernel reads."""
-    for path, layer in named_modules_of(model):
+    for path, layer in members.named_modules_of(model):
         for name, held in vars(layer).items():
             if type(held) is torch.ScriptObject and "PackedParams" in str(held._type()):
-                yield UnreadWeight(join(path, name), "parameter", None)
+                yield UnreadWeight(members.join(path, name), "parameter", None)
 
 
 def _weights(model: nn.Module) -> Iterator[tuple[list[str], Tensor, nn.Module, str]]:
     """Yield each weight once, with all its names, the first layer that has it, and its kind."""
     found: dict[int, tuple[list[str], Tensor, nn.Module, str]] = {}
-    for path, layer in named_modules_of(model, every_name=True):
+    for path, layer in members.named_modules_of(model, every_name=True):
         for kind, registry in (("parameter", layer._parameters), ("buffer", layer._buffers)):
             for name, weight in registry.items():
                 if weight is not None:
-                    found.setdefault(id(weight), ([], weight, layer, kind))[0].append(join(path, name))
+                    found.setdefault(id(weight), ([], weight, layer, kind))[0].append(members.join(path, name))
     yield from found.values()

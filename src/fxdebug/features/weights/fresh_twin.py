@@ -8,9 +8,7 @@ import warnings
 import torch
 from torch import nn
 
-from fxdebug.capture.replay.rng import RngSnapshot
-from fxdebug.capture.torch_state.module_members import named_parameters_of, parameters_of
-from fxdebug.capture.torch_state.untracked import untracked
+from fxdebug.capture.probe import members, state_restored, untracked
 
 MOST_BYTES = 1 << 30
 
@@ -22,18 +20,17 @@ def fresh_deviations(model: nn.Module) -> dict[str, float]:
     Nothing is returned for other models, for those above 1 GiB, and for those that cannot be made so.
     """
     config = getattr(model, "config", None)
-    size = sum(weight.numel() * weight.element_size() for weight in parameters_of(model))
+    size = sum(weight.numel() * weight.element_size() for weight in members.parameters_of(model))
     if config is None or not callable(getattr(model, "_init_weights", None)) or size > MOST_BYTES:
         return {}
-    generators = RngSnapshot()
     try:
-        with untracked(), torch.no_grad(), warnings.catch_warnings():
+        with state_restored(), untracked(), torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             twin = type(model)(copy.deepcopy(config))
             return {
-                name: float(weight.float().std()) for name, weight in named_parameters_of(twin) if weight.numel() > 1
+                name: float(weight.float().std())
+                for name, weight in members.named_parameters_of(twin)
+                if weight.numel() > 1
             }
     except Exception:  # whatever its constructor wants
         return {}
-    finally:
-        generators.restore()

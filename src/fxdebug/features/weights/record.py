@@ -77,8 +77,9 @@ class UnreadWeight:
 class WeightChange:
     """One weight in two checkpoints; numbers are ``None`` where it is in one alone or its shapes differ.
 
-    ``norm`` is the 2-norm in the first one, ``change`` that of the difference; ``largest`` the largest difference of
-    an element; ``cosine`` the cosine of the angle between both; ``differing`` the number of elements that differ.
+    ``norm`` is the 2-norm in the first one, ``norm_b`` that in the second, ``change`` that of the difference;
+    ``largest`` the largest difference of an element; ``cosine`` the cosine of the angle between both; ``differing``
+    the number of elements that differ.
     """
 
     name: str
@@ -87,6 +88,7 @@ class WeightChange:
     dtype_a: str | None
     dtype_b: str | None
     norm: float | None = None
+    norm_b: float | None = None
     change: float | None = None
     largest: float | None = None
     cosine: float | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fxdebug.data.findings import ERROR, WARNING
+from fxdebug.data.findings import ADVICE, ERROR, WARNING
 from fxdebug.data.rules import CALIBRATED, DEAD, NOT_FINITE, RuleBook, RuleSpec
 from fxdebug.features.weights.initialisation import WeightLimits
 
@@ -13,6 +13,13 @@ BOOK = RuleBook(
         RuleSpec("initialisation", WARNING, "a weight was drawn on another scale than the others", "errors ratio"),
         RuleSpec("dead unit", WARNING, "all weights of an output unit are 0", subject=DEAD),
         RuleSpec("unread input", WARNING, "all weights of an input are 0"),
+        RuleSpec("not in model", WARNING, "a checkpoint has names that the model does not have"),
+        RuleSpec("not in file", WARNING, "the model has weights that the checkpoint does not have"),
+        RuleSpec("unlike file", WARNING, "a few weights of the model are not those of its checkpoint"),
+        RuleSpec("statistics moved", WARNING, "running statistics changed where weights did not"),
+        RuleSpec("statistics not copied", WARNING, "the second checkpoint has running statistics as at their start"),
+        RuleSpec("table changed", WARNING, "a buffer that nothing trains changed"),
+        RuleSpec("only shrank", ADVICE, "weights changed by a factor alone"),
     ),
     limits=WeightLimits,
     about={

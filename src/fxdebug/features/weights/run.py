@@ -13,13 +13,13 @@ from torch import Tensor, nn
 
 from fxdebug.api.reports.measured_activations import units_on
 from fxdebug.api.reports.report import Report
-from fxdebug.capture.tensors.special_tensors import SHARDED, has_sharded_weights, local_part
-from fxdebug.capture.torch_state.module_members import named_buffers_of, named_parameters_of
-from fxdebug.capture.torch_state.untracked import untracked
+from fxdebug.capture.probe import members, special_tensors, untracked
 from fxdebug.data.calls import Note
 from fxdebug.data.report import ReportData
 from fxdebug.errors import UsageError
-from fxdebug.features.weights.changes import ChangeRow, changes_report
+from fxdebug.features.weights.changed.changes import ChangeRow, changes_report
+from fxdebug.features.weights.changed.kinds import find_kinds
+from fxdebug.features.weights.changed.names import find_unmatched, prefix_between
 from fxdebug.features.weights.checkpoints import Weights, read_checkpoint
 from fxdebug.features.weights.facts import change_of, facts_of
 from fxdebug.features.weights.facts_of_model import weight_facts
@@ -49,9 +49,11 @@ def weights(
     A checkpoint is a module, a ``.safetensors`` or ``.pt`` file, or a folder with such files; the model of a file is
     not built. Of one: statistics, spectral norm, stable rank, units without weights, and the scheme by which each
     matrix was drawn, as far as the model is not trained yet; ``fresh`` says so, ``None`` finds out. Of two: the norm
-    of each difference, from the first to the second. No tensor is changed; where a weight of a transformers model fits
-    no known scheme, another model is made from its configuration, to see the scheme of its class. ``spectra=False``
-    leaves out spectral norm and stable rank, which take most of the time.
+    of each difference, from the first to the second, and findings: running statistics that moved where weights did
+    not, or that are as at their start, and of a file and its model the names that only one of them has. No tensor is
+    changed; where a weight of a transformers model fits no known scheme, another model is made from its configuration,
+    to see the scheme of its class. ``spectra=False`` leaves out spectral norm and stable rank, which take most of the
+    time.
 
     Nothing is run, unless ``inputs`` are given (the second argument, or by name) in the form of
     :func:`fxdebug.fx_debug`, or ``batches`` of them: then the model runs on each, and the report also has the units
@@ -108,7 +110,7 @@ def _of_model(
 ) -> ReportData[WeightRow]:
     activations, notes = (None, []) if runs is None else units_on(model, runs, kwargs)
     facts, without = weight_facts(model, spectra=spectra)
-    notes = [*notes, Note(SHARDED)] if has_sharded_weights(model) else notes
+    notes = [*notes, Note(special_tensors.SHARDED)] if special_tensors.has_sharded_weights(model) else notes
     config = getattr(model, "config", None)
     known = [getattr(config, name, None) for name in ("initializer_range", "init_std", "initializer_factor")]
     drawn = Drawn(
@@ -142,20 +144,26 @@ def _changes(model: Checkpoint, other: Checkpoint) -> Report[Row]:
     a, b = _weights_of(model), _weights_of(other)
     if not a.keys() & b.keys():
         some = [next(iter(side), "none") for side in (a, b)]
-        raise UsageError(f"both have no weight of one name: the first has {some[0]!r}, the second {some[1]!r}")
+        prefix = prefix_between(list(a), list(b))
+        hint = f"; one of them has the prefix {prefix!r}: take it off or add it" if prefix else ""
+        raise UsageError(f"both have no weight of one name: the first has {some[0]!r}, the second {some[1]!r}{hint}")
     with untracked():
         changes = [
             change_of(name, a[name]() if name in a else None, b[name]() if name in b else None)
             for name in dict.fromkeys((*a, *b))
         ]
-    return Report.of(changes_report(changes, _name_of(model), _name_of(other)))
+    models = [one for one in (model, other) if isinstance(one, nn.Module)]
+    loaded = len(models) == 1
+    unmatched = find_unmatched(b if models[0] is model else a, models[0]) if loaded else ()
+    findings = [*unmatched, *find_kinds(changes, loaded=loaded)]
+    return Report.of(changes_report(changes, _name_of(model), _name_of(other), findings))
 
 
 def _weights_of(checkpoint: Checkpoint) -> Weights:
     if not isinstance(checkpoint, nn.Module):
         return read_checkpoint(Path(checkpoint))
-    tensors = {**dict(named_parameters_of(checkpoint)), **dict(named_buffers_of(checkpoint))}
-    return {name: partial(Tensor.detach, local_part(tensor)) for name, tensor in tensors.items()}
+    tensors = {**dict(members.named_parameters_of(checkpoint)), **dict(members.named_buffers_of(checkpoint))}
+    return {name: partial(Tensor.detach, special_tensors.local_part(tensor)) for name, tensor in tensors.items()}
 
 
 def _name_of(checkpoint: Checkpoint) -> str:

@@ -93,7 +93,7 @@ def patch(session: Session, argument: str) -> None:
         _add(session, machine, api.edit_of(place.strip(), change))
         return
     edit = api.edit_of(machine.stop.id, change)
-    machine.run.pauses.replace("out", (), lambda out: edit.change(out, machine.run.subject))
+    machine.run.pauses.replace("out", (), lambda out: edit.change(out, machine.run.place))
     session.show_stop()
 
 

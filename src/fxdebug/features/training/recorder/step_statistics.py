@@ -30,8 +30,14 @@ from fxdebug.stats.measure import Unmeasurable, elements_of, measure
 class StepStatistics(ForwardsOnly):
     """An observer of a model's modules for one step. Calls that the backward makes (checkpoints) are left out."""
 
-    def __init__(self, sites: Sites, ran_unregistered: Callable[[nn.Module], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        sites: Sites,
+        ran_unregistered: Callable[[nn.Module], None],
+        on_call: Callable[[str, nn.Module, Any, Any, Any], None],
+    ) -> None:
         self._calls = OpenCalls(sites)
+        self._on_call = on_call
         self._ran_unregistered = ran_unregistered
         self.guard = Guard(self._calls.path)
         self._has_parts = False  # was a result distributed over ranks?
@@ -46,6 +52,7 @@ class StepStatistics(ForwardsOnly):
         call, output = self._calls.run(module, lambda: run(*args, **kwargs))
         if call is not None:
             self.guard(f"what {call.path or 'the model'} returned", self._measure, call, output)
+            self.guard(f"a call of {call.path or 'the model'}", self._on_call, call.path, module, args, kwargs, output)
         return output
 
     def wants(self, module: nn.Module) -> bool:

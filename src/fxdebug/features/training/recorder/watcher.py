@@ -26,9 +26,12 @@ from fxdebug.capture.runs.root_forward import root_forward
 from fxdebug.capture.torch_state.internals import keep_dynamo_off
 from fxdebug.capture.torch_state.module_members import named_modules_of, parameters_of
 from fxdebug.capture.torch_state.untracked import untracked
+from fxdebug.data.measured.learning import StepSigns
 from fxdebug.data.measured.training import StepHistograms, StepRecord, Trouble, WatchedStep
 from fxdebug.features.training.recorder.gradient_norm import norm_of_all, norm_of_parts, number_of
 from fxdebug.features.training.recorder.held_forward import HeldForward
+from fxdebug.features.training.recorder.leaf_calls import LeafCalls
+from fxdebug.features.training.recorder.learning import Learning
 from fxdebug.features.training.recorder.loop_facts import MANY, SETTLED, SKIPS, LoopFacts
 from fxdebug.features.training.recorder.nested_steps import optimizers_around
 from fxdebug.features.training.recorder.optimizer_steps import OptimizerSteps
@@ -47,8 +50,14 @@ class Listener(Protocol):
     def on_trouble(self, trouble: Trouble, loss: float | None, norm: float | None, held: Sequence[HeldForward]) -> None:
         """Explain a step; the optimizer has not changed the weights yet, and the watcher is not looking."""
 
-    def on_step(self, step: StepRecord, watched: WatchedStep | None, histograms: StepHistograms | None) -> None:
-        """Keep a step that has ended, with the statistics and histograms that were taken of it."""
+    def on_step(
+        self,
+        step: StepRecord,
+        signs: StepSigns | None,
+        watched: WatchedStep | None,
+        histograms: StepHistograms | None,
+    ) -> None:
+        """Keep a step that has ended, with its signs, and the statistics and histograms that were taken of it."""
 
     def on_facts(self, facts: LoopFacts) -> None:
         """Look at the facts about the whole loop: one of them is new."""
@@ -93,6 +102,7 @@ class Watcher:
         self._since = time.perf_counter()
         self._own = frozenset(map(id, parameters_of(self.inner)))
         self.facts = LoopFacts(self.inner)
+        self.learning = Learning(self.inner, self.facts)
         self._rates: dict[int, float | None] = {}  # of the step that is being made, by the id of the parameter
         self._was_skipped = False  # the step before this backward, once more
         sharded = [parameter for parameter in parameters_of(self.inner) if isinstance(parameter, DTensor)]
@@ -173,6 +183,7 @@ class Watcher:
         self.facts.on_forward()
         if self.facts.forwards == SETTLED and not self.facts.steps:
             self._guarded(lambda: self._listener.on_facts(self.facts))
+        self._guarded(lambda: self.learning.before_forward(self.number, args, kwargs))
         held = self._guarded(lambda: HeldForward(self.inner, args, kwargs))
         self._is_busy = True
         try:
@@ -182,6 +193,7 @@ class Watcher:
             raise
         finally:
             self._is_busy = False
+        self._guarded(lambda: self.learning.after_forward(output))
         if held is not None:
             self._guarded(lambda: held.note_output(output))
             self._held = [*self._held, held][-MOST_HELD:]
@@ -193,8 +205,8 @@ class Watcher:
             self._held, self._losses, self._statistics = [], [], None
 
     def _observed(self, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if self.number % self._every or self._statistics is not None:
-            return run(*args, **kwargs)  # of gradients that are accumulated, the first forward is measured
+        if self.number % self._every or self._statistics is not None:  # of accumulated ones, the first is measured
+            return self._looked_into(run, args, kwargs) if self.learning.looks_at(self.number) else run(*args, **kwargs)
         leaves = None if self.facts.steps else self._guarded(lambda: UnregisteredLeaves(self.inner, (args, kwargs)))
         made = self._guarded(lambda: self._attached(leaves))
         if made is None:
@@ -211,10 +223,31 @@ class Watcher:
             self.facts.found = self._guarded(lambda: leaves.found(output)) or []
         return output
 
+    def _looked_into(self, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a forward whose innermost calls are looked at, and not measured."""
+        made = self._guarded(self._attached_to_leaves)
+        if made is None:
+            return run(*args, **kwargs)
+        calls, attached = made
+        try:
+            if self.model is self.inner:  # as for a step that is measured
+                return calls.around_forward(self.model, run, args, kwargs)
+            return run(*args, **kwargs)
+        finally:
+            self._guarded(attached.__exit__)
+
+    def _attached_to_leaves(self) -> tuple[LeafCalls, Attached]:
+        sites = Sites(self.inner)
+        calls = self.learning.observer(sites)
+        attached = Attached(calls, sites)
+        attached.__enter__()
+        return calls, attached
+
     def _attached(self, leaves: UnregisteredLeaves | None) -> tuple[StepStatistics, Attached]:
         """Put an observer that takes statistics on all modules."""
         sites = Sites(self.inner)
-        statistics = StepStatistics(sites, _nobody if leaves is None else leaves.ran)
+        calls = self.learning.observer(sites)
+        statistics = StepStatistics(sites, _nobody if leaves is None else leaves.ran, calls.note)
         attached = Attached(statistics, sites)
         attached.__enter__()
         return statistics, attached
@@ -236,6 +269,7 @@ class Watcher:
         """Note that gradients arrived; explain why a scaler skips step after step: those not finite are there."""
         if self._looks_away():
             return
+        self._guarded(lambda: self.learning.after_backward(self.number))
         self._guarded(self.facts.look_for_gradients)
         if self._was_skipped:
             self._was_skipped = False
@@ -251,6 +285,7 @@ class Watcher:
 
     def _note_loss(self, root: Tensor) -> None:
         self._guarded(lambda: self.facts.look_at_loss(root))
+        self._guarded(lambda: self.learning.before_backward(self.number, root, _scale_of_scaler(root)))
         if self.facts.on_backward(_scale(root)):  # what is held of the step before belongs to none
             self._held, self._losses, self._is_reported = self._held[-1:], [], False
             self._was_skipped = self.facts.skipped == SKIPS
@@ -279,6 +314,7 @@ class Watcher:
             self._guarded(lambda: self._note_other(optimizer))
             return
         self._guarded(lambda: self._look_at_gradients(optimizer))
+        self._guarded(lambda: self.learning.before_step(getattr(optimizer, "optimizer", optimizer)))
         if self._statistics is not None:
             self._guarded(partial(self._statistics.before_step, self.inner))
 
@@ -330,11 +366,12 @@ class Watcher:
     def _after_step(self, optimizer: Optimizer, step: FrameType) -> None:
         if not self._guarded(lambda: self._counts(optimizer, step)):
             return
+        signs = self._guarded(lambda: self.learning.after_step(self.number, getattr(optimizer, "optimizer", optimizer)))
         if self._guarded(lambda: _is_skipped(optimizer)):
             self._held, self._losses, self._statistics, self._norm = [], [], None, None
         else:
             self._guarded(lambda: self.facts.on_step(getattr(optimizer, "optimizer", optimizer)))
-            self._guarded(self._finish)
+            self._guarded(lambda: self._finish(signs))
 
     def _counts(self, optimizer: Optimizer, step: FrameType) -> bool:
         """Is this a step of the training? Not where it is a part of another one that counts."""
@@ -342,7 +379,7 @@ class Watcher:
             return False
         return all(self._is_others(around) for around in optimizers_around(step))
 
-    def _finish(self) -> None:
+    def _finish(self, signs: StepSigns | None) -> None:
         now = time.perf_counter()
         rates = tuple(dict.fromkeys(rate for rate in self._rates.values() if rate is not None))
         step = StepRecord(self.number, self._loss(), self._norm, now - self._since, rates)
@@ -356,7 +393,7 @@ class Watcher:
         self._is_reported = False
         self.number += 1
         self._since = now
-        self._listener.on_step(step, watched, histograms)
+        self._listener.on_step(step, signs, watched, histograms)
         if self.number in (1, 2, MANY, SETTLED):
             self._listener.on_facts(self.facts)
 
@@ -365,6 +402,7 @@ class Watcher:
         if self._looks_away():
             return
         self.facts.on_other(getattr(optimizer, "optimizer", optimizer))
+        self.learning.on_other_step(getattr(optimizer, "optimizer", optimizer))
         if self.facts.foreign:
             self._listener.on_facts(self.facts)
 
@@ -410,6 +448,7 @@ class Watcher:
 
 keep_dynamo_off(Watcher._around_forward.__code__)
 keep_dynamo_off(Watcher._observed.__code__)
+keep_dynamo_off(Watcher._looked_into.__code__)
 keep_dynamo_off(Watcher._guarded.__code__, inside=True)
 keep_dynamo_off(LoopFacts.on_forward.__code__, inside=True)
 
@@ -434,10 +473,15 @@ def _is_scaled_too_far(root: Tensor) -> bool:
 
 def _unscaled(root: Tensor) -> Tensor:
     """Return a loss without the factor of a scaler, which is a power of two and changes from time to time."""
-    scale = _scale(root)
-    is_scaled = scale > 1 and math.frexp(scale)[0] == 0.5
     with untracked():
-        return root.detach() / scale if is_scaled else root.detach()
+        scale = _scale_of_scaler(root)
+        return root.detach() if scale == 1.0 else root.detach() / scale
+
+
+def _scale_of_scaler(root: Tensor) -> float:
+    """Return the factor of a scaler in a loss: a power of two above 1; else 1."""
+    scale = _scale(root)
+    return scale if scale > 1 and math.frexp(scale)[0] == 0.5 else 1.0
 
 
 def _scale(root: Tensor) -> float:

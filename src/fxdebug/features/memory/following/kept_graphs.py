@@ -9,8 +9,8 @@ from typing import Any
 
 from torch import Tensor
 
-from fxdebug.capture.torch_state.autograd_nodes import new_nodes
-from fxdebug.features.memory.referrers import holder_of
+from fxdebug.capture.probe import new_nodes
+from fxdebug.features.memory.following.referrers import holder_of
 
 _KEY = "fxdebug.step"  # in the metadata of a node, which autograd keeps for others
 

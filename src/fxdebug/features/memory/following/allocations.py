@@ -6,6 +6,7 @@ reference to each storage tells when it is freed. Memory that a kernel takes and
 
 from __future__ import annotations
 
+import re
 import sys
 import weakref
 from collections import deque
@@ -16,21 +17,23 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fxdebug.capture.hooks.guard import Guard
-from fxdebug.capture.hooks.observers import ForwardsOnly
-from fxdebug.capture.recorder.module_names import Sites
-from fxdebug.capture.source.source_line import Line, user_line
-from fxdebug.capture.tensors.describe import shape_of
-from fxdebug.capture.torch_state import internals
-from fxdebug.features.memory.record import Allocation, CallSpan, Category, MemoryRecord, Phase
+from fxdebug.capture.probe import ForwardsOnly, Guard, Sites, UserLines, internals, special_tensors
+from fxdebug.data.measures import quantity
+from fxdebug.features.memory.record import Allocation, CallSpan, Category, MemoryRecord, Phase, Refused
+
+_ASKED = re.compile(r"tried to allocate ([\d.]+) ?(bytes|B|KiB|MiB|GiB|TiB)?", re.IGNORECASE)
+_UNITS = {"": 1, "b": 1, "bytes": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
 
 
 class Allocations(ForwardsOnly, internals.TorchDispatchMode):
-    """Notes every storage of a run in a :class:`MemoryRecord`; also an observer of the model's modules."""
+    """Notes every storage of a run in a :class:`MemoryRecord`; also an observer of the model's modules.
+
+    With a ``limit`` in bytes, the operation that passes it raises ``torch.OutOfMemoryError``.
+    """
 
     supports_higher_order_operators = True  # ``torch.cond`` and the like are one operation: inside, this mode is off
 
-    def __init__(self, sites: Sites) -> None:
+    def __init__(self, sites: Sites, limit: int | None = None) -> None:
         super().__init__()
         self.record = MemoryRecord()
         self.guard = Guard(self._path)
@@ -39,11 +42,13 @@ class Allocations(ForwardsOnly, internals.TorchDispatchMode):
         self.tensors: dict[int, deque[weakref.ref[Tensor]]] = {}  # number of an allocation → its latest tensors
         self._alive: dict[int, tuple[weakref.ref[Any], Allocation]] = {}  # id of a storage → its allocation
         self._sites = sites
+        self._limit = limit
+        self._in_use = 0  # bytes
         self._owner = get_ident()
         self._open: list[int] = []
         self._numbers: dict[str, int] = {}
-        self._lines: dict[tuple[int, int], Line] = {}
-        self._sources: dict[int, Line | None] = {}
+        self._lines = UserLines()
+        self._sources: dict[int, Callable[[], str | None]] = {}  # by the number of an allocation of the forward
 
     # Operations ----------------------------------------------------------------------------------
 
@@ -55,8 +60,15 @@ class Allocations(ForwardsOnly, internals.TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        result = func(*args, **(kwargs or {}))
         name = str(func.__name__).partition(".")[0]
+        try:
+            result = func(*args, **(kwargs or {}))
+        except RuntimeError as error:
+            asked = _ASKED.search(str(error))
+            if self.record.refused is None and (asked is not None or isinstance(error, torch.OutOfMemoryError)):
+                size = None if asked is None else round(float(asked[1]) * _UNITS[(asked[2] or "").lower()])
+                self.guard("the memory that was asked for", self._refuse, name, size, self._in_use, None)
+            raise
         if isinstance(func, internals.HigherOrderOperator):
             self.guard.note(f"{name} was followed as one operation: memory inside is not seen")
         for tensor in result if isinstance(result, (tuple, list)) else (result,):
@@ -65,7 +77,21 @@ class Allocations(ForwardsOnly, internals.TorchDispatchMode):
                     self._see(tensor, name)
                 except Exception:  # a kind of tensor that cannot be described: the model must run on
                     self.record.unseen += 1
+        if self._limit is not None and self._in_use > self._limit and self.phase != "before":
+            self._pass_limit(name, self._limit)
         return result
+
+    def _pass_limit(self, op: str, limit: int) -> None:
+        if self.record.refused is None:
+            last = self.record.allocations[-1]
+            self._refuse(op, last.bytes, self._in_use - last.bytes, limit)
+        raise torch.OutOfMemoryError(f"{op} passes the limit of {quantity(limit, 'B')} that fxdebug.memory was given")
+
+    def _refuse(self, op: str, size: int | None, in_use: int, limit: int | None) -> None:
+        """Note the operation for which there was no memory."""
+        source = self._lines.asking(sys._getframe(2))() if self.phase == "forward" else None
+        call = self._open[-1] if self._open and self.phase == "forward" and get_ident() == self._owner else None
+        self.record.refused = Refused(op, self._path(), call, self.phase, source, size, in_use, limit)
 
     def _see(self, tensor: Tensor, op: str) -> None:
         storage = _storage(tensor)
@@ -76,9 +102,9 @@ class Allocations(ForwardsOnly, internals.TorchDispatchMode):
             return
         size = storage.nbytes()
         if size:
-            line = user_line(sys._getframe(1), self._lines) if self.phase == "forward" else None
             allocation = self._add(tensor, storage, size, "activations", op=op)
-            self._sources[allocation.number] = line
+            if self.phase == "forward":
+                self._sources[allocation.number] = self._lines.asking(sys._getframe(1))
 
     def register(self, tensors: Iterable[tuple[str, Tensor]], category: Category) -> None:
         """Note memory that was there before the run."""
@@ -94,6 +120,7 @@ class Allocations(ForwardsOnly, internals.TorchDispatchMode):
         assert storage is not None
         grown = storage.nbytes()
         if grown > known[1].bytes:  # resized: count it at its largest
+            self._in_use += grown - known[1].bytes
             known[1].bytes = grown
         return True
 
@@ -114,17 +141,19 @@ class Allocations(ForwardsOnly, internals.TorchDispatchMode):
             op=op,
             name=name,
             dtype=str(tensor.dtype)[6:],
-            shape=() if tensor.is_nested else shape_of(tensor),
+            shape=() if tensor.is_nested else special_tensors.shape_of(tensor),
             device=str(tensor.device),
         )
         record.events += 1
         record.allocations.append(allocation)
+        self._in_use += size
         self.tensors[allocation.number] = deque([weakref.ref(tensor)], maxlen=8)
         key = id(storage)
 
         def freed(_: object) -> None:
             allocation.freed = record.events
             record.events += 1
+            self._in_use -= allocation.bytes
             self._alive.pop(key, None)
 
         self._alive[key] = weakref.ref(storage, freed), allocation
@@ -133,13 +162,6 @@ class Allocations(ForwardsOnly, internals.TorchDispatchMode):
     def mark(self, label: str) -> None:
         """Label the present moment."""
         self.record.marks.append((self.record.events, label))
-
-    def region_begins(self, name: str) -> int:
-        """Leave regions to recordings of time."""
-        return -1
-
-    def region_ends(self, number: int) -> None:
-        """Leave regions to recordings of time."""
 
     def label(self, name: str) -> None:
         """Note a label of the program, at the present moment of the first step."""
@@ -164,7 +186,7 @@ class Allocations(ForwardsOnly, internals.TorchDispatchMode):
     def finish(self) -> MemoryRecord:
         """Return the record, with source lines as text; later ends of storages are not noted."""
         for number, line in self._sources.items():
-            self.record.allocations[number].source = None if line is None else line.text()
+            self.record.allocations[number].source = line()
         self._alive.clear()
         self.record.notes = self.guard.texts()
         return self.record

@@ -4,38 +4,37 @@ from __future__ import annotations
 
 import gc
 import inspect
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from fxdebug.capture.hooks.regions import Listening
-from fxdebug.capture.recorder.module_names import Sites
-from fxdebug.capture.runs.attach import Attached
-from fxdebug.capture.runs.same_start import copied_inputs
-from fxdebug.capture.runs.timed_runs import Loss, device_of, scalar_loss
-from fxdebug.capture.source.tracebacks import came_through
-from fxdebug.capture.tensors.named_tensors import named_tensors
-from fxdebug.capture.torch_state.module_members import named_modules_of, parameters_of
-from fxdebug.errors import UsageError, first_line
-from fxdebug.features.memory.allocations import Allocations
-from fxdebug.features.memory.allocator import segments_of
-from fxdebug.features.memory.kept_graphs import KeptGraphs
+from fxdebug.capture.probe import Attached, Sites, copied_inputs, members, named_tensors, scalar_loss
+from fxdebug.errors import UsageError, came_through, first_line
+from fxdebug.features.memory.following.allocations import Allocations
+from fxdebug.features.memory.following.allocator import segments_of
+from fxdebug.features.memory.following.kept_graphs import KeptGraphs
+from fxdebug.features.memory.following.referrers import holder_of
 from fxdebug.features.memory.record import MemoryRecord
-from fxdebug.features.memory.referrers import holder_of
 
 
 def run_with_memory(
-    model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], loss: Loss | None, steps: int
+    model: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    loss: Callable[[Any], Tensor] | None,
+    steps: int,
+    limit: int | None = None,
 ) -> tuple[MemoryRecord, BaseException | None]:
     """Run ``steps`` equal steps and return the record of their memory, and the model's exception if one ended them.
 
-    What a step returns is let go before the next begins. Gradients are set to ``None`` between steps.
+    With more than ``limit`` bytes a run ends. What a step returns is let go before the next begins. Gradients are set
+    to ``None`` between steps.
     """
     sites = Sites(model)
-    probe, graphs = Allocations(sites), KeptGraphs()
-    modules = list(named_modules_of(model))  # each once: models may contain themselves
+    probe, graphs = Allocations(sites, limit), KeptGraphs()
+    modules = list(members.named_modules_of(model))  # each once: models may contain themselves
     probe.register(_named([(path, module._parameters) for path, module in modules]), "parameters")
     probe.register(_named([(path, module._buffers) for path, module in modules]), "buffers")
     raised: BaseException | None = None
@@ -79,14 +78,14 @@ def _step(
     graphs: KeptGraphs,
     sites: Sites,
     inputs: Any,
-    loss: Loss | None,
+    loss: Callable[[Any], Tensor] | None,
     steps: int,
 ) -> None:
     args, kwargs = inputs
-    parameters = list(parameters_of(model))
+    parameters = list(members.parameters_of(model))
     probe.phase = "forward"
     probe.mark("forward")
-    with Attached(probe, sites), Listening(probe), probe:
+    with Attached(probe, sites), probe:
         output = model(*args, **kwargs)
     if steps > 1:
         graphs.watch([tensor for _, tensor in named_tensors(output)], probe.step)
@@ -97,17 +96,17 @@ def _step(
         if allocation.phase == "forward":
             allocation.category = "outputs"
     if loss is None:
-        probe.record.segments = segments_of(device_of(model, inputs))
+        probe.record.segments = segments_of(members.device_of(model, inputs))
         del output
         return
     probe.phase = "backward"
     probe.mark("backward")
-    with Listening(probe), probe:
+    with Attached(probe, sites), probe:
         scalar = scalar_loss(loss, output)
         if steps > 1:
             graphs.watch([scalar], probe.step)
         scalar.backward()
-    probe.record.segments = segments_of(device_of(model, inputs))
+    probe.record.segments = segments_of(members.device_of(model, inputs))
     del scalar, output  # the output lives until here, as in most training loops
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     for allocation in probe.of(gradients):
@@ -117,7 +116,7 @@ def _step(
 def _end_of_step(model: nn.Module, probe: Allocations, step: int, steps: int) -> None:
     probe.mark(f"end of step {step}")
     if steps > 1:
-        for parameter in parameters_of(model):
+        for parameter in members.parameters_of(model):
             parameter.grad = None
         gc.collect()
     lasting = {"parameters", "buffers", "inputs", "gradients"}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from fxdebug.data.findings import Finding
 from fxdebug.data.measures import PARAMETER, Unit, register
 from fxdebug.data.report import Cell, Column, ReportData
+from fxdebug.features.weights.changed.kinds import is_statistic
 from fxdebug.features.weights.record import Shape, WeightChange
 
 CHANGE = register(
@@ -41,7 +43,9 @@ COLUMNS = (
 )
 
 
-def changes_report(changes: Sequence[WeightChange], name_a: str, name_b: str) -> ReportData[ChangeRow]:
+def changes_report(
+    changes: Sequence[WeightChange], name_a: str, name_b: str, findings: Iterable[Finding] = ()
+) -> ReportData[ChangeRow]:
     """Return the weights of two checkpoints: those in one alone, then those that changed most, then equal ones."""
     rows = [_row(change) for change in changes]
     order = ("shape differs", "only in a", "only in b", "changed", "dtype differs", "equal")
@@ -49,8 +53,13 @@ def changes_report(changes: Sequence[WeightChange], name_a: str, name_b: str) ->
     states = [row.state for row in rows]
     first = math.sqrt(sum(change.norm**2 for change in changes if change.norm is not None))
     moved = math.sqrt(sum(change.change**2 for change in changes if change.change is not None))
-    totals: dict[str, tuple[Cell, Unit]] = {f"weights {state}": (states.count(state), "") for state in order}
-    totals = {heading: total for heading, total in totals.items() if total[0]}
+    statistics = sum(is_statistic(row.name) for row in rows if row.state == "changed")
+    totals: dict[str, tuple[Cell, Unit]] = {}
+    for state in order:
+        if state in states:
+            totals[f"weights {state}"] = (states.count(state), "")
+        if state == "changed" and statistics:
+            totals["  of them running statistics"] = (statistics, "")
     totals["change of all"] = (100 * moved / first if first else None, "%")
     return ReportData(
         analysis="weights",
@@ -59,6 +68,7 @@ def changes_report(changes: Sequence[WeightChange], name_a: str, name_b: str) ->
         rows=tuple(rows),
         totals=totals,
         measures={CHANGE.name: {row.name: row.change for row in rows if row.change is not None}},
+        findings=tuple(findings),
         ranked=False,
     )
 

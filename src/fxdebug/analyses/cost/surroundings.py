@@ -1,0 +1,71 @@
+"""Look at what a run is given: padding of the inputs, subnormal weights, threads and cores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fxdebug.capture.torch_state import module_members as members
+from fxdebug.capture.trials.padded_inputs import padded_inputs
+from fxdebug.capture.trials.process_knobs import cores
+from fxdebug.data.measured.padded import Padded
+
+SMALLEST = 1.1754943508222875e-38  # the smallest normal number of float32
+MANY = 0.01  # of the numbers of a parameter are subnormal: fewer cost nothing
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """The facts that a run was given besides the model.
+
+    ``subnormal`` names parameters and buffers with a share of subnormal numbers.
+    """
+
+    device: str = "cpu"
+    threads: int = 1
+    cores: int = 1
+    has_loss: bool = False
+    padded: tuple[Padded, ...] = ()
+    subnormal: tuple[str, ...] = ()
+
+
+def surroundings(
+    model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], device: torch.device, has_loss: bool
+) -> Surroundings:
+    """Return what a run is given besides the operations of the model."""
+    if device.type == "meta":
+        return Surroundings(device="meta", has_loss=has_loss)
+    named = [(name, tensor) for path, module in members.named_modules_of(model) for name, tensor in _own(path, module)]
+    return Surroundings(
+        device=device.type,
+        threads=torch.get_num_threads(),
+        cores=cores(),
+        has_loss=has_loss,
+        padded=tuple(padded_inputs(args, kwargs)),
+        subnormal=tuple([name for name, tensor in named if _is_subnormal(tensor)]) if device.type == "cpu" else (),
+    )
+
+
+def _own(path: str, module: nn.Module) -> list[tuple[str, Tensor]]:
+    registries = (module._parameters, module._buffers)
+    return [
+        (f"{path}.{name}" if path else name, tensor)
+        for registry in registries
+        for name, tensor in registry.items()
+        if tensor is not None
+    ]
+
+
+def _is_subnormal(tensor: Tensor) -> bool:
+    try:
+        if tensor.dtype is not torch.float32 or tensor.layout is not torch.strided or not tensor.numel():
+            return False
+        with torch.no_grad():
+            size = tensor.detach().abs()
+            return ((size > 0) & (size < SMALLEST)).sum().item() > MANY * tensor.numel()
+    except Exception:  # a tensor of a class of its own, or without memory
+        return False

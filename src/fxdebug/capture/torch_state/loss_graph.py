@@ -1,0 +1,306 @@
+"""Read in autograd's graph which loss the root of a backward is, with its targets, and compute it again to be sure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fxdebug.capture.torch_state.untracked import untracked
+
+MOST = 48  # nodes between the root and the loss
+CLOSE = 1e-3  # relative; of a loss in bfloat16 a hundredth
+NARROW = 1e-2
+_PASSED = frozenset(
+    "View UnsafeView ReshapeAlias Reshape Transpose T Permute Squeeze Unsqueeze Clone Alias Select Slice ToCopy Copy "
+    "Contiguous Index".split()
+)
+_LINEAR = frozenset("Addmm Mm Linear Convolution Bmm Baddbmm".split())
+_LOSSES = {
+    "NllLoss": "cross_entropy",
+    "NllLoss2D": "cross_entropy",
+    "MseLoss": "mse_loss",
+    "SmoothL1Loss": "smooth_l1_loss",
+    "HuberLoss": "huber_loss",
+    "BinaryCrossEntropy": "binary_cross_entropy",
+    "BinaryCrossEntropyWithLogits": "binary_cross_entropy_with_logits",
+}
+
+
+@dataclass(frozen=True)
+class LossRead:
+    """A loss by its graph. ``kind`` is a function of ``torch.nn.functional``, empty where it is none that is known.
+
+    ``target`` is what it was compared with, or ``difference`` that of both. ``prediction`` is the node of what it was
+    given, behind casts and views. ``weight`` are those of the classes, ``factor`` is on the whole loss. ``terms`` are
+    the known losses that are added up. ``over_batch``: its softmax runs over dimension 0.
+    """
+
+    kind: str = ""
+    target: Tensor | None = None
+    ignore: int = -100
+    weight: Tensor | None = None
+    factor: float = 1.0
+    terms: int = 0
+    node: Any = None
+    prediction: Any = None
+    difference: Tensor | None = None
+    over_batch: bool = False
+
+
+def read_loss(root: Tensor, outputs: Sequence[Tensor] = ()) -> LossRead:
+    """Return which loss a tensor is, as its graph tells, down to what the model returned, ``outputs``.
+
+    What the graph of the model itself has saved is not read: a checkpoint would run again for it.
+
+    >>> import torch
+    >>> x = torch.randn(4, 3, requires_grad=True)
+    >>> loss = torch.nn.functional.cross_entropy(x, torch.tensor([0, 1, 2, 0])) / 4
+    >>> read = read_loss(loss)
+    >>> read.kind, read.factor, read.target.tolist()
+    ('cross_entropy', 0.25, [0, 1, 2, 0])
+    """
+    factor, node = 1.0, root.grad_fn
+    ends = _ends(outputs)
+    for _ in range(MOST):
+        name = _name(node)
+        if not name or node in ends:
+            break
+        if name in _LOSSES:
+            return _of_function(node, name, factor)
+        found = _by_hand(node, name, factor)
+        if found is not None:
+            return found
+        if name == "Neg":
+            factor = -factor
+        elif name in ("Mul", "Div"):
+            number = None if _elements(node) != 1 else _scalar(getattr(node, "_saved_other", None))
+            if number is None or not number:
+                break
+            factor = factor * number if name == "Mul" else factor / number
+        elif name not in _PASSED and name not in ("Mean", "Sum"):
+            break
+        inputs = [inner for inner, _ in node.next_functions if inner is not None]
+        if len(inputs) != 1:
+            break
+        node = inputs[0]
+    return LossRead(terms=_terms(root))
+
+
+def _of_function(node: Any, name: str, factor: float) -> LossRead:
+    weight = getattr(node, "_saved_weight", None)
+    given = node.next_functions[0][0]
+    over_batch = False
+    if name in ("NllLoss", "NllLoss2D"):
+        if _name(given) != "LogSoftmax":
+            return LossRead(terms=1)
+        saved = given._saved_result
+        over_batch = saved.dim() >= 2 and _dimension(given, saved.dim()) == 0
+        prediction = given.next_functions[0][0]
+    else:
+        prediction = given
+        if weight is not None or getattr(node, "_saved_pos_weight", None) is not None:
+            return LossRead(terms=1)
+    return LossRead(
+        _LOSSES[name], node._saved_target, getattr(node, "_saved_ignore_index", -100), weight, factor, 1, node,
+        behind_views(prediction), over_batch=over_batch,
+    )  # fmt: skip
+
+
+def _by_hand(node: Any, name: str, factor: float) -> LossRead | None:
+    """Return a loss that was written out: squared or absolute differences, logarithms of the classes' probabilities."""
+    inputs = [inner for inner, _ in node.next_functions if inner is not None]
+    first: Any = inputs[0] if inputs else None
+    if name in ("Pow", "Abs") and _name(first) == "Sub":
+        if name == "Pow" and _scalar(node._saved_exponent) != 2:
+            return None
+        difference = node._saved_self
+        operands = [inner for inner, _ in first.next_functions]
+        asking = [inner for inner in operands if inner is not None]
+        if len(asking) != 1 or _name(first) != "Sub":
+            return LossRead(terms=1)
+        sign = 1.0 if operands[0] is not None else -1.0
+        kind = "mse_loss" if name == "Pow" else "l1_loss"
+        return LossRead(
+            kind, None, factor=factor, terms=1, node=node, prediction=behind_views(asking[0]),
+            difference=difference * sign,
+        )  # fmt: skip
+    if _name(first) == "LogSoftmax" and name in ("Gather", "Index", "Mul"):
+        saved = first._saved_result
+        dimension = _dimension(first, saved.dim())
+        target = _picked(node, name, saved, dimension)
+        if target is not None:
+            kind = "soft cross_entropy" if name == "Mul" else "cross_entropy"
+            return LossRead(
+                kind, target, factor=-factor, terms=1, node=node,
+                prediction=behind_views(first.next_functions[0][0]),
+                over_batch=saved.dim() >= 2 and dimension == 0,
+            )  # fmt: skip
+    return None
+
+
+def _picked(node: Any, name: str, saved: Tensor, dimension: int) -> Tensor | None:
+    """Return the targets with which the classes' logarithms were picked or weighted."""
+    if name == "Gather":
+        is_of_classes = _signed(node._saved_dim) in (dimension, dimension - saved.dim())
+        return node._saved_index if is_of_classes else None
+    if name == "Index":
+        indices = [index for index in node._saved_indices if index is not None]
+        is_last = dimension == saved.dim() - 1 and bool(indices)
+        return indices[-1] if is_last and not indices[-1].is_floating_point() else None
+    other = node._saved_other if node._saved_other is not None else node._saved_self
+    if other is None or other.shape != saved.shape or dimension != 1:
+        return None
+    whole = other.detach().sum(1)
+    is_distribution = bool((other >= 0).all()) and bool(((whole - 1).abs() < NARROW).all())
+    return other if is_distribution else None
+
+
+def computed_again(read: LossRead) -> tuple[float, int, int] | None:
+    """Return the sum of the terms of a loss, their weight, and the rows of the batch; ``None`` if not known."""
+    node = read.node
+    if node is None:
+        return None
+    with untracked():
+        if read.kind == "cross_entropy" and read.target is not None:
+            return _of_classes(read)
+        if read.kind == "soft cross_entropy" and read.target is not None:
+            logs = node.next_functions[0][0]._saved_result.float()
+            total = -float((read.target.float() * logs).sum())
+            return total, logs.numel() // logs.shape[1], logs.shape[0]
+        if read.difference is not None:
+            each = read.difference.float()
+            each = each.square() if read.kind == "mse_loss" else each.abs()
+        elif read.target is not None:
+            given = node._saved_self.detach().float()
+            target = read.target.detach().float()
+            if given.shape != target.shape:
+                return None
+            each = _each(read, given, target)
+        else:
+            return None
+        return float(each.double().sum()), each.numel(), each.shape[0] if each.dim() else 1
+
+
+def _each(read: LossRead, given: Tensor, target: Tensor) -> Tensor:
+    functional = torch.nn.functional
+    if read.kind == "mse_loss":
+        return (given - target).square()
+    if read.kind == "smooth_l1_loss":
+        return functional.smooth_l1_loss(given, target, reduction="none", beta=read.node._saved_beta)
+    if read.kind == "huber_loss":
+        return functional.huber_loss(given, target, reduction="none", delta=read.node._saved_delta)
+    if read.kind == "binary_cross_entropy":
+        return functional.binary_cross_entropy(given, target, reduction="none")
+    return functional.binary_cross_entropy_with_logits(given, target, reduction="none")
+
+
+def _of_classes(read: LossRead) -> tuple[float, int, int] | None:
+    given = read.node.next_functions[0][0]
+    target, dimension = read.target, 1
+    assert target is not None
+    logs = given._saved_result
+    if _name(read.node) == "Gather":
+        dimension = _dimension(given, logs.dim())
+        picked = logs.gather(dimension, target).reshape(-1).double()
+        return -float(picked.sum()), picked.numel(), logs.shape[0]
+    if _name(read.node) == "Index":
+        if logs.dim() != 2 or target.dim() != 1:
+            return None
+        picked = logs.gather(1, target[:, None]).double()
+        return -float(picked.sum()), picked.numel(), logs.shape[0]
+    if logs.dim() < 2:
+        return None
+    keep = target != read.ignore
+    safe = target.clamp(min=0)
+    picked = logs.gather(1, safe.unsqueeze(1)).squeeze(1).double()
+    weight = keep.double() if read.weight is None else read.weight.double()[safe] * keep
+    return -float((picked * weight)[keep].sum()), float(weight.sum()), logs.shape[0]  # type: ignore[return-value]
+
+
+def behind_views(node: Any) -> Any:
+    """Return the node that made what a node passes on, behind casts, views and slices."""
+    for _ in range(MOST):
+        if _name(node) not in _PASSED or not node.next_functions or node.next_functions[0][0] is None:
+            break
+        node = node.next_functions[0][0]
+    return node
+
+
+def takes_output(read: LossRead, outputs: Sequence[Tensor]) -> bool:
+    """Was the loss given what the model returned, or what its last layer did where the model returns the loss?"""
+    if read.prediction is None:
+        return False
+    made = [behind_views(tensor.grad_fn) for tensor in outputs if tensor.grad_fn is not None]
+    if any(node is read.prediction for node in made):
+        return True
+    if all(tensor.numel() == 1 for tensor in outputs) and _name(read.prediction) in _LINEAR:
+        leaves = [behind_views(inner) for inner, _ in read.prediction.next_functions if inner is not None]
+        return any(hasattr(leaf, "variable") for leaf in leaves)
+    return False
+
+
+def logarithms(root: Tensor, outputs: Sequence[Tensor]) -> Iterator[Tensor]:
+    """Yield what logarithms in a loss were taken of, after the model."""
+    pending: list[Any] = [root.grad_fn]
+    known, ends = set[Any](), _ends(outputs)
+    while pending and len(known) < MOST:
+        node = pending.pop(0)
+        if node is None or node in known or node in ends:
+            continue
+        known.add(node)
+        if _name(node) == "Log":
+            yield node._saved_self
+        pending += [inner for inner, _ in node.next_functions]
+
+
+def _terms(root: Tensor) -> int:
+    """Count the known losses in a sum of several."""
+    pending: list[Any] = [root.grad_fn]
+    known, count = set[Any](), 0
+    while pending and len(known) < MOST:
+        node = pending.pop(0)
+        if node is None or node in known:
+            continue
+        known.add(node)
+        if _name(node) in _LOSSES:
+            count += 1
+            continue
+        pending += [inner for inner, _ in node.next_functions]
+    return count
+
+
+def _ends(outputs: Sequence[Tensor]) -> set[Any]:
+    return {tensor.grad_fn for tensor in outputs if tensor.grad_fn is not None and tensor.numel() != 1}
+
+
+def _elements(node: Any) -> int:
+    """Return the number of elements of what the operation of a node returned; 0 where it is not known."""
+    metadata = getattr(node, "_input_metadata", None) or ()
+    return prod(metadata[0].shape) if metadata else 0
+
+
+def _name(node: Any) -> str:
+    name, backward, number = ("" if node is None else node.name()).partition("Backward")
+    return name if backward and number.isdigit() else ""
+
+
+def _scalar(content: Any) -> float | None:
+    if isinstance(content, (int, float)):
+        return float(content)
+    if isinstance(content, Tensor) and content.numel() == 1 and not content.requires_grad:
+        with untracked():
+            return float(content)
+    return None
+
+
+def _signed(number: int) -> int:
+    return number - (1 << 64) if number >= 1 << 63 else number
+
+
+def _dimension(node: Any, dimensions: int) -> int:
+    return _signed(int(node._saved_dim)) % max(dimensions, 1)

@@ -1,0 +1,261 @@
+"""Knobs that change a copy of the model or its inputs: dtypes, formats, attention, hooks, padding, compilation."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from fxdebug.capture.torch_state.module_members import modules_of, parameters_of
+from fxdebug.capture.trials.knobs import Try, knob
+from fxdebug.capture.trials.padded_inputs import padded_inputs
+from fxdebug.capture.trials.process_knobs import device_type
+from fxdebug.capture.trials.subject import NotHere, Subject
+
+
+def with_inputs(subject: Subject, change: Callable[[Tensor], Tensor]) -> Subject:
+    """Return a subject whose input tensors are changed."""
+    args, kwargs = pytree.tree_map_only(Tensor, change, (subject.args, dict(subject.kwargs)))
+    return replace(subject, args=args, kwargs=kwargs)
+
+
+def _cast(subject: Subject, dtype: torch.dtype) -> Subject:
+    subject = subject.changeable()
+    subject.model.to(dtype)
+    return with_inputs(subject, lambda x: x.to(dtype) if x.is_floating_point() else x)
+
+
+@knob("dtype of weights")
+def dtypes(subject: Subject) -> Iterator[Try]:
+    """Hold weights and inputs in float32 or bfloat16."""
+    present = {p.dtype for p in parameters_of(subject.model) if p.is_floating_point()}
+    if not present:
+        return
+    wanted = [torch.float32] if present & {torch.float64, torch.float16} else []
+    for dtype in (*wanted, torch.bfloat16):
+        if dtype not in present:
+            name = str(dtype)[6:]
+            code = f"model.to(torch.{name}), and the inputs, too"
+            yield Try(f"{name} weights", code, lambda subject, dtype=dtype: _cast(subject, dtype))  # type: ignore[misc]
+
+
+@knob("eval mode")
+def eval_mode(subject: Subject) -> Iterator[Try]:
+    """Switch dropout and the statistics of batches off."""
+
+    def prepare(subject: Subject) -> Subject:
+        subject = subject.changeable()
+        subject.model.eval()
+        return subject
+
+    if subject.loss is None and any(module.training for module in modules_of(subject.model)):
+        yield Try("eval mode", "model.eval()", prepare)
+
+
+@knob("attention")
+def attention(subject: Subject) -> Iterator[Try]:
+    """Use torch's fused attention in a model of transformers."""
+
+    def prepare(subject: Subject) -> Subject:
+        subject = subject.changeable()
+        subject.model.set_attn_implementation("sdpa")  # type: ignore[operator]
+        return subject
+
+    config = getattr(subject.model, "config", None)
+    if getattr(config, "_attn_implementation", None) == "eager" and hasattr(subject.model, "set_attn_implementation"):
+        yield Try("fused attention", 'model.set_attn_implementation("sdpa")', prepare)
+
+
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+@knob("hooks")
+def hooks(subject: Subject) -> Iterator[Try]:
+    """Run without the hooks that are on the modules."""
+
+    def prepare(subject: Subject) -> Subject:
+        subject = subject.changeable()
+        for module in modules_of(subject.model):
+            for name in _HOOKS:
+                getattr(module, name).clear()
+        return subject
+
+    count = sum(len(getattr(module, name)) for module in modules_of(subject.model) for name in _HOOKS)
+    if count:
+        yield Try("without hooks", f"remove the {count} hooks: handle.remove()", prepare)
+
+
+@knob("padding")
+def padding(subject: Subject) -> Iterator[Try]:
+    """Cut the last steps of the inputs where they are padding in every row."""
+    padded = padded_inputs(subject.args, subject.kwargs)
+    if not padded:
+        return
+    length, longest = padded[0].length, max(one.longest for one in padded if one.length == padded[0].length)
+
+    def cut(x: Tensor) -> Tensor:
+        return x[:, :longest].contiguous() if x.dim() >= 2 and x.shape[1] == length else x
+
+    yield Try(
+        f"inputs cut from {length} to {longest} steps",
+        f'pad to the longest row, {longest} (padding="longest"), instead of {length}',
+        lambda subject: with_inputs(subject, cut),
+    )
+
+
+@knob("channels last")
+def channels_last(subject: Subject) -> Iterator[Try]:
+    """Hold pictures and the weights of convolutions with the channels last."""
+
+    def prepare(subject: Subject) -> Subject:
+        subject = subject.changeable()
+        subject.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return with_inputs(subject, lambda x: x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x)
+
+    if any(isinstance(module, nn.Conv2d) for module in modules_of(subject.model)):
+        yield Try("channels last", "model.to(memory_format=torch.channels_last), and the inputs, too", prepare)
+
+
+@knob("recomputation")
+def recomputation(subject: Subject) -> Iterator[Try]:
+    """Keep what the backward needs instead of computing it again."""
+    names = ("gradient_checkpointing", "use_checkpoint", "checkpointing", "use_checkpointing", "grad_checkpointing")
+
+    def switched(model: nn.Module) -> list[tuple[nn.Module, str]]:
+        found = [(module, name) for module in modules_of(model) for name in names]
+        return [(module, name) for module, name in found if vars(module).get(name) is True]
+
+    def prepare(subject: Subject) -> Subject:
+        subject = subject.changeable()
+        for module, name in switched(subject.model):
+            setattr(module, name, False)
+        return subject
+
+    if subject.loss is not None and switched(subject.model):
+        yield Try("no recomputation", "switch checkpointing off where the memory is there", prepare)
+
+
+@knob("checkpointing", asked_for=True)
+def checkpointing(subject: Subject) -> Iterator[Try]:
+    """Compute the blocks of a repeated layer again in the backward, to keep less memory."""
+    from torch.utils.checkpoint import checkpoint
+
+    def prepare(subject: Subject) -> Subject:
+        subject = subject.changeable()
+        lists = [module for module in modules_of(subject.model) if isinstance(module, (nn.ModuleList, nn.Sequential))]
+        blocks = max(lists, key=lambda one: sum(p.numel() for p in parameters_of(one)), default=None)
+        if blocks is None or len(blocks) < 2:
+            raise NotHere("the model has no list of repeated blocks")
+        for block in blocks:
+            block.forward = _checkpointed(block.forward, checkpoint)
+        return subject
+
+    if subject.loss is not None:
+        yield Try("checkpointing", "torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)", prepare)
+
+
+def _checkpointed(forward: Callable[..., Any], checkpoint: Callable[..., Any]) -> Callable[..., Any]:
+    def again(*args: Any, **kwargs: Any) -> Any:
+        return checkpoint(forward, *args, use_reentrant=False, **kwargs)
+
+    return again
+
+
+@knob("sparse gradients")
+def sparse_gradients(subject: Subject) -> Iterator[Try]:
+    """Give large embeddings a gradient of the rows that were read."""
+
+    def tables(model: nn.Module) -> list[nn.Embedding]:
+        found = [module for module in modules_of(model) if isinstance(module, nn.Embedding)]
+        return [one for one in found if not one.sparse and one.weight.requires_grad and one.num_embeddings >= 4096]
+
+    def prepare(subject: Subject) -> Subject:
+        subject = subject.changeable()
+        for table in tables(subject.model):
+            table.sparse = True
+        return subject
+
+    if subject.loss is not None and tables(subject.model):
+        yield Try("sparse gradients", "nn.Embedding(…, sparse=True), with SGD or SparseAdam for it", prepare)
+
+
+@knob("optimizer")
+def optimizers(subject: Subject) -> Iterator[Try]:
+    """Let the optimizer update all parameters at once."""
+    if subject.optimizer is None:
+        return
+    options = subject.optimizer.defaults
+    for name in ("fused", "foreach"):
+        if name in options and not options[name]:
+
+            def prepare(subject: Subject, name: str = name) -> Subject:
+                make = subject.make_optimizer
+                assert make is not None
+                subject = replace(subject, make_optimizer=lambda ps: _with_option(make(ps), name))
+                return Subject.with_optimizer(subject.changeable())
+
+            yield Try(f"{name} optimizer", f"{type(subject.optimizer).__name__}(…, {name}=True)", prepare)
+
+
+def _with_option(optimizer: torch.optim.Optimizer, name: str) -> torch.optim.Optimizer:
+    known = inspect.signature(type(optimizer)).parameters
+    options = optimizer.defaults | {"fused": None, "foreach": None, name: True}
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    return type(optimizer)(parameters, **{option: value for option, value in options.items() if option in known})
+
+
+@knob("int8", asked_for=True)
+def int8(subject: Subject) -> Iterator[Try]:
+    """Quantise linear layers to int8 while they run."""
+
+    def prepare(subject: Subject) -> Subject:
+        from torch.ao.quantization import quantize_dynamic
+
+        subject = subject.changeable()
+        return replace(subject, model=quantize_dynamic(subject.model, {nn.Linear}, torch.qint8))
+
+    if subject.loss is None and device_type(subject) == "cpu":
+        code = "torch.ao.quantization.quantize_dynamic(model, {nn.Linear}, torch.qint8)"
+        yield Try("int8 linear layers", code, prepare)
+
+
+@knob("batch size", asked_for=True)
+def batch(subject: Subject) -> Iterator[Try]:
+    """Run four times as many rows at once; the time is that of a row."""
+
+    def prepare(subject: Subject) -> Subject:
+        tensors = [x for x in pytree.tree_leaves((subject.args, dict(subject.kwargs))) if isinstance(x, Tensor)]
+        sizes = {x.shape[0] for x in tensors if x.dim()}
+        if len(sizes) != 1:
+            raise NotHere("the inputs have no first size in common")
+        larger = with_inputs(subject, lambda x: torch.cat([x] * 4) if x.dim() else x)
+        return replace(larger, rows=4 * subject.rows)
+
+    yield Try("4 times the batch", "give 4 times as many rows at once", prepare)
+
+
+@knob("compile")
+def compiled(subject: Subject) -> Iterator[Try]:
+    """Compile the model."""
+
+    def prepare(subject: Subject) -> Subject:
+        subject = subject.changeable()
+        return replace(subject, call=torch.compile(subject.model))
+
+    yield Try("compile", "model = torch.compile(model)", prepare)
+
+
+@knob("compile, tuned", asked_for=True)
+def compiled_tuned(subject: Subject) -> Iterator[Try]:
+    """Compile the model, with its kernels tried."""
+
+    def prepare(subject: Subject) -> Subject:
+        subject = subject.changeable()
+        return replace(subject, call=torch.compile(subject.model, mode="max-autotune-no-cudagraphs"))
+
+    yield Try("compile, tuned", 'model = torch.compile(model, mode="max-autotune-no-cudagraphs")', prepare)

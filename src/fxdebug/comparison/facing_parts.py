@@ -1,0 +1,259 @@
+"""Find which rows and positions of one run face those of another: one sample alone, and in a batch, padded or packed.
+
+Two runs of a model are given inputs of other sizes. Where the rows of one input lie in those of the other, by their
+numbers, only these are compared: in every value whose sizes are those of the batch and of the sequence.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from fxdebug.data.trace import TraceData
+from fxdebug.data.values import Outputs, Value
+from fxdebug.operators.dtypes import EPS
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Role: TypeAlias = Literal["batch", "length", "both", "groups", "other"]
+"""What a dimension counts: items, positions, positions of all items, parts of items (heads), or something else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Positions of one row of a, and as many of one row of b, which face each other."""
+
+    row_a: int
+    row_b: int
+    from_a: int
+    from_b: int
+    count: int
+
+
+@dataclass(frozen=True)
+class FacingParts:
+    """The rows and positions that face each other, and the sizes of the batch and of the sequence, in a and in b."""
+
+    stretches: tuple[Stretch, ...]
+    batch: tuple[int, int]
+    length: tuple[int, int]
+    by: str
+
+    def roles(self, a: Sequence[int], b: Sequence[int]) -> list[Role] | None:
+        """Return the roles of the dimensions of two shapes that differ; ``None`` where they do not explain it."""
+        if len(a) != len(b) or tuple(a) == tuple(b):
+            return None
+        roles: list[Role] = []
+        for sizes in zip(a, b):
+            role = self._role(sizes, roles)
+            if role is None:
+                return None
+            roles.append(role)
+        return roles
+
+    def _role(self, sizes: tuple[int, int], before: Sequence[Role]) -> Role | None:
+        has_batch = any(role in ("batch", "both", "groups") for role in before)
+        (batch_a, batch_b), (length_a, length_b) = self.batch, self.length
+        if sizes == self.batch and not has_batch and (max(self.batch) > 1 or not before):
+            return "batch"
+        if sizes == self.length and length_a != length_b:
+            return "length"
+        if sizes[0] == sizes[1]:
+            return "other"
+        if has_batch:
+            return None
+        if sizes == (batch_a * length_a, batch_b * length_b):
+            return "both"
+        is_multiple = sizes[0] * batch_b == sizes[1] * batch_a and sizes[0] % batch_a == 0
+        return "groups" if is_multiple else None
+
+    def of(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Return the parts of two tensors that face each other, each in one dimension; ``None`` where none do."""
+        import torch
+
+        roles = self.roles(a.shape, b.shape)
+        if roles is None:
+            return None
+        sides = []
+        for tensor, is_b in ((a, False), (b, True)):
+            tensor, dims = self._spread(tensor, roles, is_b)
+            sides.append(torch.cat([self._part(tensor, dims, stretch, is_b) for stretch in self.stretches]))
+        return sides[0], sides[1]
+
+    def _spread(self, tensor: Tensor, roles: Sequence[Role], is_b: bool) -> tuple[Tensor, list[Role]]:
+        """Return a tensor with a dimension of its own for the batch."""
+        shape: list[int] = []
+        dims: list[Role] = []
+        for size, role in zip(tensor.shape, roles):
+            if role == "both":
+                shape += [self.batch[is_b], self.length[is_b]]
+                dims += ["batch", "length"]
+            elif role == "groups":
+                shape += [self.batch[is_b], size // self.batch[is_b]]
+                dims += ["batch", "other"]
+            else:
+                shape.append(size)
+                dims.append(role)
+        return tensor.reshape(shape), dims
+
+    def _part(self, tensor: Tensor, dims: Sequence[Role], stretch: Stretch, is_b: bool) -> Tensor:
+        row, start = (stretch.row_b, stretch.from_b) if is_b else (stretch.row_a, stretch.from_a)
+        for dim, role in enumerate(dims):
+            if role == "batch":
+                tensor = tensor.narrow(dim, row, 1)
+            elif role == "length":
+                tensor = tensor.narrow(dim, start, stretch.count)
+        return tensor.reshape(-1)
+
+    def text(self) -> str:
+        """Say what was compared with what."""
+        long, short = ("a", "b") if self.length[0] > self.length[1] else ("b", "a")
+        if self.by == "cache":
+            count = min(self.length)
+            last = f"one: it is compared with the last one of {long}"
+            if count > 1:
+                last = f"{count}: they are compared with the last ones of {long}"
+            return f"{long} has {max(self.length)} positions, {short} {last}"
+        said = [
+            f"row {one.row_a}{_positions(one.from_a, one.count, self.length[0])} of a with "
+            f"row {one.row_b}{_positions(one.from_b, one.count, self.length[1])} of b"
+            for one in self.stretches[:3]
+        ]
+        more = f" and {len(self.stretches) - 3} more" if len(self.stretches) > 3 else ""
+        return f"compared are {', '.join(said)}{more}, which have the same {self.by}"
+
+
+def _positions(start: int, count: int, length: int) -> str:
+    if count == length:
+        return ""
+    return f", position {start}," if count == 1 else f", positions {start} to {start + count - 1},"
+
+
+def facing_parts(a: TraceData, b: TraceData) -> FacingParts | None:
+    """Return what faces each other where two runs were given inputs of other sizes; ``None`` where nothing is found."""
+    return _last_positions(a, b) or _same_rows(a, b)
+
+
+# One run is the last positions of the other --------------------------------------------------------
+
+
+def _last_positions(a: TraceData, b: TraceData) -> FacingParts | None:
+    """Find the lengths of the sequences of two runs, where one is the last positions of the other.
+
+    They are read from inputs in one slot whose shapes differ in one dimension, behind that of the batch. The shorter
+    one is 1, or it ends with as many positions as the other: it is given the rest in a cache, and returns both.
+    """
+    for _, one, other in _other_shapes(a, b):
+        differing = [(x, y) for x, y in zip(one.shape[1:], other.shape[1:]) if x != y]
+        if len(differing) == 1 and one.shape[:1] == other.shape[:1]:
+            lengths, batch = differing[0], one.shape[0]
+            if min(lengths) == 1 or _returns_whole_caches(a, b, lengths):
+                count = min(lengths)
+                rows = [Stretch(r, r, lengths[0] - count, lengths[1] - count, count) for r in range(batch)]
+                return FacingParts(tuple(rows), (batch, batch), lengths, "cache")
+    return None
+
+
+def _other_shapes(a: TraceData, b: TraceData) -> Iterator[tuple[str, Value, Value]]:
+    """Yield the inputs in one slot that have as many dimensions and other sizes."""
+    others = dict(b.root.inputs.named())
+    for slot, value in a.root.inputs.named():
+        other = others.get(slot)
+        if other is not None and len(value.shape) == len(other.shape) and value.shape != other.shape:
+            yield slot, value, other
+
+
+def _returns_whole_caches(a: TraceData, b: TraceData, lengths: tuple[int, int]) -> bool:
+    """Do both runs return tensors with the longer length in one slot, of which the shorter run was given a part?"""
+    short, long = (a, b) if lengths[0] < lengths[1] else (b, a)
+    whole = dict(long.root.outputs.named()) if long.root.outputs is not None else {}
+    known = [
+        slot for slot, x in (short.root.outputs or Outputs()).named() if slot in whole and x.shape == whole[slot].shape
+    ]
+    rest = max(lengths) - min(lengths)
+    return any(max(lengths) in whole[slot].shape for slot in known) and any(
+        rest in value.shape for value in short.root.inputs
+    )
+
+
+# Rows of one run are in those of the other ---------------------------------------------------------
+
+
+def _same_rows(a: TraceData, b: TraceData) -> FacingParts | None:
+    """Find each row of the run with fewer rows in those of the other, by the numbers of an input that is saved."""
+    for slot, one, other in sorted(_other_shapes(a, b), key=lambda found: found[1].dtype in EPS):
+        left, right = _data(a, one), _data(b, other)
+        if left is None or right is None or "mask" in slot:
+            continue
+        rows = [tensor.unsqueeze(0) if tensor.dim() == 1 else tensor for tensor in (left, right)]
+        stretches = _found_rows(rows[0], rows[1], _mask_beside(a, one), _mask_beside(b, other))
+        if stretches:
+            sizes = [(tensor.shape[0], tensor.shape[1]) for tensor in rows]
+            what = "tokens" if one.dtype not in EPS else f"numbers in {slot or 'the input'}"
+            return FacingParts(tuple(stretches), (sizes[0][0], sizes[1][0]), (sizes[0][1], sizes[1][1]), what)
+    return None
+
+
+def _data(trace: TraceData, value: Value) -> Tensor | None:
+    if value.saved is None or math.prod(value.shape) == 0:
+        return None
+    try:
+        tensor = trace.tensor(value)
+    except Exception:  # deleted since: then nothing is paired
+        return None
+    return None if tensor.is_nested or tensor.is_sparse else tensor.detach()
+
+
+def _mask_beside(trace: TraceData, tokens: Value) -> Tensor | None:
+    """Return the mask of real positions among the inputs: numbers or booleans in the shape of the tokens, 0 or 1."""
+    for slot, value in trace.root.inputs.named():
+        if "mask" in slot and value.shape[:2] == tokens.shape[:2] and len(value.shape) == 2:
+            mask = _data(trace, value)
+            if mask is not None and bool(((mask == 0) | (mask == 1)).all()):
+                return mask == 1
+    return None
+
+
+def _found_rows(a: Tensor, b: Tensor, mask_a: Tensor | None, mask_b: Tensor | None) -> list[Stretch] | None:
+    """Return a stretch for each row of the tensor with fewer rows; ``None`` where a row is not in the other one."""
+    flips = a.shape[0] > b.shape[0]
+    few, many, mask_few, mask_many = (b, a, mask_b, mask_a) if flips else (a, b, mask_a, mask_b)
+    found: list[Stretch] = []
+    used: set[tuple[int, int]] = set()
+    for row in range(few.shape[0]):
+        start, count = _real(mask_few, row, few)
+        wanted = few[row].narrow(0, start, count) if few.dim() > 1 else few[row]
+        place = _place_of(wanted, many, mask_many, used)
+        if place is None:
+            return None
+        used.add(place)
+        other, at = place
+        found.append(Stretch(other, row, at, start, count) if flips else Stretch(row, other, start, at, count))
+    return found
+
+
+def _real(mask: Tensor | None, row: int, rows: Tensor) -> tuple[int, int]:
+    """Return the first real position of a row, and how many follow; all of them where no mask tells."""
+    if mask is None:
+        return 0, rows.shape[1]
+    real = mask[row].nonzero().flatten().tolist()
+    if not real or real[-1] - real[0] + 1 != len(real):
+        return 0, rows.shape[1]
+    return real[0], len(real)
+
+
+def _place_of(wanted: Tensor, rows: Tensor, mask: Tensor | None, used: set[tuple[int, int]]) -> tuple[int, int] | None:
+    """Return the row, and the position in it, at which the wanted ones lie: whole real rows first, then parts."""
+    import torch
+
+    count = wanted.shape[0]
+    places = []
+    for row in range(rows.shape[0]):
+        start, length = _real(mask, row, rows)
+        for at in range(rows.shape[1] - count + 1):
+            if (row, at) not in used and torch.equal(rows[row, at : at + count], wanted):
+                places.append((not (at == start and count == length), row, at))
+    return min(places)[1:] if places else None

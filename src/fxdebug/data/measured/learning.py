@@ -1,0 +1,188 @@
+"""Signs of whether a training learns, and why not: a line for each step, facts about the whole loop. Plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fxdebug.brief import brief
+
+
+@brief
+@dataclass(frozen=True, slots=True)
+class StepSigns:
+    """Signs of one step, of 256 elements spread over each parameter and each input; ``None`` for what is not known.
+
+    ``batch`` is the size of the first dimension of the input, ``digest`` tells inputs apart, ``largest`` is their
+    largest magnitude. ``backwards`` were made for the step. ``scale`` is the factor of a scaler in the loss.
+    ``carried``: all of them began with gradients that were not 0. ``cleared``: there were several, and each began
+    without. ``arrived`` is the norm of the gradients' elements after the last backward, ``used`` that at the step.
+    ``update`` is the median update of matrices relative to their norm, ``unmoved`` the share of elements with a
+    gradient that the step left bit for bit as they were, ``cosine`` that between these gradients and the last ones.
+    ``decay`` is the largest weight decay of the optimizer's groups. ``fresh``: the optimizer had no state yet.
+    ``before``, ``forward``, ``backward`` and ``optimizer`` are seconds: before the first forward, and in each of them.
+    """
+
+    number: int
+    batch: int
+    digest: str
+    largest: float | None = None
+    training: bool = True
+    backwards: int = 0
+    scale: float = 1.0
+    carried: bool = False
+    cleared: bool = False
+    arrived: float | None = None
+    used: float | None = None
+    update: float | None = None
+    unmoved: float | None = None
+    cosine: float | None = None
+    decay: float = 0.0
+    fresh: bool = False
+    before: float = 0.0
+    forward: float = 0.0
+    backward: float = 0.0
+    optimizer: float = 0.0
+
+
+@brief
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Names of parameters or modules, the first of them in ``some``, and their share of all elements of parameters."""
+
+    some: tuple[str, ...] = ()
+    count: int = 0
+    share: float = 0.0
+
+
+@brief
+@dataclass(frozen=True, slots=True)
+class LossFacts:
+    """The loss as autograd's graph has it, and its targets.
+
+    ``kind`` is the function of torch that it amounts to, empty where it is another. ``known``: it was computed again
+    from the graph, gives the loss of the step, and takes what the model returned. ``reduction`` is mean, sum, or batch
+    mean, of ``elements`` terms; ``factor`` is that on it (a quarter for four accumulated batches), without a scaler's.
+    ``terms`` are the known losses that are added up. ``constant`` is the loss of the best answer that is always the
+    same. ``log_of_zero``: the step, the zeros, and the elements of a logarithm in it. ``over_batch``: its softmax runs
+    over the batch instead of the classes.
+
+    ``targets`` were seen, ``ignored`` of them count for nothing, ``only`` is their value where all are the same;
+    ``level`` and ``spread`` are the mean and deviation of numbers.
+    ``classes`` is the number of different ones; ``within`` is the median entropy of the classes inside of a batch.
+    ``shifts`` tells how often target[i] is input[i + k]: k, agreements, places. ``leak`` are an input, what it tells of
+    the target, their correlation and the examples. ``unrelated``: the probabilities, at the beginning and now, that
+    features of the last layer tell as much of targets drawn at random, and the examples.
+    """
+
+    kind: str = ""
+    known: bool = False
+    reduction: str = ""
+    elements: int = 0
+    factor: float = 1.0
+    divided: bool = False
+    terms: int = 0
+    constant: float | None = None
+    log_of_zero: tuple[int, int, int] | None = None
+    over_batch: bool = False
+    targets: int = 0
+    ignored: int = 0
+    only: float | None = None
+    level: float | None = None
+    spread: float | None = None
+    classes: int = 0
+    within: float | None = None
+    batches: int = 0
+    shifts: tuple[tuple[int, int, int], ...] = ()
+    leak: tuple[str, str, float, int] | None = None
+    unrelated: tuple[float, float, int] | None = None
+
+
+@brief
+@dataclass(frozen=True, slots=True)
+class OptimizerFacts:
+    """An optimizer that made a step: its class, its parameters, those that the model has, and those alike in shape.
+
+    ``adapts``: the size of its steps does not depend on that of the gradients.
+    """
+
+    name: str
+    parameters: int
+    own: int
+    alike: int
+    adapts: bool
+
+
+@brief
+@dataclass(frozen=True, slots=True)
+class InputFacts:
+    """The first floating-point input of the first step: ``alike``: all its rows are equal."""
+
+    mean: float
+    deviation: float
+    largest: float
+    size: float  # root mean square
+    normed: bool  # a normalisation is the first layer
+    learned: bool  # it has a gradient, or was made by a model
+    alike: bool
+
+
+@brief
+@dataclass(frozen=True, slots=True)
+class LearningFacts:
+    """Facts about a loop at one of its steps; a later line takes the place of an earlier one.
+
+    ``missing`` are parameters that get gradients and are in no optimizer, ``cut`` those of modules that ran although
+    no gradient ever reached them, with the place in ``cut_at``; ``unused`` were not called. ``still`` got gradients
+    and never changed, ``still_rate`` is their learning rate. ``zero`` are matrices that began as zeros, of
+    ``matrices``. ``untied`` are pairs that began equal in every bit and are not any more. ``norms`` are the
+    normalisations over batches, ``norms_in_eval`` those that ran in eval mode, ``norms_unused`` those among them that
+    never saw a batch; ``drops`` and ``drops_in_eval`` are the same of dropouts, ``strong_drops`` are those that drop
+    at least ``strongest``. ``frozen_fresh`` are frozen matrices that are as they were drawn. ``linear`` are the
+    products with weights in a net that has nothing but linear operations, else 0. ``silent`` are activations that
+    returned only zeros in the first step, ``died`` those that came to it, with the step. ``first_gradient`` and
+    ``last_gradient`` are the name and root mean square of the gradients of the first and the last matrix of ``depth``.
+    ``initial_rate`` is the learning rate from which a scheduler began. ``restored`` are steps before which the
+    weights were again as at the beginning. ``skipped`` steps were left out by a scaler, whose factor went from
+    ``first_scale`` to ``last_scale``. ``alone``: one optimizer makes all steps. ``nested``: backwards run inside of
+    steps (LBFGS).
+    """
+
+    number: int
+    loss: LossFacts = LossFacts()
+    optimizers: tuple[OptimizerFacts, ...] = ()
+    inputs: InputFacts | None = None
+    missing: Names = Names()
+    stale: int = 0
+    cut: Names = Names()
+    cut_at: str = ""
+    unused: Names = Names()
+    still: Names = Names()
+    still_rate: float | None = None
+    zero: Names = Names()
+    matrices: int = 0
+    untied: tuple[str, str] | None = None
+    norms: int = 0
+    norms_in_eval: Names = Names()
+    norms_unused: Names = Names()
+    drops: int = 0
+    drops_in_eval: Names = Names()
+    strong_drops: Names = Names()
+    strongest: float = 0.0
+    frozen_fresh: Names = Names()
+    linear: int = 0
+    silent: tuple[str, ...] = ()
+    died: tuple[str, ...] = ()
+    died_at: int = 0
+    first_gradient: tuple[str, float] | None = None
+    last_gradient: tuple[str, float] | None = None
+    depth: int = 0
+    initial_rate: float | None = None
+    restored: int = 0
+    skipped: int = 0
+    first_scale: float = 1.0
+    last_scale: float = 1.0
+    backwards: int = 0
+    alone: bool = True
+    nested: bool = False
+    dtype: str = ""  # of most elements of the weights
+    maximizes: bool = False  # the optimizer goes uphill

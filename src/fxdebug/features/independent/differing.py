@@ -1,0 +1,123 @@
+"""Operations of two runs that differ at the places of a sample, and the first of them with an effect."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fxdebug.capture.probe import ObservedRun, tensors_in, untracked
+from fxdebug.features.independent.beside import Alone
+from fxdebug.operators.dtypes import EPS
+from fxdebug.query.network import Network, Node, network_of
+
+ROUNDINGS, MOST = 1024, 0.05  # kernels add in another order when the batch is of another size
+
+
+class Results:
+    """The results of the operations of a run, copied as they are made, by path, name and number."""
+
+    def __init__(self) -> None:
+        self.of: dict[tuple[int, int], tuple[tuple[str, int], list[Tensor]]] = {}
+        self._count: Counter[str] = Counter()
+
+    def look(self, place: tuple[int, int], name: str, result: Any) -> None:
+        """Keep a result."""
+        key = f"{place[0]} {name}" if place[1] >= 0 else f"call {place[0]}"
+        with untracked(), torch.no_grad():
+            kept = [tensor.detach().clone() for tensor in tensors_in([result]) if type(tensor) is Tensor]
+        self.of[place] = (key, self._count[key]), kept
+        self._count[key] += 1
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A sample that differs: the first operation, the places of the tokens, and the error of what is returned."""
+
+    error: float
+    compared: int
+    unpaired: int
+    first: Node | None = None
+    op_error: float = 0.0
+    places: tuple[int, ...] = ()
+
+
+def difference(run: ObservedRun, given: Results, other: Results, alone: Alone) -> Difference:
+    """Compare a run with that of a sample alone, operation by operation."""
+    by_key = dict(other.of.values())
+    errors: dict[tuple[int, int], tuple[float, tuple[int, ...]]] = {}
+    unpaired = 0
+    for place, (key, results) in given.of.items():
+        pairs = [(alone.part(a, b), a, b) for a, b in zip(results, by_key.get(key, []))]
+        known = [(part, a, b) for part, a, b in pairs if part is not None]
+        unpaired += len(known) < len(results) or key not in by_key
+        if known:
+            worst = max(((_error(part, b), part, a, b) for part, a, b in known), key=lambda row: row[0])
+            errors[place] = worst[0], _tokens(*worst[1:], alone)
+    end = run.place(run.trace.root)
+    error = errors.get(end, (0.0, ()))[0]
+    first = _first(run, errors) if error else None
+    if first is None:
+        return Difference(error, len(errors), unpaired)
+    node, place = first
+    return Difference(error, len(errors), unpaired, node, *errors[place])
+
+
+def _error(part: Tensor, other: Tensor) -> float:
+    """Return the largest difference over the largest element; 0 within what rounding explains."""
+    if not part.is_floating_point() and not part.is_complex():
+        return 0.0 if torch.equal(part, other) else 1.0
+    unequal = (part != other) & ~(part.isnan() & other.isnan())
+    if not bool(unequal.any()):
+        return 0.0
+    one, two = part.double() if not part.is_complex() else part, other.double() if not other.is_complex() else other
+    gaps = torch.where(unequal, (one - two).abs(), 0.0).nan_to_num(nan=torch.inf, posinf=torch.inf)
+    sizes = two.abs()[two.isfinite()]
+    scale = float(sizes.max()) if sizes.numel() else 1.0
+    error = float(gaps.max()) / (scale or 1.0)
+    return error if error > min(ROUNDINGS * EPS.get(str(other.dtype)[6:], 0.0), MOST) else 0.0
+
+
+def _tokens(part: Tensor, whole: Tensor, other: Tensor, alone: Alone) -> tuple[int, ...]:
+    """Return the tokens of a sample, as they were given, at which its results differ."""
+    if alone.places is None:
+        return ()
+    dims = [dim for dim, size in enumerate(other.shape) if size == len(alone.places) and whole.shape[dim] != size]
+    if not dims:
+        return ()
+    bound = 0 if not part.is_floating_point() else EPS.get(str(part.dtype)[6:], 0.0) * ROUNDINGS
+    gaps = (part.double() - other.double()).abs().nan_to_num(nan=0.0, posinf=1e300)
+    differs = gaps > bound * float(other.double().nan_to_num(0.0, 0.0, 0.0).abs().max())
+    kept = differs.movedim(dims[0], 0).flatten(1).any(1) if differs.ndim > 1 else differs
+    return tuple(alone.places[kept.cpu()].tolist())
+
+
+def _first(
+    run: ObservedRun, errors: dict[tuple[int, int], tuple[float, tuple[int, ...]]]
+) -> tuple[Node, tuple[int, int]] | None:
+    """Return the first operation that differs and that the difference of what is returned comes from."""
+    net = network_of(run.trace)
+    places = {
+        f"{net.call_id(call)}/{name}": place for call in run.trace.calls for name, place in run.nodes(call).items()
+    }
+    found: list[tuple[int, Node, tuple[int, int]]] = []
+    pending, seen = [net.call_id(run.trace.root)], set[str]()
+    while pending:
+        id = pending.pop()
+        if id in seen:
+            continue
+        seen.add(id)
+        place = places.get(id)
+        if place is not None and place in errors:
+            if not errors[place][0]:
+                continue  # equal: what differs before it has no effect
+            found.append((net.nodes[id].position, net.nodes[id], place))
+        pending += _sources(net, id)
+    return min(found, key=lambda row: row[0])[1:] if found else None
+
+
+def _sources(net: Network, id: str) -> list[str]:
+    return [edge.source for edge in net.into.get(id, ())]

@@ -1,0 +1,148 @@
+"""``independent``: is a sample's result independent of what stands beside it, and if not, since which operation?"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from fxdebug.api.reports.report import Report
+from fxdebug.api.run_model import arguments, settings_of
+from fxdebug.capture.probe import ObservedRun, copied_inputs, not_compiled, state_restored
+from fxdebug.data.calls import Note
+from fxdebug.data.findings import ERROR, Finding
+from fxdebug.data.report import Column, ReportData
+from fxdebug.errors import UsageError
+from fxdebug.features.independent.beside import KINDS, Over, without_others
+from fxdebug.features.independent.differing import Results, difference
+from fxdebug.plugins import found
+
+OTHERS: Mapping[Over, str] = {
+    "batch": "the other rows of the batch",
+    "length": "later tokens",
+    "padding": "padding",
+    "pack": "its neighbours in the pack",
+}
+SHOWN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class SampleRow:
+    """One sample: the ``error`` of what is returned for it, relative to its largest element; 0 within rounding.
+
+    ``first`` is the first operation that differs, ``compared`` counts the results that were compared, ``unpaired``
+    those that have no part of the sample's shape.
+    """
+
+    sample: str
+    error: float
+    first: str | None
+    compared: int
+    unpaired: int
+
+
+COLUMNS = (
+    Column("sample", "sample"),
+    Column("error", "error", about="of what is returned, relative to its largest element"),
+    Column("first", "first", about="the first operation that differs"),
+    Column("compared", "compared", about="results that were compared"),
+    Column("unpaired", "unpaired", about="results without a part of the sample's shape"),
+)
+
+
+@not_compiled
+def independent(
+    model: nn.Module, inputs: Any = (), kwargs: Mapping[str, Any] | None = None, *, over: Over = "batch"
+) -> Report[SampleRow]:
+    """Run a model on what is given and on samples of it alone, and tell where a sample depends on its neighbours.
+
+    ``over="batch"`` runs rows alone; ``"length"`` the first half of the tokens, so that what a token returns must not
+    depend on later ones; ``"padding"`` padded rows without their padding, by the mask among the inputs; ``"pack"`` the
+    samples of a pack, by ``position_ids`` that begin again at 0 or by cumulative lengths. Results are compared at the
+    places of the sample, operation by operation; within what a sum in another order explains, they are equal. A finding
+    names the first operation that differs and that what is returned depends on, with the tokens. There is a row for
+    each sample; no finding means independent. ``inputs`` are as for :func:`fxdebug.fx_debug`. Random generators start
+    alike, and the model is as before. Raises ``UsageError`` for inputs without neighbours; exceptions of the model
+    pass through.
+
+    >>> import torch, fxdebug
+    >>> class Shares(torch.nn.Module):
+    ...     def forward(self, x):
+    ...         return x / x.max()
+    >>> found = fxdebug.independent(Shares(), torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    >>> [(finding.op, finding.what[:45]) for finding in found.findings]
+    [('max', 'row 0 depends on the other rows of the batch:')]
+    """
+    if over not in KINDS:
+        raise UsageError(f"over={over!r}: give one of {', '.join(map(repr, KINDS))}")
+    args, keywords = arguments(inputs, kwargs)
+    named = _named(model, args, keywords)
+    settings = settings_of(values="stats", method="forward", prune=False)
+
+    def observed(given: Mapping[str, Any]) -> tuple[ObservedRun, Results]:
+        results = Results()
+        with state_restored(model):
+            copied = copied_inputs(dict(given))
+            places = tuple(value for name, value in copied.items() if name.startswith("*"))
+            rest = {name: value for name, value in copied.items() if not name.startswith("*")}
+            run = ObservedRun(model, places, rest, settings, results.look, weights=False)
+        if run.raised is not None:
+            raise run.raised
+        return run, results
+
+    samples = list(without_others(named, over))
+    run, results = observed(named)
+    rows: list[SampleRow] = []
+    findings: dict[str, Finding] = {}
+    for alone in samples:
+        differs = difference(run, results, observed(alone.inputs)[1], alone)
+        node = differs.first
+        rows.append(
+            SampleRow(alone.name, differs.error, None if node is None else node.id, differs.compared, differs.unpaired)
+        )
+        if not differs.error:
+            continue
+        where = run.trace.root if node is None else node
+        tokens = f", at tokens {_listed(differs.places)}" if differs.places else ""
+        what = (
+            f"{alone.name} depends on {OTHERS[over]}: this is the first operation that gives it other numbers"
+            f"{tokens}; what is returned differs by {differs.error:.2g} of its largest"
+        )
+        findings.setdefault(
+            where.id,
+            found(where, what, rule="depends", severity=ERROR, measured=differs.error, threshold=0.0),
+        )
+    return Report.of(
+        ReportData(
+            analysis="independent",
+            subject=run.trace.model,
+            columns=COLUMNS,
+            rows=tuple(rows),
+            findings=tuple(findings.values()),
+            notes=(Note(f"paired with the same {'rows' if over == 'batch' else 'tokens'} alone, over={over!r}"),),
+            ranked=False,
+            folds=False,
+        )
+    )
+
+
+def _named(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments by the names of the forward's parameters; those beyond by their place, ``*2``."""
+    try:
+        expected = [
+            one.name
+            for one in inspect.signature(model.forward).parameters.values()
+            if one.kind is one.POSITIONAL_OR_KEYWORD
+        ]
+    except (TypeError, ValueError):
+        expected = []
+    if len(expected) < len(args):
+        return {f"*{place}": value for place, value in enumerate(args)} | dict(kwargs)
+    return dict(zip(expected, args)) | dict(kwargs)
+
+
+def _listed(places: tuple[int, ...]) -> str:
+    return ", ".join(map(str, places[:SHOWN])) + (", …" if len(places) > SHOWN else "")

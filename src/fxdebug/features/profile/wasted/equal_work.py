@@ -1,0 +1,125 @@
+"""Equal operations on equal inputs: what each layer or step makes anew, and bodies that run again on the same input."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+
+from fxdebug.data.findings import Finding
+from fxdebug.data.values import Group, Item, Thing, Value
+from fxdebug.features.profile.wasted.timed_ops import TimedOp, Work, costliest, writes
+from fxdebug.operators.categories import DRAWS, UNFILLED
+
+
+def equal_work(work: Work, least: float) -> Iterator[Finding]:
+    """Operations that compute what an earlier one has computed: one finding for those that depend on one another."""
+    keys, again = _repeated(work)
+    for group in _connected(work, keys, again):
+        share = work.share(sum(op.seconds for op in group))
+        if share < least:
+            continue
+        op = costliest(group)
+        times = Counter(keys[one] for one in work.ops if one in keys)
+        count = max(times[keys[one]] for one in group)
+        body = _body(work, group, again)
+        if body is not None:
+            what = f"{body} runs {count} times on equal inputs, with equal results"
+            advice = "Could it run once, and its result be passed to all that use it?"
+        else:
+            distinct = len({keys[one] for one in group})
+            made = "this is" if distinct == 1 else f"these {distinct} operations are"
+            what = f"{made} computed {count} times of equal inputs, with equal results"
+            advice = "Could it be computed once, before the layers or steps that use it, and be passed to them?"
+        yield work.finding("repeated work", op, share, least, what, advice)
+
+
+def _repeated(work: Work) -> tuple[dict[TimedOp, int], set[TimedOp]]:
+    """Return a number for each operation, equal for equal operations on equal inputs, and those that came before."""
+    numbers: dict[object, int] = {}
+    of_value: dict[int, object] = {}
+    keys: dict[TimedOp, int] = {}
+    again: set[TimedOp] = set()
+    for op in work.ops:
+        if not op.results or not _is_function(op, work):
+            continue
+        arguments = tuple([_key(arg, of_value) for arg in op.step.args])
+        named = tuple(sorted([(name, _key(arg, of_value)) for name, arg in op.step.kwargs.items()], key=str))
+        key = op.step.op.op, arguments, named
+        if key in numbers:
+            again.add(op)
+        keys[op] = number = numbers.setdefault(key, len(numbers))
+        for slot, value in enumerate(op.results):
+            of_value.setdefault(value.number, ("made", number, slot))
+    return keys, again
+
+
+def _is_function(op: TimedOp, work: Work) -> bool:
+    """Are an operation's results those of its inputs alone, and left as they are?"""
+    name = op.name
+    if writes(op) or name in UNFILLED or name in DRAWS or _drops(op):
+        return False
+    return not any(v.storage in work.written for v in (*op.operands, *op.results) if v.storage is not None)
+
+
+def _drops(op: TimedOp) -> bool:
+    if "dropout" not in op.name:
+        return bool(op.step.kwargs.get("dropout_p"))
+    training = op.step.kwargs.get("training", op.step.args[2] if len(op.step.args) > 2 else True)
+    return training is not False
+
+
+def _key(item: Item, of_value: dict[int, object]) -> object:
+    if isinstance(item, Value):
+        return of_value.get(item.number, ("value", item.number))
+    if isinstance(item, Group):
+        keys = None if item.keys is None else tuple(map(str, item.keys))
+        return item.type, keys, tuple([_key(one, of_value) for one in item.items])
+    if isinstance(item, Thing):
+        return item.type, item.text
+    return type(item).__name__, repr(item)
+
+
+def _connected(work: Work, keys: dict[TimedOp, int], again: set[TimedOp]) -> list[list[TimedOp]]:
+    """Return the repeated operations in groups of those that use one another's results."""
+    parent: dict[int, int] = {}
+
+    def root(number: int) -> int:
+        while parent.setdefault(number, number) != number:
+            number = parent[number]
+        return number
+
+    for op in again:
+        for value in op.operands:
+            maker = work.maker.get(value.number)
+            if maker is not None and maker in again:
+                parent[root(keys[op])] = root(keys[maker])
+    groups: defaultdict[int, list[TimedOp]] = defaultdict(list)
+    for op in sorted(again, key=lambda op: op.position):
+        groups[root(keys[op])].append(op)
+    return list(groups.values())
+
+
+def _body(work: Work, group: list[TimedOp], again: set[TimedOp]) -> str | None:
+    """Return the path of the module whose whole calls are the repeated work, if there is one."""
+    whole: dict[int, bool] = {}
+    for profile in reversed(work.calls):  # callees come after their callers
+        own = [one.call.index for one in profile.children]
+        whole[profile.call.index] = all(whole[index] for index in own)
+    for op in work.ops:
+        if op.seconds and op not in again:
+            call = op.profile.call
+            while call is not None and whole[call.index]:
+                whole[call.index] = False
+                call = work.trace.calls[call.parent_index] if call.parent_index is not None else None  # type: ignore[assignment]
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for op in group:
+        call = top = op.profile.call
+        if not whole[call.index]:
+            continue
+        while call.parent_index is not None and whole[call.parent_index]:
+            call = top = work.trace.calls[call.parent_index]
+        seconds[top.path] += op.seconds
+    if not seconds:
+        return None
+    path = max(seconds, key=lambda path: seconds[path])
+    return path if path and 2 * seconds[path] >= sum(op.seconds for op in group) else None

@@ -1,0 +1,182 @@
+"""Operations that have a cheaper form: the order of products, one-hot products, casts and copies there and back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+
+from fxdebug.data.findings import Finding
+from fxdebug.data.values import Group, Value
+from fxdebug.features.profile.wasted.timed_ops import TimedOp, Work, costliest
+from fxdebug.operators.categories import CASTS
+from fxdebug.operators.names import canonical
+
+TWICE = 2.0  # the best order does less than half: otherwise the order is no cause
+COPIED = 20.0  # % of the time: below, a copy may well pay for itself in the operations after it
+_COPIES = frozenset("contiguous clone".split())
+_PRODUCTS = frozenset("matmul einsum linear bmm mm".split())
+_FLOATS = ("float64", "float32", "bfloat16", "float16")
+
+
+def product_order(work: Work, least: float) -> Iterator[Finding]:
+    """Products of three or more tensors in an order that multiplies more than another one."""
+    for op in work.ops:
+        if op.name == "einsum":
+            done, best = _einsum_products(op)
+        elif op.name == "matmul":
+            done, best = _matmul_products(work, op)
+        else:
+            continue
+        if not best or done < TWICE * best:
+            continue
+        others = [] if op.name == "einsum" else [work.maker[op.operands[0].number]]
+        share = work.share((op.seconds + sum(one.seconds for one in others)) * (1 - best / done))
+        if share >= least:
+            what = f"multiplies {done:.2g} times in this order, and {best:.2g} times in the best one"
+            advice = "Could the small product come first?"
+            if op.name == "einsum":
+                advice = "Could it be written as several products, the small one first? The package opt_einsum, once "
+                advice += "installed, makes torch choose the order."
+            yield work.finding("order of products", op, share, least, what, advice)
+
+
+def _einsum_products(op: TimedOp) -> tuple[float, float]:
+    """Return the multiplications of an einsum from left to right, and those of the best order of pairs."""
+    equation, *rest = op.step.args
+    tensors = [value for item in rest for value in (item.items if isinstance(item, Group) else (item,))]
+    if not isinstance(equation, str) or "." in equation or not 3 <= len(tensors) <= 6:
+        return 0.0, 0.0
+    left, arrow, right = equation.replace(" ", "").partition("->")
+    terms = left.split(",")
+    values = [value for value in tensors if isinstance(value, Value)]
+    if len(terms) != len(values) or any(len(term) != len(value.shape) for term, value in zip(terms, values)):
+        return 0.0, 0.0
+    sizes: dict[str, int] = {}
+    for term, value in zip(terms, values):
+        for letter, size in zip(term, value.shape):
+            sizes[letter] = max(size, sizes.get(letter, 1))
+    letters = left.replace(",", "")
+    result = set(right) if arrow else {letter for letter in letters if letters.count(letter) == 1}
+    return _in_order([set(term) for term in terms], result, sizes), _best([set(t) for t in terms], result, sizes)
+
+
+def _in_order(terms: list[set[str]], result: set[str], sizes: dict[str, int]) -> float:
+    import torch.backends.opt_einsum as chosen
+
+    if chosen.is_available() and chosen.enabled and chosen.strategy is not None:
+        return _best(terms, result, sizes)  # torch chooses the order itself
+    total, terms = 0.0, list(terms)
+    while len(terms) > 1:
+        cost, terms = _joined(terms, 0, 1, result, sizes)
+        total += cost
+    return total
+
+
+def _best(terms: Sequence[set[str]], result: set[str], sizes: dict[str, int]) -> float:
+    if len(terms) == 1:
+        return 0.0
+    found = math.inf
+    for i, j in combinations(range(len(terms)), 2):
+        cost, rest = _joined(terms, i, j, result, sizes)
+        found = min(found, cost + _best(rest, result, sizes))
+    return found
+
+
+def _joined(
+    terms: Sequence[set[str]], i: int, j: int, result: set[str], sizes: dict[str, int]
+) -> tuple[float, list[set[str]]]:
+    """Return what the product of two terms multiplies, and the terms that are left, the product first."""
+    rest = [term for k, term in enumerate(terms) if k not in (i, j)]
+    both = terms[i] | terms[j]
+    kept = both & set().union(result, *rest)
+    return float(math.prod(sizes[letter] for letter in both)), [kept, *rest]
+
+
+def _matmul_products(work: Work, op: TimedOp) -> tuple[float, float]:
+    """Return the multiplications of (a @ b) @ c, and those of a @ (b @ c)."""
+    if len(op.operands) != 2:
+        return 0.0, 0.0
+    first, c = op.operands
+    maker = work.maker.get(first.number)
+    if maker is None or maker.name != "matmul" or len(maker.operands) != 2 or len(work.users[first.number]) != 1:
+        return 0.0, 0.0
+    a, b = maker.operands
+    shapes = [value.shape for value in (a, b, c)]
+    if any(len(shape) < 2 for shape in shapes) or first.number in work.returned or len(set(map(len, shapes))) > 1:
+        return 0.0, 0.0
+    rows, inner = a.shape[-2:]
+    middle, columns = b.shape[-1], c.shape[-1]
+    batch = math.prod(first.shape[:-2])
+    done = batch * (rows * inner * middle + rows * middle * columns)
+    return float(done), float(batch * (inner * middle * columns + rows * inner * columns))
+
+
+def one_hot_products(work: Work, least: float) -> Iterator[Finding]:
+    """Products with one-hot rows: a lookup that multiplies by zeros."""
+    for op in work.ops:
+        if op.name != "one_hot":
+            continue
+        chain, value, use = [op], op.results[0] if op.results else None, None
+        while value is not None and use is None:
+            users = work.users[value.number]
+            if not users:
+                break
+            following = next((one for one in users if one.name in _PRODUCTS), None)
+            if following is not None:
+                use = following
+                break
+            step = next((one for one in users if one.name in CASTS | {"view", "reshape", "flatten"}), None)
+            value = step.results[0] if step is not None and step.results else None
+            chain += [step] if step is not None else []
+        if use is None:
+            continue
+        share = work.share(use.seconds + sum(one.seconds for one in chain))
+        if share >= least:
+            what = f"a product with one-hot rows of {op.results[0].shape[-1]} looks rows up by multiplying with zeros"
+            advice = "Could it be an embedding, or table[index]?"
+            yield work.finding("one-hot product", use, share, least, what, advice)
+
+
+def casts_back(work: Work, least: float) -> Iterator[Finding]:
+    """Casts of floats, where the same tensor's data is cast back within a few operations, again and again."""
+    casts = [op for op in work.ops if _casts(op)]
+    back = []
+    for op in casts:
+        value, depth = op.operands[0], 0
+        while depth < 4 and (maker := work.maker.get(value.number)) is not None:
+            if _casts(maker) and maker.operands[0].dtype == op.results[0].dtype:
+                back += [maker, op]
+                break
+            if not maker.operands or maker.name in _PRODUCTS:
+                break
+            value, depth = maker.operands[0], depth + 1
+    back = list(dict.fromkeys(back))
+    share = work.share(sum(op.seconds for op in back))
+    if back and share >= least:
+        op = costliest(back)
+        what = f"{len(back)} casts go to another dtype and back, here {op.operands[0].dtype} to {op.results[0].dtype}"
+        advice = "Could the operations between them stay in one dtype?"
+        yield work.finding("casts there and back", op, share, least, what, advice)
+
+
+def _casts(op: TimedOp) -> bool:
+    if canonical(op.step.op.op.partition(".")[0]) not in CASTS or len(op.results) != 1 or not op.operands:
+        return False
+    before, after = op.operands[0].dtype, op.results[0].dtype
+    return before != after and before in _FLOATS and after in _FLOATS
+
+
+def copies(work: Work, _: float) -> Iterator[Finding]:
+    """Copies of tensors into another order of memory, with nothing computed."""
+    made = [
+        op
+        for op in work.ops
+        if op.name in _COPIES and op.operands and op.results and op.results[0].storage != op.operands[0].storage
+    ]
+    share = work.share(sum(op.seconds for op in made))
+    if made and share >= COPIED:
+        op = costliest(made)
+        what = f"{len(made)} copies (contiguous, clone) compute nothing, here of {op.results[0].label}"
+        advice = "Are they needed? Most operations take any strides; view() after a transpose can be reshape()."
+        yield work.finding("copies", op, share, COPIED, what, advice)

@@ -1,0 +1,101 @@
+"""Settings that cost time: training mode in inference, threads, padding, dtypes and numbers that are slow here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fxdebug.analyses.cost.surroundings import SMALLEST, Surroundings
+from fxdebug.data.findings import WARNING, Finding
+from fxdebug.features.profile.wasted.timed_ops import TimedOp, Work, costliest
+
+
+def settings(work: Work, around: Surroundings, least: float) -> Iterator[Finding]:
+    """Tell what is at stake by the mode, the threads, the dtypes and the numbers of the run."""
+    if not work.ops:
+        return
+    yield from _training_mode(work, around, least)
+    yield from _threads(work, around, least)
+    if around.device == "cpu":
+        yield from _half_on_cpu(work, least)
+        yield from _subnormal(work, around, least)
+    yield from _padding(work, around, least)
+    yield from _dense_gradients(work, around, least)
+
+
+def _training_mode(work: Work, around: Surroundings, least: float) -> Iterator[Finding]:
+    if around.has_loss:
+        return
+    ops = [op for op in work.ops if op.profile.call.training and _is_of_training(op)]
+    share = work.share(sum(op.seconds for op in ops))
+    if ops and share >= least:
+        what = f"{len(ops)} operations (dropout, batch norm) run as in a training, in a run without a loss"
+        advice = "Is it an inference? Then call model.eval() before it: results change, too."
+        yield work.finding("training mode", costliest(ops), share, least, what, advice)
+
+
+def _is_of_training(op: TimedOp) -> bool:
+    return op.step.kwargs.get("training") is True and ("dropout" in op.name or "norm" in op.name)
+
+
+def _threads(work: Work, around: Surroundings, least: float) -> Iterator[Finding]:
+    if around.device == "cpu" and around.threads > around.cores:
+        what = f"torch computes with {around.threads} threads, and this process may use {around.cores} cores"
+        advice = f"Would torch.set_num_threads({around.cores}) be faster? fxdebug.tune measures it."
+        yield work.finding("threads", costliest(work.ops), 100.0, least, what, advice, WARNING)
+
+
+def _half_on_cpu(work: Work, least: float) -> Iterator[Finding]:
+    ops = [op for op in work.ops if any(v.dtype == "float16" and v.numel > 1 for v in op.results)]
+    share = work.share(sum(op.seconds for op in ops))
+    if ops and share >= least:
+        what = f"{len(ops)} operations compute in float16 on the CPU, which few processors have kernels for"
+        advice = "Would model.float() or model.bfloat16() be faster? fxdebug.tune measures both."
+        yield work.finding("float16 on the CPU", costliest(ops), share, least, what, advice)
+
+
+def _subnormal(work: Work, around: Surroundings, least: float) -> Iterator[Finding]:
+    names = set(around.subnormal)
+    ops = [op for op in work.ops if any(_is_subnormal(v) or v.name in names for v in (*op.operands, *op.results))]
+    share = work.share(sum(op.seconds for op in ops))
+    if ops and share >= least:
+        where = f" (such as {around.subnormal[0]})" if around.subnormal else ""
+        what = f"{len(ops)} operations have subnormal numbers, below 1.2e-38, among their operands or results{where}, "
+        advice = "Would torch.set_flush_denormal(True) be faster? fxdebug.tune measures it."
+        yield work.finding("subnormal", costliest(ops), share, least, what + "which processors compute slowly", advice)
+
+
+def _is_subnormal(value: object) -> bool:
+    stats = getattr(value, "stats", None)
+    if stats is None or getattr(value, "dtype", "") != "float32" or not stats.absmax or stats.absmax >= SMALLEST:
+        return False
+    return bool(stats.count > stats.zeros)
+
+
+def _padding(work: Work, around: Surroundings, least: float) -> Iterator[Finding]:
+    if not around.padded:
+        return
+    most = max(around.padded, key=lambda one: one.length - one.longest)
+    long = [op for op in work.ops if any(most.length in v.shape for v in op.results)]
+    share = (1 - most.longest / most.length) * work.share(sum(op.seconds for op in long))
+    if long and share >= least:
+        what = f"the last {most.length - most.longest} of {most.length} steps of {most.slot} are padding in every row"
+        advice = f"Could the inputs be padded to their longest row, {most.longest} (padding='longest'), and rows be "
+        yield work.finding("padding", costliest(long), share, least, what, advice + "sorted by their length?", WARNING)
+
+
+def _dense_gradients(work: Work, around: Surroundings, least: float) -> Iterator[Finding]:
+    """Embeddings whose backward fills a gradient as large as the table, though few rows are read."""
+    if not around.has_loss:
+        return
+    for op in work.ops:
+        if op.name != "embedding" or op.step.kwargs.get("sparse") or len(op.operands) < 2:
+            continue
+        index, table = op.operands[:2]
+        if not table.requires_grad or not table.shape or index.numel * 4 >= table.shape[0]:
+            continue
+        share = work.share(op.backward)
+        if share >= least:
+            what = f"at most {index.numel} of {table.shape[0]:,} rows of {table.name or 'the table'} get a gradient, "
+            what += "and the backward fills one for all of them, which the optimizer reads again"
+            advice = "Could it be sparse=True (torch.optim.SparseAdam, SGD), or a smaller table?"
+            yield work.finding("dense gradient", op, share, least, what, advice)

@@ -1,0 +1,93 @@
+"""Weights that are to be one tensor and are two, and modules that are to be several and are one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from fxdebug.capture.probe import members
+from fxdebug.data.findings import ADVICE, WARNING, Finding
+
+LEAST = 500  # elements of two equal weights that are no chance
+
+
+def find_broken_ties(model: nn.Module, *, trained: bool) -> Iterator[Finding]:
+    """Yield heads that hold the numbers of an embedding, or are configured to, and are not tied to it."""
+    modules = list(members.named_modules_of(model))
+    tables = [(path, one) for path, one in modules if isinstance(one, nn.Embedding) and _has_data(one.weight)]
+    heads = [(path, one) for path, one in modules if isinstance(one, nn.Linear) and _has_data(one.weight)]
+    for path, head in heads:
+        for name, table in tables:
+            apart = head.weight is not table.weight and head.weight.data_ptr() != table.weight.data_ptr()
+            if not apart or head.weight.shape != table.weight.shape or head.weight.numel() < LEAST:
+                continue
+            if torch.equal(head.weight.detach(), table.weight.detach().to(head.weight)):
+                yield _broken(path, head, name, "have equal numbers and are two parameters: a tie that was broken", 0)
+    if trained:  # a model that is not loaded yet is tied when it is
+        yield from _configured(model, dict(modules))
+
+
+def _configured(model: nn.Module, modules: dict[str, nn.Module]) -> Iterator[Finding]:
+    """Yield the head of a transformers model whose configuration ties it to the embedding, where it is not."""
+    tied = getattr(getattr(model, "config", None), "tie_word_embeddings", False)
+    if tied is not True or not getattr(model, "_tied_weights_keys", None):
+        return
+    try:
+        table, head = model.get_input_embeddings(), model.get_output_embeddings()  # type: ignore[operator]
+    except Exception:  # a model that has none
+        return
+    if not isinstance(table, nn.Module) or not isinstance(head, nn.Module):
+        return
+    one, other = getattr(head, "weight", None), getattr(table, "weight", None)
+    paths = {id(module): path for path, module in modules.items()}
+    if not isinstance(one, Tensor) or not isinstance(other, Tensor) or one is other or one.shape != other.shape:
+        return
+    if not _has_data(one) or not _has_data(other):
+        return
+    apart = int((one.detach() != other.detach().to(one)).sum())
+    if apart:  # equal ones are told already
+        what = f"are to be tied (config.tie_word_embeddings), and differ in {apart} of {one.numel()} elements"
+        yield _broken(paths.get(id(head), ""), head, paths.get(id(table), ""), what, apart)
+
+
+def _broken(path: str, head: nn.Module, table: str, what: str, apart: int) -> Finding:
+    return Finding(
+        rule="broken tie",
+        severity=WARNING,
+        path=path,
+        call=f"{path}#0",
+        op=type(head).__name__,
+        what=f"{members.join(path, 'weight')} and {members.join(table, 'weight')} {what}"
+        + ("" if apart else ", which training moves apart"),
+        measured=float(apart),
+        advice="Tie them again after loading or casting: head.weight = embedding.weight, or model.tie_weights().",
+    )
+
+
+def _has_data(weight: Tensor | None) -> bool:
+    return weight is not None and not weight.is_meta and type(weight) in (Tensor, nn.Parameter)
+
+
+def find_repeated(model: nn.Module) -> Iterator[Finding]:
+    """Yield lists of modules that have one module with weights several times."""
+    for path, module in members.named_modules_of(model):
+        if not isinstance(module, (nn.ModuleList, nn.Sequential)):
+            continue
+        held = [one for one in module._modules.values() if one is not None and members.parameters_of(one)]
+        for one in dict.fromkeys(held):
+            times = sum(one is other for other in held)
+            if times > 1:
+                index = next(name for name, other in module._modules.items() if other is one)
+                place = members.join(path, index)
+                yield Finding(
+                    rule="repeated module",
+                    severity=ADVICE,
+                    path=place,
+                    call=f"{place}#0",
+                    op=type(one).__name__,
+                    what=f"{path or 'the model'} has {times} entries that are one module: they share all weights",
+                    measured=float(times),
+                    advice="[layer] * n repeats one module: make each, [Layer() for _ in range(n)], or copy.deepcopy.",
+                )

@@ -1,0 +1,88 @@
+"""Random numbers in a model that is in evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from fxdebug.data.findings import ADVICE, WARNING, Finding
+from fxdebug.operators.attention import FUSED, MULTI_HEAD, bound
+from fxdebug.operators.categories import DRAWS
+from fxdebug.operators.names import RANDOM
+from fxdebug.plugins import found
+from fxdebug.query.network import Network, Node
+
+# Draws of the model; those that initialise a weight belong to the modules that a forward makes.
+DRAWING = frozenset(
+    name for name in DRAWS | RANDOM if "dropout" not in name and not name.startswith(("kaiming", "xavier", "trunc"))
+)
+
+
+def find_draws(net: Network) -> Iterator[Finding]:
+    """Yield the first operation that drops values in a module in evaluation, and the first that draws numbers there.
+
+    Modules that are in training mode themselves are told by the state of the model.
+    """
+    if net.trace.root.training:
+        return
+    dropping: list[tuple[Node, str]] = []
+    drawing: list[Node] = []
+    for node in net.nodes.values():
+        if node.step is None or node.call.training or node.kind not in ("call_function", "call_method"):
+            continue
+        dropped = _dropped(node)
+        if dropped:
+            dropping.append((node, dropped))
+        elif node.op in DRAWING and _is_returned(net, node):
+            drawing.append(node)
+    if dropping:
+        node, dropped = dropping[0]
+        finding = found(
+            node,
+            f"drops values at random ({dropped}) in evaluation, so that two runs give two results",
+            rule="dropout in evaluation",
+            severity=WARNING,
+            advice="Drop only in training: p=self.p if self.training else 0.0, or F.dropout(x, p, self.training).",
+        )
+        yield replace(finding, others=tuple([other.id for other, _ in dropping[1:]]))
+    if drawing:
+        finding = found(
+            drawing[0],
+            f"draws random numbers ({drawing[0].op}) in evaluation, and what the model returns depends on them",
+            rule="random",
+            severity=ADVICE,
+            advice="Set a seed (torch.manual_seed) where two runs are to be alike.",
+        )
+        yield replace(finding, others=tuple([other.id for other in drawing[1:]]))
+
+
+def _dropped(node: Node) -> str:
+    """Return the argument by which an operation drops values, or nothing."""
+    assert node.step is not None
+    args, kwargs = node.step.args, node.step.kwargs
+    if node.op in (FUSED, MULTI_HEAD):
+        given = bound(node.op, args, kwargs)
+        share = given.get("dropout_p", 0.0)
+        if node.op == MULTI_HEAD and given.get("training", True) is not True:
+            return ""
+        return f"dropout_p={share:g}" if isinstance(share, (int, float)) and share > 0 else ""
+    if "dropout" not in node.op:
+        return ""
+    given = dict(zip(("input", "p", "training"), args)) | dict(kwargs)
+    share = given.get("p", 0.5)
+    native = "train" in given  # native_dropout
+    acts = given["train"] if native else given.get("training", True)
+    return f"p={share:g}" if acts is True and isinstance(share, (int, float)) and share > 0 else ""
+
+
+def _is_returned(net: Network, node: Node) -> bool:
+    """Does what the model returned depend on a node?"""
+    root, seen, pending = net.call_id(net.trace.root), {node.id}, [node.id]
+    while pending:
+        for edge in net.out_of.get(pending.pop(), ()):
+            if edge.target == root:
+                return True
+            if edge.target not in seen:
+                seen.add(edge.target)
+                pending.append(edge.target)
+    return False

@@ -1,0 +1,20 @@
+"""The rules of the structure of a run."""
+
+from __future__ import annotations
+
+from fxdebug.data.findings import ADVICE, WARNING
+from fxdebug.data.rules import RuleBook, RuleSpec
+
+BOOK = RuleBook(
+    "structure",
+    (
+        RuleSpec(
+            "dropout in evaluation", WARNING, "an operation drops values at random though its module is in evaluation"
+        ),
+        RuleSpec("random", ADVICE, "an operation draws random numbers though the model is in evaluation"),
+        RuleSpec("mask not read", WARNING, "a mask that hides something is given, and nothing returned depends on it"),
+        RuleSpec("positions rounded", WARNING, "positions are cast to a dtype that has no number for each of them"),
+        RuleSpec("softmax axis", WARNING, "attention weights have the sum 1 over something else than the keys"),
+        RuleSpec("repeated module", WARNING, "one module that stands several times in a list runs once after itself"),
+    ),
+)

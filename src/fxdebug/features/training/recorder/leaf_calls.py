@@ -1,0 +1,125 @@
+"""Inputs and results of the innermost modules of a forward: where a path of gradients is cut, which are silent."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from fxdebug.capture.hooks.observers import ForwardsOnly
+from fxdebug.capture.probes.open_calls import OpenCalls
+from fxdebug.capture.recorder.module_names import Sites
+from fxdebug.capture.tensors.named_tensors import named_tensors
+from fxdebug.capture.torch_state.module_members import children_of
+from fxdebug.capture.torch_state.untracked import untracked
+
+RECTIFIERS = (nn.ReLU, nn.ReLU6, nn.GELU, nn.SiLU, nn.LeakyReLU, nn.ELU, nn.Hardtanh, nn.Threshold)
+NORMALISATIONS = (nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.modules.batchnorm._NormBase)
+SILENT = 0.999  # of the elements are 0
+
+
+@dataclass(frozen=True)
+class LeafCall:
+    """A call of a module without modules in it. ``takes`` and ``gives``: does a tensor of it ask for gradients?
+
+    ``zeros`` is the share of zeros that an activation returned, ``is_given_zeros`` whether a layer is given nothing
+    else; ``None`` for other modules.
+    """
+
+    path: str
+    module: nn.Module
+    takes: bool
+    gives: bool
+    has_inputs: bool
+    read: tuple[StorageWeakRef, ...]
+    written: tuple[StorageWeakRef, ...]
+    zeros: float | None
+    is_given_zeros: bool | None
+
+
+class LeafCalls(ForwardsOnly):
+    """An observer of one forward. ``last_linear`` is the input of the last linear layer that ran."""
+
+    def __init__(self, sites: Sites) -> None:
+        self.calls: list[LeafCall] = []
+        self.last_linear: Tensor | None = None
+        self.ran: set[str] = set()
+        self._open = OpenCalls(sites)
+
+    def around_forward(
+        self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Run the forward, and note what a module without modules in it took and returned."""
+        call, output = self._open.run(module, lambda: run(*args, **kwargs))
+        if call is not None:
+            self.note(call.path, module, args, kwargs, output)
+        return output
+
+    def note(self, path: str, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        """Note a call; of tensors without memory, or without the operations that this takes, only that it was made."""
+        self.ran.add(path)
+        with contextlib.suppress(Exception):
+            self._note(path, module, args, kwargs, output)
+
+    def _note(self, path: str, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        if next(iter(children_of(module)), None) is not None and not isinstance(module, nn.MultiheadAttention):
+            return
+        given = [t for _, t in named_tensors((args, kwargs)) if t.is_floating_point()]
+        made = [t for _, t in named_tensors(output) if t.is_floating_point()]
+        zeros = None
+        if made and isinstance(module, RECTIFIERS) and made[0].numel():
+            with untracked():
+                zeros = float((made[0] == 0).float().mean())
+        is_given_zeros: bool | None = None
+        if isinstance(module, (nn.Linear, nn.Conv1d, nn.Conv2d)) and given and given[0].requires_grad:
+            with untracked():
+                is_given_zeros = not bool(given[0].any())
+        if isinstance(module, nn.Linear) and given:
+            self.last_linear = given[0].detach()
+        self.calls.append(
+            LeafCall(
+                path, module, any(t.requires_grad for t in given), any(t.requires_grad for t in made), bool(given),
+                tuple([StorageWeakRef(t.untyped_storage()) for t in given]),
+                tuple([StorageWeakRef(t.untyped_storage()) for t in made]), zeros,
+                is_given_zeros,
+            )
+        )  # fmt: skip
+
+
+def place_of_cut(calls: list[LeafCall], cut: Collection[str], inputs: Collection[int]) -> str:
+    """Say where the way from modules without gradients to the loss is cut; empty where nothing shows it.
+
+    ``cut`` are the paths of these modules, ``inputs`` the storages of what the model was given.
+    """
+    for position, later in enumerate(calls):
+        if not later.has_inputs or later.takes:
+            continue
+        read = {ref.cdata for ref in later.read if not ref.expired()}
+        for earlier in reversed(calls[:position]):
+            shared = earlier.gives and read & {ref.cdata for ref in earlier.written if not ref.expired()}
+            if shared and cut & {call.path for call in calls[:position]}:  # type: ignore[operator]
+                return f"between {earlier.path} and {later.path}"
+    for position, later in enumerate(calls):
+        if not later.has_inputs or later.takes or {ref.cdata for ref in later.read} & set(inputs):
+            continue
+        before = calls[:position]
+        if any(call.gives for call in before) and any(call.path in cut for call in before):
+            return f"before {later.path}, which is given a tensor without a gradient"
+    for call in calls:
+        asks = any(parameter.requires_grad for parameter in call.module.parameters(recurse=False))
+        if call.path in cut and asks and not call.gives:
+            return (
+                f"in {call.path}, which ran with gradients off (no_grad(), or a reentrant checkpoint whose inputs ask "
+                "for none)"
+            )
+    return ""
+
+
+def storages_of(content: Any) -> list[int]:
+    """Return the storages of tensors in what a model was given."""
+    return [StorageWeakRef(t.untyped_storage()).cdata for _, t in named_tensors(content) if type(t) is torch.Tensor]

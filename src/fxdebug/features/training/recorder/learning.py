@@ -1,0 +1,534 @@
+"""Record signs of whether a training learns, and why not: in each step a few hundred elements of each tensor."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from fxdebug.capture.recorder.module_names import Sites
+from fxdebug.capture.tensors.named_tensors import named_tensors
+from fxdebug.capture.torch_state.loss_graph import (
+    CLOSE,
+    NARROW,
+    LossRead,
+    behind_views,
+    computed_again,
+    logarithms,
+    read_loss,
+    takes_output,
+)
+from fxdebug.capture.torch_state.module_members import named_parameters_of, parameters_of
+from fxdebug.capture.torch_state.untracked import untracked
+from fxdebug.data.measured.learning import InputFacts, LearningFacts, LossFacts, Names, OptimizerFacts, StepSigns
+from fxdebug.features.training.recorder.gradient_norm import number_of
+from fxdebug.features.training.recorder.leaf_calls import (
+    NORMALISATIONS,
+    SILENT,
+    LeafCalls,
+    place_of_cut,
+    storages_of,
+)
+from fxdebug.features.training.recorder.loop_facts import LoopFacts
+from fxdebug.features.training.recorder.model_facts import ModelFacts, names_of, products_in
+from fxdebug.features.training.recorder.samples import digest_of, joined, sample, short
+from fxdebug.features.training.recorder.targets import Features, Targets
+
+OFTEN = 10  # steps between two looks at the innermost calls, in the first steps
+EARLY = 200
+ENDS = 8  # parameters of each end whose gradients are looked at before a backward
+FEW = 64  # elements of each of them
+LEAK = 0.995
+WHOLE = 2  # steps whose whole graph is walked
+_ADAPTIVE = ("adam", "rms", "adag", "adad", "lion", "rprop", "muon", "sign", "lamb")
+
+
+@dataclass
+class _Step:
+    """The step that is under way."""
+
+    batch: int = 0
+    digests: list[str] = field(default_factory=list)
+    largest: float | None = None
+    training: bool = True
+    backwards: int = 0
+    scale: float = 1.0
+    began: list[bool] = field(default_factory=list)
+    arrived: float | None = None
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(("before", "forward", "backward"), 0.0))
+
+
+@dataclass
+class _Mark:
+    """Samples from before an optimizer's step."""
+
+    parameters: list[Tensor]
+    names: list[str]
+    before: list[Tensor]
+    gradients: list[Tensor]
+    used: float | None
+    cosine: float | None
+    was_empty: bool
+
+
+class Learning:
+    """Signs of one training. Each method is called at the moment that it is named after."""
+
+    def __init__(self, model: nn.Module, facts: LoopFacts) -> None:
+        self._model, self._loop = model, facts
+        self._names = {id(p): name for name, p in named_parameters_of(model)}
+        self._whole = sum(p.numel() for p in parameters_of(model))
+        self._about = ModelFacts(model)
+        self._step: _Step | None = None
+        self._mark: _Mark | None = None
+        self._since = time.perf_counter()
+        self._at = 0.0  # when the part that is being timed began
+        self._stepping = self._nested = False
+        self._backwards = self._skipped = self._restored = 0
+        self._first_scale = self._scale = 1.0
+        self._last: Tensor | None = None  # gradients of the step before
+        self._first: Tensor | None = None  # weights before the first step
+        self._optimizers: dict[tuple[int, ...], OptimizerFacts] = {}
+        self._players: set[frozenset[int]] = set()  # parameters of optimizers that step after a backward of their own
+        self._has_others = False  # optimizers without parameters of the model
+        self._stale = 0
+        self._initial: float | None = None
+        self._calls: LeafCalls | None = None
+        self._ran: set[str] = set()
+        self._reached: set[int] = set()
+        self._in_graph: set[int] = set()
+        self._cut_at = ""
+        self._given: list[Tensor] = []
+        self._outputs: list[Tensor] = []
+        self._inputs: InputFacts | None = None
+        self._linear = 0
+        self._zeros: dict[str, dict[int, float]] = {}
+        self._moved: Counter[int] = Counter()
+        self._had: Counter[int] = Counter()
+        self._rates: dict[int, float | None] = {}
+        self._sizes: list[tuple[str, float]] = []
+        self._targets, self._features = Targets(), Features()
+        self._kinds: Counter[str] = Counter()
+        self._believed: bool | None = None
+        self._loss = LossFacts()
+        self._read = LossRead()
+        self._log_of_zero: tuple[int, int, int] | None = None
+        self._terms = 0
+
+    @staticmethod
+    def looks_at(number: int) -> bool:
+        """Are the innermost calls of this step looked at?"""
+        is_early = number < EARLY and number % OFTEN == 0
+        return number < 3 or is_early or number & (number - 1) == 0
+
+    def observer(self, sites: Sites) -> LeafCalls:
+        """Return an observer of the innermost calls of the forward that begins."""
+        self._calls = LeafCalls(sites)
+        return self._calls
+
+    # The forward ---------------------------------------------------------------------------------
+
+    def before_forward(self, number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Note the inputs."""
+        now = time.perf_counter()
+        given = [tensor for _, tensor in named_tensors((args, kwargs)) if not tensor.is_meta]
+        step = self._step
+        if step is None:
+            step = self._step = _Step(training=self._model.training)
+            step.seconds["before"] = now - self._since
+        self._calls = None
+        self._given = given
+        if given:
+            with untracked():
+                step.batch = given[0].shape[0] if given[0].dim() else 1
+                step.digests.append(digest_of(given))
+                sizes = [float(t.detach().abs().max()) for t in given[:2] if t.is_floating_point() and t.numel()]
+                step.largest = max([*sizes, *([] if step.largest is None else [step.largest])], default=None)
+        if self.looks_at(number) or step.training != self._model.training or not self._about.modes:
+            self._about.note_modes()
+            step.training = self._model.training
+        if self._inputs is None and number == 0 and given and given[0].is_floating_point() and given[0].numel() > 1:
+            with untracked():
+                self._inputs = _inputs(given[0])
+        self._at = time.perf_counter()
+
+    def after_forward(self, output: Any) -> None:
+        """Note what the model returned."""
+        if self._step is not None:
+            self._step.seconds["forward"] += time.perf_counter() - self._at
+        self._outputs = [t for _, t in named_tensors(output) if t.requires_grad]
+        if self._calls is not None:
+            self._ran |= self._calls.ran
+            first = self._calls.calls[0].module if self._calls.calls else None
+            if self._inputs is not None and isinstance(first, NORMALISATIONS) and not self._inputs.normed:
+                old = self._inputs
+                self._inputs = InputFacts(old.mean, old.deviation, old.largest, old.size, True, old.learned, old.alike)
+
+    # The backward --------------------------------------------------------------------------------
+
+    def before_backward(self, number: int, root: Tensor, scale: float) -> None:
+        """Read in the graph what the loss is; note whether gradients are there already."""
+        step = self._step
+        if step is None:
+            return
+        step.backwards += 1
+        self._backwards += 1
+        self._nested = self._nested or self._stepping
+        if scale < self._scale and self._backwards > 1:
+            self._skipped += 1
+        if self._backwards == 1:
+            self._first_scale = scale
+        self._scale = step.scale = scale
+        with untracked():
+            step.began.append(self._has_gradients())
+        self._look_at_loss(number, root, scale)
+        if number < WHOLE and step.backwards <= 2:
+            self._look_at_graph(number, root)
+        self._at = time.perf_counter()
+
+    def _has_gradients(self) -> bool:
+        own = [p for p in parameters_of(self._model) if id(p) in self._loop.optimised or not self._loop.optimised]
+        some = [p.grad for p in (own if len(own) <= 2 * ENDS else [*own[:ENDS], *own[-ENDS:]]) if p.grad is not None]
+        return bool(some) and bool(joined([sample(g, FEW) for g in some]).count_nonzero())
+
+    def _look_at_loss(self, number: int, root: Tensor, scale: float) -> None:
+        read = read_loss(root, self._outputs)
+        self._kinds[read.kind] += 1
+        self._terms = max(self._terms, read.terms)
+        value = number_of(root) / scale
+        looks = self.looks_at(number) or self._backwards <= 3
+        if looks or value != value or abs(value) == float("inf"):
+            self._look_at_logarithms(number, root)
+        target = read.target if read.difference is None else self._target_behind(read)
+        if not read.kind:
+            self._read = read
+            return
+        factor = read.factor / scale
+        if looks or self._believed is None:
+            found = computed_again(read)
+            reduction = "" if found is None else _reduction(found, value / factor if factor else 0.0, root)
+            if value == value and abs(value) != float("inf"):
+                believed = bool(reduction) and takes_output(read, self._outputs) and target is not None
+                self._believed = believed if self._believed is None else self._believed and believed
+            if found is not None and (reduction or not self._loss.kind):
+                self._loss = LossFacts(
+                    kind=read.kind, reduction=reduction, elements=int(found[1]), factor=short(factor) or 0.0,
+                    divided=abs(factor) != 1.0, over_batch=read.over_batch,
+                )  # fmt: skip
+        self._read = read
+        if target is not None:
+            self._targets.add(read, target, self._given[0] if self._given else None)
+            if self._calls is not None and self._calls.last_linear is not None:
+                self._features.add(self._calls.last_linear, target, read.kind, read.ignore)
+
+    def _target_behind(self, read: LossRead) -> Tensor | None:
+        """Return what a prediction was compared with, from their difference."""
+        for output in self._outputs:
+            difference = read.difference
+            if difference is None or output.shape != difference.shape:
+                continue
+            if behind_views(output.grad_fn) is read.prediction:
+                with untracked():
+                    return output.detach() - difference
+        return None
+
+    def _look_at_logarithms(self, number: int, root: Tensor) -> None:
+        if self._log_of_zero is None:
+            for argument in logarithms(root, self._outputs):
+                with untracked():
+                    zeros = int((argument.detach() <= 0).sum())
+                if zeros:
+                    self._log_of_zero = (number, zeros, argument.numel())
+                    break
+
+    def _look_at_graph(self, number: int, root: Tensor) -> None:
+        pending: list[Any] = [root.grad_fn]
+        known = set[Any]()
+        while pending:
+            node = pending.pop()
+            if node is None or node in known:
+                continue
+            known.add(node)
+            if (variable := getattr(node, "variable", None)) is not None:
+                self._in_graph.add(id(variable))
+            pending += [inner for inner, _ in node.next_functions]
+        behind = [t.grad_fn for t in self._outputs if t.grad_fn is not None]
+        if behind:
+            products, is_linear = products_in(max(behind, key=_number_of_node))
+            self._linear = products if is_linear else 0
+        if self._calls is not None and not self._cut_at:
+            missing = {
+                self._names[id(p)].rpartition(".")[0]
+                for p in parameters_of(self._model)
+                if p.requires_grad and id(p) not in self._in_graph and p.grad is None
+            }
+            self._cut_at = place_of_cut(self._calls.calls, missing & self._ran, storages_of(self._given))
+
+    def _note_zeros(self, path: str, number: int, share: float) -> None:
+        self._zeros.setdefault(path, {})[number] = share
+
+    def after_backward(self, number: int) -> None:
+        """Note the size of the gradients, before anybody clips or clears them."""
+        step = self._step
+        if step is None:
+            return
+        step.seconds["backward"] += time.perf_counter() - self._at
+        with untracked():
+            own = [p for p in parameters_of(self._model) if p.grad is not None]
+            if self.looks_at(number) or number < 5:
+                self._reached.update(map(id, own))
+            mine = [p for p in own if id(p) in self._loop.optimised or not self._loop.optimised]
+            if mine:
+                step.arrived = float(joined([sample(p.grad) for p in mine if p.grad is not None]).norm()) / step.scale
+            else:
+                step.arrived = 0.0
+        if self._calls is not None:
+            for call in self._calls.calls:
+                if call.zeros is not None:
+                    self._note_zeros(call.path, number, call.zeros)
+                elif call.is_given_zeros is not None:
+                    self._note_zeros(f"what is before {call.path}", number, float(call.is_given_zeros))
+            self._calls = None
+
+    # The optimizer -------------------------------------------------------------------------------
+
+    def on_other_step(self, optimizer: Optimizer) -> None:
+        """Note an optimizer whose steps do not count: it may have parameters of the model."""
+        self._note_optimizer(optimizer)
+
+    def before_step(self, optimizer: Optimizer) -> None:
+        """Take samples of the gradients that a step uses, and of the weights that it is about to change."""
+        self._at = time.perf_counter()
+        self._stepping = True
+        self._mark = None
+        self._note_optimizer(optimizer)
+        if self._step is None:
+            self._step = _Step(training=self._model.training)
+        parameters = [p for group in optimizer.param_groups for p in group["params"] if id(p) in self._names]
+        with_gradient = [p for p in parameters if p.grad is not None]
+        with untracked():
+            weights = joined([sample(p, 16) for p in parameters]) if parameters else None
+            if self._first is None:
+                self._first = weights
+            elif weights is not None and any(self._moved.values()) and weights.shape == self._first.shape:
+                self._restored += int(bool(torch.equal(weights, self._first)))
+            gradients = [sample(p.grad).clone() for p in with_gradient if p.grad is not None]
+            used, cosine = 0.0, None
+            if gradients:
+                now = joined(gradients)
+                scale = getattr(optimizer, "grad_scale", None)
+                used = float(now.norm()) / (1.0 if scale is None else number_of(scale))
+                if self._last is not None and self._last.shape == now.shape:
+                    cosine = float(torch.nn.functional.cosine_similarity(now, self._last, 0))
+                self._last = now
+            self._mark = _Mark(
+                with_gradient, [self._names[id(p)] for p in with_gradient], [sample(p).clone() for p in with_gradient],
+                gradients, used if parameters else None, cosine, not optimizer.state,
+            )  # fmt: skip
+        self._at = time.perf_counter()
+
+    def _note_optimizer(self, optimizer: Optimizer) -> None:
+        given = [p for group in optimizer.param_groups for p in group["params"]]
+        key = (id(optimizer), len(given))
+        if key in self._optimizers:
+            return
+        own = {id(p) for p in given} & self._names.keys()
+        shapes = Counter(tuple(p.shape) for p in parameters_of(self._model) if id(p) not in own)
+        others = [p for p in given if id(p) not in own]
+        alike = sum((Counter(tuple(p.shape) for p in others) & shapes).values())
+        name = type(optimizer).__name__
+        adapts = name.lower().startswith(_ADAPTIVE)
+        if len(self._optimizers) < 32:
+            self._optimizers[key] = OptimizerFacts(name, len(given), len(own), alike, adapts)
+        self._has_others = self._has_others or not own
+        if own:
+            self._stale = max(self._stale, len(others))
+            for group in optimizer.param_groups:
+                rate = group.get("lr")
+                self._rates |= dict.fromkeys(map(id, group["params"]), rate if isinstance(rate, float) else None)
+        first = optimizer.param_groups[0].get("initial_lr") if optimizer.param_groups else None
+        if self._initial is None and isinstance(first, (int, float)):
+            self._initial = float(first)
+
+    def after_step(self, number: int, optimizer: Optimizer) -> StepSigns | None:
+        """Return the signs of a step that has ended."""
+        step, mark = self._step, self._mark
+        seconds = time.perf_counter() - self._at
+        self._stepping = False
+        self._step = self._mark = None
+        self._since = time.perf_counter()
+        if step is None:
+            return None
+        if step.backwards:
+            given = {id(p) for group in optimizer.param_groups for p in group["params"]}
+            self._players.add(frozenset(given & self._names.keys()))
+        update = unmoved = None
+        if mark is not None and mark.parameters:
+            with untracked():
+                update, unmoved = self._measured(number, mark)
+        fresh = mark is not None and mark.was_empty and bool(optimizer.state)
+        decays = [group.get("weight_decay") for group in optimizer.param_groups]
+        digest = f"{sum(int(one, 16) for one in step.digests) % (1 << 32):08x}" if step.digests else ""
+        return StepSigns(
+            number, step.batch, digest, short(step.largest), step.training, step.backwards, step.scale,
+            carried=bool(step.began) and all(step.began), cleared=len(step.began) > 1 and not any(step.began[1:]),
+            arrived=short(step.arrived), used=None if mark is None else short(mark.used), update=short(update),
+            unmoved=short(unmoved), cosine=None if mark is None else short(mark.cosine),
+            decay=max([float(one) for one in decays if isinstance(one, (int, float))], default=0.0), fresh=fresh,
+            before=short(step.seconds["before"]) or 0.0, forward=short(step.seconds["forward"]) or 0.0,
+            backward=short(step.seconds["backward"]) or 0.0, optimizer=short(seconds) or 0.0,
+        )  # fmt: skip
+
+    def _measured(self, number: int, mark: _Mark) -> tuple[float | None, float | None]:
+        """Return the median update of the matrices, and the share of live elements that did not move."""
+        after = [sample(p) for p in mark.parameters]
+        sizes, places, counts = [], [], []
+        for place, (p, was, now, gradient) in enumerate(zip(mark.parameters, mark.before, after, mark.gradients)):
+            if p.dim() > 1:
+                sizes.append(torch.stack([(now.float() - was.float()).norm(), was.float().norm()]))
+                places.append(place)
+            if gradient.shape == now.shape:
+                live = gradient != 0
+                counts.append(torch.stack([(live & (now == was)).sum(), live.sum(), (now != was).sum()]).float())
+            else:
+                counts.append(torch.ones(3, device=now.device))
+        found = torch.stack([one.to(counts[0].device) for one in counts]).tolist()
+        pairs = torch.stack([one.to(sizes[0].device) for one in sizes]).tolist() if sizes else []
+        if number < OFTEN or self.looks_at(number):
+            self._note_moves(mark, found)
+        live, still = sum(row[1] for row in found), sum(row[0] for row in found)
+        ratios = [change / size for change, size in pairs if size]
+        return (median(ratios) if ratios else None), (still / live if live else None)
+
+    def _note_moves(self, mark: _Mark, found: Sequence[Sequence[float]]) -> None:
+        self._sizes = []
+        for p, name, gradient, (_, live, moved) in zip(mark.parameters, mark.names, mark.gradients, found):
+            if live:
+                self._had[id(p)] += 1
+                self._moved[id(p)] += int(moved > 0)
+            if p.dim() > 1:
+                self._sizes.append((name, float(gradient.float().square().mean().sqrt())))
+
+    # What they tell together ---------------------------------------------------------------------
+
+    def facts(self, number: int) -> LearningFacts:
+        """Return the facts about the loop at a step."""
+        own = list(named_parameters_of(self._model))
+        trainable = [(name, p) for name, p in own if p.requires_grad]
+        gone = [(n, p) for n, p in trainable if id(p) not in self._reached and p.grad is None and self._reached]
+        ran = [(n, p) for n, p in gone if n.rpartition(".")[0] in self._ran]
+        missing, elements = self._loop.unoptimised
+        norms, resting, unused = self._about.norms()
+        drops, drops_resting, strong, strongest = self._about.drops()
+        still = [(n, p) for n, p in trainable if self._had[id(p)] >= 5 and not self._moved[id(p)]]
+        sizes = [one for one in self._sizes if one[1] == one[1]]
+        silent, died, died_at = self._silent()
+        widths = Counter[str]()
+        for _, p in own:
+            widths[str(p.dtype)[6:]] += p.numel()
+        return LearningFacts(
+            number=number,
+            loss=self._loss_facts(),
+            optimizers=tuple(self._optimizers.values()),
+            inputs=self._inputs,
+            missing=Names(tuple(missing[:4]), len(missing), round(elements / max(self._whole, 1), 6)),
+            stale=self._stale,
+            cut=names_of(ran, self._whole),
+            cut_at=self._cut_at if ran else "",
+            unused=names_of([one for one in gone if one not in ran], self._whole),
+            still=names_of(still, self._whole) if len(still) < len(self._had) else Names(),
+            still_rate=next((self._rates.get(id(p)) for _, p in still), None),
+            zero=names_of(self._about.zero, self._whole),
+            matrices=self._about.matrices,
+            untied=self._about.untied(),
+            norms=norms,
+            norms_in_eval=resting,
+            norms_unused=unused,
+            drops=drops,
+            drops_in_eval=drops_resting,
+            strong_drops=strong,
+            strongest=strongest,
+            frozen_fresh=self._about.frozen_fresh(),
+            linear=self._linear,
+            silent=silent,
+            died=died,
+            died_at=died_at,
+            first_gradient=(sizes[0][0], short(sizes[0][1]) or 0.0) if sizes else None,
+            last_gradient=(sizes[-1][0], short(sizes[-1][1]) or 0.0) if sizes else None,
+            depth=len(sizes),
+            initial_rate=self._initial,
+            restored=self._restored,
+            skipped=self._skipped,
+            first_scale=self._first_scale,
+            last_scale=self._scale,
+            backwards=self._backwards,
+            alone=len(self._players) <= 1 and not self._has_others,
+            nested=self._nested,
+            dtype=widths.most_common(1)[0][0] if widths else "",
+            maximizes=self._loop.maximizes,
+        )
+
+    def _silent(self) -> tuple[tuple[str, ...], tuple[str, ...], int]:
+        """Return rectifiers that gave only zeros from the first step on, those that came to it, and since when."""
+        silent, died = [], {}
+        for path, seen in self._zeros.items():
+            steps = sorted(seen)
+            if seen[steps[-1]] < SILENT:
+                continue
+            if all(share >= SILENT for share in seen.values()):
+                silent.append(path)
+            elif len(steps) > 1:
+                died[path] = next(step for step in reversed(steps) if seen[step] < SILENT) + 1
+        return tuple(silent[:4]), tuple(list(died)[:4]), min(died.values(), default=0)
+
+    def _loss_facts(self) -> LossFacts:
+        loss, targets = self._loss, self._targets
+        one_kind = len(self._kinds) == 1 and "" not in self._kinds
+        known = bool(self._believed) and one_kind and bool(loss.kind) and self._terms <= 1
+        return LossFacts(
+            kind=loss.kind, known=known, reduction=loss.reduction, elements=loss.elements, factor=loss.factor,
+            divided=loss.divided, terms=self._terms,
+            constant=targets.constant(loss.kind, self._read.node) if known else None,
+            log_of_zero=self._log_of_zero, over_batch=loss.over_batch,
+            level=short(targets.level_and_spread[0]), spread=short(targets.level_and_spread[1]),
+            targets=targets.seen, ignored=targets.ignored,
+            only=targets.only if targets.batches else None, classes=targets.different, within=targets.within,
+            batches=targets.batches,
+            shifts=tuple([(k, agree, places) for k, (agree, places) in targets.shifts.items() if places]),
+            leak=targets.leak(LEAK), unrelated=self._features.unrelated(loss.kind) if known else None,
+        )  # fmt: skip
+
+
+def _reduction(found: tuple[float, int, int], value: float, root: Tensor) -> str:
+    """Return how a loss comes from its terms: their mean, their sum, or the mean of the sums of examples."""
+    total, count, batch = found
+    close = NARROW if root.dtype in (torch.bfloat16, torch.float16) else CLOSE
+    for name, divisor in (("mean", count), ("sum", 1), ("batch mean", batch)):
+        expected = total / divisor if divisor else float("nan")
+        if (
+            abs(expected - abs(value)) <= close * abs(value) + 1e-6
+            or abs(expected - value) <= close * abs(value) + 1e-6
+        ):
+            return name
+    return ""
+
+
+def _inputs(given: Tensor) -> InputFacts:
+    x = given.detach().float()
+    rows = x.reshape(len(x), -1) if x.dim() > 1 else x[:, None] if x.dim() else x.reshape(1, 1)
+    return InputFacts(
+        short(float(x.mean())) or 0.0, short(float(x.std())) or 0.0, short(float(x.abs().max())) or 0.0,
+        short(float(x.square().mean().sqrt())) or 0.0, False, given.requires_grad or given.grad_fn is not None,
+        len(rows) > 1 and bool((rows == rows[:1]).all()),
+    )  # fmt: skip
+
+
+def _number_of_node(node: Any) -> int:
+    return int(node._sequence_nr()) if hasattr(node, "_sequence_nr") else 0

@@ -1,0 +1,161 @@
+"""Facts about the model that is trained: modes, frozen parts that never learned, twins, zeros, nets that are linear."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fxdebug.capture.tensors.special_tensors import local_part
+from fxdebug.capture.torch_state.module_members import named_modules_of, named_parameters_of, parameters_of
+from fxdebug.capture.torch_state.untracked import untracked
+from fxdebug.data.measured.learning import Names
+from fxdebug.features.training.recorder.samples import sample
+
+NAMED = 4
+STRONG = 0.8  # a dropout's noise is twice its signal
+SURE = 4.0  # standard errors
+MOST_NODES = 20_000
+MOST_COMPARED = 64  # matrices with which embeddings are compared
+_BATCH_NORMS = (nn.modules.batchnorm._BatchNorm,)
+_DROPOUTS = (nn.modules.dropout._DropoutNd,)
+_PRODUCTS = frozenset("Addmm Mm Linear Convolution Bmm Baddbmm".split())
+_LINEAR = _PRODUCTS | frozenset(
+    "T Transpose View UnsafeView ReshapeAlias Reshape Permute Add Sub Neg Expand Mean Sum Slice Select Cat Squeeze "
+    "Unsqueeze ToCopy Clone Alias AdaptiveAvgPool2D AvgPool2D Mul Div Stack Split Unbind Pad ConstantPadNd".split()
+)
+
+
+def names_of(found: Iterable[tuple[str, Tensor]], whole: int) -> Names:
+    """Return names with their number and their share of all elements."""
+    listed = list(found)
+    elements = sum(tensor.numel() for _, tensor in listed)
+    return Names(tuple([name for name, _ in listed[:NAMED]]), len(listed), round(elements / max(whole, 1), 6))
+
+
+def module_names(paths: Iterable[str]) -> Names:
+    """Return the names of modules with their number."""
+    listed = list(paths)
+    return Names(tuple(listed[:NAMED]), len(listed))
+
+
+class ModelFacts:
+    """Facts about a model that are taken when its training begins, and compared later."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        with untracked():
+            self.zero = [(name, p) for name, p in _matrices(model) if p.numel() and not bool(sample(p, 4096).any())]
+            self.zero = [(name, p) for name, p in self.zero if not bool(local_part(p).detach().any())]
+            self._twins = _twins(model)
+        self.matrices = sum(1 for _ in _matrices(model))
+        self.modes: dict[str, bool] = {}
+        self.seen: dict[str, int | None] = {}
+
+    def note_modes(self) -> None:
+        """Note the modes in which normalisations and dropouts run, as they are at the forward."""
+        for path, module in named_modules_of(self._model):
+            if isinstance(module, (*_BATCH_NORMS, *_DROPOUTS)):
+                self.modes[path] = module.training
+
+    def norms(self) -> tuple[int, Names, Names]:
+        """Return the number of batch normalisations, those in eval mode, and those of them that saw no batch."""
+        found = [(path, m) for path, m in named_modules_of(self._model) if isinstance(m, _BATCH_NORMS)]
+        resting = [(path, m) for path, m in found if self.modes.get(path, True) is False and m.track_running_stats]
+        with untracked():
+            unused = [
+                path for path, m in resting if m.num_batches_tracked is not None and not int(m.num_batches_tracked)
+            ]
+        return len(found), module_names(path for path, _ in resting), module_names(unused)
+
+    def drops(self) -> tuple[int, Names, Names, float]:
+        """Return the number of dropouts, those in eval mode, those that drop most of it, and how much."""
+        found = [(path, m) for path, m in named_modules_of(self._model) if isinstance(m, _DROPOUTS) and m.p > 0]
+        resting = [path for path, _ in found if self.modes.get(path, True) is False]
+        strong = [(path, m.p) for path, m in found if m.p >= STRONG and self.modes.get(path, True)]
+        return (
+            len(found),
+            module_names(resting),
+            module_names(path for path, _ in strong),
+            max([p for _, p in strong], default=0.0),
+        )
+
+    def frozen_fresh(self) -> Names:
+        """Return frozen matrices that are as torch or transformers draw them: they never learned anything."""
+        whole = sum(p.numel() for p in parameters_of(self._model))
+        modules = dict(named_modules_of(self._model))
+        found = []
+        with untracked():
+            for name, p in _matrices(self._model):
+                path, _, _ = name.rpartition(".")
+                if not p.requires_grad and not isinstance(modules.get(path), nn.Embedding) and _is_fresh(p):
+                    found.append((name, p))
+        return names_of(found, whole)
+
+    def untied(self) -> tuple[str, str] | None:
+        """Return two matrices that began equal in every bit, and are not any more."""
+        with untracked():
+            return next(((a, b) for a, b, p, q in self._twins if not torch.equal(p.detach(), q.detach())), None)
+
+
+def _matrices(model: nn.Module) -> Iterable[tuple[str, nn.Parameter]]:
+    for name, parameter in named_parameters_of(model):
+        if parameter.dim() > 1 and not parameter.is_meta:
+            yield name, parameter
+
+
+def _twins(model: nn.Module) -> list[tuple[str, str, Tensor, Tensor]]:
+    """Return an embedding and a matrix of the same numbers, which are two tensors: they may have been tied."""
+    modules = dict(named_modules_of(model))
+    kinds = [(name, p, isinstance(modules.get(name.rpartition(".")[0]), nn.Embedding)) for name, p in _matrices(model)]
+    embeddings = [(name, p) for name, p, is_embedding in kinds if is_embedding and local_part(p) is p]
+    others = [(name, p) for name, p, is_embedding in kinds if not is_embedding and local_part(p) is p]
+    found = []
+    for name, p in embeddings[:MOST_COMPARED]:
+        for other, q in others:
+            if (
+                p.shape != q.shape
+                or p.dtype != q.dtype
+                or p.device != q.device
+                or not torch.equal(sample(p), sample(q))
+            ):
+                continue
+            if torch.equal(p.detach(), q.detach()) and float(sample(p).float().std()) > 0:
+                found.append((name, other, p, q))
+    return found
+
+
+def _is_fresh(parameter: Tensor) -> bool:
+    """Has a weight the distribution of torch's layers (uniform in ±1/√fan), or that of transformers (N(0, 0.02))?"""
+    x = local_part(parameter).detach().float()
+    if x.numel() < 64 or x.layout is not torch.strided:
+        return False
+    bound, count = 1 / math.sqrt(x[0].numel()), x.numel()
+    deviation = float(x.std())
+    usual = bound / math.sqrt(3)
+    if float(x.abs().max()) <= 1.0001 * bound and abs(deviation - usual) < SURE * usual * math.sqrt(0.2 / count):
+        return float(x.abs().max()) > 0.9 * bound
+    if abs(deviation - 0.02) >= SURE * 0.02 / math.sqrt(2 * count) or count < 1000:
+        return False
+    fourth = float(((x - x.mean()) ** 4).mean()) / deviation**4
+    return abs(fourth - 3) < SURE * math.sqrt(24 / count)
+
+
+def products_in(root: Any) -> tuple[int, bool]:
+    """Return the products in a graph, and whether everything in it is linear."""
+    pending, known, names = [root], set[Any](), Counter[str]()
+    while pending and len(known) < MOST_NODES:
+        node = pending.pop()
+        if node is None or node in known:
+            continue
+        known.add(node)
+        name, _, _ = node.name().partition("Backward")
+        if not name.endswith("AccumulateGrad"):
+            names[name] += 1
+        pending += [inner for inner, _ in node.next_functions]
+    is_linear = len(known) < MOST_NODES and all(name in _LINEAR for name in names)
+    return sum(names[name] for name in _PRODUCTS), is_linear

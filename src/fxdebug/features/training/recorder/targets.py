@@ -1,0 +1,304 @@
+"""The targets of a training, over all of its batches: how a constant answer would do, and what they repeat."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, deque
+from statistics import median
+
+import torch
+from torch import Tensor
+
+from fxdebug.capture.torch_state.loss_graph import LossRead
+from fxdebug.capture.torch_state.untracked import untracked
+
+MOST_TARGETS = 300_000  # that are counted: a share of 1e-5 is known
+MOST_NUMBERS = 20_000  # of a regression that are kept
+MOST_BATCHES = 500  # whose entropy is kept
+MOST_COLUMNS = 4096  # that have a mean of their own
+MOST_ROWS = 600  # of inputs that are held against the targets
+FEWEST_ROWS = 100
+SHIFTS = range(-2, 4)
+SHIFTED_STEPS = 40
+DRAWS = 99
+MOST_FEATURES = 256
+MOST_CLASSES = 32
+HELD_FEATURES = 8  # batches
+ENOUGH_ROWS = 256  # of features, as they are now
+
+
+class Targets:
+    """The targets of all batches so far, added by :meth:`add`."""
+
+    def __init__(self) -> None:
+        self.seen = self.ignored = self.batches = 0
+        self.classes: Counter[int] = Counter()
+        self.entropies: deque[float] = deque(maxlen=MOST_BATCHES)
+        self.shifts = {k: [0, 0] for k in SHIFTS}
+        self._shifted = 0
+        self._weights: Tensor | None = None
+        self._mean: Tensor | None = None  # of columns, or of all
+        self._square = 0.0
+        self._rows = 0
+        self._numbers: list[Tensor] = []
+        self._kept = 0
+        self._lowest, self._highest = math.inf, -math.inf
+        self._inputs: list[Tensor] = []
+        self._labels: list[Tensor] = []
+        self._held_rows = 0
+
+    def add(self, read: LossRead, target: Tensor, first_input: Tensor | None) -> None:
+        """Count the targets of one loss; ``first_input`` is what the model was given with them."""
+        with untracked():
+            self.batches += 1
+            target = target.detach()
+            if read.kind == "cross_entropy":
+                self._add_classes(read, target)
+                if first_input is not None:
+                    self._hold_against(target.reshape(-1), read.ignore, first_input)
+            else:
+                self._add_numbers(target)
+                if first_input is not None and target.dim() <= 2 and target.numel() == len(target):
+                    self._keep_pairs(target.reshape(-1), first_input)
+
+    def _add_classes(self, read: LossRead, target: Tensor) -> None:
+        flat = target.reshape(-1)
+        kept = flat[flat != read.ignore]
+        self.seen += flat.numel()
+        self.ignored += flat.numel() - kept.numel()
+        if read.weight is not None:
+            self._weights = read.weight.detach().float().cpu()
+        if not kept.numel() or sum(self.classes.values()) > MOST_TARGETS:
+            return
+        values, counts = kept.unique(return_counts=True)
+        found = dict(zip(values.tolist(), counts.tolist()))
+        self.classes.update(found)
+        if kept.numel() >= 8:
+            self.entropies.append(_entropy(found.values()))
+
+    def _add_numbers(self, target: Tensor) -> None:
+        self.seen += target.numel()
+        numbers = target.double().cpu() if target.device.type != "mps" else target.cpu().double()
+        self._lowest = min(self._lowest, float(numbers.min())) if numbers.numel() else self._lowest
+        self._highest = max(self._highest, float(numbers.max())) if numbers.numel() else self._highest
+        if self._kept < MOST_NUMBERS and numbers.numel():
+            some = numbers.reshape(-1)
+            some = some[:: max(1, some.numel() // 512)][:512]
+            self._numbers.append(some)
+            self._kept += some.numel()
+        rows = numbers.reshape(len(numbers), -1) if numbers.dim() == 2 and numbers.shape[1] <= MOST_COLUMNS else None
+        rows = numbers.reshape(-1, 1) if rows is None else rows
+        if self._mean is not None and self._mean.numel() != rows.shape[1]:
+            rows = rows.reshape(-1, 1)
+            if self._mean.numel() != 1:
+                self._mean, self._square, self._rows = None, 0.0, 0
+        count, mean = len(rows), rows.mean(0)
+        square = float((rows - mean).square().sum())
+        if self._mean is None:
+            self._mean, self._square, self._rows = mean, square, count
+            return
+        whole, gap = self._rows + count, mean - self._mean
+        self._square += square + float(gap.square().sum()) * self._rows * count / whole
+        self._mean = self._mean + gap * (count / whole)
+        self._rows = whole
+
+    def _hold_against(self, flat: Tensor, ignore: int, given: Tensor) -> None:
+        """Compare classes with the tokens that the model was given, place by place."""
+        if given.is_floating_point():
+            self._keep_pairs(flat, given)
+            return
+        if given.dim() != 2 or self._shifted >= SHIFTED_STEPS or flat.numel() % len(given):
+            return
+        target = flat.reshape(len(given), -1)
+        length, width = target.shape[1], given.shape[1]
+        if not (length >= width - 1 and length <= width and length > 4):
+            return
+        self._shifted += 1
+        for k in SHIFTS:
+            first, last = max(0, -k), min(length, width - k)
+            if last - first < 2:
+                continue
+            ours, theirs = target[:, first:last], given[:, first + k : last + k]
+            counts = ours != ignore
+            self.shifts[k][0] += int(((ours == theirs) & counts).sum())
+            self.shifts[k][1] += int(counts.sum())
+
+    def _keep_pairs(self, flat: Tensor, given: Tensor) -> None:
+        if self._held_rows >= MOST_ROWS or not given.is_floating_point() or given.dim() < 2:
+            return
+        if len(given) != flat.numel() or not len(given) or given[0].numel() > MOST_COLUMNS:
+            return
+        self._inputs.append(given.detach().reshape(len(given), -1).float().cpu())
+        self._labels.append(flat.float().cpu())
+        self._held_rows += len(given)
+
+    # What they tell ------------------------------------------------------------------------------
+
+    @property
+    def within(self) -> float | None:
+        """The median entropy of the classes inside of a batch."""
+        return median(self.entropies) if self.entropies else None
+
+    @property
+    def different(self) -> int:
+        """The number of different classes; of numbers 2 where they are not all the same."""
+        return len(self.classes) if self.classes else 1 if self._lowest == self._highest else 2
+
+    @property
+    def only(self) -> float | None:
+        """The value of all targets, where there is one."""
+        if self.classes:
+            return float(next(iter(self.classes))) if len(self.classes) == 1 else None
+        return self._lowest if self._lowest == self._highest else None
+
+    @property
+    def level_and_spread(self) -> tuple[float | None, float | None]:
+        """The mean of numbers, and their deviation from the means of their columns."""
+        if self._mean is None or self.classes or not self._rows:
+            return None, None
+        return float(self._mean.mean()), math.sqrt(self._square / (self._rows * self._mean.numel()))
+
+    def constant(self, kind: str, node: object) -> float | None:
+        """Return the loss of the best answer that does not depend on the input."""
+        if kind == "cross_entropy":
+            return self._of_classes()
+        if self._mean is None or not self._rows:
+            return None
+        if kind == "mse_loss":
+            return self._square / (self._rows * self._mean.numel())
+        if kind.startswith("binary_cross_entropy"):
+            return float(_binary_entropy(self._mean).mean())
+        if kind == "soft cross_entropy":
+            share = self._mean[self._mean > 0]
+            return float(-(share * share.log()).sum()) if self._mean.numel() > 1 else None
+        return self._of_distances(kind, node)
+
+    def _of_classes(self) -> float | None:
+        if not self.classes:
+            return None
+        counts = {k: float(n) for k, n in self.classes.items()}
+        if self._weights is not None:
+            counts = {k: n * float(self._weights[k]) for k, n in counts.items() if k < len(self._weights)}
+        return _entropy(counts.values())
+
+    def _of_distances(self, kind: str, node: object) -> float | None:
+        if not self._numbers:
+            return None
+        numbers = torch.cat(self._numbers)
+        functional, best = torch.nn.functional, None
+        for answer in torch.quantile(numbers[:MOST_NUMBERS], torch.linspace(0.02, 0.98, 49, dtype=torch.float64)):
+            same = answer.expand_as(numbers)
+            if kind == "l1_loss":
+                loss = functional.l1_loss(same, numbers)
+            elif kind == "huber_loss":
+                loss = functional.huber_loss(same, numbers, delta=getattr(node, "_saved_delta", 1.0))
+            else:
+                loss = functional.smooth_l1_loss(same, numbers, beta=getattr(node, "_saved_beta", 1.0))
+            best = float(loss) if best is None else min(best, float(loss))
+        return best
+
+    def leak(self, least: float) -> tuple[str, str, float, int] | None:
+        """Return the input whose correlation with a target is at least ``least``, over a hundred examples and more."""
+        if self._held_rows < FEWEST_ROWS or len({len(one[0]) for one in self._inputs}) > 1:
+            return None
+        given, labels = torch.cat(self._inputs), torch.cat(self._labels)
+        given = given - given.mean(0)
+        sizes = given.norm(dim=0)
+        columns = [("the target", labels)]
+        if self.classes:
+            columns += [(f"class {int(k)}", (labels == k).float()) for k in sorted(self.classes)[:64]]
+        for name, column in columns:
+            column = column - column.mean()
+            if (column != 0).sum() < 10 or not float(column.norm()):
+                continue
+            found = (given.T @ column) / (sizes * column.norm() + 1e-12)
+            found[sizes < 1e-6 * sizes.max()] = 0
+            at = int(found.abs().argmax())
+            if float(found[at].abs()) >= least:
+                return f"input {at}", name, float(found[at]), len(labels)
+        return None
+
+
+class Features:
+    """Inputs of the last linear layer with their targets: do they tell anything of one another?"""
+
+    def __init__(self) -> None:
+        self._first: list[tuple[Tensor, Tensor]] = []
+        self._last: deque[tuple[Tensor, Tensor]] = deque()
+
+    def add(self, features: Tensor, target: Tensor, kind: str, ignore: int) -> None:
+        """Keep the features of one batch and its targets, row by row."""
+        with untracked():
+            rows = features.detach().reshape(-1, features.shape[-1])
+            rows = rows[:, :: max(1, rows.shape[1] // MOST_FEATURES)][:, :MOST_FEATURES]
+            if kind in ("cross_entropy",):
+                flat = target.detach().reshape(-1)
+                if len(flat) != len(rows):
+                    return
+                rows, flat = rows[flat != ignore], flat[flat != ignore]
+                flat = flat.float()[:, None]
+            else:
+                flat = (
+                    target.detach().reshape(len(rows), -1).float() if target.numel() % max(len(rows), 1) == 0 else None
+                )
+                if flat is None or flat.shape[1] > 64:
+                    return
+            if len(rows) < 4:
+                return
+            pair = rows[:256].float().cpu(), flat[:256].cpu()
+        if len(self._first) < HELD_FEATURES:
+            self._first.append(pair)
+        self._last.append(pair)
+        while sum(len(x) for x, _ in self._last) - len(self._last[0][0]) >= ENOUGH_ROWS:
+            self._last.popleft()
+
+    def unrelated(self, kind: str) -> tuple[float, float, int] | None:
+        """Return how often targets drawn at random fit as well, at the beginning and now, and the examples now."""
+        now = list(self._last)
+        rows = sum(len(x) for x, _ in now)
+        if not now or rows < FEWEST_ROWS:
+            return None
+        with untracked():
+            first, last = _chance(self._first, kind), _chance(now, kind)
+        return None if first is None or last is None else (first, last, rows)
+
+
+def _chance(pairs: list[tuple[Tensor, Tensor]], kind: str) -> float | None:
+    """Return the p-value of a permutation test: features against targets, permuted inside of each batch."""
+    if len({x.shape[1] for x, _ in pairs}) != 1 or len({y.shape[1] for _, y in pairs}) != 1:
+        return None
+    generator = torch.Generator().manual_seed(0)
+    classes = (
+        sorted({int(c) for _, y in pairs for c in y[:, 0].tolist()})[:MOST_CLASSES] if kind == "cross_entropy" else []
+    )
+    batches = []
+    for x, y in pairs:
+        told = torch.stack([(y[:, 0] == c).float() for c in classes], 1) if classes else y
+        x = torch.cat([x - x.mean(0), (x - x.mean(0)).square()], 1)  # parity and the like show in the squares
+        x = x - x.mean(0)
+        x = x / (x.std(0) + 1e-9 * x.abs().max() + 1e-30)
+        batches.append((x, told - told.mean(0)))
+    if not all(bool(x.isfinite().all()) and bool(t.isfinite().all()) for x, t in batches):
+        return None
+
+    def size(permuted: bool) -> float:
+        total = None
+        for x, told in batches:
+            told = told[torch.randperm(len(told), generator=generator)] if permuted else told
+            product = x.T @ told
+            total = product if total is None else total + product
+        return float(total.norm()) if total is not None else 0.0
+
+    true = size(False)
+    return (1 + sum(size(True) >= true for _ in range(DRAWS))) / (1 + DRAWS)
+
+
+def _entropy(counts: object) -> float:
+    numbers = [n for n in counts if n > 0]  # type: ignore[attr-defined]
+    whole = sum(numbers)
+    return -sum(n / whole * math.log(n / whole) for n in numbers) + 0.0
+
+
+def _binary_entropy(share: Tensor) -> Tensor:
+    share = share.clamp(0, 1)
+    return -(torch.xlogy(share, share) + torch.xlogy(1 - share, 1 - share))

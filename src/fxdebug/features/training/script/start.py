@@ -1,0 +1,29 @@
+"""Start a script in this process's place, with the watching prepared: by a folder that Python imports from first."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from fxdebug.errors import UsageError
+
+WATCH = "FXDEBUG_WATCH"  # the folder to write
+HERE = Path(__file__).resolve().parent
+FIRST = HERE / "first"  # has a sitecustomize
+
+
+def start(script: Path, arguments: Sequence[str], folder: Path) -> int:
+    """Run ``python script arguments…`` in place of this process: exit status, output and signals are the script's.
+
+    Raises ``UsageError`` for a script that is not there.
+    """
+    if not script.is_file():
+        raise UsageError(f"{script} is no file: give a Python script, or the folder of a watched training")
+    own = os.environ.get("PYTHONPATH")
+    places = [str(FIRST), *([own] if own else [])]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(places), WATCH: str(folder)}
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execve(sys.executable, [sys.executable, str(script), *arguments], environment)

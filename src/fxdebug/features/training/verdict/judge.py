@@ -1,0 +1,154 @@
+"""The verdict on a training: the first rule that holds, else how the loss went."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from fxdebug.brief import brief
+from fxdebug.data.findings import ADVICE, ERROR, SEVERITIES, WARNING, Finding
+from fxdebug.data.measured.training import TrainingRecord
+from fxdebug.features.training.verdict import of_data, of_loop, of_model, of_numbers, of_rates
+from fxdebug.features.training.verdict.limits import Limits
+from fxdebug.features.training.verdict.progress import Progress
+from fxdebug.features.training.verdict.seen import Seen, found, g, seen_of
+
+CAUSES = (  # of incidents: what the loop, and what the loss is; numbers that are not finite follow from others
+    "other optimizer", "not registered", "no gradient", "no step", "steps skipped", "not optimised", "loss input",
+    "maximizes",
+)  # fmt: skip
+GATED = ("other optimizer", "not optimised")  # told once it is sure: copies of weights, optimizers that come later
+EXPLAINED = "steps skipped"  # the incident names the operation
+
+
+@brief
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a training learns, in one sentence, and why not. ``str`` is the sentence.
+
+    ``state`` is ``learns``, ``fault`` or ``cannot tell``. ``rule`` is the one that named the cause, else empty.
+    ``findings`` are all that was found, the cause first. ``first`` and ``last`` are losses, ``constant`` that of the
+    best answer that is always the same, ``None`` where the loss is not known.
+    """
+
+    state: str
+    sentence: str
+    rule: str = ""
+    findings: tuple[Finding, ...] = ()
+    first: float | None = None
+    last: float | None = None
+    constant: float | None = None
+    steps: int = 0
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
+def judge(record: TrainingRecord, incidents: Sequence[Finding] = (), limits: Limits | None = None) -> Verdict:
+    """Return the verdict on a training; ``incidents`` are the findings that its incidents made."""
+    seen = seen_of(record, limits or Limits())
+    listed = _causes(seen, incidents)
+    listed.sort(key=_rank)  # stable: causes stay in their order
+    progress = seen.progress
+    numbers = (progress.first, progress.last, progress.constant, progress.steps)
+    first = listed[0] if listed else None
+    if first is not None and first.severity != ADVICE:
+        return Verdict("fault", _sentence(first), first.rule, tuple(listed), *numbers)
+    told = next(
+        (one for one in listed if one.rule in ("targets unrelated", "same batch") and _is_told(one, seen)), None
+    )
+    if told is not None:
+        state = "learns" if progress.state == "falling" else "cannot tell"
+        return Verdict(state, _sentence(told), told.rule, tuple(listed), *numbers)
+    state, sentence = _course(seen)
+    return Verdict(state, sentence, "", tuple(listed), *numbers)
+
+
+def _rank(one: Finding) -> int:
+    is_cause = one.rule in ("not optimised", "no step", "loss input") and one.severity == WARNING
+    return 0 if is_cause else SEVERITIES.index(one.severity)
+
+
+def _causes(seen: Seen, incidents: Sequence[Finding]) -> list[Finding]:
+    """Return everything that was found, in the order in which one thing may cause another."""
+    learns = seen.progress.state == "falling"
+    explained = {one.rule for one in incidents} & {EXPLAINED}
+    own = [one for one in of_loop.rules(seen) if one.rule not in explained]
+    sure = {one.rule for one in incidents}
+    own = [one for one in own if one.rule not in GATED or one.rule in sure]
+    rules = {one.rule for one in own}
+    is_skipped = EXPLAINED in rules | explained
+    told = [one for one in incidents if one.rule not in rules and not (is_skipped and one.rule == "no step")]
+    causes = sorted([one for one in told if one.rule in CAUSES], key=lambda one: CAUSES.index(one.rule))
+    listed = [*causes, *own, *of_data.rules(seen), *of_model.rules(seen), *of_numbers.rules(seen)]
+    listed += of_rates.schedules(seen)
+    if not any(one.severity == ERROR for one in listed):
+        listed += of_rates.size(seen)
+    symptoms = [one for one in told if one.rule not in CAUSES]
+    if learns:
+        symptoms = [replace(one, severity=ADVICE) if one.severity == WARNING else one for one in symptoms]
+    listed += symptoms
+    if not any(one.severity != ADVICE for one in listed):
+        listed += _unrelated(seen)
+    return [*listed, *of_rates.waiting(seen)]
+
+
+def _unrelated(seen: Seen) -> list[Finding]:
+    """Return that nothing computed says anything of the targets: they may be shuffled, or a plateau is long."""
+    progress, unrelated = seen.progress, seen.facts.loss.unrelated
+    if progress.state not in ("flat", "above") or progress.constant is None or unrelated is None or seen.is_warming_up:
+        return []
+    begin, now, rows = unrelated
+    if progress.steps < seen.limits.plateau or min(begin, now) <= seen.limits.chance:
+        return []
+    update = 100 * (sorted(seen.updates)[len(seen.updates) // 2] if seen.updates else 0.0)
+    return [
+        found(
+            "targets unrelated", ADVICE,
+            f"after {progress.steps} steps the loss ({g(progress.last)}) is that of a constant answer "
+            f"({g(progress.constant)}), "
+            f"although a step changes the weights by {update:.2g} %, and nothing that the model computes says "
+            "anything about "
+            f"the targets ({100 * now:.0f} % of targets drawn at random fit as well, on {rows} examples)",
+            "Labels are shuffled or paired with other inputs, or the task has a long plateau: look at a few pairs "
+            "first.",
+            measured=now, threshold=seen.limits.chance,
+        )
+    ]  # fmt: skip
+
+
+def _is_told(one: Finding, seen: Seen) -> bool:
+    is_small = bool(seen.signs) and seen.signs[0].batch < of_data.FEWEST_TARGETS
+    everywhere = one.what.startswith("all ") and is_small and seen.steps >= seen.limits.steps
+    return one.rule == "targets unrelated" or everywhere
+
+
+def _sentence(one: Finding) -> str:
+    return f"{one.what}. {one.advice}" if one.advice else f"{one.what}."
+
+
+def _course(seen: Seen) -> tuple[str, str]:
+    """Return the state and the sentence where nothing is at fault."""
+    progress: Progress = seen.progress
+    known = "" if progress.constant is None else f" (a constant answer has {g(progress.constant)})"
+    way = f"{g(progress.first)} → {g(progress.last)}"
+    if progress.state == "none":
+        return "cannot tell", f"cannot tell: no loss was seen in {seen.steps} steps"
+    if progress.state == "early":
+        return "cannot tell", f"cannot tell yet ({progress.steps} of {seen.limits.steps:.0f} steps)"
+    if progress.state == "falling":
+        return "learns", f"it learns: {way}{known}"
+    if seen.is_warming_up:
+        return "cannot tell", f"cannot tell yet: the learning rate still warms up ({g(seen.rates[-1])})"
+    words = {
+        "flat": "the loss stays where it is" if progress.constant is None else "the loss is no better than a "
+        "constant answer",
+        "above": "the loss falls, and is no better than a constant answer",
+        "slow": "the loss lies below a constant answer and hardly falls", "rising": "the loss rises",
+        "not finite": "the loss is not finite",
+    }[progress.state]  # fmt: skip
+    unknown = "" if progress.constant is not None else "; what a loss of this kind means is not known"
+    return (
+        "cannot tell",
+        f"cannot tell: {words} ({way} in {progress.steps} steps){known}{unknown}; nothing that was measured is wrong",
+    )

@@ -1,0 +1,156 @@
+"""Rules about targets and inputs: all alike, shifted, sorted, told by an input, not normalised."""
+
+from __future__ import annotations
+
+from fxdebug.data.findings import ADVICE, ERROR, WARNING, Severity
+from fxdebug.features.training.verdict.seen import Found, Seen, found, g
+
+FEW_CHARACTERS = 3  # classes: with fewer, neighbours agree by chance
+FEWEST_PLACES = 200
+FEWEST_TARGETS = 100
+FEWEST_BATCHES = 10
+LEAST_ENTROPY = 0.1
+SAME = 5  # steps
+FAR_LEVEL = 10.0  # of targets: layers begin with results of about 1
+FAR_LOSS = 3.0  # times the constant answer
+
+
+def rules(seen: Seen) -> Found:
+    """Yield what is wrong with the data, the first cause first."""
+    yield from _targets(seen)
+    yield from _shifted(seen)
+    yield from _told(seen)
+    yield from _inputs(seen)
+    yield from _batches(seen)
+    yield from _scaled(seen)
+
+
+def _scaled(seen: Seen) -> Found:
+    """Yield that targets lie where what the model returns does not come to."""
+    loss, progress = seen.facts.loss, seen.progress
+    if loss.level is None or loss.spread is None or not progress.constant or not progress.is_bad:
+        return
+    is_far = abs(loss.level) > FAR_LEVEL and progress.last > FAR_LOSS * progress.constant
+    if is_far and loss.kind in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"):
+        yield found(
+            "targets not scaled", ERROR,
+            f"targets have mean {g(loss.level)} and deviation {g(loss.spread)}, and after {progress.steps} steps the "
+            "loss "
+            f"({g(progress.last)}) is still {progress.last / progress.constant:.3g} times that of a constant answer "
+            f"({g(progress.constant)}): what the model returns does not come to where they are",
+            "Subtract the mean of the targets and divide by their deviation; leave out a sigmoid or tanh at the end.",
+            measured=progress.last / progress.constant, threshold=FAR_LOSS,
+        )  # fmt: skip
+
+
+def _targets(seen: Seen) -> Found:
+    loss = seen.facts.loss
+    if loss.targets and loss.ignored == loss.targets:
+        yield found(
+            "targets ignored", ERROR, f"all {loss.targets} targets are the ignored index: the mean of nothing is NaN",
+            "Look at how labels are masked (-100).",
+        )  # fmt: skip
+        return
+    if loss.targets and loss.ignored > 0.98 * loss.targets:
+        yield found(
+            "targets ignored", ADVICE if seen.progress.state == "falling" else WARNING,
+            f"{100 * loss.ignored / loss.targets:.1f} % of {loss.targets} targets are the ignored index",
+            "Look at how labels are masked (-100).",
+        )  # fmt: skip
+    counted = loss.targets - loss.ignored
+    if loss.only is not None and counted >= FEWEST_TARGETS and seen.facts.alone and loss.terms <= 1:
+        is_sure = counted >= seen.limits.alike
+        yield found(
+            "targets alike", ERROR if is_sure and loss.known else ADVICE,
+            f"all {counted} targets are {loss.only:g}: the loss falls without anything that is learned of the inputs",
+            "Look at how the targets are made, and whether the data is sorted by them.",
+            measured=counted, threshold=seen.limits.alike,
+        )  # fmt: skip
+
+
+def _shifted(seen: Seen) -> Found:
+    shares = {k: (agree / places, places) for k, agree, places in seen.facts.loss.shifts if places >= FEWEST_PLACES}
+    if not shares or seen.facts.loss.classes <= FEW_CHARACTERS:
+        return
+    k, (share, places) = max(shares.items(), key=lambda pair: pair[1])
+    if share <= seen.limits.shifted or k == 1:
+        return
+    told = {0: "the targets are the inputs, and the model only has to copy"}
+    what = told.get(
+        k, f"the targets are shifted by {k}" + (": one position is skipped" if k > 1 else ": they lie behind")
+    )
+    rule = "targets are inputs" if k == 0 else "targets shifted"
+    yield found(
+        rule, ERROR,
+        f"target[i] is input[i{k:+d}] in {100 * share:.1f} % of {places} places: {what}",
+        "The target of the next token is input[i+1]: shift once, in the data or in the model, not in both.",
+        measured=share, threshold=seen.limits.shifted,
+    )  # fmt: skip
+
+
+def _told(seen: Seen) -> Found:
+    leak = seen.facts.loss.leak
+    if leak is not None and seen.facts.alone:
+        place, what, size, rows = leak
+        yield found(
+            "target in input", ERROR, f"{place} is {what} itself: their correlation is {size:.4f} over {rows} examples",
+            "Leave this input out: at test time it is not there.", measured=size,
+        )  # fmt: skip
+
+
+def _inputs(seen: Seen) -> Found:
+    one, limits = seen.facts.inputs, seen.limits
+    if one is None or one.learned:
+        return
+    if one.alike and seen.signs and seen.signs[0].batch >= 4:
+        what = "all 0" if one.largest == 0 else f"the same in all {seen.signs[0].batch} examples of the first batch"
+        yield found(
+            "inputs alike",
+            WARNING if seen.progress.is_bad else ADVICE,
+            f"the inputs are {what}",
+            "Look at how they are loaded.",
+        )
+        return
+    if one.normed or limits.small_input <= one.size <= limits.large_input or one.size == 0:
+        return
+    severity: Severity = ADVICE if not seen.progress.is_bad else ERROR
+    pixels = " (divide pixels by 255 first)" if 100 < one.largest <= 255.5 else ""
+    yield found(
+        "inputs not normalised", severity,
+        f"the inputs have root mean square {g(one.size)} (mean {g(one.mean)}, deviation {g(one.deviation)}, largest "
+        f"{g(one.largest)}); usual is about 1",
+        f"Subtract the mean and divide by the deviation of the training data{pixels}.",
+        measured=one.size, threshold=limits.large_input if one.size > 1 else limits.small_input,
+    )  # fmt: skip
+
+
+def _batches(seen: Seen) -> Found:
+    loss, signs = seen.facts.loss, seen.signs
+    several = loss.batches >= FEWEST_BATCHES and loss.classes >= 2
+    if several and loss.constant is not None and loss.within is not None:
+        least = seen.limits.within * loss.constant if loss.constant > LEAST_ENTROPY else 0.0
+        if loss.within < least:
+            yield found(
+                "data sorted", ERROR,
+                f"the targets in a batch are nearly all alike: their entropy is {g(loss.within)} in a batch and "
+                f"{g(loss.constant)} over {loss.batches} batches",
+                "Shuffle the training data: DataLoader(shuffle=True).",
+                measured=loss.within, threshold=seen.limits.within * loss.constant,
+            )  # fmt: skip
+    digests = {one.digest for one in signs}
+    if len(signs) < SAME or "" in digests:
+        return
+    if len(digests) == 1:
+        falls = seen.progress.state in ("falling", "early")
+        yield found(
+            "same batch", ADVICE if falls or signs[0].batch >= FEWEST_TARGETS else WARNING,
+            f"all {len(signs)} steps had the same batch of {signs[0].batch}: the model learns it by heart (loss "
+            f"{g(seen.progress.first)} → {g(seen.progress.last)})",
+            "To see whether a model can learn one batch, and to train on all of the data at once, it is right; else "
+            "make "
+            "the iterator once, before the loop.",
+        )  # fmt: skip
+    elif len(signs) >= 2 * seen.limits.steps and len(digests) < len(signs) / 20:
+        yield found(
+            "same batch", ADVICE, f"{len(signs)} steps had only {len(digests)} different batches", "Look at the loader."
+        )

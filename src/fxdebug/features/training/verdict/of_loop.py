@@ -1,0 +1,190 @@
+"""Rules about the loop: what the optimizer has, whether gradients reach it, and whether they are its own."""
+
+from __future__ import annotations
+
+import math
+
+from fxdebug.data.findings import ADVICE, ERROR, WARNING, Severity
+from fxdebug.features.training.verdict.seen import Found, Seen, found, g, listed, middle, path_of
+
+FEWEST = 3  # steps of which nearly all show the same
+MOST = 0.9  # nearly all
+SKIPS = 10
+
+
+def rules(seen: Seen) -> Found:
+    """Yield what is wrong with the loop, the first cause first."""
+    yield from _optimizers(seen)
+    yield from _cut(seen)
+    yield from _scaler(seen)
+    yield from _cleared(seen)
+    yield from _carried(seen)
+    yield from _clipped(seen)
+    yield from _state(seen)
+    yield from _still(seen)
+
+
+def _optimizers(seen: Seen) -> Found:
+    facts = seen.facts
+    others = [one for one in facts.optimizers if not one.own]
+    if others and len(others) == len(facts.optimizers) and not facts.missing.count:
+        one = others[0]
+        made = "it was made before they were replaced (moved by to(), loaded, made again), or from another copy"
+        alike = f" (its {one.parameters} have the same shapes: {made})" if one.alike == one.parameters > 0 else ""
+        yield found(
+            "other optimizer", ERROR,
+            f"{one.name} has none of the model's parameters{alike}: its steps change nothing here",
+            "Make the optimizer after the model is complete, from this model's parameters().", op=one.name,
+        )  # fmt: skip
+    missing = facts.missing
+    if missing.count and seen.steps and seen.facts.optimizers and any(one.own for one in facts.optimizers):
+        share = f"{100 * missing.share:.3g} % of all elements"
+        if facts.stale:
+            yield found(
+                "not optimised", ERROR,
+                f"{listed(missing)} ({share}) get gradients and are in no optimizer, which has {facts.stale} that "
+                "the model no longer has: it was made before they were replaced",
+                "Make the optimizer after the last change of the model.", path=path_of(missing.some[0]),
+                op=missing.some[0], others=missing.some[1:],
+            )  # fmt: skip
+        else:
+            yield found(
+                "not optimised", WARNING,
+                f"{listed(missing)} ({share}) get gradients and are in no optimizer that made a step: they do not "
+                "learn",
+                "Give them to an optimizer; where they are not to learn, requires_grad_(False) saves their gradients.",
+                path=path_of(missing.some[0]), op=missing.some[0], others=missing.some[1:],
+            )  # fmt: skip
+
+
+def _cut(seen: Seen) -> Found:
+    facts = seen.facts
+    if facts.cut.count and facts.cut_at and facts.backwards >= 2:
+        yield found(
+            "gradient cut", ERROR,
+            f"no gradient ever reaches {listed(facts.cut)} ({100 * facts.cut.share:.3g} % of all elements), though "
+            "their "
+            f"modules run: its way is cut {facts.cut_at}",
+            "Look there for detach(), .data, .item(), numpy(), no_grad() or a cast to integers"
+            + ("; use_reentrant=False for checkpoints." if "reentrant" in facts.cut_at else "."),
+            path=path_of(facts.cut.some[0]), op=facts.cut.some[0], others=facts.cut.some[1:],
+        )  # fmt: skip
+
+
+def _scaler(seen: Seen) -> Found:
+    facts = seen.facts
+    tries = seen.steps + facts.skipped
+    if facts.skipped >= SKIPS and (facts.skipped > tries / 2 or facts.last_scale < 1):
+        yield found(
+            "steps skipped", ERROR,
+            f"a GradScaler left out {facts.skipped} of {tries} steps, and its factor fell from "
+            f"{g(facts.first_scale)} to "
+            f"{g(facts.last_scale)}: gradients are not finite without it either",
+            "Look for what makes NaN in the backward: fxdebug.gradients names the operation; a lower scale does not "
+            "mend it.",
+        )  # fmt: skip
+
+
+def _cleared(seen: Seen) -> Found:
+    without = [one for one in seen.signs if one.arrived and one.used == 0.0]
+    if len(without) >= FEWEST and len(without) > MOST * len(seen.signs):
+        yield found(
+            "cleared before step", ERROR,
+            f"gradients arrive (norm {g(middle([one.arrived or 0.0 for one in without]))}), and none is left at the "
+            "step, in "
+            f"{len(without)} of {len(seen.signs)} steps: they are cleared between backward() and step()",
+            "Call zero_grad() after step(), or before the forward.",
+        )  # fmt: skip
+    facts = seen.facts
+    between = [one for one in seen.signs if one.cleared]
+    if len(between) >= FEWEST and len(between) > MOST * len(seen.signs) and facts.alone and not facts.nested:
+        count = middle([float(one.backwards) for one in seen.signs]) or 0
+        yield found(
+            "cleared between", WARNING,
+            f"a step has {count:.0f} backwards, and gradients are cleared before each of them: only the last one "
+            "counts",
+            "Call zero_grad() once for each step, after it.",
+        )  # fmt: skip
+
+
+def _carried(seen: Seen) -> Found:
+    later = seen.signs[1:]
+    carried = [one for one in later if one.carried]
+    if len(carried) >= FEWEST and len(carried) > MOST * len(later) and not seen.facts.nested:
+        norms = [step.norm for step in seen.record.steps if step.norm is not None]
+        grown = f" (norm {g(norms[0])} → {g(norms[-1])})" if norms else ""
+        yield found(
+            "not cleared", ERROR,
+            f"each backward adds to the gradients of all steps before: they were not cleared in {len(carried)} "
+            f"steps{grown}",
+            "Call optimizer.zero_grad() once for each step.",
+        )  # fmt: skip
+
+
+def _clipped(seen: Seen) -> Found:
+    pairs = [(one.arrived, one.used) for one in seen.signs if _is_number(one.arrived) and _is_number(one.used)]
+    shares = [used / arrived for arrived, used in pairs]  # type: ignore[operator]
+    if len(shares) < 5 or (middle(shares) or 1.0) >= seen.limits.clipped:
+        return
+    arrived, used = middle([a or 0.0 for a, _ in pairs]), middle([u or 0.0 for _, u in pairs])
+    norms = sorted(step.norm for step in seen.record.steps if step.norm is not None and math.isfinite(step.norm))
+    advised = norms[int(0.9 * (len(norms) - 1))] / (middle(shares) or 1.0) if norms else None
+    often = 100 * sum(share < 0.99 for share in shares) / len(shares)
+    learns, is_bad = seen.progress.state == "falling", seen.progress.is_bad
+    severity: Severity = ADVICE if learns else ERROR if is_bad else WARNING
+    update = middle(seen.updates)
+    yield found(
+        "clipped away", severity,
+        f"gradients are cut down to {g(middle(shares))} of what arrives ({g(arrived)} → {g(used)} on a sample) in "
+        f"{often:.0f} % of the steps; a step changes the weights by {100 * (update or 0):.2g} %",
+        f"Clip at about {g(advised)}, which leaves 9 of 10 steps as they are; with a GradScaler unscale_() first.",
+        measured=middle(shares), threshold=seen.limits.clipped,
+    )  # fmt: skip
+
+
+def _is_number(number: float | None) -> bool:
+    return number is not None and math.isfinite(number) and number > 0
+
+
+def _state(seen: Seen) -> Found:
+    """An optimizer that is new, or weights that are those of the beginning, at every step."""
+    facts, signs = seen.facts, seen.signs
+    if len(signs) >= FEWEST + 2 and facts.restored >= MOST * (len(signs) - 1):
+        yield found(
+            "set back", ERROR if seen.progress.state != "falling" else WARNING,
+            f"before {facts.restored} of {len(signs)} steps the weights are again what they were at the first: "
+            "something "
+            "loads or makes them anew",
+            "Look for load_state_dict(), a deepcopy or init inside of the loop.",
+        )  # fmt: skip
+    fresh = [one for one in signs if one.fresh]
+    if len(fresh) >= 5 and len(fresh) > MOST * len(signs) and facts.alone:
+        severity: Severity = ADVICE if seen.progress.state == "falling" else WARNING
+        yield found(
+            "optimizer anew", severity,
+            f"the optimizer has no state before {len(fresh)} of {len(signs)} steps: a new one is made for each, "
+            "without "
+            "momentum and moments",
+            "Make the optimizer once, before the loop.",
+        )  # fmt: skip
+
+
+def _still(seen: Seen) -> Found:
+    facts = seen.facts
+    if facts.still.count and facts.dtype not in ("bfloat16", "float16"):
+        why = ": the learning rate of their group is 0" if facts.still_rate == 0 else ""
+        yield found(
+            "group stays", WARNING if seen.progress.state != "falling" or facts.still.share > 0.01 else ADVICE,
+            f"{listed(facts.still)} ({100 * facts.still.share:.3g} % of all elements) get gradients and never "
+            f"change{why}",
+            "Give the group a learning rate; where it is to stay, requires_grad_(False).",
+            path=path_of(facts.still.some[0]), op=facts.still.some[0], others=facts.still.some[1:],
+        )  # fmt: skip
+    if facts.zero.count >= 2 and facts.zero.count > facts.matrices / 2:
+        yield found(
+            "zero weights", ERROR if seen.progress.state != "falling" else ADVICE,
+            f"{facts.zero.count} of {facts.matrices} matrices ({listed(facts.zero)}) began as zeros: all units of a "
+            "layer get "
+            "the same gradient, or none",
+            "Initialise them: nn.init.kaiming_normal_.", path=path_of(facts.zero.some[0]), op=facts.zero.some[0],
+        )  # fmt: skip

@@ -1,0 +1,100 @@
+"""Rules about the model: modes, frozen parts, softmax before the loss, layers without an activation."""
+
+from __future__ import annotations
+
+from fxdebug.data.findings import ADVICE, ERROR, WARNING, Finding, Severity
+from fxdebug.features.training.verdict.seen import Found, Seen, found, g, listed, path_of
+
+
+def rules(seen: Seen) -> Found:
+    """Yield what is wrong with the model, the first cause first."""
+    facts, learns = seen.facts, seen.progress.state == "falling"
+    if facts.loss.over_batch and facts.loss.known:
+        yield found(
+            "softmax over batch", ERROR,
+            "the softmax before the loss runs over dimension 0, the examples of a batch, not over the classes: the "
+            "answer "
+            f"to an example depends on the others (loss {g(seen.progress.last)} after {seen.steps} steps)",
+            "Give it dim=1, or give cross_entropy what the last layer returned.",
+        )  # fmt: skip
+    if facts.loss.factor < 0 and facts.loss.known and facts.alone and not facts.maximizes:
+        yield _wrong_sign(seen)
+    if facts.norms and facts.norms_in_eval.count == facts.norms and seen.steps:
+        if facts.norms_unused.count:
+            yield found(
+                "eval mode", ERROR,
+                f"{facts.norms_unused.count} normalisations over batches ({listed(facts.norms_unused)}) train in "
+                "eval mode and "
+                "never saw a batch: they subtract 0 and divide by 1",
+                "Call model.train() before the loop.", path=facts.norms_unused.some[0],
+            )  # fmt: skip
+        elif seen.signs and not any(one.training for one in seen.signs[-5:]):
+            yield _in_eval(WARNING if not learns else ADVICE, "its normalisations keep the statistics that they have")
+    elif facts.drops and facts.drops_in_eval.count == facts.drops and not any(one.training for one in seen.signs[-5:]):
+        yield _in_eval(ADVICE, f"its {facts.drops} dropouts drop nothing")
+    single = [one for one in seen.signs if one.batch == 1]
+    if facts.norms > facts.norms_in_eval.count and len(single) > len(seen.signs) / 2 and len(single) >= 3:
+        yield found(
+            "batch of one", WARNING if learns else ERROR,
+            f"{len(single)} of {len(seen.signs)} steps had a batch of 1, and {facts.norms} normalisations over "
+            "batches take each "
+            "example by itself: what they note is not what eval mode needs",
+            "Take larger batches, or GroupNorm; accumulating gradients does not change it.",
+        )  # fmt: skip
+    if facts.strong_drops.count:
+        share = facts.strongest
+        yield found(
+            "dropout too strong", ADVICE if learns else ERROR if seen.progress.is_bad else WARNING,
+            f"{facts.strong_drops.count} dropouts ({listed(facts.strong_drops)}) drop {100 * share:.0f} % of their "
+            "input: noise "
+            f"of {(share / (1 - share)) ** 0.5 if share < 1 else float('inf'):.1f} times the signal",
+            "0.1 to 0.5 is usual.", path=facts.strong_drops.some[0], measured=share, threshold=0.8,
+        )  # fmt: skip
+    if facts.frozen_fresh.count and seen.steps:
+        yield found(
+            "frozen at random", ADVICE if learns and facts.frozen_fresh.share < 0.5 else WARNING if learns else ERROR,
+            f"{listed(facts.frozen_fresh)} ({facts.frozen_fresh.count} matrices, "
+            f"{100 * facts.frozen_fresh.share:.3g} % of all "
+            "elements) are frozen and have the distribution with which layers are drawn: they never learned anything",
+            "Load the weights first, or call requires_grad_(True).",
+            path=path_of(facts.frozen_fresh.some[0]), op=facts.frozen_fresh.some[0], others=facts.frozen_fresh.some[1:],
+        )  # fmt: skip
+    if facts.untied is not None:
+        one, other = facts.untied
+        yield found(
+            "not tied", ADVICE,
+            f"{one} and {other} were equal in every bit at the beginning and are two tensors: they have drifted apart",
+            "Where they are to be tied, assign one to the other, again after loading: lm_head.weight = wte.weight.",
+            path=path_of(one), op=one, others=(other,),
+        )  # fmt: skip
+    if (
+        facts.linear >= 2
+        and not facts.cut.count
+        and seen.steps >= seen.limits.steps
+        and (seen.progress.is_bad or learns)
+    ):
+        yield found(
+            "no activation", ADVICE if learns else ERROR,
+            f"{facts.linear} layers follow one another with nothing that is not linear between the input and the "
+            "output: "
+            "together they are one linear map",
+            "Put activations between them.",
+        )  # fmt: skip
+
+
+def _wrong_sign(seen: Seen) -> Finding:
+    kind, progress = seen.facts.loss.kind, seen.progress
+    return found(
+        "wrong sign", ERROR,
+        f"what is minimised is minus {kind}: the {kind} itself goes from {g(progress.first)} to {g(progress.last)}",
+        "Leave out the minus.", op=kind,
+    )  # fmt: skip
+
+
+def _in_eval(severity: Severity, what: str) -> Finding:
+    return found(
+        "eval mode",
+        severity,
+        f"the model trains in eval mode: {what}",
+        "Call model.train(), where it is not on purpose.",
+    )

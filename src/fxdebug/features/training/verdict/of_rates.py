@@ -1,0 +1,245 @@
+"""Rules about the learning rate and what acts like it: schedules, weight decay, sums, accumulation."""
+
+from __future__ import annotations
+
+import math
+from statistics import median
+
+from fxdebug.data.findings import ADVICE, ERROR, WARNING, Severity
+from fxdebug.features.training.spikes import is_spike
+from fxdebug.features.training.verdict.seen import Found, Seen, found, g, middle
+
+FEWEST = 20
+NOTHING = 0.01  # of the highest learning rate
+JUMP = 5.0
+USUAL = 1e-3
+
+
+def schedules(seen: Seen) -> Found:
+    """Yield what is wrong with the schedule, with weight decay, and with how a loss is summed."""
+    yield from _jumps(seen)
+    yield from _spent(seen)
+    yield from _zero(seen)
+    yield from _sums(seen)
+    yield from _decay(seen)
+    yield from _resumed(seen)
+
+
+def _jumps(seen: Seen) -> Found:
+    """A loss that rises where the learning rate does, or where a batch is far larger than those before."""
+    losses, rates, signs = list(seen.losses), seen.rates, seen.signs
+    if seen.progress.state == "falling" or len(signs) < len(losses) or len(rates) < len(losses):
+        return
+    for step in range(FEWEST, len(losses)):
+        if math.isfinite(losses[step]) and not is_spike(losses[:step], losses[step]):
+            continue
+        known = [loss for loss in losses[max(0, step - 100) : step] if math.isfinite(loss)]
+        if len(known) < FEWEST:
+            return
+        before = median(known)
+        jump = next((j for j in range(max(1, step - 5), step + 1) if rates[j] > JUMP * rates[j - 1] > 0), None)
+        sizes = [one.largest for one in signs[max(0, step - 100) : step] if one.largest]
+        size = signs[step].largest
+        if jump is not None:
+            yield found(
+                "learning rate jumps", ERROR,
+                f"step {jump}: the learning rate goes from {g(rates[jump - 1])} to {g(rates[jump])}, and the loss from "
+                f"{g(before)} to {g(losses[step])} at step {step}",
+                "Look at the scheduler at that step.", measured=rates[jump],
+            )  # fmt: skip
+        elif sizes and size and size > 10 * median(sizes):
+            yield found(
+                "outlier batch", WARNING,
+                f"step {step}: the inputs reach {g(size)}, {size / median(sizes):.0f} times those of the steps "
+                "before, and the "
+                f"loss goes from {g(before)} to {g(losses[step])}",
+                "Look at this batch; clip gradients where such batches are to be expected.", measured=size,
+            )  # fmt: skip
+        else:
+            continue
+        return
+
+
+def _spent(seen: Seen) -> Found:
+    rates = seen.rates
+    if not rates:
+        return
+    top = max(rates)
+    start = rates.index(top)
+    low = [step for step in range(start + 1, len(rates)) if rates[step] < NOTHING * top]
+    if len(low) < FEWEST or len(low) <= seen.limits.spent * len(rates) or not top:
+        return
+    learns = seen.progress.state == "falling"
+    yield found(
+        "rate spent early", ADVICE if learns and not _was_still_falling(seen, low[0]) else WARNING if learns else ERROR,
+        f"the learning rate fell from {g(top)} to {g(rates[-1])}, and is under 1 % of its highest since step "
+        f"{low[0]}, for "
+        f"{100 * len(low) / len(rates):.0f} % of {len(rates)} steps",
+        "Look at the scheduler: its number of steps, and whether step() is called for each batch where it counts "
+        "epochs.",
+        measured=len(low) / len(rates), threshold=seen.limits.spent,
+    )  # fmt: skip
+
+
+def _was_still_falling(seen: Seen, step: int) -> bool:
+    """Was the loss far from done when the rate went: is it still above half of the constant answer?"""
+    constant = seen.progress.constant
+    return constant is not None and seen.progress.last > seen.limits.halved * constant
+
+
+def _zero(seen: Seen) -> Found:
+    if len(seen.rates) >= 5 and max(seen.rates) == 0:
+        yield found(
+            "rate of zero", ERROR, f"the learning rate is 0 in all {len(seen.rates)} steps: nothing changes",
+            "Give the optimizer a learning rate; look at the scheduler's factor.", measured=0.0,
+        )  # fmt: skip
+
+
+def _sums(seen: Seen) -> Found:
+    facts, loss, progress = seen.facts, seen.facts.loss, seen.progress
+    is_sure = progress.is_bad and (progress.constant is not None or progress.state == "rising")
+    batch = seen.signs[0].batch if seen.signs else 0
+    if loss.known and loss.reduction == "sum" and batch > 1 and not loss.divided:
+        yield found(
+            "loss is a sum", ERROR if is_sure else ADVICE,
+            f"the loss is the sum over {loss.elements} targets "
+            f"({g(seen.record.steps[0].loss if seen.record.steps else None)} "
+            f"at the beginning = {loss.elements} × {g(progress.first)}): gradients are {loss.elements} times those "
+            "of the mean",
+            f"Take the mean, or divide the learning rate by {loss.elements}.",
+        )  # fmt: skip
+    backwards = middle([float(one.backwards) for one in seen.signs])
+    between = sum(one.cleared for one in seen.signs) > 0.5 * max(len(seen.signs), 1)
+    carried = sum(one.carried for one in seen.signs[1:]) > 0.5 * len(seen.signs)
+    if backwards is None or backwards < 2 or loss.divided or not loss.known or loss.reduction != "mean":
+        return
+    if facts.alone and not facts.nested and not between and not carried:
+        adapts = any(one.adapts and one.own for one in facts.optimizers)
+        name = next((one.name for one in facts.optimizers if one.own), "the optimizer")
+        harmless = f" (which does not change the size of the steps of {name})" if adapts else ""
+        yield found(
+            "accumulated undivided", ERROR if is_sure and not adapts else ADVICE,
+            f"a step adds the gradients of {backwards:.0f} backwards, each of a mean, and divides none: they are "
+            f"{backwards:.0f} times those of the mean{harmless}",
+            f"Divide the loss by {backwards:.0f} before backward(), or the learning rate by {backwards:.0f}.",
+        )  # fmt: skip
+
+
+def _decay(seen: Seen) -> Found:
+    pairs = [(rate * one.decay, one.decay) for one, rate in zip(seen.signs, seen.rates)]
+    rate, decay = max(pairs, default=(0.0, 0.0))
+    if rate > seen.limits.decay and decay > seen.limits.strong_decay:
+        yield found(
+            "weight decay", ADVICE if seen.progress.state in ("falling", "early") else ERROR,
+            f"weight decay {g(decay)} times the learning rate is {g(rate)}: without gradients the weights would be "
+            "halved in "
+            f"{math.log(2) / rate:.0f} steps",
+            "0.01 to 0.1 is usual: a halving in 10,000 steps and more.", measured=rate, threshold=seen.limits.decay,
+        )  # fmt: skip
+
+
+def _resumed(seen: Seen) -> Found:
+    progress, signs = seen.progress, seen.signs
+    constant = progress.constant
+    if not signs or not signs[0].fresh or constant is None or not seen.losses or not seen.rates:
+        return
+    if seen.facts.loss.kind not in ("cross_entropy", "binary_cross_entropy_with_logits"):
+        return
+    if not 0 <= seen.losses[0] < seen.limits.halved * constant:
+        return
+    name = next((one.name for one in seen.facts.optimizers if one.own), "the optimizer")
+    highest = max([loss for loss in seen.losses[1:21] if math.isfinite(loss)], default=seen.losses[0])
+    initial = seen.facts.initial_rate
+    soon = seen.rates[:20]
+    ahead = (
+        initial is not None and soon[0] < initial and soon == tuple(sorted(soon, reverse=True)) and soon[-1] < soon[0]
+    )
+    severity: Severity = WARNING if ahead else ADVICE
+    schedule = f", while the schedule is on its way ({g(initial)} → {g(seen.rates[0])})" if ahead else ""
+    yield found(
+        "optimizer state lost", severity,
+        f"the first loss is {g(seen.losses[0])}, and a constant answer has {g(constant)}: the weights are trained, "
+        f"and {name} "
+        f"begins without a state{schedule}; the loss reaches {g(highest)} in the next "
+        f"{min(20, len(seen.losses) - 1)} steps",
+        "To resume, load the optimizer's state_dict() too; to fine-tune, warm up.",
+    )  # fmt: skip
+
+
+def size(seen: Seen) -> Found:
+    """Yield whether the learning rate is too high or too low; asked where nothing else explains the course."""
+    progress, limits = seen.progress, seen.limits
+    updates, top = seen.updates, max(seen.rates, default=0.0)
+    early = updates[1:11]  # Adam's first step is its largest, and zeros of LoRA have no norm
+    if seen.is_warming_up and progress.state != "not finite":
+        return
+    finite = [loss for loss in seen.losses if math.isfinite(loss)]
+    spike = max(finite, default=0.0) > limits.rises * abs(finite[0]) if finite else False
+    grew = progress.state == "not finite" and len(finite) > 0 and max(finite) > 10 * abs(finite[0])
+    large = bool(early) and (median(early) > limits.large_update or max(early) > limits.largest_update)
+    stays = progress.state in ("flat", "above", "rising", "slow") and (
+        progress.constant is not None or progress.state == "rising"
+    )
+    soon = progress.state == "not finite" and large
+    harmed = bool(seen.facts.died) or _is_harmed(seen, finite)
+    if top and (
+        (stays and large and harmed)
+        or (stays and spike and max(updates, default=0.0) > limits.largest_update)
+        or (grew and large)
+        or soon
+    ):
+        since = f", and {', '.join(seen.facts.died[:2])} returns only zeros since step {seen.facts.died_at}"
+        yield found(
+            "learning rate too high", ERROR,
+            f"the learning rate {g(top)} is too high: in the first steps each changes the weights by up to "
+            f"{100 * max(early, default=0):.3g} % (0.1 to 1 % is usual)"
+            + (f", the loss went up from {g(finite[0])} to {g(max(finite))}" if _went_up(finite) else "")
+            + (since if seen.facts.died else ""),
+            f"Try {g(top / 10)}, and warm up.", measured=max(early, default=0.0), threshold=limits.largest_update,
+        )  # fmt: skip
+        return
+    usual = middle(updates)
+    low = progress.state in ("flat", "slow", "above") and progress.steps >= limits.steps
+    if low and usual is not None and 0 < usual < limits.small_update and top:
+        factor = 10 ** round(math.log10(max(USUAL / usual, 10)))
+        cosine = middle([one.cosine for one in seen.signs if one.cosine is not None])
+        same = f", and steps point the same way (cosine {cosine:.2f})" if cosine is not None and cosine > 0.3 else ""
+        yield found(
+            "learning rate too low", ERROR if progress.constant is not None else WARNING,
+            f"a step changes the weights by {100 * usual:.2g} % (0.1 to 1 % is usual){same}: in {progress.steps} "
+            "steps they "
+            "moved next to nothing",
+            f"Raise the learning rate ({g(top)}), by about {factor:.0e}.",
+            measured=usual, threshold=limits.small_update,
+        )  # fmt: skip
+
+
+def _is_harmed(seen: Seen, finite: list[float]) -> bool:
+    """Did the loss go up from where it began, or end above that of a constant answer?"""
+    progress = seen.progress
+    return _went_up(finite) or (progress.constant is not None and progress.last > 1.1 * progress.constant)
+
+
+def _went_up(losses: list[float]) -> bool:
+    return bool(losses) and max(losses) > 1.5 * abs(losses[0])
+
+
+def waiting(seen: Seen) -> Found:
+    """Yield that most of a step's time passes before its forward begins."""
+    later = [one for one in seen.signs[2:] if one.forward]
+    if len(later) < FEWEST:
+        return
+    parts = {
+        name: median([getattr(one, name) for one in later]) for name in ("before", "forward", "backward", "optimizer")
+    }
+    whole = sum(parts.values())
+    if whole > 0.005 and parts["before"] > seen.limits.waiting * whole:
+        shares = ", ".join(f"{name} {100 * parts[name] / whole:.0f} %" for name in ("forward", "backward", "optimizer"))
+        yield found(
+            "waits for data", ADVICE,
+            f"{100 * parts['before'] / whole:.0f} % of a step ({whole:.3g} s) passes before its forward begins "
+            f"({shares})",
+            "Load batches in other processes (DataLoader(num_workers=…)), and look at what else runs between two "
+            "steps.",
+            measured=parts["before"] / whole, threshold=seen.limits.waiting,
+        )  # fmt: skip

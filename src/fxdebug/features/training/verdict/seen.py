@@ -1,0 +1,105 @@
+"""The training as the rules of the verdict see it, and the form of what they find."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from statistics import median
+from typing import TypeAlias
+
+from fxdebug.data.findings import Finding, Severity
+from fxdebug.data.measured.learning import LearningFacts, Names, StepSigns
+from fxdebug.data.measured.training import TrainingRecord
+from fxdebug.features.training.verdict.limits import Limits
+from fxdebug.features.training.verdict.progress import Progress, losses_of, progress_of
+
+Found: TypeAlias = Iterator[Finding]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A training as the rules see it: ``losses`` in the unit of the constant answer, ``rates`` the highest per step."""
+
+    record: TrainingRecord
+    facts: LearningFacts
+    progress: Progress
+    limits: Limits
+    losses: tuple[float, ...]
+    rates: tuple[float, ...]
+
+    @property
+    def signs(self) -> tuple[StepSigns, ...]:
+        """The signs of all steps."""
+        return self.record.signs
+
+    @property
+    def steps(self) -> int:
+        """The number of steps."""
+        return len(self.record.steps)
+
+    @property
+    def updates(self) -> list[float]:
+        """The median update of the matrices over their norm, of each step where it is known."""
+        return [one.update for one in self.signs if one.update is not None]
+
+    @property
+    def is_warming_up(self) -> bool:
+        """Is the learning rate at its highest, and still rising?"""
+        if not self.rates:
+            return False
+        now, before = self.rates[-1], self.rates[max(0, len(self.rates) - 10)]
+        return now >= 0.999 * max(self.rates) and self.rates[0] < 0.5 * now and now > 1.001 * before
+
+
+def seen_of(record: TrainingRecord, limits: Limits) -> Seen:
+    """Return a training as the rules see it."""
+    rates = tuple([max(step.rates) for step in record.steps if step.rates])
+    return Seen(
+        record,
+        record.learning or LearningFacts(0),
+        progress_of(record, limits),
+        limits,
+        tuple(losses_of(record)),
+        rates,
+    )
+
+
+def found(
+    rule: str, severity: Severity, what: str, advice: str, *, path: str = "", op: str = "",
+    measured: float | None = None, threshold: float | None = None, others: tuple[str, ...] = (),
+) -> Finding:  # fmt: skip
+    """Return what a rule found; ``path`` is the module, ``op`` the parameter or the function."""
+    return Finding(
+        rule,
+        severity,
+        path,
+        f"{path}#0",
+        op,
+        what,
+        measured=measured,
+        threshold=threshold,
+        advice=advice,
+        others=others,
+    )
+
+
+def listed(names: Names, most: int = 3) -> str:
+    """Return names as a text: ``a, b and 2 more``."""
+    some = ", ".join(names.some[:most])
+    left = names.count - min(most, len(names.some))
+    return f"{some} and {left} more" if left else some
+
+
+def path_of(name: str) -> str:
+    """Return the module that has a parameter."""
+    return name.rpartition(".")[0]
+
+
+def middle(numbers: list[float]) -> float | None:
+    """Return the median, ``None`` of nothing."""
+    return median(numbers) if numbers else None
+
+
+def g(number: float | None) -> str:
+    """Return a number in three digits."""
+    return "n/a" if number is None else f"{number:.3g}"

@@ -1,0 +1,50 @@
+"""The command ``tune``; the first line of the docstring is its help."""
+
+from __future__ import annotations
+
+import argparse
+
+from fxdebug import api
+from fxdebug.api.commands.parts import chosen_model, loss_of, show_report
+from fxdebug.plugins.command import BACKWARD, GRAD, MODEL, REPORT, Command, argument, integer_from
+
+
+def tune(options: argparse.Namespace) -> int:
+    """Try settings on copies of a model: what each brings, measured, and what it changes."""
+    import torch
+
+    model, inputs = chosen_model(options)
+    with torch.set_grad_enabled(options.grad):
+        report = api.tune(
+            model,
+            inputs,
+            knobs=options.knobs.split(",") if options.knobs else None,
+            loss=loss_of(options),
+            tolerance=options.tolerance,
+            pairs=options.pairs,
+            clock=options.clock,
+        )
+    return show_report(report, options)
+
+
+COMMANDS = (
+    Command(
+        tune,
+        (
+            *MODEL,
+            argument("--knobs", metavar="NAMES", help="what to try, with commas (default: all that need no asking)"),
+            argument("--tolerance", type=float, metavar="X", help="the change of a result that may be taken"),
+            argument("--pairs", type=integer_from(7), default=9, metavar="N", help="timed pairs (default: 9)"),
+            argument(
+                "--clock",
+                choices=("wall", "processor"),
+                default="wall",
+                help="the time to compare (default: wall); that of processors on a machine with other work",
+            ),
+            BACKWARD,
+            GRAD,
+            *REPORT,
+        ),
+        place=155,
+    ),
+)

@@ -1,0 +1,85 @@
+"""The names in a checkpoint file and those in the model that it is loaded into."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from torch import nn
+
+from fxdebug.capture.probe import members
+from fxdebug.data.findings import WARNING, Finding
+from fxdebug.data.measures import counted
+
+NAMED = 6
+
+
+def names_of(model: nn.Module) -> list[list[str]]:
+    """Return all names of each parameter and of each buffer that a checkpoint has; tied ones are together."""
+    found: dict[int, list[str]] = {}
+    for path, module in members.named_modules_of(model, every_name=True):
+        for registry, left_out in ((module._parameters, ()), (module._buffers, module._non_persistent_buffers_set)):
+            for name, tensor in registry.items():
+                if tensor is not None and name not in left_out:
+                    found.setdefault(id(tensor), []).append(members.join(path, name))
+    return list(found.values())
+
+
+def find_unmatched(file: Collection[str], model: nn.Module) -> Iterator[Finding]:
+    """Yield the names of a file that no module takes, and the weights of a model that no name of the file fills."""
+    groups = names_of(model)
+    known = {name for names in groups for name in names}
+    beyond = [name for name in file if name not in known]
+    missing = [names[0] for names in groups if not any(name in file for name in names)]
+    prefix = prefix_between(beyond, missing)
+    hint = f" All but for the prefix {prefix!r}, which one of them has: take it off or add it." if prefix else ""
+    if beyond:
+        yield _finding(
+            "not in model",
+            beyond,
+            f"{counted(len(beyond), 'name')} of the checkpoint {'is' if len(beyond) == 1 else 'are'} of no parameter "
+            "and no buffer of the model",
+            "load_state_dict(strict=False) leaves them out: look for a module that was renamed or not built." + hint,
+        )
+    if missing:
+        yield _finding(
+            "not in file",
+            missing,
+            f"{counted(len(missing), 'weight')} of the model {'is' if len(missing) == 1 else 'are'} not in the "
+            "checkpoint",
+            "After load_state_dict(strict=False) they are as they were drawn: load them from elsewhere, or tie them."
+            + hint,
+        )
+
+
+def prefix_between(one: Sequence[str], other: Sequence[str]) -> str:
+    """Return the prefix that names have on one side alone, where it explains most of them.
+
+    >>> prefix_between(["module.a", "module.b"], ["a", "b", "c"]), prefix_between(["a"], ["b"])
+    ('module.', '')
+    """
+    for longer, shorter in ((one, other), (other, one)):
+        for short in list(shorter)[:NAMED]:
+            for long in longer:
+                prefix = long.removesuffix(short)
+                if prefix and prefix != long and prefix.endswith("."):
+                    same = sum(f"{prefix}{name}" in set(longer) for name in shorter)
+                    if 2 * same > min(len(longer), len(shorter)):
+                        return prefix
+    return ""
+
+
+def _finding(rule: str, names: Sequence[str], what: str, advice: str) -> Finding:
+    path = names[0].rpartition(".")[0]
+    named = ", ".join(names[:NAMED]) + (", …" if len(names) > NAMED else "")
+    return Finding(
+        rule=rule,
+        severity=WARNING,
+        path=path,
+        call=f"{path}#0",
+        op=names[0],
+        what=f"{what}: {named}",
+        measured=float(len(names)),
+        threshold=0.0,
+        advice=advice,
+        others=tuple(names[1:]),
+    )

@@ -1,0 +1,152 @@
+"""Is a sample's result independent of what stands beside it, and if not, since which operation?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import fxdebug
+from fxdebug.errors import UsageError
+
+
+class Decoder(nn.Module):
+    """Two layers of attention; ``fault`` is what lets a token see what it must not."""
+
+    def __init__(self, fault: str = "") -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.fault = fault
+        self.tok, self.pos = nn.Embedding(50, 16), nn.Embedding(64, 16)
+        self.qkv = nn.ModuleList([nn.Linear(16, 48) for _ in range(2)])
+        self.norm, self.head = nn.BatchNorm1d(16) if fault == "batch norm" else nn.LayerNorm(16), nn.Linear(16, 50)
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, position_ids: Tensor | None = None
+    ) -> Tensor:
+        rows, length = input_ids.shape
+        if position_ids is None or self.fault == "count":
+            counted = torch.arange(length).expand(rows, length)
+            given = counted if attention_mask is None else (attention_mask.cumsum(-1) - 1).clamp(min=0)
+            position_ids = counted if self.fault == "count" else given
+        x = self.tok(input_ids) + self.pos(position_ids)
+        place = torch.arange(length)
+        seen = place[:, None] >= place[None] if self.fault != "future" else torch.ones(length, length).bool()
+        seen = seen.expand(rows, 1, length, length)
+        if attention_mask is not None and self.fault != "padding":
+            seen = seen & attention_mask[:, None, None].bool() | torch.eye(length).bool()
+        if attention_mask is None and self.fault != "pack":
+            sample = (position_ids == 0).cumsum(-1)
+            seen = seen & (sample[:, None, :, None] == sample[:, None, None])
+        for qkv in self.qkv:
+            q, k, v = (part.unflatten(-1, (4, 4)).transpose(1, 2) for part in qkv(x).chunk(3, -1))
+            if self.fault == "rows":
+                q, k, v = (part.transpose(0, 2) for part in (q, k, v))
+                x = x + F.scaled_dot_product_attention(q, k, v).transpose(0, 2).transpose(1, 2).flatten(2)
+            else:
+                x = x + F.scaled_dot_product_attention(q, k, v, attn_mask=seen).transpose(1, 2).flatten(2)
+        if self.fault == "batch norm":
+            return self.head(self.norm(x.flatten(0, 1)).view_as(x))
+        return self.head(self.norm(x))
+
+
+IDS = torch.tensor([[3, 9, 12, 4, 8, 21], [1, 2, 11, 7, 23, 5]])
+MASK = torch.tensor([[1] * 6, [0, 0, 1, 1, 1, 1]])
+PADDED = {"input_ids": IDS, "attention_mask": MASK}
+PACKED = {"input_ids": IDS[:1], "position_ids": torch.tensor([[0, 1, 2, 3, 0, 1]])}
+
+
+def first(model: nn.Module, inputs: Any, over: Any) -> list[tuple[str, str]]:
+    report = fxdebug.independent(model, inputs, over=over)
+    return [(finding.op, finding.what.partition(":")[0]) for finding in report.findings]
+
+
+@pytest.mark.parametrize(
+    ("over", "inputs"), [("batch", IDS), ("batch", PADDED), ("length", IDS), ("padding", PADDED), ("pack", PACKED)]
+)
+def test_a_model_whose_masks_and_positions_are_right_is_independent(over: str, inputs: Any) -> None:
+    report = fxdebug.independent(Decoder().eval(), inputs, over=over)
+    assert (report.findings, [row.error for row in report.rows]) == ((), [0.0] * len(report.rows))
+    assert all(row.compared > 20 and not row.unpaired for row in report.rows)
+
+
+@pytest.mark.parametrize(
+    ("fault", "over", "inputs", "op", "what"),
+    [
+        ("count", "padding", PADDED, "arange", "row 1 depends on padding"),
+        ("padding", "padding", PADDED, "scaled_dot_product_attention", "row 1 depends on padding"),
+        (
+            "future",
+            "length",
+            IDS,
+            "scaled_dot_product_attention",
+            "the first half (tokens 0 to 2) depends on later tokens",
+        ),
+        ("pack", "pack", PACKED, "scaled_dot_product_attention", "sample 1 depends on its neighbours in the pack"),
+        ("count", "pack", PACKED, "arange", "sample 1 depends on its neighbours in the pack"),
+        ("rows", "batch", IDS, "scaled_dot_product_attention", "row 0 depends on the other rows of the batch"),
+        ("batch norm", "batch", IDS, "batch_norm", "row 0 depends on the other rows of the batch"),
+    ],
+)
+def test_the_first_operation_that_sees_what_it_must_not_is_named(
+    fault: str, over: str, inputs: Any, op: str, what: str
+) -> None:
+    found = first(Decoder(fault).train(fault == "batch norm"), inputs, over)
+    assert found[0] == (op, what)
+
+
+def test_the_tokens_are_named_by_their_places_in_what_was_given() -> None:
+    finding = fxdebug.independent(Decoder("count").eval(), PADDED, over="padding").findings[0]
+    assert ", at tokens 2, 3, 4, 5;" in finding.what
+    assert finding.source is not None and "test_independent.py:" in finding.source
+
+
+def test_cumulative_lengths_are_a_pack() -> None:
+    class Pooled(nn.Module):
+        def __init__(self, right: bool) -> None:
+            super().__init__()
+            self.right = right
+
+        def forward(self, x: Tensor, cu_seqlens: Tensor) -> Tensor:
+            parts = zip(cu_seqlens.tolist(), cu_seqlens.tolist()[1:])
+            return torch.cat([x[a:b] - (x[a:b] if self.right else x).mean(0) for a, b in parts])
+
+    given = {"x": torch.randn(7, 3), "cu_seqlens": torch.tensor([0, 3, 7])}
+    assert first(Pooled(True), given, "pack") == []
+    assert [op for op, _ in first(Pooled(False), given, "pack")] == ["mean"]
+
+
+def test_an_operation_without_effect_on_what_is_returned_is_not_blamed() -> None:
+    class Aside(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            self.largest = x.max()
+            return x * 2
+
+    assert first(Aside(), torch.randn(3, 4), "batch") == []
+
+
+@pytest.mark.parametrize(
+    ("inputs", "over", "message"),
+    [
+        (IDS[:1], "batch", "at least two samples"),
+        (IDS, "padding", "needs a mask of shape"),
+        ({"input_ids": IDS, "attention_mask": torch.ones_like(IDS)}, "padding", "needs a mask of shape"),
+        (IDS, "pack", "needs position_ids that begin again"),
+        (IDS, "neighbour", "give one of 'batch', 'length', 'padding', 'pack'"),
+        ((), "batch", "needs a tensor"),
+    ],
+)
+def test_inputs_without_neighbours_are_refused(inputs: Any, over: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        fxdebug.independent(Decoder(), inputs, over=over)
+
+
+def test_the_model_and_random_numbers_are_as_before() -> None:
+    model = Decoder("batch norm").train()
+    before, state = {k: v.clone() for k, v in model.state_dict().items()}, torch.get_rng_state()
+    fxdebug.independent(model, IDS)
+    assert all(torch.equal(before[name], now) for name, now in model.state_dict().items())
+    assert torch.equal(state, torch.get_rng_state())

@@ -1,0 +1,210 @@
+"""The state of a model, asked by ``check`` without inputs: every fault with its healthy twin."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import fxdebug
+
+
+class Norm(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.weight * x
+
+
+class Rotary(nn.Module):
+    def __init__(self, head: int = 16, base: float = 10000.0) -> None:
+        super().__init__()
+        self.head, self.base = head, base
+        self.register_buffer("inv_freq", 1.0 / base ** (torch.arange(0, head, 2) / head), persistent=False)
+
+
+class Bias(nn.Module):
+    def __init__(self, slopes: int) -> None:
+        super().__init__()
+        self.slopes = slopes
+        self.register_buffer("table", torch.linspace(1, 2, slopes), persistent=False)
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.rotary, self.bias = nn.Embedding(40, 32), Rotary(), Bias(5)
+        self.layers = nn.ModuleList([nn.Linear(32, 32) for _ in range(5)])
+        self.norms = nn.ModuleList([Norm(32) for _ in range(5)])
+        self.bn, self.drop, self.head = nn.BatchNorm1d(32), nn.Dropout(0.1), nn.Linear(32, 40, bias=False)
+
+
+def trained() -> Net:
+    torch.manual_seed(0)
+    net = Net()
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.add_(torch.randn(parameter.shape) * 0.2)
+        net.bn.running_mean.normal_()
+        net.bn.running_var.uniform_(0.5, 2)
+    return net.eval()
+
+
+def found(model: nn.Module, **options: Any) -> list[tuple[str, str, str]]:
+    report = fxdebug.check(model, analyses=["state"], config=False, **options)
+    return [(finding.severity, finding.rule, finding.path) for finding in report]
+
+
+def test_fresh_and_trained_models_are_quiet() -> None:
+    assert found(trained()) == []
+    assert found(Net()) == []
+    assert found(Net().eval()) == []
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        torch.zeros(8),
+        torch.tensor([9e-41, 0, 3e-41, 0, 0, 0, 0, 0]),
+        torch.tensor([3e29, -7e12, 2e35, 1.4e8, 1, 1, 1, 1]),
+        torch.tensor([float("nan"), 0.3, 2, 0.1, 0, 0, 0, 0]),
+        torch.tensor([0.3, 0.9, 0.2, 0.1, 0.8, 0.5, 0.6, 0.4]),
+        -(10000.0 ** -(torch.arange(8) / 8)),
+        500000.0 ** -(torch.arange(8) / 8),
+    ],
+    ids=["zero", "subnormal", "huge", "nan", "any", "negative", "another base"],
+)
+def test_frequencies_that_no_module_makes_are_found(numbers: torch.Tensor) -> None:
+    net = trained()
+    net.rotary.inv_freq.copy_(numbers)
+    assert found(net) == [("error", "buffer", "rotary")]
+
+
+def test_a_table_is_compared_with_that_of_a_new_module_where_its_arguments_are_known() -> None:
+    net = trained()
+    net.bias.table.zero_()
+    finding = fxdebug.check(net, config=False)[0]
+    assert finding.what == "the buffer bias.table is zero; what its __init__ makes goes up to 2"
+    del net.bias.slopes
+    assert found(net) == []
+
+
+def test_masks_partial_frequencies_and_half_precision_are_no_fault() -> None:
+    net = trained()
+    net.register_buffer("mask", torch.full((4, 4), torch.finfo(torch.float32).min).triu(1))
+    net.rotary.inv_freq[4:] = 0
+    net.rotary.head = None  # so that it cannot be made anew
+    assert found(net) == []
+    assert found(trained().bfloat16()) == []
+    assert found(trained().half()) == []
+
+
+def test_weights_that_were_not_loaded_are_found_among_trained_ones() -> None:
+    net = trained()
+    nn.init.zeros_(net.layers[1].weight)
+    net.head = nn.Linear(32, 40, bias=False)
+    assert found(net) == [("warning", "not loaded", "layers.1"), ("warning", "not loaded", "head")]
+    fresh = Net().eval()
+    nn.init.zeros_(fresh.layers[1].weight)
+    assert found(fresh) == []
+
+
+def test_a_zero_matrix_of_an_adapter_on_a_frozen_model_is_no_fault() -> None:
+    net = trained().requires_grad_(False)
+    net.up = nn.Linear(4, 32, bias=False)
+    nn.init.zeros_(net.up.weight)
+    assert found(net) == []
+
+
+def test_one_step_of_training_makes_a_drawn_matrix_a_trained_one() -> None:
+    net = trained()
+    net.head = nn.Linear(32, 40, bias=False)
+    with torch.no_grad():
+        net.head.weight.add_(torch.randn(40, 32) * 1e-3)
+    assert found(net) == []
+
+
+def test_modules_in_training_mode_are_found_where_they_act() -> None:
+    net = trained()
+    net.drop.train()
+    net.layers.train()  # computes the same
+    assert found(net) == [("warning", "mode", "drop")]
+    net.drop.p = 0.0
+    assert found(net) == []
+    net.bn.train()
+    assert found(net) == [("warning", "mode", "bn")]
+
+
+def test_statistics_that_move_in_a_frozen_part_are_found() -> None:
+    net = trained().train()
+    assert found(net) == []
+    net.bn.requires_grad_(False)
+    assert found(net) == [("warning", "statistics", "bn")]
+    net.bn.eval()
+    assert found(net) == []
+    plain = nn.ModuleDict({"body": nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8, affine=False)), "head": Norm(8)})
+    plain["body"].requires_grad_(False)
+    assert found(plain) == [("warning", "statistics", "body.1")]
+
+
+def test_statistics_as_at_their_start_are_found_in_trained_models() -> None:
+    net = trained()
+    net.bn.reset_running_stats()
+    assert found(net) == [("warning", "statistics", "bn")]
+
+
+def test_statistics_that_hardly_moved_are_found() -> None:
+    for momentum, expected in ((0.001, [("warning", "statistics", "bn")]), (0.1, [])):
+        net = trained()
+        net.bn = nn.BatchNorm1d(32, momentum=momentum).train()
+        with torch.no_grad():
+            for _ in range(200):
+                net.bn(torch.randn(16, 32) * 3 + 1)
+            net.bn.weight.add_(torch.randn(32) * 0.1)
+        net.bn.eval()
+        assert found(net) == expected, momentum
+
+
+def test_a_tie_that_was_broken_is_found() -> None:
+    net = trained()
+    net.head.weight = net.embed.weight
+    assert found(net) == []
+    net.head.weight = nn.Parameter(net.embed.weight.detach().clone())
+    assert found(net) == [("warning", "broken tie", "head")]
+
+
+def test_a_list_that_has_one_module_several_times_is_told() -> None:
+    layer = nn.Linear(8, 8)
+    assert found(nn.ModuleDict({"layers": nn.ModuleList([layer] * 3)})) == [("advice", "repeated module", "layers.0")]
+    assert found(nn.Sequential(layer, nn.ReLU(), copy.deepcopy(layer), nn.ReLU())) == []
+    relu = nn.ReLU()
+    assert found(nn.Sequential(layer, relu, copy.deepcopy(layer), relu)) == []
+
+
+def sgd(net: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(net.parameters(), lr=0.1, weight_decay=0.1)
+
+
+def spared(net: nn.Module) -> torch.optim.Optimizer:
+    groups = [
+        {"params": [p for p in net.parameters() if p.ndim > 1], "weight_decay": 0.1},
+        {"params": [p for p in net.parameters() if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=0.1)
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [(sgd, ["decay"]), (spared, []), (lambda net: torch.optim.AdamW(net.parameters(), lr=1e-3), [])],
+)
+def test_decay_of_norms_and_biases_is_told_by_the_steps_to_halve_them(
+    make: Callable[[nn.Module], torch.optim.Optimizer], expected: list[str]
+) -> None:
+    net = trained()
+    assert [rule for _, rule, _ in found(net, optimizer=make(net))] == expected

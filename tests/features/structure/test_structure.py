@@ -1,0 +1,162 @@
+"""What a run shows of how a model is put together: every fault with its healthy twin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import fxdebug
+
+
+def found(model: nn.Module, inputs: Any) -> list[tuple[str, str, str]]:
+    torch.manual_seed(0)
+    report = fxdebug.check(model, inputs, analyses=["structure"], config=False)
+    return [(finding.severity, finding.rule, finding.node or finding.call) for finding in report]
+
+
+class Attention(nn.Module):
+    def __init__(self, dim: int = -1, drop: float = 0.0, how: str = "written") -> None:
+        super().__init__()
+        self.qkv, self.softmax, self.drop = nn.Linear(16, 48), nn.Softmax(dim), nn.Dropout(0.1)
+        self.p, self.how = drop, how
+
+    def forward(self, x: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        q, k, v = self.qkv(x).chunk(3, -1)
+        if self.how == "fused":
+            return F.scaled_dot_product_attention(q, k, v, dropout_p=self.p)
+        scores = q @ k.transpose(-1, -2) / 4
+        if attention_mask is not None and self.how == "masked":
+            scores = scores.masked_fill(attention_mask[:, None] == 0, -1e9)
+        if attention_mask is not None and self.how == "asked" and bool((attention_mask == 0).any()):
+            scores = scores * 1
+        weights = F.dropout(self.softmax(scores), self.p)
+        return self.drop(weights) @ v
+
+
+x = torch.randn(2, 6, 16, generator=torch.Generator().manual_seed(0))
+mask = torch.tensor([[1, 1, 1, 1, 0, 0], [1] * 6])
+
+
+def test_healthy_attention_is_quiet() -> None:
+    for how in ("written", "fused", "masked"):
+        assert found(Attention(how=how).eval(), x) == []
+        assert found(Attention(how=how).train(), x) == []
+
+
+@pytest.mark.parametrize(("how", "node"), [("fused", "scaled_dot_product_attention"), ("written", "dropout")])
+def test_dropout_in_evaluation_is_found_and_in_training_it_is_not(how: str, node: str) -> None:
+    model = Attention(drop=0.2, how=how)
+    assert found(model.eval(), x) == [("warning", "dropout in evaluation", f"Attention#0/{node}")]
+    assert found(model.train(), x) == []
+
+
+def test_other_draws_in_evaluation_are_advice_where_the_result_depends_on_them() -> None:
+    class Noisy(nn.Module):
+        def __init__(self, used: bool) -> None:
+            super().__init__()
+            self.used = used
+
+        def forward(self, x: Tensor) -> Tensor:
+            noise = torch.randn_like(x)
+            return x + noise if self.used else x * 2
+
+    assert found(Noisy(True).eval(), x) == [("advice", "random", "Noisy#0/randn_like")]
+    assert found(Noisy(False).eval(), x) == []
+    assert found(Noisy(True).train(), x) == []
+
+
+def test_a_mask_that_nothing_reads_is_found_if_it_hides_something() -> None:
+    place = [("warning", "mask not read", "Attention#0/attention_mask")]
+    assert found(Attention().eval(), {"x": x, "attention_mask": mask}) == place
+    assert found(Attention().eval(), {"x": x, "attention_mask": torch.ones_like(mask)}) == []
+    for how in ("masked", "asked"):
+        assert found(Attention(how=how).eval(), {"x": x, "attention_mask": mask}) == []
+
+
+@pytest.mark.parametrize(("dim", "name"), [(-2, "the queries"), (1, "the queries"), (0, "dimension 0")])
+def test_a_softmax_over_another_axis_than_the_keys_is_found(dim: int, name: str) -> None:
+    finding = fxdebug.check(Attention(dim).eval(), x, analyses=["structure"], config=False)[0]
+    assert (finding.rule, finding.path) == ("softmax axis", "softmax")
+    assert finding.what.startswith(f"softmax over {name} (dim ")
+
+
+def test_a_softmax_over_keys_that_stand_in_the_rows_is_no_fault() -> None:
+    class Linear(nn.Module):
+        """Efficient attention: the keys are normalised over the tokens, and multiplied with the values transposed."""
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x.softmax(-1) @ (x.softmax(-2).transpose(-1, -2) @ x)
+
+    class Slots(nn.Module):
+        """Slots compete for tokens; the weights of each slot are then divided by their sum."""
+
+        def forward(self, x: Tensor) -> Tensor:
+            weights = (x @ x.transpose(-1, -2)).softmax(-2)
+            return weights / weights.sum(-1, keepdim=True) @ x
+
+    assert found(Linear(), x) == []
+    assert found(Slots(), x) == []
+
+
+class Positions(nn.Module):
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how = how
+        self.register_buffer("inv_freq", 10000.0 ** -(torch.arange(8) / 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        count = torch.arange(x.shape[1])
+        if self.how == "cast":
+            angles = torch.outer(count.to(x.dtype), self.inv_freq.to(x.dtype))
+        elif self.how == "count":
+            angles = torch.outer(torch.arange(x.shape[1], dtype=x.dtype), self.inv_freq.to(x.dtype))
+        elif self.how == "type_as":
+            angles = torch.einsum("i,j->ij", count.type_as(x), self.inv_freq.to(x.dtype))
+        elif self.how == "autocast":
+            with torch.autocast("cpu", torch.bfloat16):
+                angles = count.float()[:, None] @ self.inv_freq.float()[None]
+        else:
+            angles = torch.outer(count.float(), self.inv_freq.float())
+        return x + angles.cos().repeat(1, 2).to(x.dtype)
+
+
+@pytest.mark.parametrize(
+    ("how", "node"), [("cast", "to"), ("count", "arange_1"), ("type_as", "type_as"), ("autocast", "matmul")]
+)
+def test_positions_that_a_narrow_dtype_rounds_are_found(how: str, node: str) -> None:
+    long = torch.zeros(1, 300, 16, dtype=torch.bfloat16)
+    assert found(Positions(how), long) == [("warning", "positions rounded", f"Positions#0/{node}")]
+    assert found(Positions(how), long[:, :256]) == []
+    assert found(Positions("float32"), long) == []
+
+
+def test_one_block_that_runs_on_its_own_result_from_a_list_is_found() -> None:
+    class Blocks(nn.Module):
+        def __init__(self, layers: list[nn.Module], parallel: bool = False) -> None:
+            super().__init__()
+            self.layers, self.parallel = nn.ModuleList(layers), parallel
+
+        def forward(self, x: Tensor) -> Tensor:
+            if self.parallel:
+                return sum(layer(x * place) for place, layer in enumerate(self.layers))  # type: ignore[return-value]
+            for layer in self.layers:
+                x = layer(x)
+            return x
+
+    one = nn.Sequential(nn.Linear(16, 16), nn.ReLU())
+    assert found(Blocks([one] * 3), x) == [("warning", "repeated module", "layers.0#0")]
+    assert found(Blocks([one] * 3, parallel=True), x) == []  # heads that share their weights
+    assert found(Blocks([nn.Linear(16, 16) for _ in range(3)]), x) == []
+    assert found(nn.Sequential(*[one] * 3), x) == [("warning", "repeated module", "0#0")]
+    relu = nn.ReLU()
+    assert found(nn.Sequential(nn.Linear(16, 16), relu, relu), x) == []
+
+
+def test_a_saved_run_tells_the_same(tmp_path: Any) -> None:
+    fxdebug.fx_debug(Attention(-2).eval(), {"x": x, "attention_mask": mask}, save=tmp_path / "run")
+    report = fxdebug.check(tmp_path / "run", analyses=["structure"], config=False)
+    assert [finding.rule for finding in report] == ["mask not read", "softmax axis"]

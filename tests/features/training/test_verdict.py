@@ -1,0 +1,192 @@
+"""The verdict on a training: the cause first, never a wrong one, and nothing on a run that learns."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import fxdebug
+from fxdebug.api import Verdict
+from fxdebug.apps.cli.main import main
+from fxdebug.data.measured.learning import LearningFacts, StepSigns
+from fxdebug.data.measured.training import StepRecord, TrainingRecord
+from fxdebug.features.training.rules import BOOK
+from fxdebug.features.training.verdict.judge import judge
+from fxdebug.store.training_file import read_training
+
+CENTRES = 2 * torch.randn(5, 8, generator=torch.Generator().manual_seed(1))
+
+
+@dataclass
+class Loop:
+    """The usual loop; each field changes one thing of it."""
+
+    last: nn.Module = field(default_factory=nn.Identity)
+    rate: float = 0.1
+    steps: int = 60
+    inputs: Callable[[Tensor], Tensor] = lambda x: x
+    targets: Callable[[Tensor], Tensor] = lambda y: y
+    loss: Callable[[Tensor, Tensor], Tensor] = F.cross_entropy
+    between: Callable[[nn.Module], Any] = lambda net: None
+    clears: bool = True
+    prepare: Callable[[nn.Sequential], Any] = lambda net: None
+    make: Callable[[nn.Module, float], torch.optim.Optimizer] = lambda net, rate: torch.optim.SGD(
+        net.parameters(), rate
+    )
+    factor: Callable[[int], float] = lambda step: 1.0
+
+    def run(self, save: Path | None = None, watched: bool = True) -> tuple[nn.Module, Verdict | None]:
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(8, 24), nn.ReLU(), nn.Linear(24, 24), nn.ReLU(), nn.Linear(24, 5), self.last)
+        self.prepare(net)
+        optimizer = self.make(net, self.rate)
+        watch = fxdebug.watch(net, every=25, save=save)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            if watched:
+                watch.__enter__()
+            for step in range(self.steps):
+                y = torch.randint(0, 5, (32,))
+                x = CENTRES[y] + 0.5 * torch.randn(32, 8)
+                self.loss(net(self.inputs(x)), self.targets(y)).backward()
+                self.between(net)
+                optimizer.param_groups[0]["lr"] = self.rate * self.factor(step)
+                optimizer.step()
+                if self.clears:
+                    optimizer.zero_grad()
+            if watched:
+                watch.__exit__(None, None, None)
+        return net, watch.verdict() if watched else None
+
+
+def freeze(net: nn.Sequential) -> None:
+    net[0].requires_grad_(False)
+    net[2].requires_grad_(False)
+
+
+def bias(net: nn.Sequential) -> None:
+    with torch.no_grad():
+        net[2].bias.fill_(-50.0)  # type: ignore[union-attr, operator]
+
+
+def minus(out: Tensor, y: Tensor) -> Tensor:
+    return -F.cross_entropy(out, y)
+
+
+def clear(net: nn.Module) -> None:
+    net.zero_grad()
+
+
+FAULTS: dict[str, Loop] = {
+    "learning rate too high": Loop(rate=30.0),
+    "learning rate too low": Loop(rate=1e-6),
+    "rate spent early": Loop(rate=0.02, factor=lambda step: 0.3**step),
+    "rate of zero": Loop(factor=lambda step: 0.0),
+    "loss input": Loop(last=nn.Softmax(1)),
+    "wrong sign": Loop(loss=minus),
+    "softmax over batch": Loop(loss=lambda out, y: F.nll_loss(F.log_softmax(out, 0), y)),
+    "not cleared": Loop(clears=False),
+    "cleared before step": Loop(between=clear),
+    "clipped away": Loop(between=lambda net: nn.utils.clip_grad_norm_(net.parameters(), 1e-7)),
+    "other optimizer": Loop(make=lambda net, rate: torch.optim.SGD(nn.Linear(8, 5).parameters(), rate)),
+    "not optimised": Loop(make=lambda net, rate: torch.optim.SGD(net[4].parameters(), rate)),  # type: ignore[index]
+    "targets alike": Loop(targets=lambda y: y * 0, steps=100),
+    "targets ignored": Loop(targets=lambda y: y * 0 - 100),
+    "targets unrelated": Loop(targets=lambda y: y[torch.randperm(len(y))], steps=120, rate=0.05),
+    "inputs not normalised": Loop(inputs=lambda x: x * 1e-4),
+    "silent activation": Loop(prepare=bias),
+    "frozen at random": Loop(prepare=freeze, rate=0.002),
+    "weight decay": Loop(make=lambda net, rate: torch.optim.SGD(net.parameters(), rate, weight_decay=4.0)),
+    "loss is a sum": Loop(loss=lambda out, y: F.cross_entropy(out, y, reduction="sum"), rate=0.3),
+}
+
+
+@pytest.mark.parametrize("rule", FAULTS)
+def test_the_cause_is_named_first_with_a_number_and_a_change(rule: str) -> None:
+    _, verdict = FAULTS[rule].run()
+    assert verdict is not None and verdict.rule == rule, verdict
+    first = next(finding for finding in verdict.findings if finding.rule == rule)
+    assert str(verdict) == (f"{first.what}. {first.advice}" if rule != "loss input" else f"{first.what}.")
+    assert rule in {one.name for one in BOOK.rules} | {"loss input"}
+
+
+HEALTHY: dict[str, Loop] = {
+    "plain": Loop(),
+    "adam": Loop(make=lambda net, rate: torch.optim.Adam(net.parameters(), 1e-2)),
+    "warm-up": Loop(factor=lambda step: min(1.0, step / 20)),
+    "a decay to 0": Loop(factor=lambda step: 1 - step / 60),
+    "a loss that is written out": Loop(loss=lambda out, y: -out.log_softmax(1).gather(1, y[:, None]).mean()),
+    "a negative that is maximised": Loop(
+        loss=minus, make=lambda net, rate: torch.optim.SGD(net.parameters(), rate, maximize=True)
+    ),
+    "clipped": Loop(between=lambda net: nn.utils.clip_grad_norm_(net.parameters(), 0.5)),
+    "soft targets": Loop(targets=lambda y: F.one_hot(y, 5) * 0.9 + 0.02),
+    "squares": Loop(loss=lambda out, y: (out - F.one_hot(y, 5)).pow(2).mean()),
+}
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_run_that_learns_says_so_against_the_constant_answer(name: str) -> None:
+    _, verdict = HEALTHY[name].run()
+    assert verdict is not None and verdict.state == "learns", verdict
+    assert verdict.constant is not None and f"(a constant answer has {verdict.constant:.3g})" in str(verdict)
+    assert [finding for finding in verdict.findings if finding.severity != "advice"] == []
+
+
+@pytest.mark.parametrize("steps", [1, 3, 12, 19])
+def test_before_twenty_steps_nothing_is_said_of_the_loss(steps: int) -> None:
+    _, verdict = replace(Loop(), steps=steps).run()
+    assert str(verdict) == f"cannot tell yet ({steps} of 20 steps)"
+
+
+def test_what_a_loss_means_that_cannot_be_computed_again_is_not_known() -> None:
+    _, verdict = Loop(loss=lambda out, y: F.cross_entropy(out, y) + 0.1 * out.abs().mean()).run()
+    assert verdict is not None and (verdict.state, verdict.constant) == ("learns", None)
+
+
+@pytest.mark.parametrize("rule", ["targets unrelated", "silent activation", "loss input"])
+def test_weights_and_random_numbers_are_as_without_it(rule: str) -> None:
+    plain, _ = FAULTS[rule].run(watched=False)
+    after = torch.rand(3)
+    seen, _ = FAULTS[rule].run()
+    assert torch.equal(torch.rand(3), after)
+    assert all(torch.equal(a, b) for a, b in zip(plain.parameters(), seen.parameters(), strict=True))
+
+
+def test_the_sentence_is_the_first_line_everywhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    _, verdict = FAULTS["wrong sign"].run(tmp_path)
+    sentence = str(verdict)
+    for command in ("learn", "check", "watch"):
+        status = main([command, str(tmp_path)])
+        assert capsys.readouterr().out.splitlines()[0] == sentence
+        assert status == 1
+    assert main(["learn", str(tmp_path), "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert (told["state"], told["rule"], told["sentence"]) == ("fault", "wrong sign", sentence)
+    assert str(judge(read_training(tmp_path))) == sentence
+
+
+def test_a_step_takes_less_than_300_bytes(tmp_path: Path) -> None:
+    replace(Loop(), steps=40).run(tmp_path)
+    lines = (tmp_path / "training.jsonl").read_text().splitlines()
+    sizes = [sum(len(line) + 1 for line in lines if line.startswith(f'{{"{kind}"')) for kind in ("step", "signs")]
+    assert sum(sizes) / 40 < 300
+
+
+def test_a_record_without_signs_is_judged_by_its_losses_alone() -> None:
+    losses = [1 / (step + 1) for step in range(40)]
+    record = TrainingRecord("Net", 50, tuple([StepRecord(i, x, 1.0, 0.1) for i, x in enumerate(losses)]))
+    assert str(judge(record)) == "it learns: 1 → 0.0284"
+    assert judge(replace(record, signs=(StepSigns(0, 1, "a"),), learning=LearningFacts(40))).state == "learns"

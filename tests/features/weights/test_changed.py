@@ -1,0 +1,135 @@
+"""Two checkpoints, or a checkpoint and its model: the kind of state that changed, and what was not loaded."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+import fxdebug
+from fxdebug.errors import UsageError
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(9, 6)
+        self.body = nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6), nn.Linear(6, 6), nn.BatchNorm1d(6, affine=False))
+        self.head = nn.Linear(6, 9, bias=False)
+        self.head.weight = self.embed.weight
+        self.register_buffer("inv_freq", 10.0 ** -torch.arange(3.0))
+        self.register_buffer("loose", torch.ones(2), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.body(self.embed(x)))
+
+
+def trained() -> Net:
+    torch.manual_seed(0)
+    net = Net()
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.add_(torch.randn(parameter.shape))
+        for norm in (net.body[1], net.body[3]):
+            norm.running_mean.normal_()
+            norm.running_var.uniform_(0.5, 2)
+    return net
+
+
+def told(a: object, b: object) -> list[tuple[str, str, float | None]]:
+    return [(finding.severity, finding.rule, finding.measured) for finding in fxdebug.weights(a, b).findings]
+
+
+def file_of(net: nn.Module, folder: Path, **more: torch.Tensor) -> Path:
+    save_file({name: weight.clone() for name, weight in net.state_dict().items()} | more, folder / "a.safetensors")
+    return folder / "a.safetensors"
+
+
+def moved(net: Net, *parts: str) -> Net:
+    other = copy.deepcopy(net)
+    with torch.no_grad():
+        for name, weight in other.state_dict().items():
+            if name.startswith(parts) and weight.is_floating_point():
+                weight.add_(torch.rand(weight.shape) + 0.1)
+    return other
+
+
+def test_a_training_that_moves_all_and_an_equal_copy_are_quiet(tmp_path: Path) -> None:
+    net = trained()
+    assert told(net, copy.deepcopy(net)) == []
+    assert told(net, moved(net, "embed", "body", "head")) == []
+    assert told(file_of(net, tmp_path), net) == []
+    assert told(Net(), net) == []
+
+
+def test_statistics_that_moved_in_a_frozen_part_are_told_apart_from_weights() -> None:
+    net = trained()
+    other = moved(net, "embed", "body.1.running", "body.3.running")
+    assert told(net, other) == [("warning", "statistics moved", 4)]
+    assert fxdebug.weights(net, other).totals["  of them running statistics"] == (4, "")
+    assert told(net, moved(net, "embed", "body.0", "body.1", "body.2", "body.3")) == []
+
+
+def test_an_average_without_statistics_is_found() -> None:
+    net = trained()
+    average = moved(net, "embed", "body.0", "body.1.weight", "body.2")
+    average.body[1].reset_running_stats()
+    assert told(net, average) == [("warning", "statistics not copied", 1)]
+    assert told(average, net) == []  # a model that is trained
+
+
+def test_a_table_that_a_cast_rounded_is_found() -> None:
+    net = trained()
+    other = copy.deepcopy(net)
+    other.inv_freq = other.inv_freq.bfloat16().float()
+    assert told(net, other) == [("warning", "table changed", 1)]
+
+
+def test_weights_that_only_shrank_are_told() -> None:
+    net = trained()
+    other = moved(net, "body")
+    with torch.no_grad():
+        other.embed.weight.mul_(0.9)
+    assert told(net, other) == [("advice", "only shrank", 1)]
+
+
+def test_names_without_a_counterpart_are_told_of_a_file_and_its_model(tmp_path: Path) -> None:
+    net = trained()
+    del net.body[2].bias
+    net.body[2].register_parameter("bias", None)
+    path = file_of(net, tmp_path, extra=torch.ones(1))
+    report = fxdebug.weights(path, trained())
+    assert [(f.rule, f.what) for f in report.findings if f.rule.startswith("not ")] == [
+        ("not in model", "1 name of the checkpoint is of no parameter and no buffer of the model: extra"),
+        ("not in file", "1 weight of the model is not in the checkpoint: body.2.bias"),
+    ]
+
+
+def test_a_tied_weight_is_in_the_file_by_any_of_its_names(tmp_path: Path) -> None:
+    net = trained()
+    for left_out in ("embed.weight", "head.weight"):
+        state = {name: weight.clone() for name, weight in net.state_dict().items() if name != left_out}
+        save_file(state, tmp_path / "b.safetensors")
+        assert told(tmp_path / "b.safetensors", net) == []
+
+
+def test_a_weight_that_was_written_after_loading_is_told(tmp_path: Path) -> None:
+    net = trained()
+    path = file_of(net, tmp_path)
+    nn.init.zeros_(net.body[2].weight)
+    assert told(path, net) == [("warning", "unlike file", 1)]
+    assert told(path, moved(net, "embed", "body", "head")) == []  # it was trained since
+    assert told(path, trained().bfloat16().float()) == [("warning", "table changed", 1)]
+
+
+def test_a_prefix_is_told(tmp_path: Path) -> None:
+    net = trained()
+    save_file(
+        {f"module.{name}": weight.clone() for name, weight in net.state_dict().items()}, tmp_path / "c.safetensors"
+    )
+    with pytest.raises(UsageError, match=r"one of them has the prefix 'module\.': take it off or add it"):
+        fxdebug.weights(tmp_path / "c.safetensors", net)

@@ -1,0 +1,133 @@
+"""Models in a state, of a structure, or changed in a way that a rule finds: one for each rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+Given = tuple[Any, dict[str, Any]]
+
+
+class Layers(nn.Module):
+    """A small trained model: embedding, layers, norm, head; a table that is in no checkpoint."""
+
+    def __init__(self, layers: int = 5) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(40, 32)
+        self.layers = nn.ModuleList([nn.Linear(32, 32) for _ in range(layers)])
+        self.norm, self.bn, self.drop = nn.LayerNorm(32), nn.BatchNorm1d(32), nn.Dropout(0.1)
+        self.head = nn.Linear(32, 40, bias=False)
+        self.register_buffer("inv_freq", 10000.0 ** -(torch.arange(8) / 8), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(self.drop(self.bn(self.norm(x))))
+
+
+def trained(change: Callable[[Layers], Any] = lambda model: None) -> Layers:
+    torch.manual_seed(0)
+    model = Layers()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn(parameter.shape) * 0.2)
+        model.bn.running_mean.normal_()
+        model.bn.running_var.uniform_(0.5, 2)
+        model.eval()
+        change(model)
+    return model
+
+
+def state(change: Callable[[Layers], Any]) -> Callable[[], Given]:
+    return lambda: (trained(change), {})
+
+
+class Run(nn.Module):
+    def __init__(self, function: Callable[..., Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        return self.function(x)
+
+
+X = torch.linspace(-1, 1, 2 * 6 * 8).view(2, 6, 8)
+
+
+def run(function: Callable[..., Tensor], inputs: Any = X) -> Callable[[], Given]:
+    return lambda: (Run(function).eval(), {"inputs": inputs})
+
+
+def repeated() -> Given:
+    return nn.Sequential(*[nn.Linear(8, 8)] * 3), {"inputs": X}
+
+
+def decayed() -> Given:
+    model = trained()
+    return model, {"optimizer": torch.optim.SGD(model.parameters(), lr=0.1, weight_decay=0.1)}
+
+
+def turned(x: Tensor) -> Tensor:
+    return (x @ x.transpose(-1, -2)).softmax(-2) @ x
+
+
+def rounded(x: Tensor) -> Tensor:
+    return x + torch.arange(300).bfloat16().sum()
+
+
+def blind(x: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(x, x, x, attn_mask=torch.ones(6, 6).tril(-1).bool())
+
+
+STATE: dict[str, Callable[[], Given]] = {
+    "state.buffer": state(lambda model: model.inv_freq.zero_()),
+    "state.not loaded": state(lambda model: model.layers[1].weight.zero_()),
+    "state.statistics": state(lambda model: model.bn.reset_running_stats()),
+    "state.mode": state(lambda model: model.drop.train()),
+    "state.broken tie": state(lambda model: model.head.weight.copy_(model.embed.weight)),
+    "state.repeated module": lambda: (repeated()[0], {}),
+    "state.decay": decayed,
+    "structure.dropout in evaluation": run(F.dropout),
+    "structure.random": run(lambda x: x + torch.randn_like(x)),
+    "structure.mask not read": run(lambda x: x * 2, {"x": X, "attention_mask": torch.tensor([[1, 1, 1, 1, 0, 0]] * 2)}),
+    "structure.positions rounded": run(rounded),
+    "structure.softmax axis": run(turned),
+    "structure.repeated module": repeated,
+    "attention.no key seen": run(blind),
+}
+
+
+def _without(model: Layers, name: str) -> dict[str, Tensor]:
+    return {key: weight for key, weight in model.state_dict().items() if key != name}
+
+
+def _moved(*names: str) -> Callable[[Layers], None]:
+    def move(model: Layers) -> None:
+        for name, weight in model.state_dict().items():
+            if name.startswith(names) and weight.is_floating_point():
+                weight.add_(torch.rand(weight.shape))
+
+    return move
+
+
+def _shrunk(model: Layers) -> None:
+    _moved("embed")(model)
+    model.norm.weight.mul_(0.9)
+
+
+# Of two checkpoints: the weights of the first (a file, where they are a mapping), and the second.
+OF_TWO: dict[str, Callable[[], tuple[Any, Any]]] = {
+    "weights.not in model": lambda: ({**trained().state_dict(), "more": torch.ones(2)}, trained()),
+    "weights.not in file": lambda: (_without(trained(), "head.weight"), trained()),
+    "weights.unlike file": lambda: (trained().state_dict(), trained(lambda model: model.head.weight.zero_())),
+    "weights.statistics moved": lambda: (trained(), trained(_moved("embed", "bn.running"))),
+    "weights.statistics not copied": lambda: (
+        trained(), trained(lambda model: (_moved("embed", "layers", "bn")(model), model.bn.reset_running_stats()))
+    ),
+    "weights.table changed": lambda: (trained(), trained(lambda model: model.inv_freq.mul_(1.01))),
+    "weights.only shrank": lambda: (trained(), trained(_shrunk)),
+}  # fmt: skip
