@@ -7,6 +7,8 @@ equal     pairs that compute the same in another way: ports, renamed copies, oth
 sweep     one weight, bias or epsilon changed in every module of the ports, and one of each in each transformers model
           of the zoo, also under other names: is the module named?
 zoo       every zoo model twice, saved against live, and sdpa against eager attention where it has both
+mutants   small models of our own with one fault at a random place, half of them under other names and with a healthy
+          rewrite elsewhere: is the cause told? Other ones each time; the seed is printed, and ``--seed`` draws it again
 numbers   planted producers of NaN and infinity for ``fxdebug.check``, and healthy zoo models
 
 Prints a line for each, then tables, misses and false alarms; ``--write`` puts the tables into docs/comparing.md.
@@ -44,7 +46,8 @@ from bench_compare_told import Checked  # noqa: E402
 from running import each, put_between  # noqa: E402
 from zoo import zoo  # noqa: E402
 
-PARTS = ("faults", "equal", "sweep", "zoo", "numbers")
+PARTS = ("faults", "equal", "sweep", "zoo", "mutants", "numbers")
+A_TASK = 10  # mutants drawn together
 PAGE = HERE.parent / "docs" / "comparing.md"
 
 
@@ -52,7 +55,9 @@ def main(arguments: list[str]) -> int:
     """Run what was asked for, print lines, tables and bars; return the exit status."""
     options = _options(arguments)
     _prepare()
-    tasks = [task for part in options.only or PARTS for task in _tasks(part) if _wanted(task, options.names)]
+    tasks = [task for part in options.only or PARTS for task in _tasks(part, options) if _wanted(task, options.names)]
+    if any(part == "mutants" for part, _ in tasks):
+        print(f"mutants: --seed {options.seed}", flush=True)
     began = time.perf_counter()
     results: list[Checked] = []
     for done, found in enumerate(each(_one, tasks, options.jobs, _prepare), 1):
@@ -76,6 +81,8 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--jobs", type=int, default=min(os.cpu_count() or 1, 8), help="processes (default: %(default)s)"
     )
+    parser.add_argument("--seed", type=int, default=time.time_ns() % 100_000, help="of the mutants (default: another)")
+    parser.add_argument("--mutants", type=int, default=200, metavar="N", help="how many (default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything that came out")
     parser.add_argument("--write", action="store_true", help=f"put the tables into {PAGE.name}")
     options = parser.parse_args(arguments)
@@ -110,8 +117,11 @@ def _zoo() -> dict[str, Callable[[], Any]]:
         return dict(zoo.zoo())
 
 
-def _tasks(part: str) -> list[tuple[str, str]]:
+def _tasks(part: str, options: argparse.Namespace) -> list[tuple[str, str]]:
     from faults.bench import EQUAL, FAULTS
+
+    if part == "mutants":
+        return [(part, f"mutants-{options.seed}-{at}") for at in range(0, options.mutants, A_TASK)]
 
     if part == "sweep":
         from faults.originals import NAMES
@@ -196,6 +206,22 @@ def _sweep(name: str) -> list[Checked]:
     return [checked(found) for found in faults]
 
 
+def _mutants(name: str) -> list[Checked]:
+    """Draw mutants; the seed and the place in the row are in the name."""
+    from faults.mutants.mutants import drawn, judged
+
+    _, seed, at = name.split("-")
+    found = []
+    for verdict in map(judged, drawn(int(seed) * 1000 + int(at), A_TASK)):
+        mutant = verdict.mutant
+        what = f"{mutant.model}, {mutant.kind}, {mutant.what} {mutant.rewrite}: {verdict.cause}, told {verdict.said}"
+        mode = verdict.cause if verdict.place else "elsewhere"
+        found.append(Checked("mutants", name, mode, alarms=() if verdict.right else (what,)))
+        if mutant.names:
+            found.append(Checked("mutants", name, "sound", alarms=(verdict.alarm,) if verdict.alarm else ()))
+    return found
+
+
 def _checked_numbers(name: str) -> list[Checked]:
     from faults.judge import traced
 
@@ -216,6 +242,7 @@ _CHECKS: dict[str, Callable[[str], list[Checked]]] = {
     "equal": _equal,
     "sweep": _sweep,
     "zoo": _pairs,
+    "mutants": _mutants,
     "numbers": _checked_numbers,
 }
 

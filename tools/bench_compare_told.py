@@ -60,11 +60,15 @@ def bars(results: Iterable[Checked]) -> list[Bar]:
     quiet = [checked for checked in results if checked.answer is None and not checked.skipped]
     producers = [checked for checked in quiet if checked.mode == "producer"]
     swept = [checked for checked in quiet if checked.part == "sweep"]
-    others = [checked for checked in quiet if checked.mode != "producer" and checked.part != "sweep"]
+    mutants = [checked for checked in quiet if checked.part == "mutants" and checked.mode != "sound"]
+    apart = {id(checked) for checked in (*producers, *swept, *mutants)}
+    others = [checked for checked in quiet if id(checked) not in apart]
     return [
         Bar("planted faults whose call is named", sum(a.call_right for a in answers), len(answers), 0.95),
         Bar("planted faults whose operation is named", sum(a.op_right for a in answers), len(answers), 0.9),
         Bar("modules changed by rule that are named", _quiet(swept), len(swept), 0.95),
+        Bar("mutants whose cause is told", _quiet(mutants), len(mutants), 0.8),
+        Bar("mutants of which no wrong cause is told", sum(c.mode != "wrong" for c in mutants), len(mutants), 0.95),
         Bar("pairs and models in which nothing is found", _quiet(others), len(others), 1.0),
         Bar("producers of NaN and infinity that are named", _quiet(producers), len(producers), 1.0),
     ]
@@ -87,6 +91,8 @@ def line(found: list[Checked]) -> str:
 def _word(checked: Checked) -> str:
     if checked.skipped:
         return "none"
+    if checked.part == "mutants" and checked.mode != "sound":
+        return checked.mode
     if checked.part == "sweep" or checked.mode == "producer":
         return "MISSED" if checked.alarms else "right"
     if checked.answer is None:
@@ -146,6 +152,15 @@ WORDS = {
         "twice": "zoo models run twice",
         "saved": "zoo models, saved against live",
         "sdpa-and-eager": "zoo models, sdpa against eager attention",
+    },
+    "mutants": {
+        "right": "mutants: the cause is told",
+        "half": "mutants: a part of it",
+        "absent": "mutants: the place alone",
+        "wrong": "mutants: another cause",
+        "elsewhere": "mutants: another place",
+        "equal": "mutants called equal",
+        "sound": "mutants without their fault, other names and a healthy rewrite",
     },
     "numbers": {"producer": "planted producers of NaN and infinity named", "healthy": "healthy zoo models, checked"},
 }

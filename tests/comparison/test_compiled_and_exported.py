@@ -80,7 +80,7 @@ def test_a_weight_of_an_exported_program_is_named_with_its_operation(name: str, 
     with torch.no_grad():
         first = WAYS[way](net(), MADE[name](damaged())).first
     assert first is not None
-    assert (first.kind, first.op, first.because) == ("weights", op, "up.weight differs from that of a")
+    assert (first.kind, first.op, first.because) == ("weights", op, "row 3 of up.weight differs from that of a")
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -129,6 +129,16 @@ STEPS_OF = {
 }
 
 
+# Operations that a port may write out, with the operations that it then has; a softmax also subtracts the maximum.
+WRITTEN_OUT = {
+    "softmax": ("exp", "sum", "div"),
+    "sigmoid": ("neg", "exp", "add"),
+    "gelu": ("div", "erf", "add", "mul", "mul"),
+    "softplus": ("exp", "log1p"),
+}
+MAY_BE_WRITTEN = {"softmax": ("max", "sub"), "sigmoid": ("rdiv", "div", "reciprocal")}
+
+
 # Different operations with the same role: a scale, a mask, a root.
 _ROLES = {
     "div": "mul", "where": "add", "masked_fill": "add", "sub": "add", "rsub": "add", "sqrt": "rsqrt",

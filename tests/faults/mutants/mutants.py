@@ -6,6 +6,7 @@ Half of the ports have other names and one healthy rewrite elsewhere, which must
 from __future__ import annotations
 
 import ast
+import copy
 import importlib.util
 import random
 import re
@@ -43,6 +44,7 @@ class Mutant:
     kind: str
     what: str  # the line before and after
     source: str  # of the port
+    sound: str  # the same without the fault
     names: dict[str, str]  # classes and attributes of the reference → those of the port
     weights: dict[str, torch.Tensor]  # changed ones, by the reference's names
     place: str  # a class of the port, or the module of a weight
@@ -59,6 +61,12 @@ class Verdict:
     place: bool
     cause: str  # right, half, absent, wrong, equal
     said: str
+    alarm: str = ""  # what was found in the port without the fault, and must not be
+
+    @property
+    def right(self) -> bool:
+        """Is the cause right, at the right place?"""
+        return self.place and self.cause == "right"
 
 
 def drawn(seed: int, count: int) -> Iterator[Mutant]:
@@ -74,18 +82,13 @@ def drawn(seed: int, count: int) -> Iterator[Mutant]:
                 break
 
 
-def healthy(mutant: Mutant) -> bool:
-    """Is nothing found where the fault is taken out of a port, and its rewrite and its names are left?"""
-    raise NotImplementedError
-
-
 # Drawing -----------------------------------------------------------------------------------------
 
 
 def _draw(rng: random.Random, model: str, kind: str, other_names: bool) -> Mutant | None:
     tree = ast.parse(SOURCE.read_text())
     classes = _reachable(tree, MODELS[model][0].__name__)
-    changed, place, right, ops, what = {}, "", "", "", ""
+    changed: dict[str, torch.Tensor] = {}
     replaced: dict[ast.AST, ast.AST] = {}
     if kind in WEIGHTS:
         reference = built(MODELS[model][0])
@@ -114,6 +117,7 @@ def _draw(rng: random.Random, model: str, kind: str, other_names: bool) -> Mutan
         what = f"{_text(node)} → {_text(one.new)}"
     rewrite = ""
     names: dict[str, str] = {}
+    healthy: dict[ast.AST, ast.AST] = {}
     if other_names:
         fault = {id(each) for node in replaced for each in ast.walk(node)}
         around = {id(each) for each in ast.walk(tree) if any(node in ast.walk(each) for node in replaced)}
@@ -126,13 +130,20 @@ def _draw(rng: random.Random, model: str, kind: str, other_names: bool) -> Mutan
         ]
         if ways:
             node, new, rewrite = rng.choice(ways)
-            replaced[node] = new
+            healthy[node] = new
         names = _other_names(classes)
     tree.body = [each for each in tree.body if not isinstance(each, ast.ClassDef) or each in classes]
     tree.body = [each for each in tree.body if not isinstance(each, (ast.FunctionDef, ast.AnnAssign))]
-    _Replacing(replaced, names).visit(tree)
-    source = ast.unparse(ast.fix_missing_locations(tree))
-    return Mutant(model, kind, what, source, names, changed, place, right, ops, rewrite)
+    sound, source = (_written(tree, nodes, names) for nodes in (healthy, {**healthy, **replaced}))
+    return Mutant(model, kind, what, source, sound, names, changed, place, right, ops, rewrite)
+
+
+def _written(tree: ast.Module, nodes: dict[ast.AST, ast.AST], names: dict[str, str]) -> str:
+    """Return the code with some nodes in the place of others, and with other names."""
+    known: dict[int, Any] = {}
+    copied = copy.deepcopy(tree, known)
+    new = {known[id(old)]: copy.deepcopy(new) for old, new in nodes.items()}
+    return ast.unparse(ast.fix_missing_locations(_Replacing(new, names).visit(copied)))
 
 
 def _data(state: dict[str, nn.Parameter]) -> dict[str, torch.Tensor]:
@@ -194,11 +205,11 @@ class _Replacing(ast.NodeTransformer):
 # Running and judging -----------------------------------------------------------------------------
 
 
-def pair_of(mutant: Mutant, folder: Path) -> tuple[nn.Module, nn.Module, Any]:
-    """Return the reference, the port, which is written to a folder, and the inputs."""
+def pair_of(mutant: Mutant, folder: Path, *, sound: bool = False) -> tuple[nn.Module, nn.Module, Any]:
+    """Return the reference, the port, which is written to a folder, and the inputs; ``sound``: without the fault."""
     own, inputs = MODELS[mutant.model]
-    path = folder / f"port_{mutant.model}.py"
-    path.write_text(mutant.source)
+    path = folder / f"port_{mutant.model}_{'sound' if sound else 'faulty'}.py"
+    path.write_text(mutant.sound if sound else mutant.source)
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -207,7 +218,7 @@ def pair_of(mutant: Mutant, folder: Path) -> tuple[nn.Module, nn.Module, Any]:
     b = getattr(module, mutant.names.get(own.__name__, own.__name__))().eval()
     b.load_state_dict(dict(zip(b.state_dict(), a.state_dict().values(), strict=True)))
     other = dict(zip((name for name, _ in a.named_parameters(remove_duplicate=False)), _parameter_names(b)))
-    for name, numbers in mutant.weights.items():
+    for name, numbers in () if sound else mutant.weights.items():
         module_path, _, leaf = other[name].rpartition(".")
         setattr(b.get_submodule(module_path), leaf, nn.Parameter(numbers.clone()))
     return a, b, inputs(torch.Generator().manual_seed(3))
@@ -229,13 +240,21 @@ def _differs(mutant: Mutant) -> bool:
     return bool((one - other).norm() > LEAST_CHANGE * one.norm())
 
 
+def _alarm(mutant: Mutant, folder: Path) -> str:
+    """Return what is found in a port with other names and a healthy rewrite alone."""
+    a, b, inputs = pair_of(mutant, folder, sound=True)
+    first = next(iter(fxdebug.compare_models(a, b, inputs).findings), None)
+    return "" if first is None else f"{mutant.model}, {mutant.rewrite}: {first.path} {first.op} {first.because}"
+
+
 def judged(mutant: Mutant) -> Verdict:
     """Compare a mutant with its reference and judge what is told first."""
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
         a, b, inputs = pair_of(mutant, Path(folder))
         first = next(iter(fxdebug.compare_models(a, b, inputs).findings), None)
+        alarm = _alarm(mutant, Path(folder)) if mutant.names else ""
     if first is None:
-        return Verdict(mutant, False, "equal", "nothing")
+        return Verdict(mutant, False, "equal", "nothing", alarm)
     said = f"{first.path or '(root)'} | {first.op} | {first.kind} | {first.because}"
     modules = dict(b.named_modules())
     renamed = dict(zip((name for name, _ in a.named_modules()), modules))
@@ -255,4 +274,4 @@ def judged(mutant: Mutant) -> Verdict:
         cause = "right" if place else "half"
     else:
         cause = "absent" if NOTHING_SAID.search(told) else "wrong"
-    return Verdict(mutant, place, cause, said)
+    return Verdict(mutant, place, cause, said, alarm)

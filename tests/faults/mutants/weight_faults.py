@@ -57,7 +57,7 @@ def transposed(name: str, weights: Weights) -> Iterator[WeightChange]:
     if weight.dim() == 2 and weight.shape[0] == weight.shape[1]:
         yield WeightChange({name: weight.T.contiguous()}, r"transposed")
     if weight.dim() == 4 and weight.shape[2] == weight.shape[3] > 1:
-        yield WeightChange({name: weight.transpose(2, 3).contiguous()}, r"transposed")
+        yield WeightChange({name: weight.transpose(2, 3).contiguous()}, r"transposed|dimensions 2 and 3 exchanged")
 
 
 def others(name: str, weights: Weights) -> Iterator[WeightChange]:

@@ -6,13 +6,14 @@ such a step, what it is given says why: another constant, another initial value,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from fxdebug.comparison.diagnosis.cause import Cause, differing_settings, listed
 from fxdebug.comparison.diagnosis.region import Divergence, computes_floats, view_chain
 from fxdebug.comparison.diagnosis.weights.changed_weight import changed_weight
 from fxdebug.comparison.diagnosis.weights.weight_slices import Weights
+from fxdebug.comparison.pairing.pairs import Pair, Pairs
 from fxdebug.comparison.steps import Step, StepList
 from fxdebug.data.calls import Call
 from fxdebug.data.values import Value
@@ -24,21 +25,44 @@ NamedSteps = list[tuple[str, Step]]
 # Without effect ----------------------------------------------------------------------------------
 
 
-def without_effect(divergence: Divergence, gone: NamedSteps, new: NamedSteps) -> Cause | None:
-    """Return what a step is given that has no effect in one run, and that the other run has with an effect."""
+def without_effect(
+    divergence: Divergence, gone: NamedSteps, new: NamedSteps
+) -> tuple[Cause | None, NamedSteps, NamedSteps]:
+    """Return what a step is given that has no effect in one run, and that the other run has with an effect.
+
+    Also returns the steps without those that both runs have and give the same: a tiny epsilon explains nothing.
+    """
     pairs = divergence.judge.pairs
-    for name, step in gone:
-        for other in _idle(pairs.b, _calls_of(divergence, step), role(name)):
-            cause = _other_operand(divergence, step, other, other)
-            if cause is not None:
-                return cause
-    for name, step in new:
+    left: tuple[NamedSteps, NamedSteps] = [], []
+    for rest, side, run in zip(left, (gone, new), (pairs.b, pairs.a)):
+        for name, step in side:
+            for other in _idle(run, _calls_facing(divergence, step, run), role(name)):
+                one, facing = (step, other) if run is pairs.b else (other, step)
+                if divergence.judge.adds_error(facing.index):
+                    continue  # it is a finding of its own
+                cause = _other_operand(divergence, one, facing)
+                if cause is not None:
+                    return cause, gone, new
+                if _given_the_same(one, facing):
+                    break
+            else:
+                rest.append((name, step))
+    return None, *left
+
+
+def _given_the_same(one: Step, other: Step) -> bool:
+    """Are two steps given one value each and the same constants?"""
+    alone = len(one.inputs) == len(other.inputs) == 1 and one.name == other.name
+    return alone and bool(one.constants) and not any(differing_settings(one, other))
+
+
+def _calls_facing(divergence: Divergence, step: Step, run: StepList) -> list[Call]:
+    """Return the calls of the other side that may have the counterpart of a step."""
+    pairs = divergence.judge.pairs
+    if run is pairs.a:
         call = pairs.call_in_a(step.call)
-        for other in _idle(pairs.a, () if call is None else (call,), role(name)):
-            cause = _other_operand(divergence, other, step, step)
-            if cause is not None:
-                return cause
-    return None
+        return [] if call is None else [call]
+    return _calls_of(divergence, step)
 
 
 def _calls_of(divergence: Divergence, step: Step) -> list[Call]:
@@ -59,7 +83,7 @@ def _idle(run: StepList, calls: Iterable[Call], of_role: str) -> Iterator[Step]:
                 yield step
 
 
-def _other_operand(divergence: Divergence, one: Step, other: Step, shown: Step) -> Cause | None:
+def _other_operand(divergence: Divergence, one: Step, other: Step) -> Cause | None:
     """Return the operand in which two steps, one of them without effect, differ."""
     pairs = divergence.judge.pairs
     if len(one.weights) == len(other.weights) == 1:
@@ -67,13 +91,13 @@ def _other_operand(divergence: Divergence, one: Step, other: Step, shown: Step) 
         told = changed_weight(names[0], names[1], Weights(pairs.a.trace), Weights(pairs.b.trace))
         if told is None:
             return None
-        return replace(divergence.cause("weights", shown, told, partner=one), is_weight_told=True)
+        return replace(divergence.cause("weights", other, told, partner=one), is_weight_told=True)
     made = [[_factory(run, g.value) for g in step.data] for run, step in ((pairs.a, one), (pairs.b, other))]
     for left, right in ((x, y) for x in made[0] for y in made[1] if x is not None and y is not None):
         return other_factory(divergence, left, right)
     gone, new = differing_settings(one, other)
     if gone and new and one.name == other.name:
-        return divergence.cause("constant", shown, f"{listed(gone)} in a, {listed(new)} in b", partner=one)
+        return divergence.cause("constant", other, f"{listed(gone)} in a, {listed(new)} in b", partner=one)
     return None
 
 
@@ -103,11 +127,49 @@ def moved(divergence: Divergence, name: str, step: Step, *, of_b: bool) -> Cause
 
     Of two operations in another order, one comes before the place that differs, the other one after it.
     """
+    if name not in (step.name, step.op):
+        return None
     pairs = divergence.judge.pairs
+    facing = _facing(pairs, step, of_b)
+    if facing is None:
+        return None
+    one, other = (facing, step) if of_b else (step, facing)
+    where = _given(pairs.a, one), _given(pairs.b, other)
+    if where[0] == where[1] or not computes_floats(other):
+        return None
+    because = f"{other.op} stands in another order: it is given {where[0]} in a, {where[1]} in b"
+    return divergence.cause("wiring", other, because, partner=one)
+
+
+def in_the_same_place(pairs: Pairs, step: Step, *, of_b: bool) -> Step | None:
+    """Return the step of the other side that stands for one, where the code gives both the same."""
+    facing = _facing(pairs, step, of_b)
+    if facing is None:
+        return None
+    one, other = (facing, step) if of_b else (step, facing)
+    return facing if _given(pairs.a, one) == _given(pairs.b, other) else None
+
+
+def _facing(pairs: Pairs, step: Step, of_b: bool) -> Step | None:
+    return _with_equal_weights(pairs, step, of_b) if step.weights else _alike(pairs, step, of_b)
+
+
+def _with_equal_weights(pairs: Pairs, step: Step, of_b: bool) -> Step | None:
+    """Return the only step of the other side with the same operation and weights."""
+    run = pairs.a if of_b else pairs.b
+    known: Mapping[int, Pair | int] = pairs.values if of_b else pairs.values_of_a
+    wanted = [known.get(given.value.number) for given in step.weights]
+    numbers = [each.a if isinstance(each, Pair) else each for each in wanted]
+    alike = [s for s in run.steps if s.name == step.name and [g.value.number for g in s.weights] == numbers]
+    return alike[0] if len(alike) == 1 and None not in numbers else None
+
+
+def _alike(pairs: Pairs, step: Step, of_b: bool) -> Step | None:
+    """Return the step that stands for one in the code of the other side's call, by its operation and its turn."""
     number = pairs.calls_of_a.get(step.call.index)
     call_a = pairs.call_in_a(step.call) if of_b else step.call
     call_b = step.call if of_b else None if number is None else pairs.b.trace.calls[number]
-    if call_a is None or call_b is None or name != step.name:
+    if call_a is None or call_b is None:
         return None
     sides = [_named(pairs.a, call_a, step.name), _named(pairs.b, call_b, step.name)]
     own, others = sides[of_b], sides[not of_b]
@@ -117,15 +179,7 @@ def moved(divergence: Divergence, name: str, step: Step, *, of_b: bool) -> Cause
         paired = pairs.steps_of_a if of_b else pairs.steps
         others = [other for other in others if other.index not in paired]
         own = [step]
-    if len(own) != len(others):
-        return None
-    facing = others[own.index(step)]
-    one, other = (facing, step) if of_b else (step, facing)
-    where = _given(pairs.a, one), _given(pairs.b, other)
-    if where[0] == where[1] or not computes_floats(other):
-        return None
-    because = f"{other.op} stands in another order: it is given {where[0]} in a, {where[1]} in b"
-    return divergence.cause("wiring", other, because, partner=one)
+    return others[own.index(step)] if len(own) == len(others) else None
 
 
 def _named(run: StepList, call: Call, name: str) -> list[Step]:
@@ -140,6 +194,8 @@ def _given(run: StepList, step: Step) -> str:
 def source_of(run: StepList, value: Value, within: Call) -> str:
     """Name a value as the code of a call sees it: what an inner call returned, the result of an operation, an input."""
     root = run.root(value).number
+    while within.parent is not None and any(run.root(given).number == root for given in within.inputs):
+        within = within.parent  # it was handed down
     for call in within.children:
         if any(run.root(made).number == root for made in call.outputs or ()):
             return f"what {call.path.rpartition('.')[2] or call.type} returned"

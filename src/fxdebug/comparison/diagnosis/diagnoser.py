@@ -16,6 +16,7 @@ from fxdebug.comparison.diagnosis.element_order import (
     merged_otherwise,
     moves_changed,
     order_cause,
+    parts_exchanged,
 )
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult, comparable, draws_random
 from fxdebug.comparison.diagnosis.region import maker_of_mask, view_chain
@@ -180,7 +181,9 @@ class Diagnoser:
             return heads
         elif (masked := self._other_mask(result)) is not None:
             return masked
-        elif not self._is_paired_by_path(result) and (change := inputs_swapped(self._judge, result)) is not None:
+        elif (not self._is_paired_by_path(result) and (change := inputs_swapped(self._judge, result)) is not None) or (
+            other_settings and (change := parts_exchanged(self._judge, result)) is not None
+        ):
             return order_cause(self._judge, result, change)
         elif other_settings:
             kind = "constant"

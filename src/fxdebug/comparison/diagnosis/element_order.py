@@ -50,6 +50,31 @@ def inputs_swapped(judge: Judge, result: StepResult) -> ElementOrder | None:
     return None
 
 
+def parts_exchanged(judge: Judge, result: StepResult) -> ElementOrder | None:
+    """Return the step that is given the parts of a value in another order than in a, where they are cut alike.
+
+    Each part then has a counterpart, but another one than by its turn.
+    """
+    step, partner = result.step, result.partner
+    if step.name not in SLICES or step.name != partner.name:
+        return None
+    cut = [_cut_alike(run, each) for run, each in ((judge.pairs.a, partner), (judge.pairs.b, step))]
+    if len(cut[0]) < 2 or sorted(s.constants for s in cut[0]) != sorted(s.constants for s in cut[1]):
+        return None
+    users = [user for value in step.outputs for user in judge.pairs.b.users.get(judge.pairs.b.root(value).number, ())]
+    taking = next((user for user in users if not user.transparent), step)
+    return ElementOrder("wiring", taking, f"{taking.op} is given the parts of a value in another order")
+
+
+def _cut_alike(run: StepList, step: Step) -> list[Step]:
+    """Return the steps of a call that take parts of the value that a step takes one of."""
+    if not step.data:
+        return []
+    root = run.root(step.data[0].value).number
+    parts = [s for s in run.by_call.get(step.call.index, ()) if s.name == step.name and s.data]
+    return [s for s in parts if run.root(s.data[0].value).number == root]
+
+
 def constants_changed(judge: Judge, result: StepResult) -> ElementOrder | None:
     """Return a step on the way to this one whose constants differ from its counterpart's.
 

@@ -26,10 +26,12 @@ from fxdebug.operators.names import (
     BIAS_FIRST,
     FACTORIES,
     LOOKUPS,
+    MAY_BE_WRITTEN,
     REPEATING,
     SLICES,
     STEPS_OF,
     TRANSPARENT,
+    WRITTEN_OUT,
     normalized_constants,
     role,
 )
@@ -125,6 +127,8 @@ def region_of(run: StepList, value: Value, paired: Callable[[Value], bool], *, t
         if maker is None or maker.index in by_index:
             continue
         by_index[maker.index] = maker
+        if maker.name in FACTORIES:
+            continue  # what it is given says its size and dtype
         # a search that does not stop at a view does not stop at the viewed value either
         pending += [(given.value, anyway and maker.transparent) for given in maker.inputs if not given.is_weight]
     steps = tuple([by_index[index] for index in sorted(by_index)])
@@ -243,7 +247,24 @@ def unmatched_steps(a: Region, b: Region) -> tuple[list[tuple[str, Step]], list[
     left, right = {id(x) for x, _ in same}, {id(y) for _, y in same}
     gone = [x for x in one if id(x) not in left]
     new = [y for y in other if id(y) not in right]
-    return _rejoin_fused(_without_idle(gone, b)), _rejoin_fused(_without_idle(new, a))
+    gone, new = _without_spellings(_without_idle(gone, b), _without_idle(new, a))
+    return _rejoin_fused(gone), _rejoin_fused(new)
+
+
+def _without_spellings(
+    gone: list[tuple[str, Step]], new: list[tuple[str, Step]]
+) -> tuple[list[tuple[str, Step]], list[tuple[str, Step]]]:
+    """Drop an operation of one side that the other side writes out: these are no difference."""
+    for name, parts in WRITTEN_OUT.items():
+        for fused, written in ((gone, new), (new, gone)):
+            at = next((place for place, named in enumerate(fused) if named[0] == name), None)
+            rest = _without_parts(written, parts)
+            if at is not None and rest is not None:
+                del fused[at]
+                for part in MAY_BE_WRITTEN.get(name, ()):
+                    rest = rest if (less := _without_parts(rest, (part,))) is None else less
+                written[:] = rest
+    return gone, new
 
 
 def _without_idle(parts: list[tuple[str, Step]], other: Region) -> list[tuple[str, Step]]:
@@ -256,6 +277,17 @@ def _without_idle(parts: list[tuple[str, Step]], other: Region) -> list[tuple[st
         else:
             active.append((name, step))
     return active
+
+
+def _without_parts(steps: list[tuple[str, Step]], parts: Iterable[str]) -> list[tuple[str, Step]] | None:
+    """Return some steps without one for each of some operations; ``None`` where one of these is not there."""
+    rest = list(steps)
+    for part in parts:
+        at = next((place for place, (name, _) in enumerate(rest) if role(name) == role(part)), None)
+        if at is None:
+            return None
+        del rest[at]
+    return rest
 
 
 def _similarity(a: tuple[str, Step], b: tuple[str, Step]) -> float:

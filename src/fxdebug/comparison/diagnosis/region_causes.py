@@ -15,7 +15,7 @@ from fxdebug.comparison.diagnosis.attention.attention_arguments import (
 from fxdebug.comparison.diagnosis.attention.tables import Tables, differing_table, have_the_same_tables
 from fxdebug.comparison.diagnosis.attention.written_attention import other_attention_in, visible_shares
 from fxdebug.comparison.diagnosis.cause import Cause, differing_settings, listed, make_cause, values_differ
-from fxdebug.comparison.diagnosis.counterparts import moved, other_factory, without_effect
+from fxdebug.comparison.diagnosis.counterparts import in_the_same_place, moved, other_factory, without_effect
 from fxdebug.comparison.diagnosis.element_order import inputs_swapped, order_cause
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult
 from fxdebug.comparison.diagnosis.missing_steps import NamedSteps, extra_cause, missing_cause
@@ -150,7 +150,7 @@ class RegionDiagnosis:
         gone, new = self._without_tables(divergence, gone, new)
         if any(step.weights and step.name.startswith(("conv", "linear")) for step in in_b.computing):
             gone = [(name, step) for name, step in gone if not self._is_folded_elsewhere(step)]
-        idle = without_effect(divergence, gone, new)
+        idle, gone, new = without_effect(divergence, gone, new)
         if idle is not None:
             return idle
         unused = self._unused_weights(divergence, gone, new)
@@ -165,7 +165,7 @@ class RegionDiagnosis:
             return None  # each has its counterpart, and is a finding of its own
         if bool(gone) != bool(new):
             name, step = next((named for named in gone or new if computes_floats(named[1])), (gone or new)[0])
-            elsewhere = moved(divergence, name, step, of_b=bool(new))
+            elsewhere = moved(divergence, name, step, of_b=bool(new)) or self._made_otherwise(divergence, step, new)
             if elsewhere is not None:
                 return elsewhere
         if gone and not new:
@@ -183,6 +183,18 @@ class RegionDiagnosis:
         if sorted(name for name, _ in gone) == sorted(name for name, _ in new):
             because = f"{listed(name for name, _ in new)} in another place than in a, before or after other operations"
         return divergence.cause("values", step, because, partner=gone[0][1])
+
+    def _made_otherwise(self, divergence: Divergence, step: Step, new: NamedSteps) -> Cause | None:
+        """Return what makes another value for a step that both runs have, where its result is equal by chance."""
+        pairs = self.judge.pairs
+        facing = in_the_same_place(pairs, step, of_b=bool(new))
+        if facing is None or not facing.data or not step.data:
+            return None
+        one, other = (facing, step) if new else (step, facing)
+        a, b = one.data[0].value, other.data[0].value
+        in_a = region_of(pairs.a, a, pairs.is_firm_in_a, through=True)
+        in_b = region_of(pairs.b, b, pairs.is_firm, through=True)
+        return _other_operation(replace(divergence, a=a, b=b, in_a=in_a, in_b=in_b))
 
     def _unused_weights(self, divergence: Divergence, gone: NamedSteps, new: NamedSteps) -> Cause | None:
         """Return the steps on the way in one run with weights that the other run has and never uses: a lost norm."""
@@ -443,6 +455,9 @@ def _other_operation(divergence: Divergence) -> Cause | None:
     """
     sides = divergence.in_a.computing, divergence.in_b.computing
     factories = [[step for step in side if step.name in FACTORIES] for side in sides]
+    maker = divergence.judge.pairs.a.maker(divergence.a)
+    if not sides[0] and maker is not None and maker.name in FACTORIES:  # another value with the same zeros is its pair
+        factories[0] = [maker]
     for one, other in zip(*factories) if len(factories[0]) == len(factories[1]) else ():
         cause = other_factory(divergence, one, other)
         if cause is not None:
@@ -521,7 +536,12 @@ def _rewired(divergence: Divergence) -> Cause | None:
         return None
     call, inner = handing_call(pairs, result.step, a, b)
     where_a, where_b = _made_in(pairs.a.maker(a), a), _made_in(pairs.b.maker(b), b)
-    because = f"it is given the result of {where_a} in a, of {where_b} in b"
+    if where_a == where_b:
+        where_a, where_b = (f"{where_a}{_arguments(run, value)}" for run, value in ((pairs.a, a), (pairs.b, b)))
+    what = "it" if inner is None else inner.path.rpartition(".")[2] or inner.type
+    because = f"{what} is given the result of {where_a} in a, of {where_b} in b"
+    if where_a == where_b:
+        because = f"{what} is given another result of {where_b} than in a"
     op = result.step.op if inner is None else inner.type
     cause = make_cause(judge, "wiring", call, op, because, result, a=a, b=b)
     return replace(cause, regrouped=given is not None and _is_summed_in_another_order(divergence, given))
@@ -556,6 +576,16 @@ def _has_nan_or_inf(value: Value) -> bool:
 
 def _share_storage(a: Value, b: Value) -> bool:
     return a.storage is not None and a.storage == b.storage
+
+
+def _arguments(run: StepList, value: Value) -> str:
+    """Return the constants of the step that made a value, and which of several results it is, as text."""
+    maker = run.maker(value)
+    if maker is None:
+        return ""
+    numbers = [each.number for each in maker.outputs]
+    place = f"[{numbers.index(run.root(value).number)}]" if len(numbers) > 1 else ""
+    return f"({', '.join(maker.constants)}){place}" if maker.constants or place else ""
 
 
 def _made_in(step: Step | None, value: Value) -> str:

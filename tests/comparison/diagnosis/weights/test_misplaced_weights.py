@@ -162,8 +162,7 @@ FAULTS: dict[str, tuple[str, Callable[[Any], Any], str]] = {
     "out_proj": (
         "torch",
         lambda m: m.mix.out_proj.weight.copy_(m.mix.out_proj.weight.T.clone()),
-        "rows 0:16 of layers.1.mix.out_proj.weight are 0:16 of layers.1.o.weight of a, transposed; "
-        "in other layers they are in another order",
+        "layers.1.mix.out_proj.weight is layers.1.o.weight of a transposed",
     ),
 }
 

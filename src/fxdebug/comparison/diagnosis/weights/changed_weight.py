@@ -34,7 +34,7 @@ def changed_weight(a: str, b: str, weights_a: Weights, weights_b: Weights) -> st
         beside = [name for name in weights_b.names if name != other.name and _is_there(weights_b.find(name), one)]
         told = f"{b} is {elsewhere[0]} of a, not {a}"
         return told + (f": exchanged with {beside[0]}" if len(beside) == 1 else "")
-    tied = [name for name in one.parameter.names if name != a and name not in other.parameter.names]
+    tied = [name for name in one.parameter.names if name not in other.parameter.names]
     if len(one.parameter.names) > len(other.parameter.names) and tied:
         return f"{b} has numbers of its own, in a it is tied to {tied[0]}"
     for find in _CHANGES:

@@ -1,0 +1,111 @@
+"""Steps that have a counterpart after all are not told as missing or extra: without effect, or in another place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import fxdebug
+
+Body = Callable[["Layer", torch.Tensor], torch.Tensor]
+
+
+class Layer(nn.Module):
+    def __init__(self, body: Body, bias: float) -> None:
+        super().__init__()
+        self.body = body
+        self.up, self.down, self.norm = nn.Linear(6, 6), nn.Linear(6, 6), nn.LayerNorm(6)
+        self.bias = nn.Parameter(torch.arange(6.0) * bias)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.body(self, x)
+
+
+def told(a: Body, b: Body, biases: tuple[float, float] = (1.0, 1.0)) -> tuple[str | None, str | None, str]:
+    models = []
+    for body, bias in zip((a, b), biases):
+        torch.manual_seed(0)
+        models.append(Layer(body, bias))
+    with torch.no_grad():
+        first = fxdebug.compare_models(*models, torch.randn(3, 6)).first
+    assert first is not None
+    return first.op, first.kind, first.because
+
+
+def _put_together(x: torch.Tensor, *starts: int) -> torch.Tensor:
+    return torch.cat([x[:, start : start + 3] for start in starts], dim=-1)
+
+
+MOVED: dict[str, tuple[Body, Body, tuple[str, str, str]]] = {
+    "an operation and a module": (
+        lambda m, x: m.down(F.softplus(m.up(x))),
+        lambda m, x: m.down(m.up(F.softplus(x))),
+        ("softplus", "wiring", "softplus stands in another order: it is given what up returned in a, x in b"),
+    ),
+}
+
+PARTS: dict[str, tuple[Body, Body, tuple[str, str, str]]] = {
+    "a part of another result": (
+        lambda m, x: m.down(m.up(x)[:, 0:3].sin() * m.norm(x)[:, 0:3] @ torch.ones(3, 6)),
+        lambda m, x: m.down(m.up(x)[:, 3:6].sin() * m.norm(x)[:, 0:3] @ torch.ones(3, 6)),
+        ("getitem", "constant", "(:, 0:3) in a, (:, 3:6) in b"),
+    ),
+}
+
+OTHERS: dict[str, tuple[Body, Body, tuple[str, str, str]]] = {
+    "ones for zeros": (
+        lambda m, x: m.down(torch.zeros_like(x) + m.up(x)),
+        lambda m, x: m.down(torch.ones_like(x) + m.up(x)),
+        ("ones_like", "constant", "zeros_like in a, ones_like in b"),
+    ),
+    "difference for sum": (
+        lambda m, x: m.down(m.up(x) + x),
+        lambda m, x: m.down(m.up(x) - x),
+        ("sub", "values", "add in a, sub in b"),
+    ),
+    "quotient for product": (
+        lambda m, x: m.down(m.up(x) * x),
+        lambda m, x: m.down(m.up(x) / x),
+        ("div", "values", "mul in a, div in b"),
+    ),
+    "an operation more": (
+        lambda m, x: m.down(F.gelu(m.up(x))),
+        lambda m, x: m.down(torch.tanh(F.gelu(m.up(x)))),
+        ("tanh", "extra", "tanh has no counterpart in a"),
+    ),
+    "a cast at the end": (
+        lambda m, x: m.up(x).sin(),
+        lambda m, x: m.up(x).sin().bfloat16().float(),
+        ("bfloat16", "dtype", "float32 becomes bfloat16"),
+    ),
+    "parts in another order": (
+        lambda m, x: m.down(_put_together(m.up(x), 0, 3)),
+        lambda m, x: m.down(_put_together(m.up(x), 3, 0)),
+        ("cat", "wiring", "cat is given the parts of a value in another order"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", [*OTHERS, *PARTS])
+def test_an_operation_that_does_something_else_is_named_with_both_sides(name: str) -> None:
+    a, b, expected = (OTHERS | PARTS)[name]
+    assert told(a, b) == expected
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_two_operations_exchanged_are_not_told_as_missing(name: str) -> None:
+    a, b, (op, kind, because) = MOVED[name]
+    found = told(a, b)
+    assert found[:2] == (op, kind)
+    assert found[2].startswith(because.partition(", x in b")[0])
+
+
+def test_a_bias_of_zeros_that_is_added_is_named() -> None:
+    def body(m: Layer, x: torch.Tensor) -> torch.Tensor:
+        return m.down(torch.tanh(m.up(x) + m.bias))
+
+    assert told(body, body, (1.0, 0.0)) == ("add", "weights", "bias is zero, that of a is not")
