@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fxdebug.analyses.trials.trial import PAIRS, Clock, Subject, TrialRow, Trials, as_before, combined, tries_of
-from fxdebug.analyses.trials.verdict import CHANGES
+from fxdebug.analyses.trials.verdict import CHANGES, ROUNDING
 from fxdebug.api.compare_runs import compare
 from fxdebug.api.reports.report import Report
 from fxdebug.api.run_model import arguments, fx_debug
@@ -60,7 +60,7 @@ def tune(
         for one in tries:
             row, subject = trials.attempt(one)
             if subject is not None and row.verdict == CHANGES and subject.call is None:
-                row = replace(row, begins=_begins(trials.base, subject) or row.begins)
+                row = replace(row, begins=_begins(trials.base, subject, tolerance) or row.begins)
             rows.append(row)
         kept, gain = combined(trials, rows, tries)
     settings = {
@@ -72,15 +72,15 @@ def tune(
     return tune_report(type(model).__name__, rows, trials, kept, gain, settings)
 
 
-def _begins(base: Subject, other: Subject) -> str:
+def _begins(base: Subject, other: Subject, tolerance: float | None) -> str:
     """Return the first call whose result differs, by a comparison of two runs; empty where none is told."""
     try:
         traces = []
         for subject in (base, other):
             args, kwargs = subject.inputs()
             with subject.unchanged(), subject.settings():
-                traces.append(fx_debug(subject.model, args, kwargs))
-        first = compare(*traces).first
+                traces.append(fx_debug(subject.model, args, kwargs, values="tensors"))
+        first = compare(*traces, tolerance=ROUNDING if tolerance is None else tolerance).first
     except Exception:  # a run that cannot be recorded, such as with another form of weights
         return ""
     return "" if first is None else str(first.path or type(base.model).__name__)

@@ -30,8 +30,9 @@ class _Loop:
 
 def loops(work: Work, least: float) -> Iterator[Finding]:
     """Loops that do little in each pass: over rows, which do not need one another, or over time."""
+    copied = {op for chain in _chains(work) for op in chain}  # a loop that mostly copies has a finding of its own
     for loop in _loops(work):
-        ops = loop.ops
+        ops = [op for op in loop.ops if op not in copied]
         share = work.share(sum(op.seconds for op in ops))
         sizes = [size for op in ops if op.seconds and (size := bytes_moved(op.step))]
         if share < least or not sizes or median(sizes) > SMALL:
@@ -78,38 +79,36 @@ def _loops(work: Work) -> Iterator[_Loop]:
 
 def _loop_in(work: Work, profile: CallProfile, ops: Sequence[TimedOp]) -> _Loop | None:
     """Return the loop that a call's own code runs, if it has one over rows or time; not one over layers."""
-    lines = [_line_in(work, profile, op) for op in ops]
-    entries: Counter[str] = Counter()
-    last: tuple[str, int] | None = None
-    for line, child in lines:
-        if line and (line, child) != last:
-            entries[line] += 1
-        last = (line, child) if line else last
-    own = {line for line, count in entries.items() if count >= STEPS}
-    if not own:
+    places = [_place_in(work, profile, op) for op in ops]
+    begins = [place[2] < 0 or not i or places[i - 1][2] != place[2] for i, place in enumerate(places)]
+    counts = Counter([place[:2] for place, is_first in zip(places, begins) if is_first and place[0]])
+    often = {sign: count for sign, count in counts.items() if count >= STEPS}
+    if not often:
         return None
-    positions = [i for i, (line, _) in enumerate(lines) if line in own]
-    first, end = positions[0], positions[-1] + 1
-    head = lines[first][0]
-    loop, before = _Loop(profile), ("", -1)
-    for op, (line, child) in zip(ops[first:end], lines[first:end]):
-        is_next = line == head and (line, child) != before and (before[0] != head or child < 0 or before[1] >= 0)
-        if is_next or not loop.passes:
+    lines = {line for line, _ in often}
+    inside = [i for i, place in enumerate(places) if place[0] in lines]
+    own = {places[i][:2] for i in inside if places[i][2] < 0} & often.keys()
+    usual = Counter(often[sign] for sign in own or often)
+    passes = min(usual, key=lambda count: (-usual[count], count))  # so often most of it runs
+    head = next(sign for sign in (own or often) if often[sign] == passes)
+    loop = _Loop(profile)
+    for i in range(inside[0], inside[-1] + 1):
+        if not loop.passes or (begins[i] and places[i][:2] == head):
             loop.passes.append([])
-        loop.passes[-1].append(op)
-        before = line, child
-    if len(loop.passes) < STEPS or _goes_over_layers(loop):
-        return None
-    return loop
+        loop.passes[-1].append(ops[i])
+    return None if len(loop.passes) < STEPS or _goes_over_layers(loop) else loop
 
 
-def _line_in(work: Work, profile: CallProfile, op: TimedOp) -> tuple[str, int]:
-    """Return the line of a call's own code that ran an operation, and the position of the call in it, -1 for none."""
-    call, child = op.profile.call, -1
+def _place_in(work: Work, profile: CallProfile, op: TimedOp) -> tuple[str, str, int]:
+    """Return where a call's own code ran an operation: the line, what it called there, and the number of that call.
+
+    It called the operation itself (with the number -1), or a module in whose call the operation ran.
+    """
+    call, line, child = op.profile.call, op.source, None
     while call.index != profile.call.index and call.parent_index is not None:
-        child, line = call.index, call.source
+        child, line = call, call.source
         call = work.trace.calls[call.parent_index]
-    return (op.source or "", -1) if child < 0 else (line or "", child)
+    return (line or "", op.name, -1) if child is None else (line or "", child.path, child.index)
 
 
 def _goes_over_layers(loop: _Loop) -> bool:
@@ -141,15 +140,9 @@ def _depends(loop: _Loop) -> bool:
 
 def growing(work: Work, least: float) -> Iterator[Finding]:
     """Tensors that ``cat`` makes anew in every step of a loop, each of the last and a new part: copies that grow."""
-    chains: dict[int, list[TimedOp]] = {}  # by the number of the last result
-    for op in work.ops:
-        if op.name not in ("cat", "hstack", "vstack", "stack") or len(op.results) != 1:
-            continue
-        before = next((chains.pop(value.number) for value in op.operands if value.number in chains), [])
-        chains[op.results[0].number] = [*before, op]
-    for chain in chains.values():
+    for chain in _chains(work):
         share = work.share(sum(op.seconds for op in chain))
-        if len(chain) < STEPS or share < least:
+        if share < least:
             continue
         moved = sum(size for op in chain if (size := bytes_moved(op.step)))
         last = chain[-1].results[0]
@@ -157,3 +150,14 @@ def growing(work: Work, least: float) -> Iterator[Finding]:
         what += f"{moved // max(1, bytes_moved(chain[-1].step) or 1)} times what the last one does, {last.label}"
         advice = "Could the parts be kept in a list and joined once, or be written into a tensor made before the loop?"
         yield work.finding("grows by cat", costliest(chain), share, least, what, advice)
+
+
+def _chains(work: Work) -> list[list[TimedOp]]:
+    """Return the calls of ``cat`` that each take the result of the one before, where they are many."""
+    chains: dict[int, list[TimedOp]] = {}  # by the number of the last result
+    for op in work.ops:
+        if op.name not in ("cat", "hstack", "vstack", "stack") or len(op.results) != 1:
+            continue
+        before = next((chains.pop(value.number) for value in op.operands if value.number in chains), [])
+        chains[op.results[0].number] = [*before, op]
+    return [chain for chain in chains.values() if len(chain) >= STEPS]

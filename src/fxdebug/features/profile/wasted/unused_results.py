@@ -22,7 +22,7 @@ def unused(work: Work, least: float) -> Iterator[Finding]:
     needed = _needed(work)
     if needed is None:
         return
-    dead = [op for op in work.ops if op not in needed and op.seconds]
+    dead = [op for op in work.ops if op not in needed and op.seconds and op.results]
     share = work.share(sum(op.seconds for op in dead))
     if share >= least:
         op = costliest(dead)

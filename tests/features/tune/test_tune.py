@@ -1,0 +1,251 @@
+"""``fxdebug.tune``: three lists, a control, and everything put back. The clock is one that the models move."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import fxdebug
+from fxdebug.capture.trials import pairs, process_knobs
+from fxdebug.capture.trials.knobs import KNOBS, Knob, Try
+from fxdebug.capture.trials.subject import Subject
+from fxdebug.errors import UsageError
+
+BUSY: list[random.Random] = []
+NOW = [0]
+
+
+def work(amount: float) -> None:
+    """Let the time go on; on a machine with other work, not evenly."""
+    if BUSY:
+        amount *= BUSY[0].lognormvariate(0, 0.1) * (3 if BUSY[0].random() < 0.03 else 1)
+    NOW[0] += int(amount)
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    NOW[0] = 0
+    BUSY.clear()
+    monkeypatch.setitem(pairs.CLOCKS, "wall", lambda: NOW[0])
+    monkeypatch.setattr(process_knobs, "cores", lambda: 2)
+    yield
+    BUSY.clear()
+
+
+class Works(nn.Module):
+    """A model whose step takes 10 ms, and more with float64 weights, with one thread, or in training mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(8, 8), nn.Linear(8, 3)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        size = {torch.float64: 2.0, torch.float32: 1.0, torch.bfloat16: 0.4}[self.last.weight.dtype]
+        work(10_000_000 * size * x.shape[0] / 4 / (1.8 if torch.get_num_threads() == 2 else 1))
+        self.calls += 1  # type: ignore[operator]
+        return self.last(torch.relu(self.first(x)))  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+X = torch.arange(32.0).reshape(4, 8) / 32
+
+
+def lists(report: Any) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for row in report.rows:
+        found.setdefault(row.verdict, []).append(row.change_of)
+    return found
+
+
+def test_the_three_lists_of_a_model(one_thread: None) -> None:
+    torch.manual_seed(0)
+    report = fxdebug.tune(Works(), X, knobs=["threads", "dtype of weights", "inference mode", "channels last"])
+    assert lists(report) == {
+        "take": ["2 threads"],
+        "changes the result": ["bfloat16 weights"],
+        "refused": ["inference mode"],
+    }
+    threads, narrow, mode = report.rows
+    assert (threads.gain, threads.change, threads.code) == (pytest.approx(1.8), 0.0, "torch.set_num_threads(2)")
+    assert narrow.gain == pytest.approx(2.5) and 1e-4 < narrow.change < 0.1 and narrow.begins == "first"
+    assert mode.why == "no gain beyond the noise"
+    assert report.totals["take"][0] == "2 threads" and str(report.totals["together"][0]).startswith("1.80 [")
+    assert "torch.set_num_threads(2)" in report.text(width=100)
+
+
+def test_a_tolerance_moves_a_change_of_the_result_to_the_first_list() -> None:
+    report = fxdebug.tune(Works(), X, knobs=["dtype of weights"], tolerance=0.1)
+    assert lists(report) == {"take": ["bfloat16 weights"]}
+    assert lists(fxdebug.tune(Works(), X, knobs=["dtype of weights"], tolerance=1e-6)) == {
+        "changes the result": ["bfloat16 weights"]
+    }
+
+
+def test_another_result_is_refused_however_fast_it_is() -> None:
+    class Trains(Works):
+        def forward(self, x: Tensor) -> Tensor:
+            work(90_000_000 if self.training else 0)
+            return super().forward(x) * (1 if self.training else 2)
+
+    (row,) = fxdebug.tune(Trains(), X, knobs=["eval mode"]).rows
+    assert row.verdict == "refused" and row.why.startswith("another result: output changes by ")
+
+
+@pytest.fixture
+def nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A knob that does nothing: the model against itself."""
+    tries = lambda _: iter([Try("nothing", "", lambda subject: subject.changeable())])  # noqa: E731
+    monkeypatch.setitem(KNOBS, "nothing", Knob("nothing", "", tries))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_model_against_itself_is_never_to_take(seed: int, nothing: None) -> None:
+    BUSY.append(random.Random(seed))
+    assert lists(fxdebug.tune(Works(), X, knobs=["nothing"])) == {"refused": ["nothing"]}
+
+
+def test_a_machine_that_is_too_busy_to_tell_says_so(nothing: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    chance = random.Random(1)
+
+    def disturbed(amount: float) -> None:
+        NOW[0] += int(amount * chance.choice((1, 4)))
+
+    monkeypatch.setitem(globals(), "work", disturbed)
+    report = fxdebug.tune(Works(), X, knobs=["nothing"])
+    assert report.rows[0].why.startswith("cannot tell: the machine is too busy")
+    assert report.notes[0].what.startswith("the machine is too busy to tell small gains")
+
+
+def test_a_step_with_an_optimizer_leaves_the_weights_of_the_model() -> None:
+    model = Works()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    report = fxdebug.tune(
+        model, X, knobs=["optimizer", "autocast"], loss=lambda y: y.square().mean(), optimizer=optimizer
+    )
+    assert {row.change_of for row in report.rows} >= {"fused optimizer", "autocast bfloat16"}
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+    assert not optimizer.state and all(p.grad is None for p in model.parameters())
+
+
+def state(model: nn.Module) -> list[Any]:
+    return [
+        *[tensor.tolist() for tensor in model.state_dict().values()],
+        *[None if p.grad is None else p.grad.tolist() for p in model.parameters()],
+        *[module.training for module in model.modules()],
+        *[list(module._forward_hooks) for module in model.modules()],
+        [p.requires_grad for p in model.parameters()],
+        torch.get_num_threads(),
+        torch.get_default_dtype(),
+        torch.get_float32_matmul_precision(),
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        torch.is_autocast_enabled("cpu"),
+        process_knobs.flushes_subnormal(),
+        torch.get_rng_state().tolist(),
+        random.getstate(),
+    ]
+
+
+SETTINGS = [name for name in KNOBS if not name.startswith("compile")]
+
+
+@pytest.mark.parametrize("ends", [None, ValueError, KeyboardInterrupt])
+@pytest.mark.parametrize("name", SETTINGS)
+def test_everything_is_put_back_also_after_an_exception_and_an_interrupt(
+    name: str, ends: type[BaseException] | None, one_thread: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = Works()
+    model.first.register_forward_hook(lambda *_: None)
+    model(X).sum().backward()
+    step, begun = Subject.step, [0]
+
+    def raising(self: Subject, inputs: Any) -> Any:
+        begun[0] += self is not None and (self.model is not model or bool(self.around))
+        if ends is not None and begun[0] == 3:
+            raise ends("in a knob")
+        return step(self, inputs)
+
+    monkeypatch.setattr(Subject, "step", raising)
+    before = state(model)
+    loss = (lambda y: y.square().mean()) if name in ("optimizer", "checkpointing", "recomputation") else None
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1) if name == "optimizer" else None
+    try:
+        fxdebug.tune(model, X, knobs=[name], loss=loss, optimizer=optimizer)
+    except (KeyboardInterrupt, ValueError):
+        assert ends is not None
+    assert state(model) == before
+
+
+def test_an_exception_of_a_knob_refuses_it_and_one_of_the_model_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_: Subject) -> Subject:
+        raise RuntimeError("no compiler")
+
+    monkeypatch.setitem(KNOBS, "fails", Knob("fails", "", lambda _: iter([Try("fails", "", fails)])))
+    (row,) = fxdebug.tune(Works(), X, knobs=["fails"]).rows
+    assert (row.verdict, row.why) == ("refused", "not possible here: RuntimeError: no compiler")
+
+    class Raises(Works):
+        def forward(self, x: Tensor) -> Tensor:
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        fxdebug.tune(Raises(), X, knobs=["threads"])
+
+
+def test_what_cannot_be_asked_is_a_clear_error() -> None:
+    with pytest.raises(UsageError, match=r"no knob 'thread'.*threads"):
+        fxdebug.tune(Works(), X, knobs=["thread"])
+    with pytest.raises(UsageError, match="pairs=3: at least 7"):
+        fxdebug.tune(Works(), X, pairs=3)
+    with pytest.raises(UsageError, match="optimizer without loss"):
+        fxdebug.tune(Works(), X, optimizer=torch.optim.SGD)
+    with pytest.raises(UsageError, match="meta device"):
+        fxdebug.tune(Works().to("meta"), X.to("meta"))
+
+
+def test_changes_that_help_together_are_taken_together_and_one_that_adds_nothing_is_not(
+    one_thread: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def looks(module: nn.Module, args: Any, output: Tensor) -> None:
+        work(30_000_000)
+
+    model = Works()
+    model.first.register_forward_hook(looks)
+    model.last.register_forward_hook(looks)
+    report = fxdebug.tune(model, X, knobs=["threads", "hooks"])
+    assert report.totals["take"][0] == "without hooks + 2 threads"
+    assert str(report.totals["together"][0]).startswith("12.60 [")
+    assert [row.why for row in report.rows] == ["", ""]
+
+
+def test_inputs_that_are_padded_beyond_their_longest_row_are_cut() -> None:
+    class Pools(Works):
+        def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+            work(1_000_000 * x.shape[1])
+            return self.last(((x * mask[..., None]).sum(1)) / mask.sum(1, keepdim=True))  # type: ignore[no-any-return]
+
+    mask = (torch.arange(40)[None] < torch.tensor([[4], [10]])).long()
+    (row,) = fxdebug.tune(Pools(), (torch.randn(2, 40, 8), mask), knobs=["padding"]).rows
+    assert (row.verdict, row.change_of, row.gain) == ("take", "inputs cut from 40 to 10 steps", pytest.approx(4.0))
+
+
+def test_the_picture_and_the_files_of_a_report_are_written(tmp_path: Any, one_thread: None) -> None:
+    pytest.importorskip("matplotlib", reason="draws the picture")
+    report = fxdebug.tune(Works(), X, knobs=["threads", "dtype of weights"])
+    assert report.plot(tmp_path / "tune.png").stat().st_size > 1000
+    report.json(tmp_path / "tune.json")
+    assert fxdebug.Report.load(tmp_path / "tune.json").text(width=80) == report.text(width=80)
