@@ -67,6 +67,16 @@ def test_fresh_and_trained_models_are_quiet() -> None:
     assert found(Net().eval()) == []
 
 
+@pytest.mark.parametrize("mean", [0.0, 1.0])
+def test_norms_that_are_drawn_are_no_sign_of_training(mean: float) -> None:
+    net = Net().eval()
+    for norm in net.norms:
+        nn.init.normal_(norm.weight, mean, 0.02)
+    nn.init.normal_(net.bn.weight, mean, 0.02)
+    nn.init.zeros_(net.layers[0].weight)
+    assert found(net) == []
+
+
 @pytest.mark.parametrize(
     "numbers",
     [
@@ -98,8 +108,11 @@ def test_a_table_is_compared_with_that_of_a_new_module_where_its_arguments_are_k
 def test_masks_partial_frequencies_and_half_precision_are_no_fault() -> None:
     net = trained()
     net.register_buffer("mask", torch.full((4, 4), torch.finfo(torch.float32).min).triu(1))
+    frequencies = net.rotary.inv_freq.clone()
+    del net.rotary.head  # so that it cannot be made anew
     net.rotary.inv_freq[4:] = 0
-    net.rotary.head = None  # so that it cannot be made anew
+    assert found(net) == []
+    net.rotary.inv_freq.copy_(torch.cat([frequencies[::2], frequencies[1::2]]))  # of rows and of columns
     assert found(net) == []
     assert found(trained().bfloat16()) == []
     assert found(trained().half()) == []

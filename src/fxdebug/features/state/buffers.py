@@ -6,6 +6,7 @@ import copy
 import inspect
 import warnings
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from fxdebug.capture.probe import members, special_tensors, state_restored, untr
 from fxdebug.data.findings import ERROR, Finding
 
 HUGE = 1e20  # in float32; masks have one such number, and no module a table of them
+ALIKE = 0.05  # relative, of sections in bfloat16
 SAME = 1e-3  # relative: a buffer may be cast to bfloat16 after it was made
 CAUSE = (
     "It is in no checkpoint: a model built on the meta device and filled with to_empty() has to make it again. "
@@ -94,9 +96,16 @@ def _odd_frequencies(numbers: Tensor) -> str:
         return "is zero: every position is turned alike"
     if bool((numbers < 0).any()):
         return f"has {int((numbers < 0).sum())} frequencies of {numbers.numel()} below 0"
-    rises = numbers[1:] > numbers[:-1] * (1 + SAME)
-    if bool((rises & ((numbers[1:] / numbers[0] - 1).abs() > SAME)).any()):
-        return f"has frequencies that rise {int(rises.sum())} times: they are to fall from the first to the last"
+    rises = (numbers[1:] > numbers[:-1] * (1 + SAME)).nonzero().flatten() + 1
+    bounds = [0, *rises.tolist(), len(numbers)]
+    sections = [numbers[start:end] for start, end in pairwise(bounds)]
+    # a table of two dimensions has a section for each, alike up to a factor
+    alike = [
+        1 < len(one) == len(sections[0]) and torch.allclose(one / one[0], sections[0] / sections[0][0], rtol=ALIKE)
+        for one in sections
+    ]
+    if not all(alike):
+        return f"has frequencies that rise {len(rises)} times: they are to fall from the first to the last"
     return ""
 
 

@@ -14,6 +14,7 @@ from fxdebug.data.findings import WARNING, Finding
 
 LEAST = 500  # elements of a matrix of which its distribution tells
 NORMAL_ERRORS = 3.0  # standard errors of a deviation
+LEARNED = 0.03  # deviation of the weights of a norm: some models draw them around 0 or 1 with 0.02
 EDGE = 20.0  # gaps between neighbours that the largest of uniform numbers may lie below their bound
 LAYERS = (nn.Linear, nn.Embedding, nn.EmbeddingBag, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 ADAPTERS = ("lora", "adapter")
@@ -130,13 +131,13 @@ def _is_normal(numbers: Tensor, std: float) -> bool:
 
 
 def is_trained(model: nn.Module) -> bool:
-    """Have most norms learned another weight than a constant; where there are no norms, most biases others?"""
+    """Have most norms weights that are spread wider than any are drawn; where there are no norms, most biases?"""
     norms: list[bool] = []
     biases: list[bool] = []
     for _, module in members.named_modules_of(model):
         weight, bias = _own(module, "weight"), _own(module, "bias")
         if weight is not None and weight.ndim == 1 and weight.numel() > 1 and _is_readable(weight):
-            norms.append(not _is_constant(weight))
+            norms.append(bool(weight.detach().double().std() > LEARNED))
         elif weight is not None and bias is not None and bias.numel() > 1 and _is_readable(bias):
             fan_in = max(math.prod(weight.shape[1:]), 1)
             biases.append(not _is_constant(bias) and float(bias.detach().abs().max()) > 1.001 / math.sqrt(fan_in))
