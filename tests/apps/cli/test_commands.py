@@ -634,13 +634,13 @@ def test_run_without_transformers_names_the_extra(tmp_path, capsys, monkeypatch)
 
 
 def test_every_command_that_prints_data_prints_it_as_json_and_csv():
-    """The others write files, start or build programs, or talk to somebody."""
+    """The others write files, start or build programs, talk to somebody, or tell one verdict, which is no table."""
     forms = {
         command.function.__name__: {flag for argument in command.arguments for flag in argument.flags}
         for command in main.commands()
     }
     without = {name for name, flags in forms.items() if not {"--json", "--csv"} <= flags}
-    assert without == {"debug", "export", "mcp", "native", "open", "page", "serve"}
+    assert without == {"debug", "export", "learn", "mcp", "native", "open", "page", "serve"}
 
 
 def test_compare_prints_json_with_its_schema_and_csv(tmp_path, capsys):

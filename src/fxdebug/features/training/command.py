@@ -20,7 +20,7 @@ def watch(options: argparse.Namespace) -> int:
     if target.suffix == ".py":
         return start(target, options.arguments, Path(options.save))
     if options.arguments:  # those behind a folder are ours
-        rest = argparse.ArgumentParser(prog=f"fxdebug watch {target}")
+        rest = argparse.ArgumentParser(prog="fxdebug watch")
         for one in (*REPORT, RANK):
             rest.add_argument(*one.flags, **one.options)
         rest.parse_args(options.arguments, namespace=options)
