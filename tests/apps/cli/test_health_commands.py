@@ -49,6 +49,8 @@ def test_each_command_prints_its_report_in_80_columns(
     train(tmp_path / "run")
     assert main(command) == 0
     lines = capsys.readouterr().out.splitlines()
+    if command[0] == "watch":  # its verdict comes first
+        assert lines.pop(0) == "cannot tell yet (12 of 20 steps)"
     assert lines[0].startswith(f"{command[0]} of Sequential") and all(len(line) <= 80 for line in lines)
     assert main([*command, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["analysis"] == command[0]
@@ -58,7 +60,9 @@ def test_each_command_prints_its_report_in_80_columns(
 def test_check_of_a_training_prints_its_incidents_and_has_the_status_of_check(tmp_path: Path, capsys: Any) -> None:
     train(tmp_path / "good")
     assert main(["check", str(tmp_path / "good")]) == 0
-    assert capsys.readouterr().out.startswith("Nothing wrong.\nChecked: training.\n")
+    assert capsys.readouterr().out.startswith(
+        "cannot tell yet (12 of 20 steps)\n\nNothing wrong.\nChecked: training.\n"
+    )
     train(tmp_path / "bad", poisoned=7)
     assert main(["check", str(tmp_path / "bad")]) == 1
     text = capsys.readouterr().out
@@ -81,7 +85,7 @@ def test_of_several_ranks_the_guilty_one_is_named_first_and_one_can_be_chosen(tm
     assert text.index("rank 1: step 5: told by 1") < text.index("rank 0: step 5: told by 0")
     assert main(["watch", str(tmp_path), "--rank", "1"]) == 1
     text = capsys.readouterr().out
-    assert text.startswith("watch of Net  every 50 · rank 1") and "rank 0" not in text
+    assert text.startswith("rank 1: step 5: told by 1.\nwatch of Net  every 50 · rank 1") and "rank 0" not in text
 
 
 def test_a_folder_without_a_training_is_an_error_in_one_line(tmp_path: Path, capsys: Any) -> None:
