@@ -6,7 +6,7 @@
 ``case``       what a planted fault and an equal pair are; ``fault`` and ``equal`` collect them
 ``in_*``       the faults, in copies of the originals and in the ports
 ``equal_*``    pairs in which nothing may be found
-``mutants``    small models with one fault at a random place, drawn anew each time, and a judge of the cause that is told
+``mutants``    small models with one fault at a random place, drawn anew each time, and a judge of what is told
 ``judge``      runs a pair in a mode, compares, and says whether the answer is right
 
 Nothing in here knows how ``fxdebug.compare`` works.
