@@ -22,7 +22,8 @@ def joined(plain: ComparisonData, isolated: ComparisonData) -> tuple[tuple[Row, 
     same = next((row for row in found if _same(first, row)), None)
     shown = next((row for row in found if row.handed_over and row.path == first.path), None)
     anchor = same or shown or _anchor(first, isolated.rows)
-    if anchor is None:
+    told_both_sides = shown is not None and shown.kind == first.kind == "wiring"
+    if anchor is None or told_both_sides or _names_the_source(found[0], anchor):
         return found, isolated.rows
     told = same or _told(first, anchor)
     dropped = {id(row) for row in found if row is shown or (row.position < told.position and row.kind in _UNSURE)}
@@ -30,6 +31,11 @@ def joined(plain: ComparisonData, isolated: ComparisonData) -> tuple[tuple[Row, 
     swapped = {id(anchor): told}
     rows = [swapped.get(id(row), row) for row in isolated.rows if row is anchor or id(row) not in dropped]
     return tuple(_in_order([told, *kept])), tuple(rows)
+
+
+def _names_the_source(row: Row, at: Row) -> bool:
+    """Is it an operation before another one that an isolated run knows by itself, as one whose statistics are equal?"""
+    return not row.handed_over and row.kind not in ("wiring", "shape") and row.position < at.position
 
 
 def _same(a: Row, b: Row) -> bool:
