@@ -33,7 +33,10 @@ def unused(work: Work, least: float) -> Iterator[Finding]:
 
 
 def _needed(work: Work) -> set[TimedOp] | None:
-    """Return the operations that what the run returns depends on; ``None`` where it returns no tensor."""
+    """Return the operations that what the run returns depends on; ``None`` where that is not known.
+
+    It is not where the run returns no tensor, or one that no recorded operation made: under ``vmap``, say, a wrapper.
+    """
     if not work.returned:
         return None
     outside = {value.storage for value in work.trace.root.inputs} | {
@@ -50,7 +53,7 @@ def _needed(work: Work) -> set[TimedOp] | None:
         needed.add(op)
         numbers |= {value.number for value in op.operands}
         storages |= {value.storage for value in op.operands if value.storage in work.written}
-    return needed
+    return needed or None
 
 
 def parts_used(work: Work, least: float) -> Iterator[Finding]:
