@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from fxdebug.data.findings import ERROR, Finding
 from fxdebug.data.measures import quantity
-from fxdebug.features.memory.record import Allocation, MemoryRecord, Refused, alive_at, by_category
-from fxdebug.features.memory.what_fits import Fit
+from fxdebug.features.memory.record import Allocation, Fit, MemoryRecord, Refused, alive_at, by_category
 
 
 def out_of_memory(record: MemoryRecord, model: str, fits: Sequence[Fit]) -> Iterator[Finding]:

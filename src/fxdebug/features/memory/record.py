@@ -114,6 +114,19 @@ class MemoryRecord:
     notes: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A setting and the peak of a run with it, in bytes: was it measured in such a run, or estimated from small ones?
+
+    ``fits`` compares the peak with the memory that there was.
+    """
+
+    setting: str
+    peak: int
+    fits: bool
+    how: str
+
+
 def timeline(allocations: Sequence[Allocation], events: int) -> list[int]:
     """Return the bytes alive after each event.
 

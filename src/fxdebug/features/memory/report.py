@@ -12,8 +12,7 @@ from fxdebug.data.measures import CALL, Unit, quantity, register
 from fxdebug.data.report import Cell, Column, ReportData
 from fxdebug.features.memory.fragmentation import fragmentation
 from fxdebug.features.memory.out_of_memory import out_of_memory
-from fxdebug.features.memory.record import CATEGORIES, Allocation, MemoryRecord, alive_at, by_category, timeline
-from fxdebug.features.memory.what_fits import Fit
+from fxdebug.features.memory.record import CATEGORIES, Allocation, Fit, MemoryRecord, alive_at, by_category, timeline
 
 PEAK = register("memory.peak", "B", "most bytes alive at once while the call ran, above those at its begin", [CALL])
 ACTIVATIONS = register("memory.activations", "B", "bytes it made and passed on", [CALL], adds=True, own=True)

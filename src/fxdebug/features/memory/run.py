@@ -21,9 +21,10 @@ from fxdebug.errors import UsageError
 from fxdebug.features.memory.estimate import estimated_peak, measured_peak
 from fxdebug.features.memory.following.followed_run import run_with_memory
 from fxdebug.features.memory.other_sizes import OtherSizes
+from fxdebug.features.memory.record import Fit
 from fxdebug.features.memory.report import MemoryRow, memory_report
 from fxdebug.features.memory.tried import tried as try_settings
-from fxdebug.features.memory.what_fits import Fit, what_fits
+from fxdebug.features.memory.what_fits import what_fits
 from fxdebug.operators.dtypes import bytes_of
 
 

@@ -4,30 +4,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import torch
 
 from fxdebug.errors import UsageError
 from fxdebug.features.memory.estimate import estimated_peak, measured_peak
 from fxdebug.features.memory.other_sizes import OtherSizes
-from fxdebug.features.memory.record import MemoryRecord
+from fxdebug.features.memory.record import Fit, MemoryRecord
 from fxdebug.operators.dtypes import bytes_of
 
 MOST_TRIES = 8  # of a batch
-
-
-@dataclass(frozen=True, slots=True)
-class Fit:
-    """A setting and the peak of a run with it, in bytes: was it measured in such a run, or estimated from small ones?
-
-    ``fits`` compares the peak with the memory that there was.
-    """
-
-    setting: str
-    peak: int
-    fits: bool
-    how: str
 
 
 def what_fits(others: OtherSizes, room: int, gradients: bool) -> Iterator[Fit]:
