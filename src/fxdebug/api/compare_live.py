@@ -14,7 +14,7 @@ from fxdebug.api.comparison import Comparison
 from fxdebug.api.run_model import fx_debug, last_failed
 from fxdebug.api.trace import Trace
 from fxdebug.capture.runs.isolated import InputReplay
-from fxdebug.capture.runs.same_start import copied_inputs, state_restored
+from fxdebug.capture.runs.same_start import deep_copy, state_restored
 from fxdebug.capture.torch_state.torch_tracing import not_compiled
 from fxdebug.comparison.compare_traces import pair_traces
 from fxdebug.comparison.diagnosis.isolated.join import joined
@@ -65,9 +65,9 @@ def compare_models(
         return compare(a, b, mapping=mapping, ignore=ignore, tolerance=tolerance, strict=strict)
 
     with state_restored(model_a, model_b) as restore:
-        a = fx_debug(model_a, *copied_inputs((inputs, kwargs)), values="tensors")
+        a = fx_debug(model_a, *deep_copy((inputs, kwargs)), values="tensors")
         restore()
-        b, failed = _run(model_b, *copied_inputs((own_inputs, kwargs)), values="tensors")
+        b, failed = _run(model_b, *deep_copy((own_inputs, kwargs)), values="tensors")
         plain = compared(a, b)
         if failed is not None:
             return replace(plain, notes=(*plain.notes, f"not isolated: b raised {failed}"))
@@ -76,7 +76,7 @@ def compare_models(
         # an implementation may have the same numbers in another order, such as heads with their halves interleaved
         replay = InputReplay(model_b, a, plan.inputs, plan.outputs, keeps=is_reordered)
         with replay:
-            alone, failed = _run(model_b, *copied_inputs((own_inputs, kwargs)), values="tensors")
+            alone, failed = _run(model_b, *deep_copy((own_inputs, kwargs)), values="tensors")
     if failed is not None:
         return replace(plain, notes=(*plain.notes, f"not isolated: with what a was given, b raised {failed}"))
     isolated_comparison = compared(a, replaced(alone, settings={**alone.settings, "isolated": True}))

@@ -12,7 +12,7 @@ from fxdebug.capture.rerun.replay_body import VerifiedBody
 from fxdebug.capture.runs.attach import Attached
 from fxdebug.capture.runs.gradient_runs import run_with_gradients
 from fxdebug.capture.runs.observed_run import ObservedRun
-from fxdebug.capture.runs.same_start import copied_inputs, state_restored
+from fxdebug.capture.runs.same_start import deep_copy, state_restored
 from fxdebug.capture.runs.timed_runs import TimedRuns, scalar_loss
 from fxdebug.capture.source.source_line import UserLines
 from fxdebug.capture.tape.observed_tape import tensors_in
@@ -39,7 +39,7 @@ __all__ = [
     "TimedRuns",
     "UserLines",
     "VerifiedBody",
-    "copied_inputs",
+    "deep_copy",
     "internals",
     "members",
     "named_tensors",

@@ -451,6 +451,8 @@ def test_a_run_patches_what_the_table_says(monkeypatch: pytest.MonkeyPatch) -> N
         "functions of torch.distributed that communicate", "torch.ops.c10d", "sys.setswitchinterval", "sys.meta_path",
         "<loader>.exec_module", "<module>.<attribute>", "<owner>.<attribute>", "<module>.<method>",
         "torch.autograd.backward", "<trainer>._run_epoch",
+        # knobs that are tried
+        "torch.set_float32_matmul_precision", "torch.set_num_threads", "torch.set_flush_denormal",
     }  # fmt: skip
     assert put <= set(table()) and put >= set(table()) - set(OUTSIDE) - rare
 
@@ -488,6 +490,11 @@ JUSTIFIED = {
     "capture/tape/changed_arguments.py": "gives the arguments of a call of a graph what the body leaves in them",
     "features/shadow/twin_runs.py": "torch.set_default_dtype; and casts what a copy of its own holds",
     "capture/rerun/check_inputs.py": "warnings.filters",
+    "features/state/buffers.py": "warnings.filters, and puts them back (catch_warnings)",
+    "analyses/trials/trial.py": "warnings.filters (catch_warnings); and puts the number of threads back after trials",
+    "capture/trials/model_knobs.py": "switches the attribute of a copy of its own",
+    "features/resumes/parts.py": "gives the parts of a training the state that it read from them",
+    "features/training/script/prepare.py": "prepares a process that is only for the script that it will run",
     "features/weights/fresh_twin.py": "warnings.filters, and puts them back (catch_warnings)",
     "capture/torch_state/carried_state.py": "gives a thread of ours the state of the program's thread",
     "features/onnx/model.py": "warnings.filters (catch_warnings); and fills a module of its own making",

@@ -15,7 +15,7 @@ from fxdebug.analyses.rules.plugin_rules import plugin_report
 from fxdebug.analyses.rules.settings import RuleSettings
 from fxdebug.analyses.rules.table import NUMBERS, PLUGINS
 from fxdebug.api.run_model import fx_debug, target_of
-from fxdebug.capture.runs.same_start import copied_inputs, state_restored
+from fxdebug.capture.runs.same_start import deep_copy, state_restored
 from fxdebug.data.trace import TraceData
 from fxdebug.plugins.feature import OURS, Feature, Place, answer
 from fxdebug.plugins.features import feature_of, part
@@ -42,7 +42,7 @@ def findings_of_model(given: GivenModel, chosen: list[str], settings: RuleSettin
     """
 
     def copied() -> GivenModel:
-        return replace(given, inputs=copied_inputs(given.inputs))
+        return replace(given, inputs=deep_copy(given.inputs))
 
     module, done, calls = given.module, Done(), 0
     if given.inputs is not None:

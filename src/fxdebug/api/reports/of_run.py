@@ -12,7 +12,7 @@ from fxdebug.api.files import load
 from fxdebug.api.reports.report import Report
 from fxdebug.api.run_model import fx_debug
 from fxdebug.api.trace import Trace
-from fxdebug.capture.runs.same_start import copied_inputs, state_restored
+from fxdebug.capture.runs.same_start import deep_copy, state_restored
 from fxdebug.data.report import ReportData
 
 Row = TypeVar("Row")
@@ -28,4 +28,4 @@ def report_of_run(
     if not isinstance(model, nn.Module):
         return Report.of(analyse(model if isinstance(model, Trace) else load(model)))
     with state_restored(model):
-        return Report.of(analyse(fx_debug(model, *copied_inputs((inputs, kwargs)))))
+        return Report.of(analyse(fx_debug(model, *deep_copy((inputs, kwargs)))))

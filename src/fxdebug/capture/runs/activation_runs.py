@@ -11,7 +11,7 @@ from fxdebug.capture.probes.activation_outputs import ActivationOutputs
 from fxdebug.capture.probes.call_times import CallTimes, CpuClock
 from fxdebug.capture.recorder.module_names import Sites
 from fxdebug.capture.runs.attach import Attached
-from fxdebug.capture.runs.same_start import copied_inputs
+from fxdebug.capture.runs.same_start import deep_copy
 from fxdebug.data.calls import Note
 from fxdebug.operators.units import Origin
 
@@ -51,7 +51,7 @@ def run_with_activations(
 
         probe = ActivationOutputs(calls, found)
         calls.around = probe.around
-        given_args, keywords = copied_inputs((args, dict(kwargs)))
+        given_args, keywords = deep_copy((args, dict(kwargs)))
         with Attached(calls, sites), probe:
             target(*given_args, **keywords)
         count += 1

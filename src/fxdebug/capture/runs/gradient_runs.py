@@ -17,7 +17,7 @@ from fxdebug.capture.probes.value_gradients import ValueGradients, gradient_numb
 from fxdebug.capture.recorder.module_names import Sites
 from fxdebug.capture.recorder.unregistered_leaves import UnregisteredLeaves, outside_of
 from fxdebug.capture.runs.attach import Attached
-from fxdebug.capture.runs.same_start import copied_inputs, state_restored
+from fxdebug.capture.runs.same_start import deep_copy, state_restored
 from fxdebug.capture.runs.timed_runs import Loss, scalar_loss
 from fxdebug.capture.tensors.special_tensors import SHARDED, has_sharded_weights, local_part, shape_of
 from fxdebug.capture.torch_state.loss_inputs import loss_inputs
@@ -51,7 +51,7 @@ def run_with_gradients(
     if any(parameter.is_meta for parameter in parameters_of(model)):
         raise UsageError("the model is on the meta device: its gradients have no numbers; give it data (to_empty)")
     sites = Sites(model)
-    inputs, keywords = copied_inputs((args, dict(kwargs)))
+    inputs, keywords = deep_copy((args, dict(kwargs)))
     unregistered = UnregisteredLeaves(model, (inputs, keywords))
     probe = ValueGradients(sites, unregistered.ran)
     with torch.enable_grad(), state_restored(model):

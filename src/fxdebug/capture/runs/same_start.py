@@ -130,14 +130,35 @@ def _attributes(module: nn.Module) -> dict[str, Any]:
     return {name: content for name, content in vars(module).items() if name not in _OF_TORCH}
 
 
-def copied_inputs(inputs: Any) -> Any:
-    """Return a copy of inputs, since models may write into them (caches above all), or the originals if that fails.
+def deep_copy(thing: Any, *, strict: bool = False) -> Any:
+    """Return a deep copy of inputs, which models may write into (caches above all), or of a model.
 
-    >>> given = [torch.ones(2)]
-    >>> copied_inputs(given)[0] is given[0]
-    False
+    What cannot be copied is returned as it is; with ``strict`` what a part raises is raised. Computed tensors, which
+    torch does not copy, lose their history: models hold some after pruning, or where a hook keeps what a layer
+    returned.
+
+    >>> given = [torch.ones(2, requires_grad=True) * 2]
+    >>> deep_copy(given), deep_copy(given)[0] is given[0]
+    ([tensor([2., 2.], requires_grad=True)], False)
     """
     try:
-        return copy.deepcopy(inputs)
+        memo: dict[int, Any] = {
+            id(tensor): tensor.detach().clone().requires_grad_() for tensor in _computed(thing, set())
+        }
+        return copy.deepcopy(thing, memo)
     except Exception:
-        return inputs
+        if strict:
+            raise
+        return thing
+
+
+def _computed(thing: Any, seen: set[int]) -> Iterator[Tensor]:
+    """Yield the tensors with a history in a thing, in its containers and in the attributes of its modules."""
+    if isinstance(thing, Tensor):
+        if not thing.is_leaf:
+            yield thing
+    elif isinstance(thing, (dict, list, tuple, nn.Module)) and id(thing) not in seen:
+        seen.add(id(thing))
+        parts = vars(thing) if isinstance(thing, nn.Module) else thing
+        for part in [*parts.values()] if isinstance(parts, dict) else [*parts]:
+            yield from _computed(part, seen)

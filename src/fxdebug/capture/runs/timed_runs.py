@@ -21,7 +21,7 @@ from fxdebug.capture.probes.op_times import OpTimes
 from fxdebug.capture.recorder.module_names import Sites
 from fxdebug.capture.replay.pause_gc_and_threads import gc_paused
 from fxdebug.capture.runs.attach import Attached
-from fxdebug.capture.runs.same_start import copied_inputs, state_restored
+from fxdebug.capture.runs.same_start import deep_copy, state_restored
 from fxdebug.capture.torch_state.module_members import device_of
 from fxdebug.data.measured.timings import CallKey, OpTiming, RegionTiming, Span, Timings, median_run
 from fxdebug.errors import UsageError, first_line, with_article
@@ -57,7 +57,7 @@ class TimedRuns:
 
     def inputs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return a copy of the inputs: the model may write into them."""
-        args, kwargs = copied_inputs(self._inputs)
+        args, kwargs = deep_copy(self._inputs)
         return args, kwargs
 
     @contextlib.contextmanager
@@ -104,7 +104,7 @@ class TimedRuns:
         timings.spans = median_run(self._spans)
 
     def _plain(self, timings: Timings) -> None:
-        args, kwargs = copied_inputs(self._inputs)
+        args, kwargs = deep_copy(self._inputs)
         self._wait()
         processor, begin = time.process_time_ns(), time.perf_counter_ns()
         output = self._target(*args, **kwargs)
@@ -123,7 +123,7 @@ class TimedRuns:
 
     def _time_calls(self, timings: Timings) -> None:
         times = CallTimes(self._sites, self._clock)
-        args, kwargs = copied_inputs(self._inputs)
+        args, kwargs = deep_copy(self._inputs)
         self._wait()
         try:
             with Attached(times, self._sites):
@@ -173,7 +173,7 @@ class TimedRuns:
         calls = CallTimes(self._sites, self._clock)
         ops = OpTimes(calls, self._clock, backward=self._loss is not None)
         calls.around = ops.around
-        args, kwargs = copied_inputs(self._inputs)
+        args, kwargs = deep_copy(self._inputs)
         try:
             with Attached(calls, self._sites), ops:
                 output = self._target(*args, **kwargs)

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
+from fxdebug.capture.torch_state.internals import tree_leaves, tree_map
 from fxdebug.capture.torch_state.module_members import modules_of, parameters_of
 from fxdebug.capture.trials.knobs import Try, knob
 from fxdebug.capture.trials.padded_inputs import padded_inputs
@@ -20,7 +20,8 @@ from fxdebug.capture.trials.subject import NotHere, Subject
 
 def with_inputs(subject: Subject, change: Callable[[Tensor], Tensor]) -> Subject:
     """Return a subject whose input tensors are changed."""
-    args, kwargs = pytree.tree_map_only(Tensor, change, (subject.args, dict(subject.kwargs)))
+    given = subject.args, dict(subject.kwargs)
+    args, kwargs = tree_map(lambda leaf: change(leaf) if isinstance(leaf, Tensor) else leaf, given)
     return replace(subject, args=args, kwargs=kwargs)
 
 
@@ -229,7 +230,7 @@ def batch(subject: Subject) -> Iterator[Try]:
     """Run four times as many rows at once; the time is that of a row."""
 
     def prepare(subject: Subject) -> Subject:
-        tensors = [x for x in pytree.tree_leaves((subject.args, dict(subject.kwargs))) if isinstance(x, Tensor)]
+        tensors = [x for x in tree_leaves((subject.args, dict(subject.kwargs))) if isinstance(x, Tensor)]
         sizes = {x.shape[0] for x in tensors if x.dim()}
         if len(sizes) != 1:
             raise NotHere("the inputs have no first size in common")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -12,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fxdebug.capture.runs.same_start import copied_inputs, state_restored
+from fxdebug.capture.runs.same_start import deep_copy, state_restored
 from fxdebug.capture.runs.timed_runs import Loss, scalar_loss
 from fxdebug.capture.torch_state.module_members import parameters_of
 from fxdebug.errors import UsageError, first_line
@@ -46,7 +45,7 @@ class Subject:
     def changeable(self) -> Subject:
         """Return the same with a copy of the model; raises ``NotHere`` where it cannot be copied."""
         try:
-            model = copy.deepcopy(self.model)
+            model = deep_copy(self.model, strict=True)
         except Exception as error:
             raise NotHere(f"the model cannot be copied: {type(error).__name__}: {first_line(error)}") from error
         for parameter in parameters_of(model):
@@ -78,7 +77,7 @@ class Subject:
 
     def inputs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return a copy of the inputs: the model may write into them."""
-        args, kwargs = copied_inputs((self.args, dict(self.kwargs)))
+        args, kwargs = deep_copy((self.args, dict(self.kwargs)))
         return args, kwargs
 
     def step(self, inputs: tuple[tuple[Any, ...], dict[str, Any]]) -> tuple[Any, Tensor | None]:

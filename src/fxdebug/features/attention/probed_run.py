@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from fxdebug.capture.probe import Attached, CallTimes, Sites, copied_inputs
+from fxdebug.capture.probe import Attached, CallTimes, Sites, deep_copy
 from fxdebug.data.calls import Note
 from fxdebug.features.attention.probe import AttentionInputs, SeenAttention
 
@@ -42,7 +42,7 @@ def run_with_attention(
 
     probe = AttentionInputs(calls, place)
     calls.around = probe.around
-    given, keywords = copied_inputs((args, dict(kwargs)))
+    given, keywords = deep_copy((args, dict(kwargs)))
     with Attached(calls, sites), probe:
         target(*given, **keywords)
     probe.flush()

@@ -12,7 +12,7 @@ from fxdebug.api.compare_runs import compare
 from fxdebug.api.comparison import Comparison
 from fxdebug.api.run_model import run_and_store
 from fxdebug.api.trace import Trace
-from fxdebug.capture.probe import Edit, Edits, copied_inputs, not_compiled, state_restored
+from fxdebug.capture.probe import Edit, Edits, deep_copy, not_compiled, state_restored
 from fxdebug.data.calls import Note
 from fxdebug.data.trace import replaced
 from fxdebug.errors import NotFound, UsageError, nearest
@@ -106,10 +106,10 @@ def edit(
         raise UsageError("edit needs at least one edit, such as {'h.3.attn': lambda out: out * 0}")
     stepper = Edits(made)
     with state_restored(module) as restore:
-        a = run_and_store(module, *copied_inputs(clean_inputs), method=method, values="tensors")
+        a = run_and_store(module, *deep_copy(clean_inputs), method=method, values="tensors")
         _require_known(a, made)
         restore()
-        b = run_and_store(module, *copied_inputs(clean_inputs), method=method, values="tensors", stepper=stepper)
+        b = run_and_store(module, *deep_copy(clean_inputs), method=method, values="tensors", stepper=stepper)
     unused = [edit.name for number, edit in enumerate(made) if number not in stepper.made]
     if unused:
         raise NotFound(f"the edit of {unused[0]!r} changed nothing: no such call or operation returned in this run")

@@ -11,7 +11,7 @@ from torch import nn
 
 from fxdebug.api.reports.report import Report
 from fxdebug.api.run_model import arguments, settings_of
-from fxdebug.capture.probe import ObservedRun, copied_inputs, not_compiled, state_restored
+from fxdebug.capture.probe import ObservedRun, deep_copy, not_compiled, state_restored
 from fxdebug.data.calls import Note
 from fxdebug.data.findings import ERROR, Finding
 from fxdebug.data.report import Column, ReportData
@@ -85,7 +85,7 @@ def independent(
     def observed(given: Mapping[str, Any]) -> tuple[ObservedRun, Results]:
         results = Results()
         with state_restored(model):
-            copied = copied_inputs(dict(given))
+            copied = deep_copy(dict(given))
             places = tuple(value for name, value in copied.items() if name.startswith("*"))
             rest = {name: value for name, value in copied.items() if not name.startswith("*")}
             run = ObservedRun(model, places, rest, settings, results.look, weights=False)

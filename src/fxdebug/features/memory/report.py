@@ -134,6 +134,7 @@ def memory_report(
     return ReportData(
         analysis="memory",
         subject=model,
+        answer=_answer(record, at, peak, model, findings),
         columns=COLUMNS,
         rows=tuple(sorted(rows, key=lambda row: -sum(getattr(row, field) for field in RANKED_BY))),
         ranked_by=RANKED_BY,
@@ -162,6 +163,18 @@ def memory_report(
             ReportData("memory", model, FIT_COLUMNS, tuple(fits), settings={"by": "setting"}),
         ),
     )
+
+
+def _answer(record: MemoryRecord, at: int, peak: int, model: str, findings: Sequence[Finding]) -> str:
+    """Return the peak, where it was reached, and what most of it was; first of all what went wrong."""
+    if findings:
+        return f"{findings[0].what}."
+    kinds = by_category(alive_at(record.allocations, at))
+    if not kinds or not peak:
+        return ""
+    most = max(kinds, key=lambda kind: kinds[kind])
+    share = quantity(100 * kinds[most] / peak, "%")
+    return f"The peak, {quantity(peak, 'B')}, is reached {_moment(record, at, model)}; {share} of it is {most}."
 
 
 def _rows(

@@ -105,8 +105,7 @@ def memory(
     }
 
     def report() -> Report[MemoryRow]:
-        return Report.of(memory_report(record, type(model).__name__, types, settings, estimated, notes, fits))
-        data = memory_report(record, type(model).__name__, types, settings, estimated, notes)
+        data = memory_report(record, type(model).__name__, types, settings, estimated, notes, fits)
         return Report.of(replace(data, parts=(*data.parts, trials_part(data.subject, rows))) if rows else data)
 
     if raised is not None:

@@ -13,7 +13,7 @@ from torch import nn
 
 from fxdebug.api.reports.report import Report
 from fxdebug.api.run_model import arguments, fx_debug
-from fxdebug.capture.probe import copied_inputs, state_restored
+from fxdebug.capture.probe import deep_copy, state_restored
 from fxdebug.data.calls import Note
 from fxdebug.data.findings import ERROR, WARNING, Finding
 from fxdebug.data.report import Column
@@ -57,7 +57,7 @@ def export_onnx(
         raise UsageError(f"the path of the file comes second, not {got}: call it as export_onnx(model, path, inputs)")
     args, keywords = arguments(inputs, kwargs)
     with torch.no_grad(), state_restored(model):
-        run = fx_debug(model, *copied_inputs((args, keywords)), graph=False)
+        run = fx_debug(model, *deep_copy((args, keywords)), graph=False)
     done = export_model(
         model, args, keywords, run, Path(path), dynamic=dynamic, external_data=external_data, tolerance=tolerance
     )

@@ -251,6 +251,7 @@ def profile_report(
     return ReportData(
         analysis="profile",
         subject=trace.model,
+        answer=_answer(timings, calls, findings),
         columns=columns,
         rows=tuple(sorted([*rows, *regions], key=lambda row: (-(row.own or 0.0), -(row.flops or 0)))),
         totals=_totals(timings, calls, peak, items, critical_path(net, calls)),
@@ -272,6 +273,21 @@ def profile_report(
             ),
         ),
     )
+
+
+def _answer(timings: Timings, calls: Sequence[CallProfile], findings: Sequence[Finding]) -> str:
+    """Return what takes the time: the first finding, or the operation with the largest share."""
+    if findings:
+        first = findings[0]
+        more = f" ({counted(len(findings) - 1, 'more finding')} below)" if len(findings) > 1 else ""
+        where = f", at {first.source.rpartition('/')[2]}" if first.source else ""
+        return f"{first.what.rstrip('.')}{where}{more}."
+    operation = max(_op_rows(calls), key=lambda row: row.time, default=None)
+    if not timings.plain or operation is None or operation.share is None:
+        return ""
+    taken = f"A forward takes {quantity(median(timings.plain) / 1e9, 's')}"
+    most = f"{quantity(operation.share, '%')} of what its operations take is for {operation.op} × {operation.count}"
+    return f"{taken}; {most}; no waste was found."
 
 
 def _totals(

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from fxdebug.capture.probe import ObservedRun, internals, members, state_restored, tensors_in, untracked
+from fxdebug.capture.probe import ObservedRun, deep_copy, internals, members, state_restored, tensors_in, untracked
 from fxdebug.data.trace import TraceData
 from fxdebug.errors import UsageError, first_line
 from fxdebug.stats.cpu_sums import is_freed
@@ -164,16 +164,11 @@ def widened(model: nn.Module, dtype: torch.dtype) -> nn.Module:
 
 
 def copied_model(model: nn.Module) -> nn.Module:
-    """Return a deep copy; computed tensors that were left on a module (as by pruning) are copied without history."""
-    memo: dict[int, Any] = {}
+    """Return a deep copy of a model whose weights are there."""
     for name, tensor in (*members.named_parameters_of(model), *members.named_buffers_of(model)):
         if tensor.layout is torch.strided and is_freed(tensor):
             raise UsageError(f"{name} of {type(model).__name__} has given its memory back: gather the weights first")
-    for module in members.modules_of(model):
-        for thing in vars(module).values():
-            if isinstance(thing, Tensor) and not thing.is_leaf:
-                memo[id(thing)] = thing.detach().clone()
-    return copy.deepcopy(model, memo)
+    return deep_copy(model, strict=True)
 
 
 def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TypeAlias
 
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from fxdebug.capture.probe import members
 from fxdebug.data.findings import WARNING, Finding
@@ -13,6 +13,7 @@ from fxdebug.data.measures import counted
 
 NAMED = 3
 OF_START = 0.2  # share of the first statistics that running ones may still have
+BatchNorm: TypeAlias = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d | nn.SyncBatchNorm
 DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 
 
@@ -34,7 +35,7 @@ def find_modes(model: nn.Module) -> Iterator[Finding]:
     named = ", ".join([place for place, *_ in stray[:NAMED]]) + (", …" if len(stray) > NAMED else "")
     effect = (
         "normalises with the numbers of its batch and moves its statistics"
-        if isinstance(acting, _BatchNorm)
+        if isinstance(acting, BatchNorm)
         else "drops values at random"
     )
     yield Finding(
@@ -58,7 +59,7 @@ def _acts(module: nn.Module) -> bool:
         return module.dropout > 0
     if isinstance(module, nn.MultiheadAttention):
         return module.dropout > 0
-    return isinstance(module, _BatchNorm)
+    return isinstance(module, BatchNorm)
 
 
 def find_statistics(model: nn.Module, *, trained: bool) -> Iterator[Finding]:
@@ -66,7 +67,7 @@ def find_statistics(model: nn.Module, *, trained: bool) -> Iterator[Finding]:
     norms = [
         (path, one)
         for path, one in members.named_modules_of(model)
-        if isinstance(one, _BatchNorm) and one.running_mean is not None and one.running_var is not None
+        if isinstance(one, BatchNorm) and one.running_mean is not None and one.running_var is not None
     ]
     frozen = [(path, one) for path, one in norms if one.training and _is_frozen(model, path)]
     if frozen and any(parameter.requires_grad for parameter in members.parameters_of(model)):
@@ -106,14 +107,14 @@ def _is_frozen(model: nn.Module, path: str) -> bool:
     return bool(own) and not any(parameter.requires_grad for parameter in own)
 
 
-def _is_at_start(norm: _BatchNorm) -> bool:
+def _is_at_start(norm: BatchNorm) -> bool:
     mean, variance = norm.running_mean, norm.running_var
     if mean is None or variance is None or mean.is_meta:
         return False
     return not bool(mean.any()) and bool((variance == 1).all())
 
 
-def _of_start(norm: _BatchNorm) -> float:
+def _of_start(norm: BatchNorm) -> float:
     """Return the share of the first statistics in the running ones; 0 where it cannot be known."""
     seen, variance = norm.num_batches_tracked, norm.running_var
     if norm.momentum is None or variance is None or variance.is_meta or seen is None or not int(seen):
@@ -123,7 +124,7 @@ def _of_start(norm: _BatchNorm) -> float:
     return left if bool((variance >= 0.999 * left).all()) else 0.0
 
 
-def _finding(norms: list[tuple[str, _BatchNorm]], what: str, advice: str) -> Finding:
+def _finding(norms: list[tuple[str, BatchNorm]], what: str, advice: str) -> Finding:
     path, one = norms[0]
     named = ", ".join([place for place, _ in norms[:NAMED]]) + (", …" if len(norms) > NAMED else "")
     return Finding(

@@ -75,18 +75,19 @@ def find_repeated(model: nn.Module) -> Iterator[Finding]:
     for path, module in members.named_modules_of(model):
         if not isinstance(module, (nn.ModuleList, nn.Sequential)):
             continue
-        held = [one for one in module._modules.values() if one is not None and members.parameters_of(one)]
-        for one in dict.fromkeys(held):
-            times = sum(one is other for other in held)
-            if times > 1:
-                index = next(name for name, other in module._modules.items() if other is one)
-                place = members.join(path, index)
+        entries: dict[int, list[str]] = {}
+        for index, one in module._modules.items():
+            if one is not None and members.parameters_of(one):
+                entries.setdefault(id(one), []).append(index)
+        for index, *others in entries.values():
+            if others:
+                place, times = members.join(path, index), 1 + len(others)
                 yield Finding(
                     rule="repeated module",
                     severity=ADVICE,
                     path=place,
                     call=f"{place}#0",
-                    op=type(one).__name__,
+                    op=type(module._modules[index]).__name__,
                     what=f"{path or 'the model'} has {times} entries that are one module: they share all weights",
                     measured=float(times),
                     advice="[layer] * n repeats one module: make each, [Layer() for _ in range(n)], or copy.deepcopy.",

@@ -44,6 +44,7 @@ def tune_report(
     return Report(
         analysis="tune",
         subject=model,
+        answer=_answer(rows, kept, gain, control),
         columns=COLUMNS,
         rows=tuple(sorted(rows, key=lambda row: (order[row.verdict], -(row.gain or 0.0)))),
         totals=totals,
@@ -54,10 +55,24 @@ def tune_report(
     )
 
 
+def _answer(rows: Sequence[TrialRow], kept: Sequence[str], gain: Gain | None, control: Gain) -> str:
+    """Return what to take and what it brings, in one sentence."""
+    best = max((row for row in rows if row.verdict != REFUSED), key=lambda row: row.gain or 0.0, default=None)
+    taken = [row for row in rows if row.change_of in kept]
+    if taken:
+        whole = gain or Gain(taken[0].gain or 1.0, taken[0].low or 1.0, taken[0].high or 1.0)
+        return f"Take {' and '.join(kept)}: {whole} times as fast, with the same result."
+    if best is not None:
+        return f"Nothing helps that leaves the result as it is; {best.change_of} changes it: {told(best)}."
+    if is_busy(control):
+        return "Cannot tell: the machine is too busy."
+    return f"Nothing that was tried helps: {len(rows)} settings, none beyond the noise."
+
+
 def text(report: ReportData[Any], width: int) -> str:
     """Return the three lists, the noise, and the lines to write, as text."""
     settings = " · ".join(f"{name} {value}" for name, value in report.settings.items())
-    lines = [f"tune of {report.subject}  {settings}"]
+    lines = [*wrapped(report.answer, width), f"tune of {report.subject}  {settings}"]
     taken = f"as it is: {_quantity(report, 'step')} a step, {_quantity(report, 'peak')} at most"
     lines.append(f"{taken}; against itself {report.totals['control'][0]}: less is noise")
     for verdict, title in _LISTS:

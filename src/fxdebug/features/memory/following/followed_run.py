@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fxdebug.capture.probe import Attached, Sites, copied_inputs, members, named_tensors, scalar_loss
+from fxdebug.capture.probe import Attached, Sites, deep_copy, members, named_tensors, scalar_loss
 from fxdebug.errors import UsageError, came_through, first_line
 from fxdebug.features.memory.following.allocations import Allocations
 from fxdebug.features.memory.following.allocator import segments_of
@@ -42,7 +42,7 @@ def run_with_memory(
         gc.collect()  # what the steps leave behind is told from earlier garbage
     for step in range(steps):
         probe.step = step
-        inputs = copied_inputs((args, dict(kwargs)))
+        inputs = deep_copy((args, dict(kwargs)))
         probe.register(named_tensors(inputs), "inputs")
         try:
             _step(model, probe, graphs, sites, inputs, loss, steps)

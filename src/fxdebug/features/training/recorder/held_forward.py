@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fxdebug.capture.hooks.guard import Guard
 from fxdebug.capture.replay.rng import RngSnapshot
-from fxdebug.capture.runs.same_start import copied_inputs, state_restored
+from fxdebug.capture.runs.same_start import deep_copy, state_restored
 from fxdebug.capture.tensors.named_tensors import named_tensors
 from fxdebug.capture.torch_state import internals
 from fxdebug.capture.torch_state.module_members import modules_of
@@ -38,7 +38,7 @@ class HeldForward:
         small = sum(tensor.nbytes for tensor in tensors if not tensor.is_meta) <= COPIED
         self.args: tuple[Any, ...]
         self.kwargs: dict[str, Any]
-        self.args, self.kwargs = copied_inputs((args, kwargs)) if small else (args, kwargs)
+        self.args, self.kwargs = deep_copy((args, kwargs)) if small else (args, kwargs)
         self._random = RngSnapshot()
         with untracked():
             self._buffers = [
