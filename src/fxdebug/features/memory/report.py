@@ -160,7 +160,7 @@ def memory_report(
                 ranked_by=("bytes",),
             ),
             ReportData("memory", model, LABEL_COLUMNS, _label_rows(record, alive), settings={"by": "label"}),
-            ReportData("memory", model, FIT_COLUMNS, tuple(fits), settings={"by": "setting"}),
+            *([ReportData("memory", model, FIT_COLUMNS, tuple(fits), settings={"by": "setting"})] if fits else ()),
         ),
     )
 
