@@ -2,8 +2,8 @@
 
 Sixteen kinds of small models (``trained_models.py``) learn while they are watched, and are then checked with all
 analyses, in training and in evaluation, beside one that a package ships and the healthy trainings of
-``bench_health.py``. An alarm is a finding above advice. ``--write`` puts the counts of each rule into
-``src/fxdebug/analyses/rules/false_alarms.json``, which `fxdebug rules` and the table in docs/check.md state.
+``bench_health.py`` and ``learn_healthy.py``. An alarm is a finding above advice. ``--write`` puts the counts of each
+rule into ``src/fxdebug/analyses/rules/false_alarms.json``, which `fxdebug rules` and the table in docs/check.md state.
 ``--seeds N`` trains each with N seeds. Exits with 1 if there is an alarm, or a model that does not learn.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import sys
 import tempfile
 import warnings
@@ -40,6 +41,8 @@ from fxdebug.data.findings import Finding
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 import bench_health  # noqa: E402
+import learn_healthy  # noqa: E402
+import learn_parts  # noqa: E402
 import trained_models  # noqa: E402
 from running import put_between  # noqa: E402
 
@@ -96,6 +99,16 @@ def of_bench(name: str, steps: int) -> Iterator[Seen]:
     yield from found
 
 
+def of_loop(case: learn_parts.Case) -> Iterator[Seen]:
+    """One of the healthy loops of ``learn_healthy.py``, with its findings while it was watched."""
+    torch.manual_seed(0)
+    random.seed(0)
+    loop = case.make(False)
+    with fxdebug.watch(loop.model, every=20, save=None) as watched:
+        loop.run(loop.steps)
+    yield TRAINING, watched.report().findings
+
+
 def count(seen: Sequence[Seen]) -> dict[str, list[int]]:
     """Return for each rule how often its analysis was done, how often it alarmed, and how often it advised."""
     done: Counter[str] = Counter(analysis for analysis, _ in seen)
@@ -131,6 +144,7 @@ def main(arguments: Sequence[str]) -> int:
     ]
     runs.append(("MiniLM, shipped by a package", lambda: checked(*trained_models.minilm(), CHECKED)))
     runs += [(name, lambda name=name: of_bench(name, bench_health.STEPS)) for name in bench_health.HEALTHY]
+    runs += [(case.name, lambda case=case: of_loop(case)) for case in learn_healthy.CASES.every]
     for name, run in runs:
         if options.names and not any(part in name for part in options.names):
             continue

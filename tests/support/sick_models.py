@@ -19,6 +19,7 @@ from fxdebug.analyses.rules.table import ANALYSES, TRAINING
 from support.bodies import Body
 from support.numerics_cases import unwritten_memory
 from support.sick_state import STATE
+from support.sick_trainings import TRAININGS
 
 Given = tuple[Any, dict[str, Any]]  # the model or run, and further arguments of check
 
@@ -326,6 +327,7 @@ def not_done(name: str) -> Callable[[Path], Given]:
 
 
 IN_FOLDERS: dict[str, Callable[[Path], Given]] = {
+    **TRAININGS,
     "training.steps skipped": skipped,
     "training.no step": lambda folder: looped(folder, net := mlp(), net.parameters(), steps=False),
     "training.no gradient": lambda folder: looped(

@@ -1,7 +1,7 @@
 """The file ``training.jsonl`` of a watched training: written line by line, and readable while the training goes on.
 
 The first line has the format, the model and the settings; each further line is one step, its signs, the statistics of
-a watched step, facts about the loop, an incident, or a note.
+a watched step (as columns, ``columns.py``), facts about the loop, an incident, or a note.
 A last line that is cut short, as after a crash, is left out.
 """
 
@@ -17,10 +17,12 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from fxdebug.data.measured.gradients import ParameterGradient
 from fxdebug.data.measured.learning import LearningFacts, StepSigns
 from fxdebug.data.measured.training import (
     Incident,
     NotLookedAt,
+    ResultStatistics,
     StepHistograms,
     StepRecord,
     TrainingRecord,
@@ -32,13 +34,14 @@ from fxdebug.files.read_file import read_text, require_inside
 from fxdebug.files.schema import Damaged, Reader, damage, integers, optional, reader_of, reals, record, shown, texts
 from fxdebug.files.system_errors import system_errors_told
 from fxdebug.files.write_file import write_bytes
+from fxdebug.store.columns import Columns
 from fxdebug.store.versioned_json import require_version
 
 Entry: TypeAlias = (
     "StepRecord | StepSigns | WatchedStep | StepHistograms | LearningFacts | Incident | NotLookedAt | str"
 )
-FORMAT, VERSION = "fxdebug-training", 2
-WITHOUT_SIGNS = 1  # the version before: what it has is read
+FORMAT, VERSION = "fxdebug-training", 3
+OLDER = (1, 2)  # without signs; with watched steps as rows: what they have is read
 FILE = "training.jsonl"
 _NAME = re.compile(r"training(\.rank[0-9]+)?\.jsonl")
 _OLDER = "watch the training again, or read it with the fxdebug that wrote it"
@@ -72,18 +75,26 @@ class TrainingFile:
                 folder.rmdir()  # where it is new, and empty
             raise SaveError(f"{self.path} cannot be written: {error.strerror or error}") from error
         self._size = len(head)
+        self._columns = Columns()
 
     def add(self, entry: Entry) -> None:
         """Append a step, what was measured of one, facts, an incident, a gap or a note. Raises ``SaveError``."""
-        line = rest = _line({_KINDS.get(type(entry), "note"): _row(entry)})
+        line = rest = _line({_KINDS.get(type(entry), "note"): self._content(entry)})
         try:
             while rest:
                 rest = rest[self._file.write(rest) :]
         except (OSError, ValueError) as error:  # ValueError: it was closed
+            self._columns = Columns()  # what was not written is not known to who reads
             with contextlib.suppress(OSError, ValueError):
                 self._file.truncate(self._size)
             raise SaveError(f"{self.path} cannot be written: {getattr(error, 'strerror', None) or error}") from error
         self._size += len(line)
+
+    def _content(self, entry: Entry) -> Any:
+        if not isinstance(entry, WatchedStep):
+            return _row(entry)
+        tables = {name: self._columns.packed(name, getattr(entry, name)) for name in _TABLES}
+        return {"number": entry.number, **tables}
 
     def close(self) -> None:
         """Close the file."""
@@ -144,9 +155,10 @@ def read_training(folder: Path, rank: int | None = None) -> TrainingRecord:
 def _record_of(path: Path) -> TrainingRecord:
     lines = read_text(path, "the file of a watched training").split("\n")
     found: dict[str, list[Any]] = {kind: [] for kind in (*_KINDS.values(), "note")}
+    columns = Columns()
     try:
         first = _parsed(lines[0], 1)
-        if first.get("format") == FORMAT and first.get("version") != WITHOUT_SIGNS:
+        if first.get("format") == FORMAT and first.get("version") not in OLDER:
             require_version(path, first.get("version"), VERSION, _OLDER)
         head = record(first, "", _HEAD)
         if head["format"] != FORMAT:
@@ -155,6 +167,8 @@ def _record_of(path: Path) -> TrainingRecord:
             for kind, content in _parsed(line, number).items():
                 if kind not in found:
                     raise Damaged(f"line {number}: {kind!r} is none of {', '.join(found)}")
+                if kind == "watched" and isinstance(content, dict):
+                    content = _rows_of(content, columns, f"line {number}")
                 found[kind] += _READERS[kind]([content], lambda _, number=number: f"line {number}")  # type: ignore[misc]
     except Damaged as error:
         raise LoadError(f"{path} is damaged: {error}") from None
@@ -171,6 +185,12 @@ def _record_of(path: Path) -> TrainingRecord:
         signs=tuple(found["signs"]),
         learning=found["learning"][-1] if found["learning"] else None,
     )
+
+
+def _rows_of(content: Mapping[str, Any], columns: Columns, where: str) -> list[Any]:
+    """Return a watched step as the list that versions before wrote."""
+    tables = [columns.unpacked(name, kind, content.get(name, {}), f"{where}.{name}") for name, kind in _TABLES.items()]
+    return [content.get("number"), *tables]
 
 
 def read_ranks(folder: Path, rank: int | None = None) -> list[TrainingRecord]:
@@ -199,6 +219,7 @@ def _parsed(line: str, number: int) -> dict[str, Any]:
     return content
 
 
+_TABLES: dict[str, type] = {"results": ResultStatistics, "parameters": ParameterGradient}
 _SPECIAL: dict[Any, Reader] = {
     float: reals,
     float | None: optional(reals),

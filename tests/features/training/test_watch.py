@@ -535,7 +535,7 @@ def test_the_file_can_be_read_while_the_training_goes_on_and_after_a_crash(tmp_p
     "damage",
     [
         lambda lines: ["[]", *lines[1:]],
-        lambda lines: [lines[0].replace('"version":2', '"version":9'), *lines[1:]],
+        lambda lines: [lines[0].replace('"version":3', '"version":9'), *lines[1:]],
         lambda lines: [lines[0], '{"step":["a",1,2,3]}', ""],
         lambda lines: [lines[0], '{"what":1}', ""],
         lambda lines: [lines[0], "{" * 100_000, ""],
@@ -618,11 +618,11 @@ def test_a_file_of_another_version_says_what_to_do(tmp_path: Path) -> None:
     path = tmp_path / "training.jsonl"
     text = path.read_text()
     for version, told in (
-        ("3", "upgrade with pip"),
+        ("4", "upgrade with pip"),
         ("0", "watch the training again"),
         ("null", "has no format version"),
     ):
-        path.write_text(text.replace('"version":2', f'"version":{version}', 1))
+        path.write_text(text.replace('"version":3', f'"version":{version}', 1))
         with pytest.raises(fxdebug.LoadError, match=told):
             read_training(tmp_path)
 

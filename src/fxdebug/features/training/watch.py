@@ -50,6 +50,7 @@ from fxdebug.features.training.report import TrainingRow, training_report, verdi
 from fxdebug.features.training.spikes import LEAST_STEPS, RECENT, is_spike
 from fxdebug.features.training.verdict.judge import Verdict
 from fxdebug.printable import printable
+from fxdebug.store.columns import with_rounded
 from fxdebug.store.training_file import Entry, TrainingFile, read_ranks, read_training
 
 MOST_INCIDENTS = 3  # explained and saved; a training that stays broken would fill the disk
@@ -228,6 +229,7 @@ class Watch:
         if len(self._steps) in FACTS_AT or len(self._steps) % FACTS_EVERY == 0:
             self._take_facts()
         if watched is not None:
+            watched = with_rounded(watched)
             self._watched.append(watched)
             self._write(watched)
         if histograms is not None:

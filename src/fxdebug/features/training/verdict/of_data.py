@@ -10,7 +10,6 @@ FEWEST_PLACES = 200
 FEWEST_TARGETS = 100
 FEWEST_BATCHES = 10
 LEAST_ENTROPY = 0.1
-SAME = 5  # steps
 FAR_LEVEL = 10.0  # of targets: layers begin with results of about 1
 FAR_LOSS = 3.0  # times the constant answer
 
@@ -138,10 +137,10 @@ def _batches(seen: Seen) -> Found:
                 measured=loss.within, threshold=seen.limits.within * loss.constant,
             )  # fmt: skip
     digests = {one.digest for one in signs}
-    if len(signs) < SAME or "" in digests:
+    if len(signs) < seen.limits.steps or "" in digests:
         return
     if len(digests) == 1:
-        falls = seen.progress.state in ("falling", "early")
+        falls = seen.progress.state == "falling"
         yield found(
             "same batch", ADVICE if falls or signs[0].batch >= FEWEST_TARGETS else WARNING,
             f"all {len(signs)} steps had the same batch of {signs[0].batch}: the model learns it by heart (loss "

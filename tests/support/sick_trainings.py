@@ -1,0 +1,186 @@
+"""Short trainings with one fault each, by the rule that names it; most are loops of ``tools/learn_faults.py``."""
+
+from __future__ import annotations
+
+import importlib
+import random
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import fxdebug
+
+TOOLS = Path(__file__).parents[2] / "tools"
+Given = tuple[Any, dict[str, Any]]
+
+OF_THE_BENCH = {  # the rule: the loop of learn_faults.py, and how many of its steps are enough
+    "gradient cut": ("body_without_grad", 20),
+    "cleared before step": ("cleared_too_soon", 10),
+    "not cleared": ("never_cleared_sgd", 10),
+    "clipped away": ("clipped_by_value", 30),
+    "set back": ("loaded_each_step", 10),
+    "optimizer anew": ("optimizer_in_loop", 8),
+    "group stays": ("one_group_of_zero", 20),
+    "zero weights": ("zeros_everywhere", 10),
+    "wrong sign": ("uphill", 20),
+    "softmax over batch": ("softmax_of_wrong_dim", 20),
+    "loss is a sum": ("summed", 20),
+    "log of zero": ("logarithm_of_zero", 10),
+    "targets ignored": ("all_ignored", 5),
+    "targets alike": ("one_class", 60),
+    "targets are inputs": ("targets_not_shifted", 10),
+    "targets shifted": ("targets_shifted_twice", 10),
+    "target in input": ("label_as_column", 10),
+    "targets unrelated": ("shuffled_labels", 100),
+    "data sorted": ("class_after_class", 90),
+    "same batch": ("one_batch", 20),
+    "inputs not normalised": ("huge_inputs", 20),
+    "eval mode": ("norms_in_eval", 5),
+    "batch of one": ("batches_of_one", 10),
+    "dropout too strong": ("drops_nine_tenths", 10),
+    "frozen at random": ("frozen_body", 10),
+    "no activation": ("linear_stack", 40),
+    "silent activation": ("dead_layer", 20),
+    "gradients vanish": ("ten_sigmoids", 20),
+    "updates rounded away": ("rounded_adam", 20),
+    "learning rate too high": ("rate_of_three", 40),
+    "learning rate too low": ("rate_tiny_sgd", 30),
+    "rate spent early": ("schedule_of_five", 30),
+    "rate of zero": ("rate_of_zero", 10),
+    "weight decay": ("decay_of_sgd", 30),
+}
+
+
+def watched(folder: Path, net: nn.Module, run: Callable[[], Any]) -> Given:
+    """The folder of a training that was watched."""
+    with warnings.catch_warnings(action="ignore"), fxdebug.watch(net, every=25, save=folder):
+        run()
+    return folder, {}
+
+
+def of_the_bench(name: str, steps: int) -> Callable[[Path], Given]:
+    """A loop of ``tools/learn_faults.py``."""
+
+    def make(folder: Path) -> Given:
+        before = list(sys.path)
+        sys.path.insert(0, str(TOOLS))
+        try:
+            cases = importlib.import_module("learn_faults").CASES.every
+        finally:
+            sys.path[:] = before
+        torch.manual_seed(0)
+        random.seed(0)
+        loop = next(case for case in cases if case.name == name).make(True)
+        return watched(folder, loop.model, lambda: loop.run(steps))
+
+    return make
+
+
+class Usual:
+    """The usual loop on points of five kinds; what differs is given."""
+
+    def __init__(
+        self,
+        *,
+        steps: int = 30,
+        rate: float = 0.05,
+        parts: int = 1,
+        net: Callable[[], nn.Module] | None = None,
+        batch: Callable[[int, Tensor, Tensor], tuple[Tensor, Tensor]] = lambda step, x, y: (x, y),
+        loss: Callable[[Tensor, Tensor], Tensor] = F.cross_entropy,
+        clear: Callable[[nn.Module], Any] = lambda net: None,
+        rate_at: Callable[[int], float] = lambda step: 1.0,
+    ) -> None:
+        self.steps, self.rate, self.parts, self.net, self.batch = steps, rate, parts, net, batch
+        self.loss, self.clear, self.rate_at = loss, clear, rate_at
+
+    def __call__(self, folder: Path) -> Given:
+        torch.manual_seed(0)
+        net = self.net() if self.net else nn.Sequential(nn.Linear(8, 24), nn.ReLU(), nn.Linear(24, 5))
+        return watched(folder, net, lambda: self.train(net))
+
+    def train(self, net: nn.Module) -> None:
+        centres = 2 * torch.randn(5, 8, generator=torch.Generator().manual_seed(1))
+        optimizer = torch.optim.SGD(net.parameters(), self.rate)
+        for step in range(self.steps):
+            optimizer.param_groups[0]["lr"] = self.rate * self.rate_at(step)
+            for _ in range(self.parts):
+                y = torch.randint(0, 5, (32,))
+                x, told = self.batch(step, centres[y] + torch.randn(32, 8), y)
+                self.clear(net)
+                self.loss(net(x), told).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+class Copied(nn.Module):
+    """A table of tokens, and a head that began as its copy."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.head = nn.Embedding(16, 8), nn.Linear(8, 16, bias=False)
+        self.head.weight.data.copy_(self.tokens.weight.data)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.head(self.tokens(ids))
+
+
+def of_tokens(step: int, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    ids = torch.randint(0, 16, (32,))
+    return ids, (3 * ids + 1) % 16
+
+
+def of_hundreds(step: int, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    return x, 500 + 10 * x[:, :5]
+
+
+def one_is_large(step: int, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    return (1000 * x.flip(1) if step == 30 else x), y
+
+
+def after_a_while(step: int, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    time.sleep(0.01)
+    return x, y
+
+
+def resumed(folder: Path) -> Given:
+    """A training that goes on with its weights, and with an optimizer that is new, in the middle of a schedule."""
+    torch.manual_seed(0)
+    net, usual = nn.Sequential(nn.Linear(8, 24), nn.ReLU(), nn.Linear(24, 5)), Usual(steps=150)
+    usual.train(net)
+    return watched(folder, net, lambda: moved_by_adam(net))
+
+
+def moved_by_adam(net: nn.Module) -> None:
+    centres = 2 * torch.randn(5, 8, generator=torch.Generator().manual_seed(1))
+    optimizer = torch.optim.Adam(net.parameters(), 0.1)
+    for _ in range(30):
+        y = torch.randint(0, 5, (32,))
+        F.cross_entropy(net(centres[y] + torch.randn(32, 8)), y).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def squashed() -> nn.Module:
+    return nn.Sequential(nn.Linear(8, 24), nn.ReLU(), nn.Linear(24, 5), nn.Sigmoid())
+
+
+TRAININGS: dict[str, Callable[[Path], Given]] = {
+    **{f"training.{rule}": of_the_bench(name, steps) for rule, (name, steps) in OF_THE_BENCH.items()},
+    "training.cleared between": Usual(steps=10, parts=4, clear=lambda net: net.zero_grad()),
+    "training.accumulated undivided": Usual(steps=20, parts=8, rate=0.3),
+    "training.targets not scaled": Usual(net=squashed, batch=of_hundreds, loss=F.mse_loss),
+    "training.inputs alike": Usual(batch=lambda step, x, y: (torch.zeros_like(x), y)),
+    "training.not tied": Usual(net=Copied, batch=of_tokens),
+    "training.learning rate jumps": Usual(steps=50, rate_at=lambda step: 2000.0 if step == 40 else 1.0),
+    "training.outlier batch": Usual(steps=45, batch=one_is_large),
+    "training.optimizer state lost": resumed,
+    "training.waits for data": Usual(steps=23, batch=after_a_while),
+}
