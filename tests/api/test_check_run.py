@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +34,22 @@ def told(found: Any, least: str = "advice") -> list[tuple[str, str]]:
     ]
 
 
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(1)
+
+
 # Rules --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rule", [rule for rule in RULES if rule not in OF_TWO])
 def test_a_planted_fault_is_found_by_the_name_of_its_rule(rule: str, tmp_path: Path) -> None:
     model, options = IN_FOLDERS[rule](tmp_path) if rule in IN_FOLDERS else BY_RULE[rule]()
-    with profiled_by(CountedClock()):
+    with profiled_by(CountedClock()), threads(64 if rule == "profile.threads" else 1):
         found = fxdebug.check(model, **options)
         without = fxdebug.check(model, **options, off=[rule])
     assert rule in [name for name, _ in told(found)]

@@ -16,10 +16,12 @@ from torch import Tensor, nn
 
 import fxdebug
 from fxdebug.analyses.rules.table import ANALYSES, TRAINING
+from support import wasted_models
 from support.bodies import Body
 from support.numerics_cases import unwritten_memory
 from support.sick_state import STATE
 from support.sick_trainings import TRAININGS
+from support.slow_models import SLOW
 
 Given = tuple[Any, dict[str, Any]]  # the model or run, and further arguments of check
 
@@ -215,6 +217,16 @@ class WithWeight(nn.Module):
 
 def timed(model: nn.Module) -> Given:
     return model, {"inputs": normal(2, 24, 32), "analyses": ["profile"]}
+
+
+def slow(model: nn.Module, inputs: tuple[Tensor, ...], loss: Any = None, optimizer: Any = None) -> Given:
+    return model, {"inputs": inputs, "loss": loss, "analyses": ["profile"]}
+
+
+IN_SLOW = {
+    "copies": "contiguous copies", "padding": "padding", "dense gradient": "a dense gradient",
+    "threads": "more threads than cores",
+}  # fmt: skip
 
 
 def written_out(x: Tensor) -> Tensor:
@@ -421,6 +433,8 @@ BY_RULE: dict[str, Callable[[], Given]] = {
     "profile.float64": lambda: timed(WithWeight(lambda x: F.gelu(x.double()).float())),
     "profile.reads numbers": lambda: timed(WithWeight(reads_in_a_loop)),
     "profile.eager attention": lambda: timed(WithWeight(written_out)),
+    **{f"profile.{rule}": lambda make=make: slow(*make()) for rule, make in wasted_models.BY_RULE.items()},
+    **{f"profile.{rule}": lambda name=name: slow(*SLOW[name].build(False)) for rule, name in IN_SLOW.items()},
     "shadow.precision": lambda: body(lambda x: (x * 1e4).sin(), torch.linspace(1, 2, 101), analyses=["shadow"]),
     "shadow.cancellation": lambda: body(
         lambda x: ((x + 1e4) - 1e4) * 2, torch.linspace(-1, 1, 101), analyses=["shadow"]

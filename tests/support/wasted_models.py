@@ -1,0 +1,190 @@
+"""Models that do work without need, by the rule that names it, each with a twin that does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class Made(nn.Module):
+    """A model whose forward is a function of its inputs and of some layers."""
+
+    def __init__(self, run: Callable[..., Any], **layers: nn.Module) -> None:
+        super().__init__()
+        self.run = run
+        for name, layer in layers.items():
+            setattr(self, name, layer)
+
+    def forward(self, *args: Any) -> Any:
+        return self.run(self, *args)
+
+
+def mask_in_each_layer(self: Any, x: Tensor) -> Tensor:
+    for _ in range(5):
+        mask = torch.full((300, 300), -1e9).triu(1)
+        x = (x[:, None] + mask.exp()).mean(1)
+    return x
+
+
+def mask_once(self: Any, x: Tensor) -> Tensor:
+    mask = torch.full((300, 300), -1e9).triu(1).exp()
+    for _ in range(5):
+        x = (x[:, None] + mask).mean(1)
+    return x
+
+
+def normed_in_each_step(self: Any, x: Tensor) -> Tensor:
+    h = x[:, 0]
+    for _ in range(8):
+        weight = self.layer.weight / self.layer.weight.norm(dim=1, keepdim=True)
+        h = torch.tanh(F.linear(h, weight))
+    return h
+
+
+def normed_once(self: Any, x: Tensor) -> Tensor:
+    h, weight = x[:, 0], self.layer.weight / self.layer.weight.norm(dim=1, keepdim=True)
+    for _ in range(8):
+        h = torch.tanh(F.linear(h, weight))
+    return h
+
+
+def all_logits(self: Any, x: Tensor) -> Any:
+    return self.layer(x)[:, -1]
+
+
+def last_logits(self: Any, x: Tensor) -> Any:
+    return self.layer(x[:, -1])
+
+
+def body_three_times(self: Any, x: Tensor) -> Any:
+    return self.layer(x).sum(-1), self.layer(x).amax(-1), self.layer(x).amin(-1)
+
+
+def body_once(self: Any, x: Tensor) -> Any:
+    h = self.layer(x)
+    return h.sum(-1), h.amax(-1), h.amin(-1)
+
+
+def cat_in_loop(self: Any, x: Tensor) -> Tensor:
+    out = x[:, :1]
+    for i in range(1, x.shape[1]):
+        out = torch.cat([out, x[:, i : i + 1]], 1)
+    return out
+
+
+def cat_once(self: Any, x: Tensor) -> Tensor:
+    return torch.cat([x[:, :9], x[:, 9:]], 1)
+
+
+def one_hot(self: Any, words: Tensor) -> Tensor:
+    return F.one_hot(words, 500).float() @ self.layer.weight
+
+
+def looked_up(self: Any, words: Tensor) -> Tensor:
+    return F.embedding(words, self.layer.weight)
+
+
+def wrong_einsum(self: Any, a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+    return torch.einsum("ij,jk,kl->il", a, b, c)
+
+
+def right_einsum(self: Any, a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+    return torch.einsum("ij,jl->il", a, torch.einsum("jk,kl->jl", b, c))
+
+
+def wrong_products(self: Any, a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+    return (a @ b) @ c
+
+
+def right_products(self: Any, a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+    return a @ (b @ c)
+
+
+def there_and_back(self: Any, x: Tensor) -> Tensor:
+    for _ in range(4):
+        x = x.to(torch.bfloat16).float()
+    return x + 1
+
+
+def no_casts(self: Any, x: Tensor) -> Tensor:
+    return (x + 1).to(torch.bfloat16)
+
+
+def looked_at(self: Any, x: Tensor) -> Tensor:
+    h = self.layer(x)
+    self.seen = h.flatten().sort().values.std()
+    return torch.relu(h)
+
+
+def only_computed(self: Any, x: Tensor) -> Tensor:
+    return torch.relu(self.layer(x))
+
+
+def dropped(self: Any, x: Tensor) -> Tensor:
+    return F.dropout(F.dropout(x, 0.1, self.training), 0.1, self.training)
+
+
+def rows_in_a_line(self: Any, x: Tensor) -> Tensor:
+    return torch.stack([torch.tanh(torch.relu(x[row]) + 1) for row in range(len(x))])
+
+
+def rows_at_once(self: Any, x: Tensor) -> Tensor:
+    return torch.tanh(torch.relu(x) + 1)
+
+
+def steps_in_a_line(self: Any, x: Tensor) -> Tensor:
+    h = x[:, 0]
+    for step in range(x.shape[1]):
+        h = torch.tanh(self.layer(h) + x[:, step])
+    return h
+
+
+def layers_in_a_line(self: Any, x: Tensor) -> Tensor:
+    for layer in self.layer:
+        x = torch.relu(layer(x) + x)
+    return x
+
+
+def many() -> nn.Module:
+    return nn.ModuleList(nn.Linear(64, 64) for _ in range(20))
+
+
+SQUARES = torch.randn(200, 200), torch.randn(200, 200), torch.randn(200, 1)
+CASES: list[tuple[str, Callable[..., Any], Callable[..., Any], Callable[[], nn.Module], tuple[Tensor, ...]]] = [
+    ("repeated work", mask_in_each_layer, mask_once, nn.ReLU, (torch.randn(4, 300),)),
+    ("repeated work", normed_in_each_step, normed_once, lambda: nn.Linear(64, 64), (torch.randn(2, 3, 64),)),
+    ("repeated work", body_three_times, body_once, lambda: nn.Linear(64, 64), (torch.randn(64, 64),)),
+    ("slice used", all_logits, last_logits, lambda: nn.Linear(32, 500), (torch.randn(2, 40, 32),)),
+    ("row by row", rows_in_a_line, rows_at_once, nn.ReLU, (torch.randn(64, 8),)),
+    ("loop over time", steps_in_a_line, rows_at_once, lambda: nn.Linear(64, 64), (torch.randn(2, 30, 64),)),
+    ("grows by cat", cat_in_loop, cat_once, nn.ReLU, (torch.randn(8, 40, 64),)),
+    ("one-hot product", one_hot, looked_up, lambda: nn.Linear(64, 500), (torch.randint(0, 500, (8, 8)),)),
+    ("order of products", wrong_products, right_products, nn.ReLU, SQUARES),
+    ("casts there and back", there_and_back, no_casts, nn.ReLU, (torch.randn(64, 64),)),
+    ("unused results", looked_at, only_computed, lambda: nn.Linear(64, 64), (torch.randn(64, 64),)),
+]
+
+
+def half() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    return nn.Linear(64, 64).half(), (torch.randn(8, 64).half(),)
+
+
+def subnormal() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    tiny = nn.Linear(64, 64, bias=False)
+    tiny.weight.data.fill_(1e-40)
+    return tiny, (torch.randn(8, 64),)
+
+
+BY_RULE: dict[str, Callable[[], tuple[nn.Module, tuple[Tensor, ...]]]] = {
+    **{
+        rule: lambda slow=slow, layer=layer, args=args: (Made(slow, layer=layer()).eval(), args)  # type: ignore[misc]
+        for rule, slow, _, layer, args in CASES
+    },
+    "training mode": lambda: (Made(dropped), (torch.randn(64, 64, requires_grad=True),)),
+    "float16 on the CPU": half,
+    "subnormal": subnormal,
+}
