@@ -48,7 +48,8 @@ COMMANDS = {
 def test_each_command_prints_its_report_in_80_columns(name: str, place: Path, capsys: Any) -> None:
     assert main(COMMANDS[name]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith(f"{name} of Sequential") and all(len(line) <= 80 for line in lines)
+    assert any(line.startswith(f"{name} of Sequential") for line in lines[:3])  # the answer stands before it
+    assert all(len(line) <= 80 for line in lines)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -148,4 +149,4 @@ def test_what_was_measured_until_the_model_raised_is_printed(place: Path, capsys
         with pytest.raises(RuntimeError, match="cannot be multiplied"):
             main([command, "bad.py:build"])
         text = capsys.readouterr().out
-        assert text.startswith(f"{command} of Sequential") and "note: the model raised" in text
+        assert f"\n{command} of Sequential" in f"\n{text}" and "note: the model raised" in text

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,25 +11,9 @@ from torch import Tensor, nn
 from fxdebug.capture.torch_state import module_members as members
 from fxdebug.capture.trials.padded_inputs import padded_inputs
 from fxdebug.capture.trials.process_knobs import cores
-from fxdebug.data.measured.padded import Padded
+from fxdebug.data.measured.surroundings import SMALLEST, Surroundings
 
-SMALLEST = 1.1754943508222875e-38  # the smallest normal number of float32
 MANY = 0.01  # of the numbers of a parameter are subnormal: fewer cost nothing
-
-
-@dataclass(frozen=True)
-class Surroundings:
-    """The facts that a run was given besides the model.
-
-    ``subnormal`` names parameters and buffers with a share of subnormal numbers.
-    """
-
-    device: str = "cpu"
-    threads: int = 1
-    cores: int = 1
-    has_loss: bool = False
-    padded: tuple[Padded, ...] = ()
-    subnormal: tuple[str, ...] = ()
 
 
 def surroundings(

@@ -18,6 +18,8 @@ from fxdebug.operators.categories import TO_PYTHON_NUMBERS
 from fxdebug.operators.dtypes import EPS
 
 FEW_ELEMENTS = 64
+SCALED = frozenset("mul div gelu softmax scaled_dot_product_attention leaky_relu elu".split())
+LARGE = 1e3  # from here on, what is added to scores is a mask
 FADED = 0.05  # share of a cause's error: a later error above it comes from that cause, even below tolerance
 
 
@@ -36,12 +38,28 @@ def is_absorbed(judge: Judge, cause: Cause) -> bool:
         return False
     if cause.kind in ("extra", "missing") and _return_the_same(judge):
         return True
+    if itself and _is_other_setting(cause):
+        return False
     run, whose = judge.pairs.b, _deciding_call(judge, cause)
     if not cause.proven and _outputs_agree(judge, whose) and all(_proves(judge, call) for call in whose.walk()):
         return True
     at = run.steps[cause.position] if cause.position < len(run.steps) else None
     starts = [step for step in (at, cause.b) if step is not None]
     return not _reaches(judge, run, starts, cause.measures.error)
+
+
+def _is_other_setting(cause: Cause) -> bool:
+    """Is it another setting of an operation that was given equal inputs? The numbers of a mask may be any large ones.
+
+    In a narrow dtype, what such a setting changes may stay below what rounding explains of later results.
+    """
+    if cause.kind != "constant" or not cause.proven or cause.error_in or cause.b is None:
+        return False
+    if cause.matched_by not in ("path", "mapping") or cause.b.name not in SCALED:
+        return False
+    values = [value for value in (cause.value_a, cause.value_b) if value is not None]
+    known = [value for value in values if value.stats is not None and (value.stats.absmax or 0.0) < LARGE]
+    return len(known) == 2 and len({value.dtype for value in known}) == 1 and known[0].dtype in EPS
 
 
 def _norm_is_folded_in(judge: Judge, cause: Cause) -> bool:

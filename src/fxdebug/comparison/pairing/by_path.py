@@ -104,13 +104,14 @@ def _pair_named_weights(pairs: Pairs) -> None:
     named: dict[str, list[Value]] = defaultdict(list)
     for value in pairs.a.values.values():
         if value.name is not None:
-            named[_renamed(pairs.a, value.name)].append(value)
+            named[renamed(pairs.a, value.name)].append(value)
     for value in pairs.b.values.values():
         if value.name is not None and named.get(value.name):
             pairs.add_value(named[value.name].pop(0), value, "path", 1.0)
 
 
-def _renamed(run: StepList, name: str) -> str:
+def renamed(run: StepList, name: str) -> str:
+    """Return the name that the other side has for a weight, where a mapping says so."""
     path, dot, leaf = name.rpartition(".")
     return f"{run.renamed_paths[path]}{dot}{leaf}" if path in run.renamed_paths else name
 

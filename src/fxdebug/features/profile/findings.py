@@ -11,8 +11,8 @@ from statistics import median
 from typing import TypeAlias
 
 from fxdebug.analyses.cost.reached_by_backward import Step
-from fxdebug.analyses.cost.surroundings import Surroundings
 from fxdebug.data.findings import ADVICE, WARNING, Finding
+from fxdebug.data.measured.surroundings import Surroundings
 from fxdebug.data.measures import quantity
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value, leaves

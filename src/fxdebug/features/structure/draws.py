@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from fxdebug.data.findings import ADVICE, WARNING, Finding
-from fxdebug.operators.attention import FUSED, MULTI_HEAD, bound
 from fxdebug.operators.categories import DRAWS
+from fxdebug.operators.dropped_values import dropped_by
 from fxdebug.operators.names import RANDOM
 from fxdebug.plugins import found
 from fxdebug.query.network import Network, Node
@@ -30,7 +30,7 @@ def find_draws(net: Network) -> Iterator[Finding]:
     for node in net.nodes.values():
         if node.step is None or node.call.training or node.kind not in ("call_function", "call_method"):
             continue
-        dropped = _dropped(node)
+        dropped = dropped_by(node.op, node.step.args, node.step.kwargs)
         if dropped:
             dropping.append((node, dropped))
         elif node.op in DRAWING and _is_returned(net, node):
@@ -54,25 +54,6 @@ def find_draws(net: Network) -> Iterator[Finding]:
             advice="Set a seed (torch.manual_seed) where two runs are to be alike.",
         )
         yield replace(finding, others=tuple([other.id for other in drawing[1:]]))
-
-
-def _dropped(node: Node) -> str:
-    """Return the argument by which an operation drops values, or nothing."""
-    assert node.step is not None
-    args, kwargs = node.step.args, node.step.kwargs
-    if node.op in (FUSED, MULTI_HEAD):
-        given = bound(node.op, args, kwargs)
-        share = given.get("dropout_p", 0.0)
-        if node.op == MULTI_HEAD and given.get("training", True) is not True:
-            return ""
-        return f"dropout_p={share:g}" if isinstance(share, (int, float)) and share > 0 else ""
-    if "dropout" not in node.op:
-        return ""
-    given = dict(zip(("input", "p", "training"), args)) | dict(kwargs)
-    share = given.get("p", 0.5)
-    native = "train" in given  # native_dropout
-    acts = given["train"] if native else given.get("training", True)
-    return f"p={share:g}" if acts is True and isinstance(share, (int, float)) and share > 0 else ""
 
 
 def _is_returned(net: Network, node: Node) -> bool:

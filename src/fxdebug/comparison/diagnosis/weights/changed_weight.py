@@ -25,7 +25,7 @@ def changed_weight(a: str, b: str, weights_a: Weights, weights_b: Weights) -> st
     if one is None or other is None or one.parameter.shape != other.parameter.shape:
         return None
     ours = "that of a" if a == b else f"{a} of a"
-    if _is_same(one, other):
+    if is_same(one, other):
         return None
     if other.is_zero:
         return f"{b} is zero, {ours} is not"
@@ -53,10 +53,11 @@ def changed_among(a: Sequence[str], b: Sequence[str], weights_a: Weights, weight
 
 
 def _is_there(weight: Weight | None, other: Weight) -> bool:
-    return weight is not None and weight.parameter.shape == other.parameter.shape and _is_same(weight, other)
+    return weight is not None and weight.parameter.shape == other.parameter.shape and is_same(weight, other)
 
 
-def _is_same(one: Weight, other: Weight) -> bool:
+def is_same(one: Weight, other: Weight) -> bool:
+    """Have two weights of one shape the same sums of slices, in the same places?"""
     return _are_told_apart(other) and all(_equal(one.sums[at], other.sums[at]) for at in other.sums)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from fxdebug.comparison.diagnosis.cause import Cause, listed, values_differ
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult
 from fxdebug.comparison.diagnosis.region import is_single_operation
-from fxdebug.comparison.diagnosis.weights.changed_weight import changed_weight
+from fxdebug.comparison.diagnosis.weights.changed_weight import changed_weight, is_same
 from fxdebug.comparison.diagnosis.weights.product_slices import ROLES, Columns, columns_of, roles_of
 from fxdebug.comparison.diagnosis.weights.weight_slices import (
     Arrangement,
@@ -27,6 +27,7 @@ from fxdebug.comparison.diagnosis.weights.weight_slices import (
     same_order,
     same_owners,
 )
+from fxdebug.comparison.pairing.by_path import renamed
 from fxdebug.comparison.steps import Step, StepList
 from fxdebug.data.values import Value
 from fxdebug.operators.names import NORMS, SLICES, family, op_of_module
@@ -98,6 +99,8 @@ class MisplacedWeights:
     def _weight_cause(self, cause: Cause, product: Product, weight: Weight, because: str) -> Cause | None:
         if weight.name in self.reported:
             return None
+        if self._is_that_of_a(weight):
+            return cause
         self.reported.add(weight.name)
         step = product.step
         rows = arrangement(weight, [other for name in self._a.names if (other := self._a.find(name)) is not None])
@@ -106,6 +109,11 @@ class MisplacedWeights:
             because = changed_weight(names.pop(), weight.name, self._a, self._b) or because
         op = self._use_of(weight) if step.unrecorded else step.op
         return replace(cause, kind="weights", call=step.call, op=op, because=because, b=step, absorbable=False)
+
+    def _is_that_of_a(self, weight: Weight) -> bool:
+        """Has a the same weight under the same name? Then the code around it is to blame."""
+        mine = self._a.find(renamed(self.judge.pairs.b, weight.name))
+        return mine is not None and mine.parameter.shape == weight.parameter.shape and is_same(mine, weight)
 
     def _use_of(self, weight: Weight) -> str:
         """Return the operation that uses a weight of a call without a graph: that of its module, or a product."""

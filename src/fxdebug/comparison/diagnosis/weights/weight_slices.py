@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -18,6 +19,7 @@ from fxdebug.data.trace import TraceData
 from fxdebug.data.weight_sums import unpacked
 
 SAME_SUM = 1e-5  # of the size of the sums: sums of float32 in another order differ by less
+MOST_ALIKE = 64  # rows with the same sum that are told apart
 SAME_ORDER = 0.9  # share of rows in the same places: by chance, two rows may have nearly the same sum
 
 
@@ -146,20 +148,37 @@ def _are_comparable(a: Weight, dimension: int, b: Weight, side: int) -> bool:
 
 
 def _matched(sums: Sequence[float], pool: list[tuple[float, Row]]) -> Arrangement:
-    """Return the row of the pool with the nearest sum for each sum; the next one in order among equals."""
+    """Return the row of the pool with the same sum for each sum.
+
+    Rows that share a sum, as elements of a narrow dtype often do by chance, are told apart by the rows around them:
+    the one is taken that stands where most others say, in the same weight at the same distance from its place.
+    """
     pool = sorted((entry for entry in pool if entry[0] != 0.0), key=lambda entry: entry[0])
     keys = [number for number, _ in pool]
     size = math.sqrt(math.fsum(x * x for x in sums) / len(sums))
     limit = SAME_SUM * size
+    near: list[list[int]] = []
+    votes: Counter[tuple[str, int, int]] = Counter()
+    for at, number in enumerate(sums):
+        first, end = bisect_left(keys, number - limit), bisect_right(keys, number + limit)
+        near.append(list(range(first, min(end, first + MOST_ALIKE))) if number else [])
+        votes.update({_stands(pool[i][1], at) for i in near[-1]})
     taken: set[int] = set()
     rows: list[Row | None] = []
-    for number in sums:
-        at = bisect_left(keys, number)
-        near = [i for i in range(max(0, at - 3), min(len(keys), at + 3)) if abs(keys[i] - number) <= limit]
-        best = min(near, key=lambda i: (i in taken, abs(keys[i] - number)), default=None)
-        rows.append(None if best is None or number == 0.0 else pool[best][1])
+    for at, number in enumerate(sums):
+        best = min(
+            near[at],
+            key=lambda i: (i in taken, -votes[_stands(pool[i][1], at)], abs(keys[i] - number)),
+            default=None,
+        )
+        rows.append(None if best is None else pool[best][1])
         taken |= set() if best is None else {best}
     return tuple(rows)
+
+
+def _stands(row: Row, at: int) -> tuple[str, int, int]:
+    """Return the weight of a row, and how far from its place there it is when it stands at ``at``."""
+    return row.weight, row.dimension, row.place - at
 
 
 def same_order(a: Arrangement, b: Arrangement) -> bool:

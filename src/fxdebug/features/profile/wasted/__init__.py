@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fxdebug.analyses.cost.surroundings import Surroundings
 from fxdebug.data.findings import Finding
+from fxdebug.data.measured.surroundings import Surroundings
 from fxdebug.data.trace import TraceData
 from fxdebug.features.profile.report import CallProfile
 from fxdebug.features.profile.wasted.equal_work import equal_work

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fxdebug.analyses.cost.surroundings import SMALLEST, Surroundings
 from fxdebug.data.findings import WARNING, Finding
+from fxdebug.data.measured.surroundings import SMALLEST, Surroundings
 from fxdebug.features.profile.wasted.timed_ops import TimedOp, Work, costliest
 
 

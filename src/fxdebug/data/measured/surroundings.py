@@ -1,0 +1,24 @@
+"""The facts that a run was given besides the model: padding, subnormal weights, threads and cores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fxdebug.data.measured.padded import Padded
+
+SMALLEST = 1.1754943508222875e-38  # the smallest normal number of float32
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """The facts that a run was given besides the model.
+
+    ``subnormal`` names parameters and buffers with a share of subnormal numbers.
+    """
+
+    device: str = "cpu"
+    threads: int = 1
+    cores: int = 1
+    has_loss: bool = False
+    padded: tuple[Padded, ...] = ()
+    subnormal: tuple[str, ...] = ()
