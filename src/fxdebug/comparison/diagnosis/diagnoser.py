@@ -22,6 +22,7 @@ from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult, compa
 from fxdebug.comparison.diagnosis.region import maker_of_mask, view_chain
 from fxdebug.comparison.diagnosis.region_causes import RegionDiagnosis
 from fxdebug.comparison.diagnosis.weights.changed_weight import changed_weight
+from fxdebug.comparison.diagnosis.weights.folded_norm import wrongly_folded
 from fxdebug.comparison.diagnosis.weights.misplaced_weights import MisplacedWeights
 from fxdebug.comparison.diagnosis.weights.stacked_weights import StackedWeights
 from fxdebug.comparison.diagnosis.weights.weight_slices import Weights
@@ -164,7 +165,8 @@ class Diagnoser:
             one, other = result.differing_weights
             names = other.value.name or other.argument
             from_that = "that of a" if one.value.name in ("", names) else one.value.name
-            told = changed_weight(one.value.name or "", names, *self._weights)
+            told = wrongly_folded(self._pairs.a, partner, self._pairs.b, step, self._weights)
+            told = told or changed_weight(one.value.name or "", names, *self._weights)
             kind, because = "weights", told or f"{names} differs from {from_that}"
         elif result.measures.what == "shape":
             kind = "shape"

@@ -1,0 +1,85 @@
+"""A batch norm of a that b has folded into a convolution: which of its weights is not what folding makes of a's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from fxdebug.comparison.diagnosis.weights.weight_slices import Weights
+from fxdebug.comparison.pairing.by_dataflow import following_batch_norm
+from fxdebug.comparison.steps import Step, StepList
+from fxdebug.operators.names import CONVOLUTIONS
+
+_OF_PRODUCT = ("input", "weight", "bias")
+_OF_NORM = ("input", "running_mean", "running_var", "weight", "bias")
+CLOSE = 1e-4  # of the largest number: what folding in another order of operations changes in float32
+
+
+def wrongly_folded(run_a: StepList, a: Step, run_b: StepList, b: Step, weights: tuple[Weights, Weights]) -> str | None:
+    """Return what is wrong with a convolution of b that has the batch norm after that of a folded in.
+
+    ``None`` where there is no such norm, where its numbers are not known, and where it is folded in as it should be.
+    """
+    norm = following_batch_norm(run_a, a)
+    if norm is None or following_batch_norm(run_b, b) is not None or a.name not in {*CONVOLUTIONS, "linear"}:
+        return None
+    of_a, of_b, of_norm = _names(a), _names(b), _names(norm)
+    known = weights[0]
+    gamma, beta, mean, var = [
+        _rows(known, of_norm.get(one)) for one in ("weight", "bias", "running_mean", "running_var")
+    ]
+    matrix, made = _rows(known, of_a.get("weight")), _rows(weights[1], of_b.get("weight"))
+    if mean is None or var is None or matrix is None or made is None or not len(mean) == len(matrix) == len(made):
+        return None
+    gamma, beta = gamma or [1.0] * len(mean), beta or [0.0] * len(mean)
+    scale = [g / math.sqrt(v + _epsilon(norm)) for g, v in zip(gamma, var)]
+    name = (of_norm.get("running_mean") or "").rpartition(".")[0]
+    factor = f"{name}.weight / √({name}.running_var + eps)"
+    ours = of_a["weight"] if of_a["weight"] != of_b["weight"] else "that"
+    if not _close(made, [row * s for row, s in zip(matrix, scale)]):
+        if _close(made, matrix):
+            return f"{of_b['weight']} is {ours} of a, without the factor {factor} of the norm that is folded in"
+        return f"{of_b['weight']} is not {ours} of a with {name} folded in"
+    bias = _rows(known, of_a.get("bias")) or [0.0] * len(mean)
+    shift = _rows(weights[1], of_b.get("bias")) or [0.0] * len(mean)
+    terms = list(zip(bias, beta, mean, scale))
+    if len(shift) != len(terms) or _close(shift, [(c - m) * s + d for c, d, m, s in terms]):
+        return None
+    told = of_b.get("bias") or "the bias"
+    for wrong, how in (
+        ([c + d - m * s for c, d, m, s in terms], f"the bias of a is not multiplied by {factor}"),
+        ([d - m * s for _, d, m, s in terms], "the bias of a is left out"),
+        ([(c - m) * s for c, _, m, s in terms], f"{name}.bias is left out"),
+        ([c * s + d for c, d, _, s in terms], f"{name}.running_mean is left out"),
+        ([(c + m) * s + d for c, d, m, s in terms], f"{name}.running_mean is added, not subtracted"),
+        ([c for c, _, _, _ in terms], f"it is the bias of a, without {name}"),
+    ):
+        if _close(shift, wrong):
+            return f"{told} has {name} folded in wrongly: {how}"
+    return f"{told} is not that of a with {name} folded in"
+
+
+def _names(step: Step) -> dict[str, str]:
+    """Return the names of the weights that a step is given, by parameter."""
+    order = _OF_NORM if step.name == "batch_norm" else _OF_PRODUCT
+    places = {f"args[{at}]": parameter for at, parameter in enumerate(order)}
+    return {places.get(given.argument, given.argument): given.value.name for given in step.weights if given.value.name}
+
+
+def _rows(weights: Weights, name: str | None) -> list[float] | None:
+    """Return the sums of the rows of a weight: the elements, where it is a vector."""
+    found = None if name is None else weights.find(name)
+    return None if found is None or 0 not in found.sums else list(found.sums[0])
+
+
+def _epsilon(norm: Step) -> float:
+    named = [text for name, _, text in (constant.partition("=") for constant in norm.constants) if name == "eps"]
+    try:
+        return float(named[0])
+    except (IndexError, ValueError):
+        return 1e-5  # torch's default
+
+
+def _close(one: Sequence[float], other: Sequence[float]) -> bool:
+    size = max(map(abs, (*one, *other)), default=0.0)
+    return all(abs(x - y) <= CLOSE * size for x, y in zip(one, other, strict=True))
