@@ -27,8 +27,8 @@ DRAWN: dict[str, Callable[[Tensor], Tensor]] = {
     "scaled_dot_product_attention": lambda x: F.scaled_dot_product_attention(x, x, x, dropout_p=0.5),
     "lstm": lambda x: LSTM(x)[0],
     "multi_head_attention_forward": lambda x: HEADS(x, x, x)[0],
-    "bernoulli_": lambda x: x * torch.empty_like(x).bernoulli_(0.5),
-    "uniform_": lambda x: x + torch.empty_like(x).uniform_(),
+    "bernoulli": lambda x: x * torch.empty_like(x).bernoulli_(0.5),
+    "uniform": lambda x: x + torch.empty_like(x).uniform_(),
     "native_dropout": lambda x: torch.native_dropout(x, 0.5, True)[0],
     "dropout": lambda x: F.dropout(x, 0.5, True),
 }

@@ -16,6 +16,8 @@ from fxdebug.data.values import Value
 from fxdebug.operators.dtypes import EPS
 from fxdebug.operators.names import canonical
 
+BOTH_DREW = "random numbers were drawn: seed both runs alike"
+
 
 @dataclass(frozen=True)
 class Cause:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fxdebug.comparison.diagnosis.attention.attention_arguments import other_heads, other_masking
-from fxdebug.comparison.diagnosis.cause import Cause, differing_settings, listed, make_cause, values_differ
+from fxdebug.comparison.diagnosis.cause import BOTH_DREW, Cause, differing_settings, listed, make_cause, values_differ
 from fxdebug.comparison.diagnosis.element_order import (
     arranging_step,
     choices_changed,
@@ -174,11 +174,8 @@ class Diagnoser:
             if gone and new and partner.name == step.name and not step.transparent:
                 because = f"{listed(gone)} in a, {listed(new)} in b: its result is {because}"
         elif draws_random(step) and (draws_random(partner) or not other_settings):
-            both = draws_random(partner)
-            kind, because = (
-                "random",
-                f"random numbers were drawn{': seed both runs alike' if both else ' in b, none in a'}",
-            )
+            kind = "random"
+            because = BOTH_DREW if draws_random(partner) else "random numbers were drawn in b, none in a"
         elif (heads := other_heads(self._judge, result)) is not None:
             return heads
         elif (masked := self._other_mask(result)) is not None:

@@ -33,6 +33,7 @@ from fxdebug.comparison.tolerance import (
     visible_share,
 )
 from fxdebug.data.values import Value
+from fxdebug.operators.categories import DRAWS
 from fxdebug.operators.dropped_values import dropped_by
 from fxdebug.operators.dtypes import EPS
 from fxdebug.operators.names import LOOKUPS, NORMS, RANDOM, SLICES, SUMS, UNINITIALISED, family, normalized_constants
@@ -381,6 +382,7 @@ def _dtypes_of(run: StepList) -> frozenset[str]:
 def draws_random(step: Step) -> bool:
     """Does it draw random numbers? Dropout outside training does not, and it makes no new value."""
     if step.name in RANDOM:
-        return bool(step.outputs) and "training=False" not in step.constants
+        in_place = step.op.rpartition(".")[2] in DRAWS  # uniform_, whose result is what it was given
+        return (bool(step.outputs) or in_place) and "training=False" not in step.constants
     made = step.node.step
     return made is not None and bool(dropped_by(step.op, made.args, made.kwargs))

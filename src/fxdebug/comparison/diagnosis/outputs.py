@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal
 
-from fxdebug.comparison.diagnosis.cause import Cause, make_cause
-from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult, comparable
+from fxdebug.comparison.diagnosis.cause import BOTH_DREW, Cause, make_cause
+from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult, comparable, draws_random
 from fxdebug.comparison.diagnosis.narrowing_cast import narrowing_cast
 from fxdebug.comparison.diagnosis.region_causes import RegionDiagnosis
 from fxdebug.comparison.measures import STATISTICS, Measures
@@ -175,6 +175,9 @@ class OutputDiagnosis:
         differing = [result for result in results if _is_far(self._judge, result.a, result.b, limit)]
         measured = [result for result in differing if result.error_in < math.inf] if narrow is not None else []
         for first in (measured or differing)[:1]:
+            if draws_random(first.step) and draws_random(first.partner):  # into memory that was never written
+                yield make_cause(self._judge, "random", first.step.call, first.step.op, BOTH_DREW, first)
+                return
             because = "what it was given differs already, and nothing that could be paired says since when"
             cause = make_cause(self._judge, "values", first.step.call, first.step.op, because, first, absorbable=False)
             yield replace(cause, confidence=0.3)
