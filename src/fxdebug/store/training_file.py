@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from fxdebug.data.measured.gradients import ParameterGradient
-from fxdebug.data.measured.learning import LearningFacts, StepSigns
+from fxdebug.data.measured.learning import LearningFacts, StepSigns, Trial
 from fxdebug.data.measured.training import (
     Incident,
     NotLookedAt,
@@ -38,7 +38,7 @@ from fxdebug.store.columns import Columns
 from fxdebug.store.versioned_json import require_version
 
 Entry: TypeAlias = (
-    "StepRecord | StepSigns | WatchedStep | StepHistograms | LearningFacts | Incident | NotLookedAt | str"
+    "StepRecord | StepSigns | WatchedStep | StepHistograms | LearningFacts | Trial | Incident | NotLookedAt | str"
 )
 FORMAT, VERSION = "fxdebug-training", 3
 OLDER = (1, 2)  # without signs; with watched steps as rows: what they have is read
@@ -95,6 +95,14 @@ class TrainingFile:
             return _row(entry)
         tables = {name: self._columns.packed(name, getattr(entry, name)) for name in _TABLES}
         return {"number": entry.number, **tables}
+
+    def reopen(self) -> None:
+        """Open the file again, after it was closed. Raises ``SaveError``."""
+        if self._file.closed:
+            try:
+                self._file = self.path.open("ab", buffering=0)
+            except OSError as error:
+                raise SaveError(f"{self.path} cannot be written: {error.strerror or error}") from error
 
     def close(self) -> None:
         """Close the file."""
@@ -184,6 +192,7 @@ def _record_of(path: Path) -> TrainingRecord:
         gaps=tuple(found["not looked at"]),
         signs=tuple(found["signs"]),
         learning=found["learning"][-1] if found["learning"] else None,
+        trials=tuple(found["trial"]),
     )
 
 
@@ -228,7 +237,7 @@ _SPECIAL: dict[Any, Reader] = {
 }
 _KINDS: dict[type, str] = {
     StepRecord: "step", WatchedStep: "watched", StepHistograms: "histograms", Incident: "incident",
-    NotLookedAt: "not looked at", StepSigns: "signs", LearningFacts: "learning",
+    NotLookedAt: "not looked at", StepSigns: "signs", LearningFacts: "learning", Trial: "trial",
 }  # fmt: skip
 _READERS: dict[str, Reader] = {kind: reader_of(type, _SPECIAL) for type, kind in _KINDS.items()} | {"note": texts}
 _HEAD = {

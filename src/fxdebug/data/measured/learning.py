@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from fxdebug.brief import brief
 
@@ -186,3 +187,23 @@ class LearningFacts:
     nested: bool = False
     dtype: str = ""  # of most elements of the weights
     maximizes: bool = False  # the optimizer goes uphill
+
+
+@brief
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """The result of a change that a rule advises, beside none: both began alike, and were judged on held batches.
+
+    ``answer``: ``yes`` where the change is better by more than chance, ``no`` where it is not, ``not tried`` for the
+    reason in ``why``. ``control`` and ``changed`` are the losses after ``steps`` steps, the means over ``batches``
+    batches that neither was trained on; not finite where it diverged.
+    """
+
+    rule: str
+    change: str
+    answer: Literal["yes", "no", "not tried"]
+    control: float | None = None
+    changed: float | None = None
+    steps: int = 0
+    batches: int = 0
+    why: str = ""

@@ -8,7 +8,7 @@ from typing import Final, Literal, TypeAlias
 from fxdebug.brief import brief
 from fxdebug.data.measured.gradients import ParameterGradient, TensorGradient
 from fxdebug.data.measured.histograms import Histogram
-from fxdebug.data.measured.learning import LearningFacts, StepSigns
+from fxdebug.data.measured.learning import LearningFacts, StepSigns, Trial
 from fxdebug.data.values import Stats
 
 Trouble: TypeAlias = Literal[
@@ -132,7 +132,8 @@ class NotLookedAt:
 class TrainingRecord:
     """A watched training: the model, all steps, watched steps and their histograms, incidents, notes, and gaps.
 
-    ``signs`` are further numbers of each step, ``learning`` are the facts about the loop that were taken last.
+    ``signs`` are further numbers of each step, ``learning`` are the facts about the loop that were taken last,
+    ``trials`` the changes that were tried.
     """
 
     model: str
@@ -146,3 +147,4 @@ class TrainingRecord:
     gaps: tuple[NotLookedAt, ...] = ()
     signs: tuple[StepSigns, ...] = ()
     learning: LearningFacts | None = None
+    trials: tuple[Trial, ...] = ()

@@ -29,7 +29,7 @@ from fxdebug.capture.tensors.special_tensors import SHARDED
 from fxdebug.capture.torch_state import distributed
 from fxdebug.capture.torch_state.module_members import parameters_of
 from fxdebug.data.findings import Finding
-from fxdebug.data.measured.learning import LearningFacts, StepSigns
+from fxdebug.data.measured.learning import LearningFacts, StepSigns, Trial
 from fxdebug.data.measured.training import (
     NUMBERS,
     Incident,
@@ -48,6 +48,7 @@ from fxdebug.features.training.recorder.loop_facts import MANY, SETTLED, LoopFac
 from fxdebug.features.training.recorder.watcher import Watcher
 from fxdebug.features.training.report import TrainingRow, training_report, verdict_of
 from fxdebug.features.training.spikes import LEAST_STEPS, RECENT, is_spike
+from fxdebug.features.training.trials.try_changes import try_changes
 from fxdebug.features.training.verdict.judge import Verdict
 from fxdebug.printable import printable
 from fxdebug.store.columns import with_rounded
@@ -77,10 +78,11 @@ class Watch:
         method: str,
         *,
         histograms: bool = False,
+        tries: bool = False,
     ) -> None:
         rank = distributed.rank_and_size()
         self._rank = rank[0] if rank else None
-        self._watcher = Watcher(model, optimizer, every, method, self, histograms=histograms)
+        self._watcher = Watcher(model, optimizer, every, method, self, histograms=histograms, holds=tries)
         self._folder = folder
         self._every = every
         self._model = type(self._watcher.inner).__name__
@@ -94,6 +96,7 @@ class Watch:
         self._incidents: list[Incident] = []
         self._notes: list[str] = []
         self._gaps: list[NotLookedAt] = []
+        self._trials: list[Trial] = []
         self._unsaved: set[str] = set()  # folders that runs of incidents could not be saved to
         self._failed_at: int | None = None  # the first step that could not be written to the file
         self._is_over = False
@@ -159,11 +162,35 @@ class Watch:
         """The steps in which something went wrong, with the first guilty operation."""
         return tuple(self._incidents)
 
-    def verdict(self) -> Verdict:
-        """Return whether it learns so far, and if not, why: ``print`` shows one sentence, ``findings`` has the rest."""
+    def verdict(self, tries: float = 0.0) -> Verdict:
+        """Return whether it learns so far, and if not, why: ``print`` shows one sentence, ``findings`` has the rest.
+
+        With ``tries``, seconds, what the findings advise is tried for at most so long: on a copy, beside one as it is,
+        both judged on batches that neither was trained on. Advice that does not help there is no more than advice.
+        Weights, gradients and random numbers are as before. Raises ``UsageError`` without ``watch(…, tries=True)``.
+        """
         standing = () if self._is_over else tuple(self._standing(is_over=True))
         record = self._record()
-        return verdict_of(replace(record, incidents=(*record.incidents, *standing)))
+        record = replace(record, incidents=(*record.incidents, *standing))
+        found = verdict_of(record)
+        return verdict_of(replace(record, trials=self._tried(found, record, tries))) if tries else found
+
+    def _tried(self, found: Verdict, record: TrainingRecord, seconds: float) -> tuple[Trial, ...]:
+        held = self._watcher.batches
+        if held is None:
+            raise UsageError("nothing was held to try on: call fxdebug.watch(…, tries=True)")
+        with self._watcher.looking_away():
+            for trial in try_changes(
+                found.findings, record, self._watcher.inner, self._watcher.last_optimizer, held,
+                method=self._watcher.method, seconds=seconds,
+            ):  # fmt: skip
+                self._trials = [one for one in self._trials if one.rule != trial.rule] + [trial]
+                if self._file is not None and self._is_over:
+                    self._file.reopen()
+                self._write(trial)
+        if self._file is not None and self._is_over:
+            self._file.close()
+        return tuple(self._trials)
 
     def report(self) -> Report[TrainingRow]:
         """Return the report of the training so far."""
@@ -188,7 +215,7 @@ class Watch:
         return TrainingRecord(
             self._model, self._every, tuple(self._steps), tuple(watched.values()), tuple(self._incidents),
             tuple(self._notes), self._rank, tuple(histograms.values()), tuple(self._gaps), tuple(self._signs),
-            self._learning,
+            self._learning, tuple(self._trials),
         )  # fmt: skip
 
     def export(self, path: str | os.PathLike[str], to: str | None = None) -> Path:
@@ -485,6 +512,7 @@ def watch(
     *,
     method: str = "forward",
     histograms: bool = False,
+    tries: bool = False,
 ) -> Watch:
     """Follow a training loop, and explain the first step in which it goes wrong; a context manager around the loop.
 
@@ -498,7 +526,8 @@ def watch(
     is the folder of ``training.jsonl``, which can be read while the training goes on, and of the runs; ``None`` keeps
     the last watched steps in memory. ``method`` is the one that computes a step, where that is not the model's forward
     (``training_step`` in Lightning). ``histograms`` also counts the elements of every weight and gradient of watched
-    steps, on the CPU, for ``watched.export("runs/tb", to="tensorboard")``. Each step waits for the device twice, to
+    steps, on the CPU, for ``watched.export("runs/tb", to="tensorboard")``. ``tries`` holds the last 16 batches and, up
+    to 256 MiB, the first weights, for ``watched.verdict(tries=60)``. Each step waits for the device twice, to
     read the loss and the gradients' norm.
     Raises ``UsageError`` for an ``every`` below 1 and for what is no model, ``SaveError`` for a folder that cannot be
     written.
@@ -518,7 +547,8 @@ def watch(
         raise UsageError(f"watch needs a torch.nn.Module, not {got}: call it as watch(model, optimizer)")
     if every < 1:
         raise UsageError(f"every={every}: at least 1")
-    return Watch(model, optimizer, every, None if save is None else Path(save), method, histograms=histograms)
+    folder = None if save is None else Path(save)
+    return Watch(model, optimizer, every, folder, method, histograms=histograms, tries=tries)
 
 
 def watched_training(

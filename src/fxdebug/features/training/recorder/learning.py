@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
@@ -133,6 +133,11 @@ class Learning:
         self._calls = LeafCalls(sites)
         return self._calls
 
+    @property
+    def last_loss(self) -> tuple[LossRead, str, Sequence[Tensor]]:
+        """The loss of the last backward: what its graph tells, how its terms were put together, the model's results."""
+        return self._read, self._loss.reduction, self._outputs
+
     # The forward ---------------------------------------------------------------------------------
 
     def before_forward(self, number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -222,7 +227,7 @@ class Learning:
                     kind=read.kind, reduction=reduction, elements=int(found[1]), factor=short(factor) or 0.0,
                     divided=abs(factor) != 1.0, over_batch=read.over_batch,
                 )  # fmt: skip
-        self._read = read
+        self._read = replace(read, target=target)
         if target is not None:
             self._targets.add(read, target, self._given[0] if self._given else None)
             if self._calls is not None and self._calls.last_linear is not None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from threading import get_ident
 from types import FrameType
@@ -29,6 +30,7 @@ from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.data.measured.learning import StepSigns
 from fxdebug.data.measured.training import StepHistograms, StepRecord, Trouble, WatchedStep
 from fxdebug.features.training.recorder.gradient_norm import norm_of_all, norm_of_parts, number_of
+from fxdebug.features.training.recorder.held_batches import HeldBatches
 from fxdebug.features.training.recorder.held_forward import HeldForward
 from fxdebug.features.training.recorder.leaf_calls import LeafCalls
 from fxdebug.features.training.recorder.learning import Learning
@@ -81,6 +83,7 @@ class Watcher:
         listener: Listener,
         *,
         histograms: bool = False,
+        holds: bool = False,
     ) -> None:
         self.pauses_on_raise = False
         self.model = model
@@ -103,6 +106,8 @@ class Watcher:
         self._own = frozenset(map(id, parameters_of(self.inner)))
         self.facts = LoopFacts(self.inner)
         self.learning = Learning(self.inner, self.facts)
+        self.batches = HeldBatches(self.inner) if holds else None
+        self.last_optimizer: Optimizer | None = None  # that made a step
         self._rates: dict[int, float | None] = {}  # of the step that is being made, by the id of the parameter
         self._was_skipped = False  # the step before this backward, once more
         sharded = [parameter for parameter in parameters_of(self.inner) if isinstance(parameter, DTensor)]
@@ -163,6 +168,15 @@ class Watcher:
         """Stop watching; everything is as before. May be called again."""
         self.pause()
 
+    @contextlib.contextmanager
+    def looking_away(self) -> Iterator[None]:
+        """Look at nothing in a block of ours."""
+        before, self._is_busy = self._is_busy, True
+        try:
+            yield
+        finally:
+            self._is_busy = before
+
     def raised(self) -> None:
         """Look at nothing more where the forward or the backward raised, if nobody tells that a training ended."""
         if self.pauses_on_raise:
@@ -197,6 +211,8 @@ class Watcher:
         if held is not None:
             self._guarded(lambda: held.note_output(output))
             self._held = [*self._held, held][-MOST_HELD:]
+        if (batches := self.batches) is not None:
+            self._guarded(lambda: batches.note_output(output))
         return output
 
     def _forget_skipped(self) -> None:
@@ -285,7 +301,10 @@ class Watcher:
 
     def _note_loss(self, root: Tensor) -> None:
         self._guarded(lambda: self.facts.look_at_loss(root))
-        self._guarded(lambda: self.learning.before_backward(self.number, root, _scale_of_scaler(root)))
+        scale = _scale_of_scaler(root)
+        self._guarded(lambda: self.learning.before_backward(self.number, root, scale))
+        if (batches := self.batches) is not None:
+            self._guarded(lambda: batches.add(self._held[-1], root, scale, self.learning.last_loss))
         if self.facts.on_backward(_scale(root)):  # what is held of the step before belongs to none
             self._held, self._losses, self._is_reported = self._held[-1:], [], False
             self._was_skipped = self.facts.skipped == SKIPS
@@ -322,6 +341,7 @@ class Watcher:
         """Take the norm of the gradients that the optimizer is about to use; those of another one are left out."""
         inner = getattr(optimizer, "optimizer", optimizer)  # accelerate's wrapper
         self._rates = rates_of(inner)
+        self.last_optimizer = inner if self.batches is not None else None
         self.facts.before_step()
         parameters = [p for group in inner.param_groups for p in group["params"] if id(p) in self._own]
         gradients = [p.grad.detach() for p in parameters if p.grad is not None]
