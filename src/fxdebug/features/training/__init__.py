@@ -10,6 +10,7 @@ FEATURE = Feature(
         "watch": "fxdebug.features.training.watch:watch",
     },
     further={
+        "StopTraining": "fxdebug.features.training.actions:StopTraining",
         "FxDebugWarning": "fxdebug.features.training.watch:FxDebugWarning",
         "Watch": "fxdebug.features.training.watch:Watch",
         "page_of_training": "fxdebug.features.training.page:page_of_training",

@@ -107,6 +107,8 @@ class Watcher:
         self.facts = LoopFacts(self.inner)
         self.learning = Learning(self.inner, self.facts)
         self.batches = HeldBatches(self.inner) if holds else None
+        self.stops_with: Exception | None = None  # raised at the end of the step that is under way
+        self.last_forward: HeldForward | None = None
         self.last_optimizer: Optimizer | None = None  # that made a step
         self._rates: dict[int, float | None] = {}  # of the step that is being made, by the id of the parameter
         self._was_skipped = False  # the step before this backward, once more
@@ -392,6 +394,9 @@ class Watcher:
         else:
             self._guarded(lambda: self.facts.on_step(getattr(optimizer, "optimizer", optimizer)))
             self._guarded(lambda: self._finish(signs))
+        if self.stops_with is not None:
+            stop, self.stops_with = self.stops_with, None
+            raise stop
 
     def _counts(self, optimizer: Optimizer, step: FrameType) -> bool:
         """Is this a step of the training? Not where it is a part of another one that counts."""
@@ -409,11 +414,13 @@ class Watcher:
             histograms = self._guarded(partial(step_histograms, self.number, self.inner))
         for text in () if self._statistics is None else self._statistics.notes():
             self._listener.on_note(text)
+        self.last_forward = self._held[-1] if self._held else None
         self._held, self._losses, self._statistics, self._norm = [], [], None, None
         self._is_reported = False
         self.number += 1
         self._since = now
         self._listener.on_step(step, signs, watched, histograms)
+        self.last_forward = None
         if self.number in (1, 2, MANY, SETTLED):
             self._listener.on_facts(self.facts)
 

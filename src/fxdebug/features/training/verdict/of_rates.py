@@ -10,6 +10,7 @@ from fxdebug.features.training.spikes import is_spike
 from fxdebug.features.training.verdict.seen import Found, Seen, found, g, middle
 
 FEWEST = 20
+FEW = 3  # losses, before the first that is not finite
 NOTHING = 0.01  # of the highest learning rate
 JUMP = 5.0
 USUAL = 1e-3
@@ -180,7 +181,8 @@ def size(seen: Seen) -> Found:
     stays = progress.state in ("flat", "above", "rising", "slow") and (
         progress.constant is not None or progress.state == "rising"
     )
-    soon = progress.state == "not finite" and large
+    at_once = len(finite) <= FEW and bool(updates) and max(updates) > 1.0
+    soon = progress.state == "not finite" and large and (_went_up(finite) or at_once)
     harmed = bool(seen.facts.died) or _is_harmed(seen, finite)
     if top and (
         (stays and large and harmed)
