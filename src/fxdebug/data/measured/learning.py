@@ -71,7 +71,8 @@ class LossFacts:
     ``level`` and ``spread`` are the mean and deviation of numbers.
     ``classes`` is the number of different ones; ``within`` is the median entropy of the classes inside of a batch.
     ``shifts`` tells how often target[i] is input[i + k]: k, agreements, places. ``leak`` are an input, what it tells of
-    the target, their correlation and the examples. ``unrelated``: the probabilities, at the beginning and now, that
+    the target, their correlation and the examples; ``others_tell`` is the share of the target's variance that a line
+    through the other inputs explains. ``unrelated``: the probabilities, at the beginning and now, that
     features of the last layer tell as much of targets drawn at random, and the examples.
     """
 
@@ -96,6 +97,7 @@ class LossFacts:
     shifts: tuple[tuple[int, int, int], ...] = ()
     leak: tuple[str, str, float, int] | None = None
     unrelated: tuple[float, float, int] | None = None
+    others_tell: float | None = None
 
 
 @brief

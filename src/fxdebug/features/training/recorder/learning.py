@@ -60,7 +60,7 @@ class _Step:
     training: bool = True
     backwards: int = 0
     scale: float = 1.0
-    began: list[bool] = field(default_factory=list)
+    began: list[frozenset[int]] = field(default_factory=list)  # parameters that had gradients at each backward
     arrived: float | None = None
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(("before", "forward", "backward"), 0.0))
 
@@ -192,16 +192,24 @@ class Learning:
             self._first_scale = scale
         self._scale = step.scale = scale
         with untracked():
-            step.began.append(self._has_gradients())
+            step.began.append(self._with_gradients())
         self._look_at_loss(number, root, scale)
         if number < WHOLE and step.backwards <= 2:
             self._look_at_graph(number, root)
         self._at = time.perf_counter()
 
-    def _has_gradients(self) -> bool:
-        own = [p for p in parameters_of(self._model) if id(p) in self._loop.optimised or not self._loop.optimised]
-        some = [p.grad for p in (own if len(own) <= 2 * ENDS else [*own[:ENDS], *own[-ENDS:]]) if p.grad is not None]
-        return bool(some) and bool(joined([sample(g, FEW) for g in some]).count_nonzero())
+    def _with_gradients(self) -> frozenset[int]:
+        """Return which of the first and the last parameters of each optimizer have gradients that are not 0."""
+        own = parameters_of(self._model)
+        players = [[p for p in own if id(p) in player] for player in self._players] or [own]
+        ends = [p for mine in players for p in (mine if len(mine) <= 2 * ENDS else [*mine[:ENDS], *mine[-ENDS:]])]
+        some = {id(p): p.grad for p in ends if p.grad is not None}
+        if not some:
+            return frozenset()
+        counts = torch.stack(
+            [sample(g, FEW).count_nonzero().to(next(iter(some.values())).device) for g in some.values()]
+        )
+        return frozenset([key for key, count in zip(some, counts.tolist()) if count])
 
     def _look_at_loss(self, number: int, root: Tensor, scale: float) -> None:
         read = read_loss(root, self._outputs)
@@ -371,9 +379,12 @@ class Learning:
         self._since = time.perf_counter()
         if step is None:
             return None
+        given = {id(p) for group in optimizer.param_groups for p in group["params"]}
         if step.backwards:
-            given = {id(p) for group in optimizer.param_groups for p in group["params"]}
             self._players.add(frozenset(given & self._names.keys()))
+        began = [
+            bool(one & given) for one in step.began
+        ]  # gradients of another optimizer's are no business of this one
         update = unmoved = None
         if mark is not None and mark.parameters:
             with untracked():
@@ -383,7 +394,7 @@ class Learning:
         digest = f"{sum(int(one, 16) for one in step.digests) % (1 << 32):08x}" if step.digests else ""
         return StepSigns(
             number, step.batch, digest, short(step.largest), step.training, step.backwards, step.scale,
-            carried=bool(step.began) and all(step.began), cleared=len(step.began) > 1 and not any(step.began[1:]),
+            carried=bool(began) and all(began), cleared=len(began) > 1 and not any(began[1:]),
             arrived=short(step.arrived), used=None if mark is None else short(mark.used), update=short(update),
             unmoved=short(unmoved), cosine=None if mark is None else short(mark.cosine),
             decay=max([float(one) for one in decays if isinstance(one, (int, float))], default=0.0), fresh=fresh,
@@ -508,6 +519,7 @@ class Learning:
             batches=targets.batches,
             shifts=tuple([(k, agree, places) for k, (agree, places) in targets.shifts.items() if places]),
             leak=targets.leak(LEAK), unrelated=self._features.unrelated(loss.kind) if known else None,
+            others_tell=short(targets.others_tell),
         )  # fmt: skip
 
 

@@ -40,6 +40,7 @@ from fxdebug.features.training.recorder.optimizer_steps import OptimizerSteps
 from fxdebug.features.training.recorder.step_statistics import StepStatistics, step_histograms
 from fxdebug.stats.accelerator import captures_graph
 
+LARGE_SCALE = 1024.0  # scalers of other packages multiply with a number of Python: 65,536 at first
 MOST_HELD = 64  # forwards of one step: of more, with gradients accumulated over hundreds, the last are held
 
 
@@ -506,15 +507,21 @@ def _unscaled(root: Tensor) -> Tensor:
 
 
 def _scale_of_scaler(root: Tensor) -> float:
-    """Return the factor of a scaler in a loss: a power of two above 1; else 1."""
-    scale = _scale(root)
-    return scale if scale > 1 and math.frexp(scale)[0] == 0.5 else 1.0
+    """Return the factor of a scaler in a loss, where it is above 1; else 1."""
+    return max(_scale(root), 1.0)
 
 
 def _scale(root: Tensor) -> float:
+    """Return the factor of a scaler in a loss: a power of two, in a float32 tensor as torch's, or a large number.
+
+    Other factors are the loss's own: ``8 * loss`` is another loss than ``loss``.
+    """
     factor = getattr(root.grad_fn, "_saved_other", None)
-    is_factor = isinstance(factor, Tensor) and factor.numel() == 1 and not factor.requires_grad
-    return number_of(factor) if is_factor and isinstance(factor, Tensor) else 1.0
+    if not isinstance(factor, Tensor) or factor.numel() != 1 or factor.requires_grad:
+        return 1.0
+    scale = number_of(factor)
+    is_power = math.isfinite(scale) and math.frexp(scale)[0] == 0.5
+    return scale if is_power and (factor.dtype == torch.float32 or scale >= LARGE_SCALE) else 1.0
 
 
 def _watched(original: Callable[..., Any]) -> Callable[..., Any]:
