@@ -2,8 +2,8 @@
 
 ``python tools/bench_learn.py [NAME ...]`` runs the cases of these names, everything without any; ``--set`` chooses
 ``known`` (written beside the rules), ``blind`` (written after them, with the rules as they were), ``reports``
-(rebuilt from what people told), ``--seed N`` another
-seed, ``--short`` stops healthy ones early too, ``--mended`` runs each fault again without it, which must learn.
+(rebuilt from what people told), ``--seed N`` another seed, ``--short`` stops healthy ones early too, ``--mended`` runs
+each fault again without it, which must learn.
 ``--write`` puts the numbers into docs/learning.md. Exits with 1 if a bar is missed.
 """
 

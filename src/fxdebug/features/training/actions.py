@@ -52,7 +52,7 @@ def checked_actions(on: Mapping[str, Iterable[str]] | None, *, saves: bool) -> d
 
 
 class Acting:
-    """What is done about the findings of one training: each rule acts once for each of its actions."""
+    """The actions on the findings of one training: each rule has each of its actions once."""
 
     def __init__(self, actions: Mapping[str, Sequence[str]], model: str, folder: Path | None) -> None:
         self._actions, self._model, self._folder = actions, model, folder

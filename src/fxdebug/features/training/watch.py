@@ -36,6 +36,7 @@ from fxdebug.data.measured.training import (
     NotLookedAt,
     StepHistograms,
     StepRecord,
+    TrainingEnd,
     TrainingRecord,
     Trouble,
     WatchedStep,
@@ -143,6 +144,8 @@ class Watch:
                 what = f"the training raised {type(error).__name__}: {first_line(error)}"
                 self._add(Incident(self._watcher.number, "exception", None, None, what, rank=self._rank))
             self._is_over = True
+            is_stop = isinstance(error, StopTraining)
+            self._write(TrainingEnd("finished" if error is None else "stopped" if is_stop else "raised"))
             if self._file is not None:
                 self._file.close()
         except Exception as ours:  # it must not hide the exception of the training
