@@ -14,17 +14,19 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from fxdebug.data.measured.gradients import ParameterGradient
-from fxdebug.data.measured.learning import LearningFacts, StepSigns
+from fxdebug.data.measured.learning import LearningFacts, StepSigns, Trial
 from fxdebug.data.measured.training import (
     Incident,
     NotLookedAt,
     ResultStatistics,
     StepHistograms,
     StepRecord,
+    TrainingEnd,
     TrainingRecord,
     WatchedStep,
 )
@@ -37,9 +39,8 @@ from fxdebug.files.write_file import write_bytes
 from fxdebug.store.columns import Columns
 from fxdebug.store.versioned_json import require_version
 
-Entry: TypeAlias = (
-    "StepRecord | StepSigns | WatchedStep | StepHistograms | LearningFacts | Incident | NotLookedAt | str"
-)
+Told: TypeAlias = "LearningFacts | Trial | Incident | NotLookedAt | TrainingEnd"
+Entry: TypeAlias = "StepRecord | StepSigns | WatchedStep | StepHistograms | Told | str"
 FORMAT, VERSION = "fxdebug-training", 3
 OLDER = (1, 2)  # without signs; with watched steps as rows: what they have is read
 FILE = "training.jsonl"
@@ -67,7 +68,12 @@ class TrainingFile:
         head = _line({"format": FORMAT, "version": VERSION, "model": model, "every": every, "rank": rank})
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            write_bytes(self.path, head)  # an earlier training stays where this one cannot even begin
+            kept = _keep_earlier(self.path)
+            try:
+                write_bytes(self.path, head)
+            except OSError:
+                _put_back(kept, self.path)  # an earlier training stays where this one cannot even begin
+                raise
             self._file = self.path.open("ab", buffering=0)
             mark_as_written(self._file)
         except OSError as error:
@@ -96,9 +102,34 @@ class TrainingFile:
         tables = {name: self._columns.packed(name, getattr(entry, name)) for name in _TABLES}
         return {"number": entry.number, **tables}
 
+    def reopen(self) -> None:
+        """Open the file again, after it was closed. Raises ``SaveError``."""
+        if self._file.closed:
+            try:
+                self._file = self.path.open("ab", buffering=0)
+            except OSError as error:
+                raise SaveError(f"{self.path} cannot be written: {error.strerror or error}") from error
+
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+def _keep_earlier(path: Path) -> Path | None:
+    """Move the file of an earlier training into a folder beside it, ``earlier-1`` and so on: nothing is overwritten."""
+    if path.is_symlink() or not path.is_file():
+        return None
+    kept = next(one for number in count(1) if not os.path.lexists(one := path.parent / f"earlier-{number}" / path.name))
+    kept.parent.mkdir(exist_ok=True)
+    path.rename(kept)
+    return kept
+
+
+def _put_back(kept: Path | None, path: Path) -> None:
+    if kept is not None:
+        with contextlib.suppress(OSError):
+            kept.rename(path)
+            kept.parent.rmdir()
 
 
 def _line(content: Mapping[str, Any]) -> bytes:
@@ -140,9 +171,7 @@ def read_training(folder: Path, rank: int | None = None) -> TrainingRecord:
 
     Without ``rank`` the file of a training that was not distributed is read, else that of the lowest rank.
     """
-    path = file_of(folder, rank)
-    if rank is None and not path.exists():
-        path = min(folder.glob("training.rank*.jsonl"), key=_rank_in, default=path)
+    path = file_of(folder, lowest_rank(folder) if rank is None else rank)
     if folder.is_dir() and not os.path.lexists(path):
         raise LoadError(
             f"{folder} holds no {path.name}: fxdebug.watch(…, save=…) writes it, and fxdebug.load reads a run"
@@ -184,6 +213,8 @@ def _record_of(path: Path) -> TrainingRecord:
         gaps=tuple(found["not looked at"]),
         signs=tuple(found["signs"]),
         learning=found["learning"][-1] if found["learning"] else None,
+        trials=tuple(found["trial"]),
+        end=found["end"][-1] if found["end"] else None,
     )
 
 
@@ -197,6 +228,11 @@ def read_ranks(folder: Path, rank: int | None = None) -> list[TrainingRecord]:
     """Read the files of one ``rank``, or those of all ranks from the lowest. Raises ``LoadError``."""
     ranks: list[int] = _ranks_of(folder) if rank is None else []
     return [read_training(folder, one) for one in ranks or (rank,)]
+
+
+def lowest_rank(folder: Path) -> int | None:
+    """Return the lowest rank that left a file in a folder; ``None`` of a training that was not distributed."""
+    return None if file_of(folder, None).exists() else min(_ranks_of(folder), default=None)
 
 
 def _ranks_of(folder: Path) -> list[int]:
@@ -228,7 +264,8 @@ _SPECIAL: dict[Any, Reader] = {
 }
 _KINDS: dict[type, str] = {
     StepRecord: "step", WatchedStep: "watched", StepHistograms: "histograms", Incident: "incident",
-    NotLookedAt: "not looked at", StepSigns: "signs", LearningFacts: "learning",
+    NotLookedAt: "not looked at", StepSigns: "signs", LearningFacts: "learning", Trial: "trial",
+    TrainingEnd: "end",
 }  # fmt: skip
 _READERS: dict[str, Reader] = {kind: reader_of(type, _SPECIAL) for type, kind in _KINDS.items()} | {"note": texts}
 _HEAD = {

@@ -190,3 +190,65 @@ def test_a_record_without_signs_is_judged_by_its_losses_alone() -> None:
     record = TrainingRecord("Net", 50, tuple([StepRecord(i, x, 1.0, 0.1) for i, x in enumerate(losses)]))
     assert str(judge(record)) == "it learns: 1 → 0.0284"
     assert judge(replace(record, signs=(StepSigns(0, 1, "a"),), learning=LearningFacts(40))).state == "learns"
+
+
+@pytest.mark.parametrize("factor", [8.0, 0.25, 64])
+def test_a_factor_that_is_a_power_of_two_belongs_to_the_loss_and_is_no_scaler(factor: float) -> None:
+    _, verdict = Loop(rate=0.1 / factor, loss=lambda out, y: F.cross_entropy(out, y) * factor).run()
+    assert verdict is not None and verdict.state == "learns", verdict
+    assert verdict.first == pytest.approx(1.6, abs=0.2) and verdict.constant == pytest.approx(1.6, abs=0.02)
+
+
+def test_a_weight_of_a_loss_that_shrinks_is_no_scaler_that_skips_steps() -> None:
+    weights = iter([2.0**-step for step in range(30)])
+    _, verdict = Loop(steps=30, loss=lambda out, y: F.cross_entropy(out, y) * next(weights)).run()
+    assert verdict is not None and verdict.rule == "" and verdict.findings == (), verdict
+
+
+def test_a_target_that_is_one_of_the_inputs_is_an_error_where_other_inputs_tell_of_it_too() -> None:
+    def run(copied: bool) -> Verdict:
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 1))
+        optimizer = torch.optim.Adam(net.parameters(), 1e-2)
+        with fxdebug.watch(net, save=None) as watched:
+            for _ in range(40):
+                x = torch.randn(32, 4)
+                y = x.sum(1, keepdim=True) if copied else x[:, :1]
+                F.mse_loss(net(torch.cat([x[:, :3], y], 1) if copied else x), y).backward()
+                optimizer.step()
+                optimizer.zero_grad()
+        return watched.verdict()
+
+    assert run(copied=True).rule == "target in input"
+    lesson = run(copied=False)
+    assert lesson.state == "learns" and [one.severity for one in lesson.findings] == ["advice"]
+
+
+class Players(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.maker = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 2))
+        self.judge = nn.Sequential(nn.Linear(2, 16), nn.ReLU(), nn.Linear(16, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.judge(x)
+
+
+@pytest.mark.parametrize("clears", [True, False])
+def test_of_two_players_gradients_of_the_other_are_not_said_to_be_left_over(clears: bool) -> None:
+    torch.manual_seed(0)
+    net = Players()
+    of_maker, of_judge = (torch.optim.Adam(part.parameters(), 1e-3) for part in (net.maker, net.judge))
+    said = F.binary_cross_entropy_with_logits
+    with warnings.catch_warnings(action="ignore"), fxdebug.watch(net, save=None) as watched:
+        for _ in range(30):
+            real, fake = torch.randn(16, 2) + 1, net.maker(torch.randn(16, 4))
+            if clears:
+                of_judge.zero_grad()
+            (said(net(real), torch.ones(16, 1)) + said(net(fake.detach()), torch.zeros(16, 1))).backward()
+            of_judge.step()
+            if clears:
+                of_maker.zero_grad()
+            said(net(fake), torch.ones(16, 1)).backward()
+            of_maker.step()
+    assert watched.verdict().rule == ("" if clears else "not cleared")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import inspect
 import io
 import json
 import math
@@ -763,3 +764,12 @@ def test_a_loop_that_calls_another_method_is_told_how_to_watch_it() -> None:
                 optimizer.step()
         seen[method] = (watched.steps[-1].loss is not None, len(watched.report().notes))
     assert seen == {"forward": (False, 1), "encode": (True, 0)}
+
+
+def test_a_watched_model_names_the_arguments_of_its_forward_as_before() -> None:
+    """Trainers leave out the columns of the data that the forward does not name."""
+    net = model()
+    before = (inspect.signature(net.forward), net.forward.__name__, net.forward.__doc__)
+    with fxdebug.watch(net, save=None):
+        assert (inspect.signature(net.forward), net.forward.__name__, net.forward.__doc__) == before
+    assert (inspect.signature(net.forward), net.forward.__name__, net.forward.__doc__) == before

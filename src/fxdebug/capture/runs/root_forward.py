@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import inspect
 import types
 from collections.abc import Callable
 from typing import Any
@@ -24,6 +26,11 @@ class RootForward(InFront):
     def __init__(self, model: nn.Module, name: str, run: Callable[..., Any], around: Around) -> None:
         self._model, self._method, self._run, self._around = model, name, run, around
         self.original = model.__dict__.get(name, INHERITED)
+        for attribute in ("__name__", "__qualname__", "__doc__", "__module__"):
+            if (value := getattr(run, attribute, None)) is not None:
+                self.__dict__[attribute] = value
+        with contextlib.suppress(TypeError, ValueError):
+            self.__signature__ = inspect.signature(run)  # trainers give a model what its forward names
 
     @uncounted
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

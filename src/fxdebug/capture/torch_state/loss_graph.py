@@ -106,7 +106,7 @@ def _of_function(node: Any, name: str, factor: float) -> LossRead:
         if weight is not None or getattr(node, "_saved_pos_weight", None) is not None:
             return LossRead(terms=1)
     return LossRead(
-        _LOSSES[name], node._saved_target, getattr(node, "_saved_ignore_index", -100), weight, factor, 1, node,
+        _LOSSES[name], node._saved_target, _signed(getattr(node, "_saved_ignore_index", -100)), weight, factor, 1, node,
         behind_views(prediction), over_batch=over_batch,
     )  # fmt: skip
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from fxdebug.brief import brief
 
@@ -70,7 +71,8 @@ class LossFacts:
     ``level`` and ``spread`` are the mean and deviation of numbers.
     ``classes`` is the number of different ones; ``within`` is the median entropy of the classes inside of a batch.
     ``shifts`` tells how often target[i] is input[i + k]: k, agreements, places. ``leak`` are an input, what it tells of
-    the target, their correlation and the examples. ``unrelated``: the probabilities, at the beginning and now, that
+    the target, their correlation and the examples; ``others_tell`` is the share of the target's variance that a line
+    through the other inputs explains. ``unrelated``: the probabilities, at the beginning and now, that
     features of the last layer tell as much of targets drawn at random, and the examples.
     """
 
@@ -95,6 +97,7 @@ class LossFacts:
     shifts: tuple[tuple[int, int, int], ...] = ()
     leak: tuple[str, str, float, int] | None = None
     unrelated: tuple[float, float, int] | None = None
+    others_tell: float | None = None
 
 
 @brief
@@ -186,3 +189,23 @@ class LearningFacts:
     nested: bool = False
     dtype: str = ""  # of most elements of the weights
     maximizes: bool = False  # the optimizer goes uphill
+
+
+@brief
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """The result of a change that a rule advises, beside none: both began alike, and were judged on held batches.
+
+    ``answer``: ``yes`` where the change is better by more than chance, ``no`` where it is not, ``not tried`` for the
+    reason in ``why``. ``control`` and ``changed`` are the losses after ``steps`` steps, the means over ``batches``
+    batches that neither was trained on; not finite where it diverged.
+    """
+
+    rule: str
+    change: str
+    answer: Literal["yes", "no", "not tried"]
+    control: float | None = None
+    changed: float | None = None
+    steps: int = 0
+    batches: int = 0
+    why: str = ""

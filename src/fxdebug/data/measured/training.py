@@ -8,7 +8,7 @@ from typing import Final, Literal, TypeAlias
 from fxdebug.brief import brief
 from fxdebug.data.measured.gradients import ParameterGradient, TensorGradient
 from fxdebug.data.measured.histograms import Histogram
-from fxdebug.data.measured.learning import LearningFacts, StepSigns
+from fxdebug.data.measured.learning import LearningFacts, StepSigns, Trial
 from fxdebug.data.values import Stats
 
 Trouble: TypeAlias = Literal[
@@ -129,10 +129,19 @@ class NotLookedAt:
 
 @brief
 @dataclass(frozen=True, slots=True)
+class TrainingEnd:
+    """The end of a training: it ran to the end of its loop, raised, or was stopped by what was found."""
+
+    how: Literal["finished", "raised", "stopped"]
+
+
+@brief
+@dataclass(frozen=True, slots=True)
 class TrainingRecord:
     """A watched training: the model, all steps, watched steps and their histograms, incidents, notes, and gaps.
 
-    ``signs`` are further numbers of each step, ``learning`` are the facts about the loop that were taken last.
+    ``signs`` are further numbers of each step, ``learning`` are the facts about the loop that were taken last,
+    ``trials`` the changes that were tried. ``end`` is ``None`` while it goes on, and where its process was killed.
     """
 
     model: str
@@ -146,3 +155,5 @@ class TrainingRecord:
     gaps: tuple[NotLookedAt, ...] = ()
     signs: tuple[StepSigns, ...] = ()
     learning: LearningFacts | None = None
+    trials: tuple[Trial, ...] = ()
+    end: TrainingEnd | None = None

@@ -11,21 +11,24 @@ import hmac
 import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from fxdebug import api
 from fxdebug.errors import FxDebugError, UsageError
+from fxdebug.features.serve import live_page
 from fxdebug.features.serve.runs import RunEntry, run_in, runs_in
 from fxdebug.features.serve.start_page import POLICY, message_page, start_page
 from fxdebug.version import __version__
 
 ADDRESS = "127.0.0.1"
 KEPT = 4  # pages that are kept until their runs change
+MOST_STATES, MOST_STREAMS = 20, 16  # trainings whose state the list has; pages that follow one
 SIDE_BY_SIDE, MOST_MAKING = 2, 16  # pages that are made at a time; those and the ones that wait
 _MOST_PORT = 65_535
 _HEADERS = {
@@ -52,12 +55,25 @@ class Server(ThreadingHTTPServer):
         self.folder = folder.resolve()
         self.token = secrets.token_urlsafe(24)
         self.pages = _Pages()
+        self.states = _States()
+        self.streams = threading.Semaphore(MOST_STREAMS)
+        self._is_over = threading.Event()
         try:
             super().__init__((ADDRESS, port), _Handler)
         except OSError as error:
             raise UsageError(
                 f"port {port} cannot be used ({error.strerror}): give another one, --port 0 any free one"
             ) from None
+
+    def rest(self, seconds: float) -> None:
+        """Wait, at most until the server is closed. Raises ``OSError`` then."""
+        if self._is_over.wait(seconds):
+            raise OSError("the server is closed")
+
+    def server_close(self) -> None:
+        """Close the server, and the streams that follow trainings."""
+        self._is_over.set()
+        super().server_close()
 
     @property
     def port(self) -> int:
@@ -76,6 +92,25 @@ class Server(ThreadingHTTPServer):
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Do nothing: a browser that closes a connection early is no error."""
+
+
+class _States:
+    """The states of the newest trainings, by their revision."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[str, Any]] = {}
+
+    def of(self, runs: Iterable[RunEntry]) -> dict[str, Any]:
+        found: dict[str, tuple[str, Any]] = {}
+        for one in [one for one in runs if one.kind == "training"][:MOST_STATES]:
+            known = self._known.get(one.name)
+            is_known = known is not None and known[0] == one.revision and known[1].state not in ("running", "late")
+            try:
+                found[one.name] = known if is_known and known else (one.revision, api.training_state(one.path))
+            except FxDebugError:
+                continue
+        self._known = found
+        return {name: state for name, (_, state) in found.items()}
 
 
 class _Pages:
@@ -164,7 +199,8 @@ class _Handler(BaseHTTPRequestHandler):
             raise _Refused(403, "open the address that fxdebug serve printed: it has the token")
         kind, _, name = address.path.strip("/").partition("/")
         if not kind:
-            return start_page(self.server.folder, runs_in(self.server.folder)), POLICY
+            runs = runs_in(self.server.folder)
+            return start_page(self.server.folder, runs, self.server.states.of(runs.values())), POLICY
         if kind == "compare":
             return self._compared(asked.get("a", ""), asked.get("b", "")), ""
         if kind == "run":
@@ -173,6 +209,11 @@ class _Handler(BaseHTTPRequestHandler):
             return self._entry(unquote(name)).revision, POLICY
         if kind == "training":
             return self._training(self._entry(unquote(name))), ""
+        if kind == "now":
+            return self._now(self._entry(unquote(name)))
+        if kind == "live":
+            self._stream(self._entry(unquote(name)))
+            return None
         raise _Refused(404, "there is no such page")
 
     def _entry(self, name: str) -> RunEntry:
@@ -198,6 +239,31 @@ class _Handler(BaseHTTPRequestHandler):
         return self.server.pages.get(
             ("training", entry.name, entry.revision), lambda: api.page_of_training(entry.path, self._live(entry))
         )
+
+    def _now(self, entry: RunEntry) -> tuple[str, str]:
+        nonce = secrets.token_urlsafe(12)
+        return live_page.live_page(entry.name, api.training_state(entry.path), nonce), live_page.POLICY.format(
+            nonce=nonce
+        )
+
+    def _stream(self, entry: RunEntry) -> None:
+        """Send what is written to a training, until the browser is gone; it asks again from where it was."""
+        asked = self.headers.get("Last-Event-ID", "0")
+        if not self.server.streams.acquire(blocking=False):
+            raise _Refused(503, "too many pages follow trainings: close some of them")
+        try:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/event-stream")
+            self.send_header("Connection", "close")
+            self.close_connection = True
+            self._end()
+            offset = int(asked) if asked.isdecimal() and len(asked) < 16 else 0
+            for event in live_page.events(entry.path, offset, live_page.now, self.server.rest):
+                self.wfile.write(event)
+        except OSError:
+            pass  # the browser is gone
+        finally:
+            self.server.streams.release()
 
     # Tokens and answers ----------------------------------------------------------------------------
 

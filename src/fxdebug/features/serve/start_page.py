@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import html
+import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 from urllib.parse import quote
 
 from fxdebug.features.serve.runs import MOST, RunEntry
@@ -33,8 +36,8 @@ code{font:13px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}
 """
 
 
-def start_page(folder: Path, runs: Mapping[str, RunEntry]) -> str:
-    """Return the list of the runs of a folder, with a form that compares two of them."""
+def start_page(folder: Path, runs: Mapping[str, RunEntry], states: Mapping[str, Any] = MappingProxyType({})) -> str:
+    """Return the list of the runs of a folder, with a form that compares two of them; ``states`` are of trainings."""
     title = f"Runs in {escape(str(folder))}"
     if not runs:
         body = (
@@ -42,7 +45,7 @@ def start_page(folder: Path, runs: Mapping[str, RunEntry]) -> str:
             "<code>fx_debug(model, inputs, save=RUN)</code> writes one.</p>"
         )
         return _page(title, body, refresh=2)
-    rows = "".join(_row(one) for one in runs.values())
+    rows = "".join(_row(one, states.get(one.name)) for one in runs.values())
     more = f"<p class=dim>The newest {MOST:,} runs are listed.</p>" if len(runs) == MOST else ""
     head = "<tr><th>a</th><th>b</th><th>run</th><th>model</th><th>changed</th><th></th></tr>"
     form = f'<form action="/compare"><table>{head}{rows}</table><button>Compare a with b</button></form>'
@@ -51,7 +54,8 @@ def start_page(folder: Path, runs: Mapping[str, RunEntry]) -> str:
     )
 
 
-def _row(one: RunEntry) -> str:
+def _row(one: RunEntry, now: Any = None) -> str:
+    model = escape(_short(one.model or ("" if now is None else now.model)))
     name = escape(_short("this folder" if one.name == "." else one.name))
     address, value = quote(one.name, safe=""), escape(one.name)
     choices = (
@@ -67,9 +71,26 @@ def _row(one: RunEntry) -> str:
     ended = {True: live, False: "its process ended", None: "unfinished"}[one.is_written]
     training = f"training of {one.ranks} ranks" if one.ranks > 1 else "training"
     training += f", {live}" if one.is_written else ""
+    if now is not None:
+        training += (
+            f": {escape(now.state)}, {now.steps} steps {sparkline(now.losses)}<br>{escape(_short(now.sentence))}"
+        )
     state = {"run": "", "unfinished": ended, "training": training}[one.kind]
     link = f'<a href="/{_PATHS[one.kind]}/{address}">{name}</a>'
-    return f"<tr>{choices}<td>{link}</td><td>{escape(_short(one.model))}</td><td>{when}</td><td>{state}</td></tr>"
+    link += f' · <a href="/now/{address}">now</a>' if now is not None else ""
+    return f"<tr>{choices}<td>{link}</td><td>{model}</td><td>{when}</td><td>{state}</td></tr>"
+
+
+def sparkline(losses: tuple[float, ...]) -> str:
+    """Return a small picture of losses, nothing of fewer than two."""
+    known = [loss for loss in losses if math.isfinite(loss)]
+    if len(known) < 2:
+        return ""
+    low, high = min(known), max(known)
+    scale = (high - low) or 1.0
+    places = [f"{80 * i / (len(known) - 1):.1f},{18 - 16 * (y - low) / scale:.1f}" for i, y in enumerate(known)]
+    line = f'<polyline points="{" ".join(places)}" fill="none" stroke="currentColor"/>'
+    return f'<svg width="80" height="20" role="img" aria-label="loss">{line}</svg>'
 
 
 def escape(text: str) -> str:

@@ -10,10 +10,13 @@ FEATURE = Feature(
         "watch": "fxdebug.features.training.watch:watch",
     },
     further={
+        "StopTraining": "fxdebug.features.training.actions:StopTraining",
         "FxDebugWarning": "fxdebug.features.training.watch:FxDebugWarning",
         "Watch": "fxdebug.features.training.watch:Watch",
         "page_of_training": "fxdebug.features.training.page:page_of_training",
         "Verdict": "fxdebug.features.training.verdict.judge:Verdict",
+        "steps_since": "fxdebug.features.training.live:steps_since",
+        "training_state": "fxdebug.features.training.live:training_state",
         "watched_training": "fxdebug.features.training.watch:watched_training",
     },
     folder="fxdebug.features.training.folder:FOLDER",

@@ -18,7 +18,7 @@ def watch(options: argparse.Namespace) -> int:
     """Report a training that was watched, also one that still goes on; or run a script and watch what it trains."""
     target = Path(options.folder)
     if target.suffix == ".py":
-        return start(target, options.arguments, Path(options.save))
+        return start(target, options.arguments, Path(options.save), options.tries)
     if options.arguments:  # those behind a folder are ours
         rest = argparse.ArgumentParser(prog="fxdebug watch")
         for one in (*REPORT, RANK):
@@ -54,6 +54,14 @@ COMMANDS = (
         (
             *REPORT,
             RANK,
+            argument(
+                "--try",
+                dest="tries",
+                type=float,
+                default=0.0,
+                metavar="SECONDS",
+                help="of a script: try the advised change at the end, on a copy, for at most so long",
+            ),
             argument("--save", metavar="FOLDER", default="runs/train", help="where a script's training is written"),
             argument(
                 "folder",

@@ -7,7 +7,7 @@ import os
 import sys
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -29,13 +29,14 @@ from fxdebug.capture.tensors.special_tensors import SHARDED
 from fxdebug.capture.torch_state import distributed
 from fxdebug.capture.torch_state.module_members import parameters_of
 from fxdebug.data.findings import Finding
-from fxdebug.data.measured.learning import LearningFacts, StepSigns
+from fxdebug.data.measured.learning import LearningFacts, StepSigns, Trial
 from fxdebug.data.measured.training import (
     NUMBERS,
     Incident,
     NotLookedAt,
     StepHistograms,
     StepRecord,
+    TrainingEnd,
     TrainingRecord,
     Trouble,
     WatchedStep,
@@ -43,11 +44,13 @@ from fxdebug.data.measured.training import (
 from fxdebug.data.measures import counted
 from fxdebug.errors import SaveError, UsageError, first_line, with_article
 from fxdebug.exports import registry
+from fxdebug.features.training.actions import DUMP, STOP, Acting, Actions, StopTraining, checked_actions
 from fxdebug.features.training.recorder.held_forward import HeldForward
 from fxdebug.features.training.recorder.loop_facts import MANY, SETTLED, LoopFacts
 from fxdebug.features.training.recorder.watcher import Watcher
 from fxdebug.features.training.report import TrainingRow, training_report, verdict_of
 from fxdebug.features.training.spikes import LEAST_STEPS, RECENT, is_spike
+from fxdebug.features.training.trials.try_changes import try_changes
 from fxdebug.features.training.verdict.judge import Verdict
 from fxdebug.printable import printable
 from fxdebug.store.columns import with_rounded
@@ -77,14 +80,17 @@ class Watch:
         method: str,
         *,
         histograms: bool = False,
+        tries: bool = False,
+        on: Actions | None = None,
     ) -> None:
         rank = distributed.rank_and_size()
         self._rank = rank[0] if rank else None
-        self._watcher = Watcher(model, optimizer, every, method, self, histograms=histograms)
+        self._watcher = Watcher(model, optimizer, every, method, self, histograms=histograms, holds=tries)
         self._folder = folder
         self._every = every
         self._model = type(self._watcher.inner).__name__
         self._file = None if folder is None else TrainingFile(folder, self._model, every, self._rank)
+        self._acting = Acting(on, self._model, folder) if on else None
         self._steps: list[StepRecord] = []
         self._signs: list[StepSigns] = []
         self._learning: LearningFacts | None = None
@@ -92,8 +98,10 @@ class Watch:
         self._watched: deque[WatchedStep] = deque(maxlen=5 if folder is not None else None)
         self._histograms: deque[StepHistograms] = deque(maxlen=5 if folder is not None else None)
         self._incidents: list[Incident] = []
+        self._acted_on: list[Incident] = []
         self._notes: list[str] = []
         self._gaps: list[NotLookedAt] = []
+        self._trials: list[Trial] = []
         self._unsaved: set[str] = set()  # folders that runs of incidents could not be saved to
         self._failed_at: int | None = None  # the first step that could not be written to the file
         self._is_over = False
@@ -120,6 +128,7 @@ class Watch:
             self._take_facts()
             for incident in self._standing(is_over=error is None):
                 self._tell(incident)
+            self._act(is_over=True)
             facts = self._watcher.facts
             if not facts.steps and facts.forwards >= MOST_WITHOUT and facts.has_changed():
                 self._note(
@@ -131,10 +140,12 @@ class Watch:
                     f"no forward of {self._model} was seen: its losses are not known, and no step runs again; watch "
                     "what the loop calls: the compiled model, or another method (method=)"
                 )
-            if isinstance(error, Exception):
+            if isinstance(error, Exception) and not isinstance(error, StopTraining):
                 what = f"the training raised {type(error).__name__}: {first_line(error)}"
                 self._add(Incident(self._watcher.number, "exception", None, None, what, rank=self._rank))
             self._is_over = True
+            is_stop = isinstance(error, StopTraining)
+            self._write(TrainingEnd("finished" if error is None else "stopped" if is_stop else "raised"))
             if self._file is not None:
                 self._file.close()
         except Exception as ours:  # it must not hide the exception of the training
@@ -159,11 +170,35 @@ class Watch:
         """The steps in which something went wrong, with the first guilty operation."""
         return tuple(self._incidents)
 
-    def verdict(self) -> Verdict:
-        """Return whether it learns so far, and if not, why: ``print`` shows one sentence, ``findings`` has the rest."""
+    def verdict(self, tries: float = 0.0) -> Verdict:
+        """Return whether it learns so far, and if not, why: ``print`` shows one sentence, ``findings`` has the rest.
+
+        With ``tries``, seconds, what the findings advise is tried for at most so long: on a copy, beside one as it is,
+        both judged on batches that neither was trained on. Advice that does not help there is no more than advice.
+        Weights, gradients and random numbers are as before. Raises ``UsageError`` without ``watch(…, tries=True)``.
+        """
         standing = () if self._is_over else tuple(self._standing(is_over=True))
         record = self._record()
-        return verdict_of(replace(record, incidents=(*record.incidents, *standing)))
+        record = replace(record, incidents=(*record.incidents, *standing))
+        found = verdict_of(record)
+        return verdict_of(replace(record, trials=self._tried(found, record, tries))) if tries else found
+
+    def _tried(self, found: Verdict, record: TrainingRecord, seconds: float) -> tuple[Trial, ...]:
+        held = self._watcher.batches
+        if held is None:
+            raise UsageError("nothing was held to try on: call fxdebug.watch(…, tries=True)")
+        with self._watcher.looking_away():
+            for trial in try_changes(
+                found.findings, record, self._watcher.inner, self._watcher.last_optimizer, held,
+                method=self._watcher.method, seconds=seconds,
+            ):  # fmt: skip
+                self._trials = [one for one in self._trials if one.rule != trial.rule] + [trial]
+                if self._file is not None and self._is_over:
+                    self._file.reopen()
+                self._write(trial)
+        if self._file is not None and self._is_over:
+            self._file.close()
+        return tuple(self._trials)
 
     def report(self) -> Report[TrainingRow]:
         """Return the report of the training so far."""
@@ -185,10 +220,14 @@ class Watch:
                 return written
             watched = {one.number: one for one in written.watched} | watched
             histograms = {one.number: one for one in written.histograms} | histograms
+        return replace(self._in_memory(), watched=tuple(watched.values()), histograms=tuple(histograms.values()))
+
+    def _in_memory(self) -> TrainingRecord:
+        """Return what is known without the file, which has more of the watched steps."""
         return TrainingRecord(
-            self._model, self._every, tuple(self._steps), tuple(watched.values()), tuple(self._incidents),
-            tuple(self._notes), self._rank, tuple(histograms.values()), tuple(self._gaps), tuple(self._signs),
-            self._learning,
+            self._model, self._every, tuple(self._steps), tuple(self._watched), tuple(self._incidents),
+            tuple(self._notes), self._rank, tuple(self._histograms), tuple(self._gaps), tuple(self._signs),
+            self._learning, tuple(self._trials),
         )  # fmt: skip
 
     def export(self, path: str | os.PathLike[str], to: str | None = None) -> Path:
@@ -226,7 +265,7 @@ class Watch:
         if signs is not None:
             self._signs.append(signs)
             self._write(signs)
-        if len(self._steps) in FACTS_AT or len(self._steps) % FACTS_EVERY == 0:
+        if self._is_time():
             self._take_facts()
         if watched is not None:
             watched = with_rounded(watched)
@@ -235,6 +274,37 @@ class Watch:
         if histograms is not None:
             self._histograms.append(histograms)
             self._write(histograms)
+        if self._acting is not None and (self._is_time() or self._incidents != self._acted_on):
+            self._act()
+
+    def _is_time(self) -> bool:
+        return len(self._steps) in FACTS_AT or len(self._steps) % FACTS_EVERY == 0
+
+    def _act(self, *, is_over: bool = False) -> None:
+        """Do what was asked for about what is known by now."""
+        if self._acting is None:
+            return
+        self._acted_on = list(self._incidents)
+        verdict = verdict_of(self._in_memory())
+        number = self._watcher.number
+        for action, finding in self._acting.due(verdict.findings):
+            if action == DUMP:
+                self._dump(finding)
+            elif action != STOP:
+                self._acting.send(action, finding, number)
+            elif not is_over and self._rank is None:
+                self._watcher.stops_with = StopTraining(finding)
+            elif not is_over:
+                self.on_note("the training was not stopped: it runs on several ranks, and the others would wait")
+        for failure in self._acting.failures(waits=is_over):
+            self.on_note(failure)
+
+    def _dump(self, finding: Finding) -> None:
+        """Keep a run of the last forward, with the weights of now."""
+        if self._folder is not None and self._watcher.last_forward is not None and not self._watcher.is_sharded:
+            with self._watcher.looking_away():
+                self._in_forward(self._folder / f"dump-{self._watcher.number}", self._watcher.last_forward)
+            self._note(f"step {self._watcher.number}: a run was kept, as {finding.rule} was found")
 
     def _take_facts(self) -> None:
         """Keep the facts about the loop as they are now."""
@@ -485,6 +555,8 @@ def watch(
     *,
     method: str = "forward",
     histograms: bool = False,
+    tries: bool = False,
+    on: Mapping[str, Sequence[str]] | None = None,
 ) -> Watch:
     """Follow a training loop, and explain the first step in which it goes wrong; a context manager around the loop.
 
@@ -498,7 +570,10 @@ def watch(
     is the folder of ``training.jsonl``, which can be read while the training goes on, and of the runs; ``None`` keeps
     the last watched steps in memory. ``method`` is the one that computes a step, where that is not the model's forward
     (``training_step`` in Lightning). ``histograms`` also counts the elements of every weight and gradient of watched
-    steps, on the CPU, for ``watched.export("runs/tb", to="tensorboard")``. Each step waits for the device twice, to
+    steps, on the CPU, for ``watched.export("runs/tb", to="tensorboard")``. ``tries`` holds the last 16 batches and, up
+    to 256 MiB, the first weights, for ``watched.verdict(tries=60)``. ``on`` maps a severity to what is done about such
+    a finding, once for each rule: ``"stop"`` raises ``StopTraining`` from the optimizer's step, ``"dump"`` saves a run
+    of the last forward, a URL is posted to. Each step waits for the device twice, to
     read the loss and the gradients' norm.
     Raises ``UsageError`` for an ``every`` below 1 and for what is no model, ``SaveError`` for a folder that cannot be
     written.
@@ -518,7 +593,17 @@ def watch(
         raise UsageError(f"watch needs a torch.nn.Module, not {got}: call it as watch(model, optimizer)")
     if every < 1:
         raise UsageError(f"every={every}: at least 1")
-    return Watch(model, optimizer, every, None if save is None else Path(save), method, histograms=histograms)
+    folder = None if save is None else Path(save)
+    return Watch(
+        model,
+        optimizer,
+        every,
+        folder,
+        method,
+        histograms=histograms,
+        tries=tries,
+        on=checked_actions(on, saves=folder is not None),
+    )
 
 
 def watched_training(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
@@ -60,7 +60,7 @@ class _Step:
     training: bool = True
     backwards: int = 0
     scale: float = 1.0
-    began: list[bool] = field(default_factory=list)
+    began: list[frozenset[int]] = field(default_factory=list)  # parameters that had gradients at each backward
     arrived: float | None = None
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(("before", "forward", "backward"), 0.0))
 
@@ -133,6 +133,11 @@ class Learning:
         self._calls = LeafCalls(sites)
         return self._calls
 
+    @property
+    def last_loss(self) -> tuple[LossRead, str, Sequence[Tensor]]:
+        """The loss of the last backward: what its graph tells, how its terms were put together, the model's results."""
+        return self._read, self._loss.reduction, self._outputs
+
     # The forward ---------------------------------------------------------------------------------
 
     def before_forward(self, number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -187,16 +192,24 @@ class Learning:
             self._first_scale = scale
         self._scale = step.scale = scale
         with untracked():
-            step.began.append(self._has_gradients())
+            step.began.append(self._with_gradients())
         self._look_at_loss(number, root, scale)
         if number < WHOLE and step.backwards <= 2:
             self._look_at_graph(number, root)
         self._at = time.perf_counter()
 
-    def _has_gradients(self) -> bool:
-        own = [p for p in parameters_of(self._model) if id(p) in self._loop.optimised or not self._loop.optimised]
-        some = [p.grad for p in (own if len(own) <= 2 * ENDS else [*own[:ENDS], *own[-ENDS:]]) if p.grad is not None]
-        return bool(some) and bool(joined([sample(g, FEW) for g in some]).count_nonzero())
+    def _with_gradients(self) -> frozenset[int]:
+        """Return which of the first and the last parameters of each optimizer have gradients that are not 0."""
+        own = parameters_of(self._model)
+        players = [[p for p in own if id(p) in player] for player in self._players] or [own]
+        ends = [p for mine in players for p in (mine if len(mine) <= 2 * ENDS else [*mine[:ENDS], *mine[-ENDS:]])]
+        some = {id(p): p.grad for p in ends if p.grad is not None}
+        if not some:
+            return frozenset()
+        counts = torch.stack(
+            [sample(g, FEW).count_nonzero().to(next(iter(some.values())).device) for g in some.values()]
+        )
+        return frozenset([key for key, count in zip(some, counts.tolist()) if count])
 
     def _look_at_loss(self, number: int, root: Tensor, scale: float) -> None:
         read = read_loss(root, self._outputs)
@@ -222,7 +235,7 @@ class Learning:
                     kind=read.kind, reduction=reduction, elements=int(found[1]), factor=short(factor) or 0.0,
                     divided=abs(factor) != 1.0, over_batch=read.over_batch,
                 )  # fmt: skip
-        self._read = read
+        self._read = replace(read, target=target)
         if target is not None:
             self._targets.add(read, target, self._given[0] if self._given else None)
             if self._calls is not None and self._calls.last_linear is not None:
@@ -366,9 +379,12 @@ class Learning:
         self._since = time.perf_counter()
         if step is None:
             return None
+        given = {id(p) for group in optimizer.param_groups for p in group["params"]}
         if step.backwards:
-            given = {id(p) for group in optimizer.param_groups for p in group["params"]}
             self._players.add(frozenset(given & self._names.keys()))
+        began = [
+            bool(one & given) for one in step.began
+        ]  # gradients of another optimizer's are no business of this one
         update = unmoved = None
         if mark is not None and mark.parameters:
             with untracked():
@@ -378,7 +394,7 @@ class Learning:
         digest = f"{sum(int(one, 16) for one in step.digests) % (1 << 32):08x}" if step.digests else ""
         return StepSigns(
             number, step.batch, digest, short(step.largest), step.training, step.backwards, step.scale,
-            carried=bool(step.began) and all(step.began), cleared=len(step.began) > 1 and not any(step.began[1:]),
+            carried=bool(began) and all(began), cleared=len(began) > 1 and not any(began[1:]),
             arrived=short(step.arrived), used=None if mark is None else short(mark.used), update=short(update),
             unmoved=short(unmoved), cosine=None if mark is None else short(mark.cosine),
             decay=max([float(one) for one in decays if isinstance(one, (int, float))], default=0.0), fresh=fresh,
@@ -503,6 +519,7 @@ class Learning:
             batches=targets.batches,
             shifts=tuple([(k, agree, places) for k, (agree, places) in targets.shifts.items() if places]),
             leak=targets.leak(LEAK), unrelated=self._features.unrelated(loss.kind) if known else None,
+            others_tell=short(targets.others_tell),
         )  # fmt: skip
 
 

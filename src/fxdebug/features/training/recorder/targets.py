@@ -46,6 +46,7 @@ class Targets:
         self._inputs: list[Tensor] = []
         self._labels: list[Tensor] = []
         self._held_rows = 0
+        self.others_tell: float | None = None  # of a target that an input has
 
     def add(self, read: LossRead, target: Tensor, first_input: Tensor | None) -> None:
         """Count the targets of one loss; ``first_input`` is what the model was given with them."""
@@ -215,8 +216,21 @@ class Targets:
             found[sizes < 1e-6 * sizes.max()] = 0
             at = int(found.abs().argmax())
             if float(found[at].abs()) >= least:
+                self.others_tell = _explained(given, at, column)
                 return f"input {at}", name, float(found[at]), len(labels)
         return None
+
+
+def _explained(given: Tensor, but: int, column: Tensor) -> float | None:
+    """Return the share of a column's variance that a line through all inputs but one explains, less that of chance."""
+    others = torch.cat([given[:, :but], given[:, but + 1 :]], 1).double()
+    rows, width = others.shape
+    if not width or rows < 3 * width:
+        return None
+    column = column.double()[:, None]
+    left = column - others @ torch.linalg.lstsq(others, column, driver="gelsd").solution
+    share = 1 - float(left.square().sum() / column.square().sum())
+    return 1 - (1 - share) * (rows - 1) / (rows - width - 1)
 
 
 class Features:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from threading import get_ident
 from types import FrameType
@@ -29,6 +30,7 @@ from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.data.measured.learning import StepSigns
 from fxdebug.data.measured.training import StepHistograms, StepRecord, Trouble, WatchedStep
 from fxdebug.features.training.recorder.gradient_norm import norm_of_all, norm_of_parts, number_of
+from fxdebug.features.training.recorder.held_batches import HeldBatches
 from fxdebug.features.training.recorder.held_forward import HeldForward
 from fxdebug.features.training.recorder.leaf_calls import LeafCalls
 from fxdebug.features.training.recorder.learning import Learning
@@ -38,6 +40,7 @@ from fxdebug.features.training.recorder.optimizer_steps import OptimizerSteps
 from fxdebug.features.training.recorder.step_statistics import StepStatistics, step_histograms
 from fxdebug.stats.accelerator import captures_graph
 
+LARGE_SCALE = 1024.0  # scalers of other packages multiply with a number of Python: 65,536 at first
 MOST_HELD = 64  # forwards of one step: of more, with gradients accumulated over hundreds, the last are held
 
 
@@ -81,6 +84,7 @@ class Watcher:
         listener: Listener,
         *,
         histograms: bool = False,
+        holds: bool = False,
     ) -> None:
         self.pauses_on_raise = False
         self.model = model
@@ -103,6 +107,10 @@ class Watcher:
         self._own = frozenset(map(id, parameters_of(self.inner)))
         self.facts = LoopFacts(self.inner)
         self.learning = Learning(self.inner, self.facts)
+        self.batches = HeldBatches(self.inner) if holds else None
+        self.stops_with: Exception | None = None  # raised at the end of the step that is under way
+        self.last_forward: HeldForward | None = None
+        self.last_optimizer: Optimizer | None = None  # that made a step
         self._rates: dict[int, float | None] = {}  # of the step that is being made, by the id of the parameter
         self._was_skipped = False  # the step before this backward, once more
         sharded = [parameter for parameter in parameters_of(self.inner) if isinstance(parameter, DTensor)]
@@ -163,6 +171,15 @@ class Watcher:
         """Stop watching; everything is as before. May be called again."""
         self.pause()
 
+    @contextlib.contextmanager
+    def looking_away(self) -> Iterator[None]:
+        """Look at nothing in a block of ours."""
+        before, self._is_busy = self._is_busy, True
+        try:
+            yield
+        finally:
+            self._is_busy = before
+
     def raised(self) -> None:
         """Look at nothing more where the forward or the backward raised, if nobody tells that a training ended."""
         if self.pauses_on_raise:
@@ -197,6 +214,8 @@ class Watcher:
         if held is not None:
             self._guarded(lambda: held.note_output(output))
             self._held = [*self._held, held][-MOST_HELD:]
+        if (batches := self.batches) is not None:
+            self._guarded(lambda: batches.note_output(output))
         return output
 
     def _forget_skipped(self) -> None:
@@ -285,7 +304,10 @@ class Watcher:
 
     def _note_loss(self, root: Tensor) -> None:
         self._guarded(lambda: self.facts.look_at_loss(root))
-        self._guarded(lambda: self.learning.before_backward(self.number, root, _scale_of_scaler(root)))
+        scale = _scale_of_scaler(root)
+        self._guarded(lambda: self.learning.before_backward(self.number, root, scale))
+        if (batches := self.batches) is not None:
+            self._guarded(lambda: batches.add(self._held[-1], root, scale, self.learning.last_loss))
         if self.facts.on_backward(_scale(root)):  # what is held of the step before belongs to none
             self._held, self._losses, self._is_reported = self._held[-1:], [], False
             self._was_skipped = self.facts.skipped == SKIPS
@@ -322,6 +344,7 @@ class Watcher:
         """Take the norm of the gradients that the optimizer is about to use; those of another one are left out."""
         inner = getattr(optimizer, "optimizer", optimizer)  # accelerate's wrapper
         self._rates = rates_of(inner)
+        self.last_optimizer = inner if self.batches is not None else None
         self.facts.before_step()
         parameters = [p for group in inner.param_groups for p in group["params"] if id(p) in self._own]
         gradients = [p.grad.detach() for p in parameters if p.grad is not None]
@@ -372,6 +395,9 @@ class Watcher:
         else:
             self._guarded(lambda: self.facts.on_step(getattr(optimizer, "optimizer", optimizer)))
             self._guarded(lambda: self._finish(signs))
+        if self.stops_with is not None:
+            stop, self.stops_with = self.stops_with, None
+            raise stop
 
     def _counts(self, optimizer: Optimizer, step: FrameType) -> bool:
         """Is this a step of the training? Not where it is a part of another one that counts."""
@@ -389,11 +415,13 @@ class Watcher:
             histograms = self._guarded(partial(step_histograms, self.number, self.inner))
         for text in () if self._statistics is None else self._statistics.notes():
             self._listener.on_note(text)
+        self.last_forward = self._held[-1] if self._held else None
         self._held, self._losses, self._statistics, self._norm = [], [], None, None
         self._is_reported = False
         self.number += 1
         self._since = now
         self._listener.on_step(step, signs, watched, histograms)
+        self.last_forward = None
         if self.number in (1, 2, MANY, SETTLED):
             self._listener.on_facts(self.facts)
 
@@ -479,15 +507,21 @@ def _unscaled(root: Tensor) -> Tensor:
 
 
 def _scale_of_scaler(root: Tensor) -> float:
-    """Return the factor of a scaler in a loss: a power of two above 1; else 1."""
-    scale = _scale(root)
-    return scale if scale > 1 and math.frexp(scale)[0] == 0.5 else 1.0
+    """Return the factor of a scaler in a loss, where it is above 1; else 1."""
+    return max(_scale(root), 1.0)
 
 
 def _scale(root: Tensor) -> float:
+    """Return the factor of a scaler in a loss: a power of two, in a float32 tensor as torch's, or a large number.
+
+    Other factors are the loss's own: ``8 * loss`` is another loss than ``loss``.
+    """
     factor = getattr(root.grad_fn, "_saved_other", None)
-    is_factor = isinstance(factor, Tensor) and factor.numel() == 1 and not factor.requires_grad
-    return number_of(factor) if is_factor and isinstance(factor, Tensor) else 1.0
+    if not isinstance(factor, Tensor) or factor.numel() != 1 or factor.requires_grad:
+        return 1.0
+    scale = number_of(factor)
+    is_power = math.isfinite(scale) and math.frexp(scale)[0] == 0.5
+    return scale if is_power and (factor.dtype == torch.float32 or scale >= LARGE_SCALE) else 1.0
 
 
 def _watched(original: Callable[..., Any]) -> Callable[..., Any]:

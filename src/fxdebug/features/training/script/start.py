@@ -10,11 +10,12 @@ from pathlib import Path
 from fxdebug.errors import UsageError
 
 WATCH = "FXDEBUG_WATCH"  # the folder to write
+TRY = "FXDEBUG_TRY"  # the seconds in which advice is tried at the end
 HERE = Path(__file__).resolve().parent
 FIRST = HERE / "first"  # has a sitecustomize
 
 
-def start(script: Path, arguments: Sequence[str], folder: Path) -> int:
+def start(script: Path, arguments: Sequence[str], folder: Path, tries: float = 0.0) -> int:
     """Run ``python script arguments…`` in place of this process: exit status, output and signals are the script's.
 
     Raises ``UsageError`` for a script that is not there.
@@ -23,7 +24,7 @@ def start(script: Path, arguments: Sequence[str], folder: Path) -> int:
         raise UsageError(f"{script} is no file: give a Python script, or the folder of a watched training")
     own = os.environ.get("PYTHONPATH")
     places = [str(FIRST), *([own] if own else [])]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(places), WATCH: str(folder)}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(places), WATCH: str(folder), TRY: str(tries)}
     sys.stdout.flush()
     sys.stderr.flush()
     os.execve(sys.executable, [sys.executable, str(script), *arguments], environment)

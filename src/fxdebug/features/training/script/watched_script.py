@@ -24,11 +24,12 @@ MOST = 8  # models
 class WatchedScript:
     """Watches every model that an optimizer of this process trains; what runs in a process that it forks is not seen.
 
-    The first model's training is written to ``folder``, those of further ones to folders inside of it.
+    The first model's training is written to ``folder``, those of further ones to folders inside of it. ``tries`` are
+    the seconds in which advice is tried at the end, for each model.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, tries: float = 0.0) -> None:
+        self._folder, self._tries = folder, tries
         self._process = os.getpid()  # a process that it forks later ends by itself
         self._seen: set[int] = set()
         self._watches: list[tuple[nn.Module, Watch, Path]] = []
@@ -57,7 +58,7 @@ class WatchedScript:
             return
         number = len(self._watches) + 1
         folder = self._folder if number == 1 else self._folder / f"{type(model).__name__}-{number}"
-        watch = Watch(model, None, EVERY, folder, "forward")
+        watch = Watch(model, None, EVERY, folder, "forward", tries=self._tries > 0)
         watch.__enter__()
         self._watches.append((model, watch, folder))
 
@@ -66,10 +67,11 @@ class WatchedScript:
         if os.getpid() != self._process:
             return
         error = getattr(sys, "last_value", None)
+        self._is_busy = True  # optimizers of trials are ours
         for model, watch, folder in self._watches:
             try:
                 watch.__exit__(None if error is None else type(error), error, None)
-                self._say(f"{type(model).__name__}: {watch.verdict()} ({folder})")
+                self._say(f"{type(model).__name__}: {watch.verdict(0.0 if error else self._tries)} ({folder})")
             except Exception as ours:
                 self._say(f"{type(model).__name__}: {type(ours).__name__}: {first_line(ours)}")
 

@@ -47,7 +47,7 @@ class Verdict:
 def judge(record: TrainingRecord, incidents: Sequence[Finding] = (), limits: Limits | None = None) -> Verdict:
     """Return the verdict on a training; ``incidents`` are the findings that its incidents made."""
     seen = seen_of(record, limits or Limits())
-    listed = _causes(seen, incidents)
+    listed = [_as_tried(one, record) for one in _causes(seen, incidents)]
     listed.sort(key=_rank)  # stable: causes stay in their order
     progress = seen.progress
     numbers = (progress.first, progress.last, progress.constant, progress.steps)
@@ -62,6 +62,20 @@ def judge(record: TrainingRecord, incidents: Sequence[Finding] = (), limits: Lim
         return Verdict(state, _sentence(told), told.rule, tuple(listed), *numbers)
     state, sentence = _course(seen)
     return Verdict(state, sentence, "", tuple(listed), *numbers)
+
+
+def _as_tried(one: Finding, record: TrainingRecord) -> Finding:
+    """Return a finding with what its change did on a copy: what does not help there is no more than advice."""
+    trial = next((trial for trial in reversed(record.trials) if trial.rule == one.rule), None)
+    if trial is None or trial.answer == "not tried":
+        return one
+    told = (
+        f"Tried on a copy: {trial.steps} steps with {trial.change} end at {g(trial.changed)} on {trial.batches} "
+        f"batches that were kept back, as many without at {g(trial.control)}"
+    )
+    if trial.answer == "yes":
+        return replace(one, advice=f"{one.advice} {told}.")
+    return replace(one, severity=ADVICE, advice=f"{one.advice} {told}: it did not help there.")
 
 
 def _rank(one: Finding) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from fxdebug.data.findings import ADVICE, ERROR, WARNING, Severity
 from fxdebug.features.training.verdict.seen import Found, Seen, found, g
 
+DISTANCES = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
+TOLD = 0.1  # share of a target's variance that other inputs explain: a target of its own, not one of the inputs
 FEW_CHARACTERS = 3  # classes: with fewer, neighbours agree by chance
 FEWEST_PLACES = 200
 FEWEST_TARGETS = 100
@@ -30,7 +32,7 @@ def _scaled(seen: Seen) -> Found:
     if loss.level is None or loss.spread is None or not progress.constant or not progress.is_bad:
         return
     is_far = abs(loss.level) > FAR_LEVEL and progress.last > FAR_LOSS * progress.constant
-    if is_far and loss.kind in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"):
+    if is_far and loss.kind in DISTANCES:
         yield found(
             "targets not scaled", ERROR,
             f"targets have mean {g(loss.level)} and deviation {g(loss.spread)}, and after {progress.steps} steps the "
@@ -91,8 +93,11 @@ def _told(seen: Seen) -> Found:
     leak = seen.facts.loss.leak
     if leak is not None and seen.facts.alone:
         place, what, size, rows = leak
+        is_number = what == "the target" and seen.facts.loss.kind in DISTANCES
+        may_be_meant = is_number and (seen.facts.loss.others_tell or 0.0) < TOLD  # a lesson: find this input
         yield found(
-            "target in input", ERROR, f"{place} is {what} itself: their correlation is {size:.4f} over {rows} examples",
+            "target in input", ADVICE if may_be_meant else ERROR,
+            f"{place} is {what} itself: their correlation is {size:.4f} over {rows} examples",
             "Leave this input out: at test time it is not there.", measured=size,
         )  # fmt: skip
 

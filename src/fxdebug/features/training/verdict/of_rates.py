@@ -10,9 +10,11 @@ from fxdebug.features.training.spikes import is_spike
 from fxdebug.features.training.verdict.seen import Found, Seen, found, g, middle
 
 FEWEST = 20
+FEW = 3  # losses, before the first that is not finite
 NOTHING = 0.01  # of the highest learning rate
 JUMP = 5.0
 USUAL = 1e-3
+ALIKE, MANY = 0.9, 50  # cosine of gradients one after the other; steps
 
 
 def schedules(seen: Seen) -> Found:
@@ -180,7 +182,8 @@ def size(seen: Seen) -> Found:
     stays = progress.state in ("flat", "above", "rising", "slow") and (
         progress.constant is not None or progress.state == "rising"
     )
-    soon = progress.state == "not finite" and large
+    at_once = len(finite) <= FEW and bool(updates) and max(updates) > 1.0
+    soon = progress.state == "not finite" and large and (_went_up(finite) or at_once)
     harmed = bool(seen.facts.died) or _is_harmed(seen, finite)
     if top and (
         (stays and large and harmed)
@@ -200,6 +203,9 @@ def size(seen: Seen) -> Found:
         return
     usual = middle(updates)
     low = progress.state in ("flat", "slow", "above") and progress.steps >= limits.steps
+    if progress.state == "above" and not (low and usual is not None and usual < limits.small_update):
+        yield from _slowly(seen)
+        return
     if low and usual is not None and 0 < usual < limits.small_update and top:
         factor = 10 ** round(math.log10(max(USUAL / usual, 10)))
         cosine = middle([one.cosine for one in seen.signs if one.cosine is not None])
@@ -212,6 +218,19 @@ def size(seen: Seen) -> Found:
             f"Raise the learning rate ({g(top)}), by about {factor:.0e}.",
             measured=usual, threshold=limits.small_update,
         )  # fmt: skip
+
+
+def _slowly(seen: Seen) -> Found:
+    """Yield that steps go on in one direction, and are small: the way is known, and it is long."""
+    usual, cosine = middle(seen.updates), middle([one.cosine for one in seen.signs if one.cosine is not None])
+    if usual is None or cosine is None or not 0 < usual < USUAL or cosine < ALIKE or seen.progress.steps < MANY:
+        return
+    yield found(
+        "learning rate too low", ADVICE,
+        f"a step changes the weights by {100 * usual:.2g} % (0.1 to 1 % is usual), and after {seen.progress.steps} "
+        f"steps gradients still point where they did (cosine {cosine:.2f} from step to step): it is slow",
+        f"Try a higher learning rate than {g(max(seen.rates, default=0.0))}.", measured=usual, threshold=USUAL,
+    )  # fmt: skip
 
 
 def _is_harmed(seen: Seen, finite: list[float]) -> bool:

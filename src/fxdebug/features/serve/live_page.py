@@ -1,0 +1,147 @@
+"""The page of a training as it is now, and the events that it follows: states, steps, incidents, the verdict."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from fxdebug import api
+from fxdebug.errors import FxDebugError
+from fxdebug.features.serve.start_page import escape
+
+PERIOD = 0.5  # seconds between two looks at the file
+VERDICT_EVERY, SHARE = 2.0, 10.0  # seconds between two verdicts, and at least so many times what one takes
+ALIVE_EVERY = 15.0  # seconds: a browser that is gone is noticed when it is written to
+LONGEST = 3600.0  # seconds of one stream; the browser asks again, from where it was
+MOST_POINTS = 1000
+POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'nonce-{nonce}'; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
+)
+
+
+def live_page(name: str, state: Any, nonce: str) -> str:
+    """Return the page of a training: its state and verdict on top, the loss with that of a constant answer."""
+    title = escape(name if name != "." else "this folder")
+    address = quote(name, safe="")
+    script = _SCRIPT.replace("%ADDRESS%", json.dumps(f"/live/{address}")).replace("%MOST%", str(MOST_POINTS))
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title} · fxdebug</title>'
+        f'<meta name="viewport" content="width=device-width,initial-scale=1"><style>{_STYLE}</style></head><body>'
+        f'<p><a href="/">All runs</a> · <a href="/training/{address}">curves, report and calls</a></p>'
+        f'<h1>{title} <span class="dim">{escape(state.model)}</span> <b id="state">{escape(state.state)}</b></h1>'
+        f'<p id="verdict" class="{"fault" if state.is_fault else ""}">{escape(state.sentence)}</p>'
+        f'<p id="now" class="dim">{state.steps} steps</p><svg id="loss" viewBox="0 0 1000 300" role="img" '
+        f'aria-label="loss over steps, with that of a constant answer"></svg><p id="range" class="dim"></p>'
+        f'<ul id="incidents"></ul><script nonce="{nonce}">{script}</script></body></html>\n'
+    )
+
+
+def events(folder: Path, offset: int, clock: Callable[[], float], sleep: Callable[[float], None]) -> Iterator[bytes]:
+    """Yield server-sent events of a training from a byte of its file on; the id of an event is where to go on."""
+    began = spoken = clock()
+    due, known = began, ""
+    while clock() - began < LONGEST:
+        try:
+            steps, incidents, offset = api.steps_since(folder, offset)
+            if steps or incidents:
+                spoken = clock()
+                yield _event("steps", {"steps": [_point(step) for step in steps], "incidents": incidents}, offset)
+            if (since := clock()) >= due:  # a process that is killed writes nothing more
+                told = json.dumps(_told(api.training_state(folder)), allow_nan=False)
+                due = clock() + max(VERDICT_EVERY, SHARE * (clock() - since))
+                if told != known:
+                    known, spoken = told, clock()
+                    yield f"event: state\ndata: {told}\n\n".encode()
+        except FxDebugError as error:
+            yield _event("gone", {"why": str(error)}, offset)
+            return
+        if clock() - spoken > ALIVE_EVERY:
+            spoken = clock()
+            yield b": alive\n\n"
+        sleep(PERIOD)
+
+
+def _point(step: list[Any]) -> list[Any]:
+    return [step[0], step[1] if isinstance(step[1], (int, float)) else None, max(step[4], default=None)]
+
+
+def _told(state: Any) -> dict[str, Any]:
+    constant = state.constant if state.constant is not None and math.isfinite(state.constant) else None
+    return {
+        "state": state.state, "sentence": state.sentence, "fault": state.is_fault, "steps": state.steps,
+        "constant": constant,
+    }  # fmt: skip
+
+
+def _event(kind: str, content: dict[str, Any], offset: int) -> bytes:
+    return f"id: {offset}\nevent: {kind}\ndata: {json.dumps(content, allow_nan=False)}\n\n".encode()
+
+
+def now() -> float:
+    """Return a clock that only goes forward, in seconds."""
+    return time.monotonic()
+
+
+_STYLE = """
+:root{color-scheme:light dark;--line:rgba(127,127,127,.4)}
+body{font:14px/1.5 system-ui,sans-serif;max-width:68em;margin:2em auto;padding:0 1.5em}
+h1{font-size:1.25em;margin:0}
+.dim{opacity:.65}
+#state{font-size:.8em;border:1px solid var(--line);border-radius:8px;padding:0 .5em}
+#verdict{font-size:1.1em;border-left:4px solid #2e8b57;padding-left:.8em}
+#verdict.fault{border-color:#c0392b}
+svg{width:100%;color:#2f5fd0}
+svg .constant{stroke:#a15c00;stroke-dasharray:6 4}
+"""
+_SCRIPT = """
+const points = [], most = %MOST%; let constant = null;
+const show = (id, text) => { document.getElementById(id).textContent = text; };
+const number = value => value === null || value === undefined ? "n/a" : Number(value.toPrecision(4)).toString();
+function line(path, name) {
+  const one = document.createElementNS("http://www.w3.org/2000/svg", "path");
+  one.setAttribute("d", path); one.setAttribute("fill", "none"); one.setAttribute("stroke", "currentColor");
+  one.setAttribute("class", name); one.setAttribute("vector-effect", "non-scaling-stroke"); return one;
+}
+function draw() {
+  const each = Math.max(1, Math.ceil(points.length / most));
+  const some = points.filter((point, i) => i % each === 0 && point[1] !== null);
+  const svg = document.getElementById("loss");
+  if (some.length < 2) return;
+  const losses = some.map(point => point[1]); if (constant !== null) losses.push(constant);
+  const low = Math.min(...losses), high = Math.max(...losses), first = some[0][0], last = some[some.length - 1][0];
+  const x = step => 1000 * (step - first) / ((last - first) || 1);
+  const y = loss => 290 - 280 * (loss - low) / ((high - low) || 1);
+  const parts = [line("M" + some.map(point => x(point[0]).toFixed(1) + " " + y(point[1]).toFixed(1)).join("L"), "")];
+  if (constant !== null) parts.push(line("M0 " + y(constant) + "H1000", "constant"));
+  svg.replaceChildren(...parts);
+  show("range", "loss " + number(low) + " to " + number(high) + ", steps " + first + " to " + last
+    + (constant === null ? "" : "; dashed: a constant answer has " + number(constant)));
+}
+const source = new EventSource(%ADDRESS%);
+source.addEventListener("steps", event => {
+  const told = JSON.parse(event.data);
+  for (const point of told.steps) {
+    if (points.length && point[0] <= points[points.length - 1][0]) points.length = 0;
+    points.push(point);
+  }
+  for (const text of told.incidents) {
+    const item = document.createElement("li"); item.textContent = text;
+    document.getElementById("incidents").append(item);
+  }
+  const last = points[points.length - 1];
+  if (last) show("now", (last[0] + 1) + " steps, loss " + number(last[1]) + ", learning rate " + number(last[2]));
+  draw();
+});
+source.addEventListener("state", event => {
+  const told = JSON.parse(event.data);
+  constant = told.constant; show("state", told.state); show("verdict", told.sentence);
+  document.getElementById("verdict").className = told.fault ? "fault" : ""; draw();
+});
+source.addEventListener("gone", event => { show("state", JSON.parse(event.data).why); source.close(); });
+"""
