@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from fxdebug.capture.replay.rng import RngSnapshot
-from fxdebug.capture.runs.same_start import copied_inputs
+from fxdebug.capture.runs.same_start import deep_copy
 from fxdebug.capture.tensors.named_tensors import named_tensors
 from fxdebug.capture.torch_state.module_members import parameters_of
 from fxdebug.capture.torch_state.untracked import untracked
@@ -151,7 +151,7 @@ def _run(change: Change, arms: _Arms) -> list[float]:
         inputs = standardising(given)
 
     def loss_on(batch: HeldBatch, *, mean: bool) -> Tensor:
-        args, kwargs = floating(copied_inputs((batch.args, batch.kwargs)), inputs)
+        args, kwargs = floating(deep_copy((batch.args, batch.kwargs)), inputs)
         output = (model if arms.method == "forward" else getattr(model, arms.method))(*args, **kwargs)
         return batch.mean_loss(output) if mean else batch.loss(output)
 
