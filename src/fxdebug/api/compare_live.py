@@ -11,8 +11,10 @@ from torch import nn
 
 from fxdebug.api.compare_runs import compare
 from fxdebug.api.comparison import Comparison
-from fxdebug.api.run_model import fx_debug, last_failed
+from fxdebug.api.run_model import fx_debug, last_failed, run_and_store
 from fxdebug.api.trace import Trace
+from fxdebug.api.tried_repairs import tried
+from fxdebug.capture.pausing.replaced_operations import ReplacedOperations
 from fxdebug.capture.runs.isolated import InputReplay
 from fxdebug.capture.runs.same_start import deep_copy, state_restored
 from fxdebug.capture.torch_state.torch_tracing import not_compiled
@@ -25,6 +27,8 @@ from fxdebug.data.trace import replaced
 from fxdebug.data.values import Keeping
 from fxdebug.errors import FxDebugError
 from fxdebug.operators.dtypes import EPS
+
+BUDGET = 10.0  # seconds in which runs with edits begin
 
 
 @not_compiled
@@ -39,6 +43,7 @@ def compare_models(
     tolerance: float | None = None,
     inputs_b: Any = None,
     strict: bool = False,
+    budget: float = BUDGET,
 ) -> Comparison:
     """Compare two live models call by call: every call that adds error is found, not only the first.
 
@@ -48,7 +53,9 @@ def compare_models(
     pairs of calls, and then on a's inputs.
 
     ``inputs`` and ``kwargs`` are as for :func:`fx_debug`; ``inputs_b`` are the inputs of b where they differ. The
-    other arguments are those of :func:`compare`. ``comparison.outputs`` are those of the plain runs. All runs begin
+    other arguments are those of :func:`compare`. ``comparison.outputs`` are those of the plain runs. Causes that one
+    edit of an operation undoes are tried: a finding is ``proven`` where b returns what a returns with that edit, and
+    ``repair`` tells it. Runs with edits begin in the first ``budget`` seconds of that; with 0 none does. All runs begin
     with the same random state, buffers and attributes of modules; these and the hooks are restored afterwards. An
     exception of model a is raised; where b raises, the plain runs are compared and a note says so.
 
@@ -85,6 +92,25 @@ def compare_models(
         return replace(plain, notes=(*plain.notes, why))
     note = f"isolated: {replay.replayed} of {len(b.calls) - 1} calls of b were given what those of a were given"
     findings, rows = joined(plain, isolated_comparison)
+    if findings and budget > 0:
+
+        def see_a(stepper: ReplacedOperations) -> None:
+            with state_restored(model_a, model_b):
+                run_and_store(model_a, *deep_copy((inputs, kwargs)), weights=False, stepper=stepper)
+
+        def run_b(stepper: ReplacedOperations) -> Comparison | None:
+            with state_restored(model_a, model_b):
+                try:
+                    given = deep_copy((own_inputs, kwargs))
+                    return compared(a, run_and_store(model_b, *given, values="tensors", stepper=stepper))
+                except FxDebugError:
+                    raise
+                except Exception:  # of the model, with an operation that was replaced
+                    return None
+
+        told = dict(zip(map(id, findings), tried(findings, plain, see_a, run_b, budget)))
+        findings = tuple([told[id(row)] for row in findings])
+        rows = tuple([told.get(id(row), row) for row in rows])
     return replace(
         isolated_comparison,
         findings=findings,

@@ -121,6 +121,8 @@ class Row:
     because: str = ""
     position: int = 0  # in the execution order of b
     handed_over: bool = False  # it shows on a value that a call was given or returned, not on an operation
+    proven: bool = False  # its repair was tried: with that edit, b returns what a returns
+    repair: str = ""  # the edit that was tried, and what became of it
 
     @property
     def basis(self) -> Basis:
@@ -179,6 +181,11 @@ class ComparisonData:
         if self.findings:
             return "different"
         return "could not compare" if self.missing else "equal"
+
+    @property
+    def repaired(self) -> bool:
+        """Were edits tried that make b return what a returns? Then the causes of these findings are proven."""
+        return any(row.proven for row in self.findings)
 
     @property
     def first(self) -> Row | None:

@@ -41,7 +41,7 @@ def is_absorbed(judge: Judge, cause: Cause) -> bool:
     if itself and _is_other_setting(cause):
         return False
     run, whose = judge.pairs.b, _deciding_call(judge, cause)
-    if not cause.proven and _outputs_agree(judge, whose) and all(_proves(judge, call) for call in whose.walk()):
+    if not cause.surely_paired and _outputs_agree(judge, whose) and all(_proves(judge, call) for call in whose.walk()):
         return True
     at = run.steps[cause.position] if cause.position < len(run.steps) else None
     starts = [step for step in (at, cause.b) if step is not None]
@@ -53,7 +53,7 @@ def _is_other_setting(cause: Cause) -> bool:
 
     In a narrow dtype, what such a setting changes may stay below what rounding explains of later results.
     """
-    if cause.kind != "constant" or not cause.proven or cause.error_in or cause.b is None:
+    if cause.kind != "constant" or not cause.surely_paired or cause.error_in or cause.b is None:
         return False
     if cause.matched_by not in ("path", "mapping") or cause.b.name not in SCALED:
         return False

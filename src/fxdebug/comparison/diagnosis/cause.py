@@ -43,7 +43,7 @@ class Cause:
     regrouped: bool = False  # a part of a sum of the same terms in another order: no fault
 
     @property
-    def proven(self) -> bool:
+    def surely_paired(self) -> bool:
         """Are the two steps certainly counterparts: in the same place of the code, or equal but for one difference?"""
         return self.matched_by in ("path", "mapping") or self.kind in ("constant", "weights")
 

@@ -26,6 +26,8 @@ def finding_details(comparison: ComparisonData, row: Row, width: int) -> Iterato
     """Yield the facts about a finding, one line each, and the table of both sides."""
     because = row.because or ("" if row.kind is None else KINDS[row.kind])
     yield fact(str(row.kind), printable(because), "bold red")
+    if row.repair:
+        yield fact("tried" if row.proven else "likely", printable(row.repair.removeprefix("likely: ")), "bold")
     yield from _places(comparison, row, width)
     if row.kind == "raised":
         return

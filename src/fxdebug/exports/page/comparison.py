@@ -46,7 +46,9 @@ def comparison_data(comparison: ComparisonData, texts: Texts) -> dict[str, Any]:
             "errorIn": reals([row.error_in for row in rows]),
             "tolerance": reals([row.tolerance for row in rows]),
             "sure": reals([row.sure for row in rows]),
-            "because": texts.column([row.because for row in rows]),
+            "because": texts.column(
+                [f"{row.because}. Tried: {row.repair}" if row.proven else row.because for row in rows]
+            ),
             "how": texts.column([row.how for row in rows]),
             "aValue": integers([_value(row.a) for row in rows]),
             "bValue": integers([_value(row.b) for row in rows]),
@@ -66,11 +68,17 @@ def comparison_data(comparison: ComparisonData, texts: Texts) -> dict[str, Any]:
     }
 
 
+def _because(row: Row) -> str:
+    """Return the cause of a finding, with the edit that repairs it."""
+    return f"{row.because}. Tried: {row.repair}" if row.proven else row.because
+
+
 def _headline(comparison: ComparisonData) -> list[str]:
     """Return the verdict in a sentence, and what goes with it: cause or largest difference, and what is missing."""
     lines = verdict(comparison).plain.split("\n")
     if comparison.first is not None and comparison.first.because:
         lines.append(comparison.first.because)
+        lines += [f"tried: {comparison.first.repair}"] * comparison.first.proven
     lines += comparison.missing[0 if comparison.findings else 1 :]
     lines += [f"note: {note}" for note in comparison.notes[:_NOTES]]
     if len(comparison.notes) > _NOTES:
