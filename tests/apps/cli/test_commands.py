@@ -657,3 +657,18 @@ def test_compare_prints_json_with_its_schema_and_csv(tmp_path, capsys):
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert {"position", "verdict", "a_path", "b_mean"} <= rows[0].keys() and len(rows) >= 3
     assert main.main(["compare", *runs, "--csv", "--json"]) == 2
+
+
+def test_compare_of_two_models_tries_the_cause_and_refuses_a_model_against_a_run(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("model.py").write_text(
+        "import torch\nfrom torch import nn\n\n\ndef original():\n    torch.manual_seed(0)\n"
+        "    return nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4)), torch.randn(3, 4)\n\n\n"
+        "def port():\n    model, _ = original()\n    model[1].eps = 0.3\n    return model, None\n"
+    )
+    assert main.main(["compare", "model.py:original", "model.py:port"]) == 1
+    told = " ".join(capsys.readouterr().out.split())
+    assert "tried layer_norm with the settings of a: with this edit b returns what a returns" in told
+    assert main.main(["compare", "model.py:original", "model.py:original"]) == 0
+    assert main.main(["compare", "model.py:original", "runs"]) == 2
+    assert "give two runs, or two functions FILE.py:function" in capsys.readouterr().err

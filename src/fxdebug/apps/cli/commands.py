@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fxdebug import api
+from fxdebug.api.commands.load_model import from_file
 from fxdebug.api.commands.parts import FAILED, OK, UNUSABLE, chosen_model, form_of, load_run
 from fxdebug.errors import FxDebugError, UsageError
 from fxdebug.exports import records
@@ -143,7 +144,21 @@ def compare(options: argparse.Namespace) -> int:
 
 
 def compared(options: argparse.Namespace, a: str, b: str) -> Comparison:
-    """Return the comparison of two runs, as the options say."""
+    """Return the comparison of two runs, or of two models with the inputs of the first, as the options say."""
+    models = [_is_factory(one) for one in (a, b)]
+    if all(models):
+        (model_a, inputs), (model_b, _) = from_file(a), from_file(b)
+        return api.compare_models(
+            model_a,
+            model_b,
+            inputs,
+            mapping=_mapping(options.map),
+            ignore=options.ignore,
+            tolerance=options.tolerance,
+            strict=options.strict,
+        )
+    if any(models):
+        raise UsageError(f"{a} and {b}: give two runs, or two functions FILE.py:function that return (model, inputs)")
     return api.compare(
         load_run(a, options, api.run_to_compare),
         load_run(b, options, api.run_to_compare),
@@ -152,6 +167,12 @@ def compared(options: argparse.Namespace, a: str, b: str) -> Comparison:
         tolerance=options.tolerance,
         strict=options.strict,
     )
+
+
+def _is_factory(text: str) -> bool:
+    """Is it FILE.py:function? A call of a run is RUN::PATH."""
+    file, _, name = text.rpartition(":")
+    return file.endswith(".py") and name.isidentifier()
 
 
 def _mapping(pairs: Sequence[str]) -> dict[str, str] | str:

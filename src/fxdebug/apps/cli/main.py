@@ -244,9 +244,12 @@ COMMANDS_OF_CORE: tuple[Command, ...] = (
                 "a",
                 metavar="A",
                 help="the reference: a saved run, a golden file, or a tree of transformers' debugger; RUN::PATH is "
-                "one call in it, such as runs/a::layers.3; runs/a::#2 is the third call of the model itself",
+                "one call in it, such as runs/a::layers.3; runs/a::#2 is the third call of the model itself; or "
+                "FILE.py:function, which returns (model, inputs)",
             ),
-            argument("b", metavar="B", help="the run to check against it: the same kinds"),
+            argument(
+                "b", metavar="B", help="the run to check against it: the same kinds; of a model, A's inputs are used"
+            ),
             *_PAIRS,
             argument(
                 "--measures",
