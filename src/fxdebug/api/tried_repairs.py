@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from fxdebug.capture.pausing.replaced_operations import Place, Ran, ReplacedOperations
+from fxdebug.comparison.diagnosis.weights.folded_norm import FOLDED
 from fxdebug.comparison.result import ComparisonData, Row, Side
 
 MOST = 8  # findings that are tried
@@ -42,7 +43,9 @@ def tried(findings: Sequence[Row], plain: ComparisonData, see_a: See, run_b: Run
     """
     until = time.monotonic() + budget
     rows = list(findings)
-    places = {number: _place(row.b) for number, row in enumerate(rows[:MOST]) if row.kind in _EDITS}
+    # the weights of a are none for a convolution with a norm folded in
+    known = [row.kind in _EDITS and FOLDED not in row.because for row in rows[:MOST]]
+    places = {number: _place(rows[number].b) for number, is_known in enumerate(known) if is_known}
     planned = {number: place for number, place in places.items() if place is not None}
     if not planned or _returns_the_same(plain):
         return rows
@@ -57,9 +60,9 @@ def tried(findings: Sequence[Row], plain: ComparisonData, see_a: See, run_b: Run
                 told = f"{edit.words}: with this edit b returns what a returns"
                 rows[number] = replace(rows[number], proven=True, repair=told)
                 return rows
-            failed += [edit.words] if repaired is False else []
+            failed += [edit.words] if repaired is False and edit.is_cause else []
         if failed and len(rows) == 1:
-            told = f"{LIKELY}: {', '.join(failed)} was tried, and b still returns something else"
+            told = f"{LIKELY}: {failed[0]} was tried, and b still returns something else"
             rows[number] = replace(rows[number], repair=told)
     first = {number: of_row[0] for number, of_row in edits.items() if of_row}
     whole = 1 < len(first) == len(rows) and time.monotonic() <= until
@@ -87,7 +90,7 @@ def _edits(rows: Sequence[Row], planned: dict[int, Place], see_a: See) -> dict[i
         row, at = rows[number], _place(rows[number].a)
         theirs = None if at is None else seen.get(at)
         edits[number] = [
-            Candidate(words.format(a=_op(row.a), b=_op(row.b)), partial(make, theirs))
+            Candidate(words.format(a=_op(row.a), b=_op(row.b)), partial(make, theirs), make in _UNDOING)
             for words, make in _EDITS[row.kind or ""]
         ]
     return edits
@@ -199,12 +202,14 @@ def _before(slot: int, theirs: Ran | None, ours: Ran) -> Any:
 
 
 class Candidate(NamedTuple):
-    """An edit in words, and the function that computes the operation of b anew."""
+    """An edit in words, and the function that computes the operation of b anew; does it undo what the finding says?"""
 
     words: str
     make: Edit
+    is_cause: bool
 
 
+_UNDOING = (_with_settings, _with_weights, _left_out)
 _REPLACED = ("{a} of a in the place of {b}", _with_operation)
 _EDITS: dict[str, list[tuple[str, Callable[[Ran | None, Ran], Any]]]] = {
     "constant": [("{b} with the settings of a", _with_settings), _REPLACED],

@@ -38,6 +38,10 @@ def missing_cause(divergence: Divergence, gone: NamedSteps) -> Cause:
     has = "has" if lost_call is not None or len(gone) == 1 else "have"
     because = f"{what} of a ({_short_source(step)}) {has} no counterpart in b"
     fused = step.name in STEPS_OF and not _is_a_part(divergence, gone, step)
+    others = [s.name for s in divergence.in_b.computing if computes_floats(s)]
+    if fused and lost_call is None and len(others) > 1 and all(s is step for _, s in gone):
+        # which of its parts b lacks is not sure: it may have them in another form, as a division for a product
+        because = f"{step.op} in a ({_short_source(step)}), {listed(others)} in b"
     op = lost_call.type if lost_call is not None else step.op if fused else name
     return divergence.cause_in("missing", home, op, because, step=divergence.in_b.last, partner=step)
 

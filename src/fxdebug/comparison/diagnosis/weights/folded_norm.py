@@ -12,6 +12,7 @@ from fxdebug.operators.names import CONVOLUTIONS
 
 _OF_PRODUCT = ("input", "weight", "bias")
 _OF_NORM = ("input", "running_mean", "running_var", "weight", "bias")
+FOLDED = "folded in"  # in every sentence
 CLOSE = 1e-4  # of the largest number: what folding in another order of operations changes in float32
 
 
@@ -43,6 +44,9 @@ def wrongly_folded(run_a: StepList, a: Step, run_b: StepList, b: Step, weights: 
     bias = _rows(known, of_a.get("bias")) or [0.0] * len(mean)
     shift = _rows(weights[1], of_b.get("bias")) or [0.0] * len(mean)
     terms = list(zip(bias, beta, mean, scale))
+    if "bias" not in of_b:
+        lost = f"{name}.running_mean and {name}.bias" if of_norm.get("bias") else f"{name}.running_mean"
+        return f"{of_b['weight'].rpartition('.')[0]} has no bias: {lost}, which are folded in, are left out"
     if len(shift) != len(terms) or _close(shift, [(c - m) * s + d for c, d, m, s in terms]):
         return None
     told = of_b.get("bias") or "the bias"
