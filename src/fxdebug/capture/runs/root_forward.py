@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
-import inspect
 import types
 from collections.abc import Callable
 from typing import Any
@@ -29,8 +27,7 @@ class RootForward(InFront):
         for attribute in ("__name__", "__qualname__", "__doc__", "__module__"):
             if (value := getattr(run, attribute, None)) is not None:
                 self.__dict__[attribute] = value
-        with contextlib.suppress(TypeError, ValueError):
-            self.__signature__ = inspect.signature(run)  # trainers give a model what its forward names
+        self.__wrapped__ = run  # trainers give a model what its forward names
 
     @uncounted
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
