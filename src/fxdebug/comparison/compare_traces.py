@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from fxdebug.comparison.build_steps import steps_of
 from fxdebug.comparison.coverage import coverage_of, missing_in
 from fxdebug.comparison.diagnosis.absorbed import is_absorbed
-from fxdebug.comparison.diagnosis.cause import Cause
+from fxdebug.comparison.diagnosis.cause import Cause, values_differ
 from fxdebug.comparison.diagnosis.diagnoser import Diagnoser
 from fxdebug.comparison.diagnosis.element_order import picks_other_rows
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge
@@ -100,7 +100,9 @@ def compare(
             absorbed[cause.position] = cause
         else:
             kept.append(cause)
-    behind = [diagnoser.behind(cause) for cause in _most_certain(judge, kept)]
+    certain = _most_certain(judge, kept)
+    certain = [cause for cause in certain if not (_is_unlike(judge, cause) and _comes_after(cause, certain))]
+    behind = [diagnoser.behind(cause) for cause in certain]
     causes_found = [rows.finding(cause) for cause in behind if cause is not None]
     # of other inputs, other shapes and other sources are computed: these are no findings of their own
     findings += [row for row in causes_found if not findings or row.kind not in ("shape", "wiring")]
@@ -170,6 +172,19 @@ def _meter_notes(meter: Meter) -> Iterator[str]:
     for why, count in meter.unreadable.items():
         many = "a value was" if count == 1 else f"{count} values were"
         yield f"{many} compared by statistics, as the data could not be read: {why}"
+
+
+def _is_unlike(judge: Judge, cause: Cause) -> bool:
+    """Does all that two steps are given differ? Then they are no pair, and nothing can be said of their sources."""
+    if cause.kind != "wiring" or cause.a is None or cause.b is None:
+        return False
+    sides = list(zip(cause.a.data, cause.b.data))
+    return len(sides) > 1 and all(values_differ(judge, x.value, y.value) for x, y in sides)
+
+
+def _comes_after(cause: Cause, causes: Sequence[Cause]) -> bool:
+    """Is there another cause before one, in the same call?"""
+    return any(other.call is cause.call and other.position < cause.position for other in causes)
 
 
 def _most_certain(judge: Judge, kept: list[Cause]) -> list[Cause]:

@@ -445,7 +445,18 @@ def _equal_steps(divergence: Divergence) -> Cause:
     if known is not None:
         return known
     last = divergence.in_b.last or result.step
-    return divergence.cause("values", last, "the same operations give other values", partner=divergence.in_a.last)
+    in_a, in_b = ([_written(step) for step in side.computing] for side in (divergence.in_a, divergence.in_b))
+    same = "the same operations give other values"
+    because = f"{listed(in_a)} in a, {listed(in_b)} in b" if in_a and in_b and in_a != in_b else same
+    return divergence.cause("values", last, because, partner=divergence.in_a.last)
+
+
+def _written(step: Step) -> str:
+    """Return an operation with its settings, such as ``chunk(2, -1)``."""
+    if not step.constants or not step.name.isidentifier():
+        return step.name
+    texts = [text.removesuffix(".0") for text in step.constants]
+    return f"{step.name}{texts[0]}" if texts[0].startswith("(") else f"{step.name}({', '.join(texts)})"
 
 
 def _other_operation(divergence: Divergence) -> Cause | None:

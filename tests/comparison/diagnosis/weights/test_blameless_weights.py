@@ -46,3 +46,32 @@ def test_of_rows_with_the_same_sum_the_one_in_the_usual_place_is_meant() -> None
     other = [Row("other", "other.bias", place) for place in range(2)]
     pool = [(0.5, other[1]), *zip((0.5, 1.0, 2.0, 4.0), own), (2.0, other[0])]
     assert _matched([0.5, 1.0, 2.0, 4.0], pool) == tuple(own)
+
+
+class Rotary(nn.Module):
+    def __init__(self, neighbours: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.q, self.k, self.v, self.neighbours = nn.Linear(16, 16), nn.Linear(16, 16), nn.Linear(16, 16), neighbours
+
+    def turned(self, x: Tensor) -> Tensor:
+        angles = torch.arange(x.shape[1])[:, None] / 10000 ** (torch.arange(0, 16, 2) / 16)
+        cos, sin = angles.cos(), angles.sin()
+        if self.neighbours:
+            a, b = x[..., ::2], x[..., 1::2]
+            return torch.stack((a * cos - b * sin, a * sin + b * cos), -1).flatten(-2)
+        a, b = x.chunk(2, -1)
+        return torch.cat((a * cos - b * sin, b * cos + a * sin), -1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores = self.turned(self.q(x)) @ self.turned(self.k(x)).transpose(-1, -2)
+        return scores.softmax(-1) @ self.v(x)
+
+
+def test_halves_for_neighbours_are_told_and_not_the_sine_and_cosine_after_them() -> None:
+    x = torch.randn(2, 9, 16, generator=torch.Generator().manual_seed(0)) * 2
+    found = fxdebug.compare_models(Rotary(True), Rotary(False), x).findings
+    assert {(row.op, row.because) for row in found} == {
+        ("chunk", "getitem(..., ::2) in a, chunk(2, -1) in b"),
+        ("chunk", "getitem(..., 1::2) in a, chunk(2, -1) in b"),
+    }
