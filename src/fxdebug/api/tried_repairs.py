@@ -134,10 +134,16 @@ def _place(side: Side | None) -> Place | None:
 # Edits -------------------------------------------------------------------------------------------
 
 
-def _with_settings(theirs: Ran | None, ours: Ran) -> Any:
-    """Compute an operation with the arguments of a that are no tensors."""
+def _same_operation(theirs: Ran | None, ours: Ran) -> Ran:
+    """Return the operation of a, where it is the same as that of b, with as many arguments; else raise ``NoEdit``."""
     if theirs is None or _is_in_place(ours) or _name(ours) != _name(theirs) or len(ours.args) != len(theirs.args):
         raise NoEdit
+    return theirs
+
+
+def _with_settings(theirs: Ran | None, ours: Ran) -> Any:
+    """Compute an operation with the arguments of a that are no tensors."""
+    theirs = _same_operation(theirs, ours)
     args = [x if _has_tensors(x) or _has_tensors(y) else y for x, y in zip(ours.args, theirs.args)]
     kwargs = {name: x for name, x in ours.kwargs.items() if _has_tensors(x)}
     kwargs |= {name: y for name, y in theirs.kwargs.items() if not _has_tensors(y) and name not in kwargs}
@@ -146,8 +152,7 @@ def _with_settings(theirs: Ran | None, ours: Ran) -> Any:
 
 def _with_weights(theirs: Ran | None, ours: Ran) -> Any:
     """Compute an operation with the parameters of a."""
-    if theirs is None or _is_in_place(ours) or _name(ours) != _name(theirs) or len(ours.args) != len(theirs.args):
-        raise NoEdit
+    theirs = _same_operation(theirs, ours)
     changed: list[Tensor] = []
 
     def chosen(x: Any, y: Any) -> Any:

@@ -46,9 +46,7 @@ def comparison_data(comparison: ComparisonData, texts: Texts) -> dict[str, Any]:
             "errorIn": reals([row.error_in for row in rows]),
             "tolerance": reals([row.tolerance for row in rows]),
             "sure": reals([row.sure for row in rows]),
-            "because": texts.column(
-                [f"{row.because}. Tried: {row.repair}" if row.proven else row.because for row in rows]
-            ),
+            "because": texts.column([_because(row) for row in rows]),
             "how": texts.column([row.how for row in rows]),
             "aValue": integers([_value(row.a) for row in rows]),
             "bValue": integers([_value(row.b) for row in rows]),
