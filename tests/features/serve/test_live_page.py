@@ -8,7 +8,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +23,7 @@ from fxdebug.data.measured.training import StepRecord, TrainingEnd
 from fxdebug.features.serve.live_page import events
 from fxdebug.features.serve.server import Server
 from fxdebug.store.training_file import TrainingFile, read_training
+from support.serving import serving
 
 
 def train(folder: Path, steps: int = 25, rate: float = 0.05, on: Any = None, raises: bool = False) -> None:
@@ -129,12 +129,8 @@ def test_ten_thousand_steps_are_sent_in_less_than_a_megabyte_and_watched_ones_ar
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    with Server(tmp_path, 0) as running:
-        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
+    with serving(tmp_path) as running:
         yield running
-        running.shutdown()
-        thread.join()
 
 
 def asked(server: Server, path: str, cookie: bool = True, **headers: str) -> http.client.HTTPResponse:

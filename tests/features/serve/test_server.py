@@ -29,6 +29,7 @@ from fxdebug.features.serve.server import MOST_MAKING, SIDE_BY_SIDE, Server, _Pa
 from fxdebug.store.trace_json import journal
 from fxdebug.store.training_file import TrainingFile
 from support.page_data import data_in
+from support.serving import serving
 
 
 @pytest.fixture(scope="module")
@@ -50,12 +51,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(folder: Path) -> Iterator[Server]:
-    with Server(folder, 0) as running:
-        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
+    with serving(folder) as running:
         yield running
-        running.shutdown()
-        thread.join()
 
 
 class Answer:
