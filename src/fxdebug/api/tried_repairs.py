@@ -39,7 +39,8 @@ def tried(findings: Sequence[Row], plain: ComparisonData, see_a: See, run_b: Run
     """Return the findings with what became of their edits.
 
     ``see_a`` runs model a once more, ``run_b`` model b; no run begins after ``budget`` seconds. Nothing is tried where
-    the plain runs return the same, within tolerance.
+    the plain runs return the same to the last bit. Where they do within tolerance, a repair must make it so to the
+    last bit.
     """
     until = time.monotonic() + budget
     rows = list(findings)
@@ -47,7 +48,9 @@ def tried(findings: Sequence[Row], plain: ComparisonData, see_a: See, run_b: Run
     known = [row.kind in _EDITS and FOLDED not in row.because for row in rows[:MOST]]
     places = {number: _place(rows[number].b) for number, is_known in enumerate(known) if is_known}
     planned = {number: place for number, place in places.items() if place is not None}
-    if not planned or _returns_the_same(plain):
+    # what rounding explains is no proof where only the last bits differ
+    exactly = _returns_the_same(plain)
+    if not planned or (exactly and _returns_the_same(plain, exactly=True)):
         return rows
     edits = _edits(rows, planned, see_a)
     for number, of_row in edits.items():
@@ -55,7 +58,7 @@ def tried(findings: Sequence[Row], plain: ComparisonData, see_a: See, run_b: Run
         for edit in of_row:
             if time.monotonic() > until:
                 return rows
-            repaired = _repairs({planned[number]: edit.make}, run_b)
+            repaired = _repairs({planned[number]: edit.make}, run_b, exactly)
             if repaired:
                 told = f"{edit.words}: with this edit b returns what a returns"
                 rows[number] = replace(rows[number], proven=True, repair=told)
@@ -66,7 +69,7 @@ def tried(findings: Sequence[Row], plain: ComparisonData, see_a: See, run_b: Run
             rows[number] = replace(rows[number], repair=told)
     first = {number: of_row[0] for number, of_row in edits.items() if of_row}
     whole = 1 < len(first) == len(rows) and time.monotonic() <= until
-    if whole and _repairs({planned[number]: edit.make for number, edit in first.items()}, run_b):
+    if whole and _repairs({planned[number]: edit.make for number, edit in first.items()}, run_b, exactly):
         more = f"with this and {len(rows) - 1} more edit{'s' * (len(rows) > 2)} b returns what a returns"
         return [replace(row, proven=True, repair=f"{first[at].words}: {more}") for at, row in enumerate(rows)]
     return rows
@@ -96,7 +99,7 @@ def _edits(rows: Sequence[Row], planned: dict[int, Place], see_a: See) -> dict[i
     return edits
 
 
-def _repairs(edits: dict[Place, Edit], run_b: Run) -> bool | None:
+def _repairs(edits: dict[Place, Edit], run_b: Run, exactly: bool) -> bool | None:
     """Does b with these edits return what a returns? ``None`` where an edit could not be made."""
     failed: list[Exception] = []
 
@@ -114,12 +117,13 @@ def _repairs(edits: dict[Place, Edit], run_b: Run) -> bool | None:
     found = run_b(stepper)
     if failed or found is None or stepper.made != edits.keys():
         return None
-    return _returns_the_same(found)
+    return _returns_the_same(found, exactly=exactly)
 
 
-def _returns_the_same(comparison: ComparisonData) -> bool:
+def _returns_the_same(comparison: ComparisonData, *, exactly: bool = False) -> bool:
+    """Do both models return the same, within tolerance or to the last bit?"""
     rows = [row for row in comparison.outputs if row.measured]
-    return bool(rows) and all(row.verdict == "equal" for row in rows)
+    return bool(rows) and all(row.error == 0.0 if exactly else row.verdict == "equal" for row in rows)
 
 
 def _op(side: Side | None) -> str:

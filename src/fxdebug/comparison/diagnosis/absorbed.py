@@ -12,7 +12,7 @@ from fxdebug.comparison.pairing.by_dataflow import following_batch_norm, followi
 from fxdebug.comparison.pairing.patched_values import replacements, replacements_of
 from fxdebug.comparison.pairing.returned_values import facing_outputs, last_call, returned_by
 from fxdebug.comparison.steps import Step, StepList
-from fxdebug.comparison.tolerance import is_additive_mask, rounding_step
+from fxdebug.comparison.tolerance import eps_of, is_additive_mask, rounding_step
 from fxdebug.data.calls import Call
 from fxdebug.operators.categories import TO_PYTHON_NUMBERS
 from fxdebug.operators.dtypes import EPS
@@ -41,11 +41,34 @@ def is_absorbed(judge: Judge, cause: Cause) -> bool:
     if itself and _is_other_setting(cause):
         return False
     run, whose = judge.pairs.b, _deciding_call(judge, cause)
-    if not cause.surely_paired and _outputs_agree(judge, whose) and all(_proves(judge, call) for call in whose.walk()):
-        return True
     at = run.steps[cause.position] if cause.position < len(run.steps) else None
     starts = [step for step in (at, cause.b) if step is not None]
+    if changes_bits(judge, cause):
+        return not _reaches(judge, run, starts, 0.0)
+    if not cause.surely_paired and _outputs_agree(judge, whose) and all(_proves(judge, call) for call in whose.walk()):
+        return True
     return not _reaches(judge, run, starts, cause.measures.error)
+
+
+def changes_bits(judge: Judge, cause: Cause) -> bool:
+    """Is it another setting, or a cast, of an operation that was given the same to the last bit, in a narrow dtype?
+
+    There the same operation would return the same, and tolerance is so wide that it hides another GELU. In wider
+    dtypes tolerance is that of a few roundings. A cast to a wider dtype than in a loses nothing.
+    """
+    step = cause.b
+    if not judge.same_dtypes or step is None or cause.kind not in ("constant", "dtype"):
+        return False
+    values = [value for value in (cause.value_a, cause.value_b) if value is not None]
+    if len(values) != 2 or eps_of(*(value.dtype for value in values)) <= EPS["float32"]:
+        return False
+    if cause.kind == "constant":
+        result = judge.results.get(step.index)
+        return result is not None and result.is_exact and result.differing_weights is None
+    if eps_of(values[0].dtype) >= eps_of(values[1].dtype) or not step.data:
+        return False
+    one = judge.pairs.value_in_a(step.data[0].value)
+    return one is not None and judge.meter(one, step.data[0].value).error == 0.0
 
 
 def _is_other_setting(cause: Cause) -> bool:

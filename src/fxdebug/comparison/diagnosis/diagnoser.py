@@ -137,19 +137,20 @@ class Diagnoser:
                 return None  # inherited from there
             for step in view_chain(self._pairs.b, other.value):
                 if step.outputs[0].dtype != roots[1].dtype:
-                    return self._dtype_cause(result, step, roots[1].dtype, step.outputs[0].dtype)
+                    return self._dtype_cause(result, step, roots[0], roots[1].dtype, step.outputs[0].dtype)
         same = all(one.value.dtype == other.value.dtype for one, other in sides)
         if same and result.a.dtype != result.b.dtype and {result.a.dtype, result.b.dtype} <= EPS.keys():
-            return self._dtype_cause(result, result.step, result.a.dtype, result.b.dtype)
+            return self._dtype_cause(result, result.step, result.a, result.a.dtype, result.b.dtype)
         return None
 
-    def _dtype_cause(self, result: StepResult, step: Step, a: str, b: str) -> Cause | None:
+    def _dtype_cause(self, result: StepResult, step: Step, facing: Value, a: str, b: str) -> Cause | None:
+        """Return the cause at a step of b whose result has another dtype than the value of a that faces it."""
         if (step.index, "dtype") in self._reported:
             return None
         self._reported.add((step.index, "dtype"))
         because = f"{a} in a, {b} in b"
         return make_cause(
-            self._judge, "dtype", step.call, step.op, because, result, step=step, b=step.results[0], a=result.a
+            self._judge, "dtype", step.call, step.op, because, result, step=step, b=step.results[0], a=facing
         )
 
     # The step itself -----------------------------------------------------------------------------
@@ -186,7 +187,8 @@ class Diagnoser:
             return order_cause(self._judge, result, change)
         elif other_settings:
             kind = "constant"
-            because = f"{listed(gone) or 'nothing'} in a, {listed(new) or 'nothing'} in b"
+            numbers = [_single_numbers(step, partner), _single_numbers(partner, step)]
+            because = f"{listed(gone or numbers[1]) or 'nothing'} in a, {listed(new or numbers[0]) or 'nothing'} in b"
         elif result.measures.what == "nonfinite":
             kind, because = "nonfinite", "NaN or infinity on one side only"
         elif missing := self._unused_input(partner, step):
@@ -377,6 +379,13 @@ class Diagnoser:
         # for two dtypes statistics alone do not prove another order
         reordered = self._judge.same_dtypes or self._judge.meter.is_reordered(one.value, other.value)
         return self._rearranged_inputs(result) if reordered else None
+
+
+def _single_numbers(step: Step, other: Step) -> list[str]:
+    """Return the numbers that a step is given as tensors of one element, where another step is given fewer tensors."""
+    more = max(len(step.data) - len(other.data), 0)
+    stats = [each.value.stats for each in step.data if each.value.numel == 1]
+    return [f"{known.mean:.6g}" for known in stats if known is not None and known.mean is not None][:more]
 
 
 def _start_of(way: Sequence[Step], otherwise: Value) -> Value:

@@ -65,6 +65,7 @@ class StepResult:
     differing_weights: tuple[StepInput, StepInput] | None = None  # the weights that differ
     inputs: tuple[tuple[StepInput, StepInput], ...] = ()  # side by side
     at: int | None = None  # the position, if it is not that of the step
+    is_exact: bool = False  # all that both steps were given is equal to the last bit
 
     @property
     def position(self) -> int:
@@ -219,7 +220,9 @@ class Judge:
             adds = False
         if measures.what == "shape" and any(self._is_other_choice(one, other) for one, other in sides):
             adds = False  # it is as large as what was chosen
-        return StepResult(step, partner, a, b, measures, error_in, tolerance, adds, worst, weights, tuple(sides))
+        return StepResult(
+            step, partner, a, b, measures, error_in, tolerance, adds, worst, weights, tuple(sides), is_exact=exact
+        )
 
     def _is_other_choice(self, one: StepInput, other: StepInput) -> bool:
         """Are they indices or a mask that differ, within the tolerance of what was computed from floats?"""
@@ -335,7 +338,8 @@ class Judge:
     def _exact_input_tolerance(self, step: Step, partner: Step, a: Value, b: Value, tolerance: float) -> float:
         """Return the tolerance on bit-equal inputs, which is strict: another constant may have a small effect."""
         if normalized_constants(step.constants) != normalized_constants(partner.constants):
-            return min(tolerance, 2 * eps_of(a.dtype, b.dtype))
+            eps = eps_of(a.dtype, b.dtype)
+            return min(tolerance, 2 * eps) if eps <= EPS["float32"] else 0.0  # nothing else explains other bits
         return min(tolerance, EXACT_INPUT_EPS * eps_of(a.dtype, b.dtype)) if a.dtype == "float32" else tolerance
 
     def _cancellation(self, sides: list[tuple[StepInput, StepInput]], a: Value) -> tuple[float, float]:

@@ -1,0 +1,119 @@
+"""In bfloat16 tolerance is wide: another setting, and an early cast, show in the last bits, and are found by them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fxdebug import compare_models
+
+WIDTH = 32
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a model is written: the forms that a port of it gets wrong."""
+
+    approximate: str = "tanh"
+    cast_late: bool = True
+    scaled_by_tensor: bool = True
+
+
+class Norm(nn.Module):
+    def __init__(self, cast_late: bool) -> None:
+        super().__init__()
+        self.weight, self.cast_late = nn.Parameter(torch.zeros(WIDTH)), cast_late
+
+    def forward(self, x: Tensor) -> Tensor:
+        normed = x.float() * torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + 1e-6)
+        if self.cast_late:
+            return (normed * (1 + self.weight.float())).type_as(x)
+        return normed.type_as(x) * (1 + self.weight)
+
+
+class Block(nn.Module):
+    def __init__(self, way: Way) -> None:
+        super().__init__()
+        self.norm, self.way = Norm(way.cast_late), way
+        self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.down(F.gelu(self.up(self.norm(x)), approximate=self.way.approximate))
+
+
+class Model(nn.Module):
+    def __init__(self, way: Way) -> None:
+        super().__init__()
+        self.embed, self.way = nn.Embedding(50, WIDTH), way
+        self.layers, self.norm = nn.ModuleList(Block(way) for _ in range(2)), Norm(way.cast_late)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        scale = math.sqrt(3072)
+        x = self.embed(ids)
+        x = x * torch.tensor(scale, dtype=x.dtype) if self.way.scaled_by_tensor else x * scale
+        for layer in self.layers:
+            x = layer(x)
+        logits: Tensor = self.norm(x) @ self.embed.weight.T
+        return logits
+
+
+def model(way: Way, dtype: torch.dtype = torch.bfloat16) -> nn.Module:
+    made = Model(way)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.2)
+    return made.to(dtype).eval()
+
+
+IDS = torch.randint(50, (2, 24), generator=torch.Generator().manual_seed(1))
+ONE = Way()
+PORTS = {
+    "another GELU": (
+        Way(approximate="none"),
+        {("layers.0", "gelu"), ("layers.1", "gelu")},
+        "approximate='tanh' in a, approximate='none' in b",
+    ),
+    "an early cast": (
+        Way(cast_late=False),
+        {("layers.0.norm", "type_as"), ("layers.1.norm", "type_as"), ("norm", "type_as")},
+        "float32 in a, bfloat16 in b",
+    ),
+    "a scale that is not rounded": (Way(scaled_by_tensor=False), {("", "mul")}, "55.5 in a, 55.42562584220407 in b"),
+}
+
+
+@pytest.mark.parametrize("name", PORTS)
+def test_what_only_the_last_bits_show_is_found_everywhere(name):
+    way, places, because = PORTS[name]
+    with torch.no_grad():
+        found = compare_models(model(ONE), model(way), IDS)
+    assert all(row.error <= row.tolerance for row in found.outputs)
+    assert {(row.path, row.op) for row in found.findings} == places
+    assert {row.because for row in found.findings} == {because}
+
+
+def test_several_of_them_are_all_found():
+    everything = Way("none", cast_late=False, scaled_by_tensor=False)
+    with torch.no_grad():
+        found = compare_models(model(ONE), model(everything), IDS)
+    assert {(row.path, row.op) for row in found.findings} == set().union(*(places for _, places, _ in PORTS.values()))
+
+
+def test_an_edit_that_repairs_the_last_bits_is_proven():
+    with torch.no_grad():
+        found = compare_models(model(ONE), model(Way(approximate="none")), IDS)
+    assert [row.proven for row in found.findings] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("a", "b"), [(ONE, ONE), (Way(cast_late=False), ONE)], ids=["the same", "a later cast than in a"]
+)
+def test_what_loses_nothing_is_no_finding(a, b):
+    with torch.no_grad():
+        assert compare_models(model(a), model(b), IDS).findings == ()
