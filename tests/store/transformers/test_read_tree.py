@@ -25,9 +25,11 @@ from fxdebug.store.transformers import printed_statistics, tree_files, write_tre
 from fxdebug.store.transformers.parse_statistics import parse_stats
 from fxdebug.store.transformers.read_tree import _from_text
 from support import reference
+from support.sweep import sampled
 from zoo import zoo, zoo_sample
 
-PLAIN = [name for name, _ in zoo_sample.entries(False) if name.split("/")[0] in ("call", "values", "tensors", "names")]
+KINDS = ("call", "values", "tensors", "names")
+PLAIN = sampled([name for name, _ in zoo_sample.entries(False) if name.split("/")[0] in KINDS], 3)
 ARCHITECTURES = ("hf/bert/", "hf/whisper/", "hf/longt5/", "hf/diffllama/", "hf/owlvit/")
 
 
