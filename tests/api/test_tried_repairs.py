@@ -81,14 +81,14 @@ def test_an_operation_that_b_lacks_is_put_before_the_one_that_uses_its_result() 
     ]
 
 
-def test_two_faults_are_proven_together() -> None:
+def test_two_faults_are_proven_together_the_larger_one_first() -> None:
     right = blocks()
     wrong = copy.deepcopy(right)
     change(approximate="none")(wrong)
     wrong[2].norm.eps = 0.1
     assert told(fxdebug.compare_models(right, wrong, X)) == [
-        ("1", True, "gelu with the settings of a: with this and 1 more edit b returns what a returns"),
         ("2.norm", True, "layer_norm with the settings of a: with this and 1 more edit b returns what a returns"),
+        ("1", True, "gelu with the settings of a: with this and 1 more edit b returns what a returns"),
     ]
 
 

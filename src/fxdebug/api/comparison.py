@@ -33,10 +33,11 @@ class ExportOptions(TypedDict, total=False):
 class Comparison(ComparisonData):
     """The comparison of a run ``b`` with a reference ``a``; printing it gives the text of ``fxdebug compare``.
 
-    ``verdict`` is ``equal``, ``different`` or ``could not compare``; ``missing`` says why it could not. ``first`` is
-    the first call or operation in execution order that adds error, ``None`` where none was found; ``findings`` are all
-    such steps, ``rows`` are all pairs, ``only_a`` and ``only_b`` the calls without a counterpart. ``coverage`` counts
-    what was compared; ``notes`` say what to know about it. In a condition it is true when the runs are *equal*.
+    ``verdict`` is ``equal``, ``different`` or ``could not compare``; ``missing`` says why it could not. ``findings``
+    are the calls and operations that add error, in execution order, with settings at the end that change next to
+    nothing beside another finding; ``first`` is the first of them, ``None`` where there is none. ``rows`` are all
+    pairs, ``only_a`` and ``only_b`` the calls without a counterpart. ``coverage`` counts what was compared; ``notes``
+    say what to know about it. In a condition it is true when the runs are *equal*.
     """
 
     a: Trace

@@ -37,6 +37,7 @@ from fxdebug.comparison.pairing.name_mapping import NameMapping, is_ignored, rea
 from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.pairing.patched_values import rejoin_patched
 from fxdebug.comparison.pairing.renamed_calls import pair_renamed_calls
+from fxdebug.comparison.ranking import in_order
 from fxdebug.comparison.result import ComparisonData, Row
 from fxdebug.comparison.rows import Rows
 from fxdebug.data.trace import TraceData
@@ -126,7 +127,7 @@ def compare(
     ]
     if strict:
         findings += [rows.finding(cause) for cause in causes_of(judge, written)]
-    findings = sorted([at_operation(row, meter) for row in findings], key=lambda row: row.position)
+    findings = in_order([at_operation(row, meter) for row in findings])
     every_row = tuple(rows.all(findings, absorbed))
     coverage = coverage_of(judge, every_row, returned, globs)
     compared = sum(row.measured and row.certain for row in every_row)

@@ -157,10 +157,11 @@ class Row:
 class ComparisonData:
     """Two runs side by side.
 
-    ``verdict`` is ``equal``, ``different`` or ``could not compare``; ``missing`` says why not. ``first`` is the first
-    call or operation in execution order that adds error, ``None`` where none was found. ``findings`` are all of them,
-    ``rows`` every pair, ``only_a`` and ``only_b`` the calls without a partner; ``coverage`` says how much was
-    compared, ``notes`` what to know about it. A comparison is true in a condition when the runs are *equal*.
+    ``verdict`` is ``equal``, ``different`` or ``could not compare``; ``missing`` says why not. ``findings`` are
+    the calls and operations that add error, in execution order, with settings at the end that change next to nothing
+    beside another finding; ``first`` is the first of them, ``None`` where there is none. ``rows`` are every pair,
+    ``only_a`` and ``only_b`` the calls without a partner; ``coverage`` says how much was compared, ``notes`` what to
+    know about it. A comparison is true in a condition when the runs are *equal*.
     """
 
     a: TraceData

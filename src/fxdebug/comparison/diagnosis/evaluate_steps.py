@@ -36,7 +36,17 @@ from fxdebug.data.values import Value
 from fxdebug.operators.categories import DRAWS
 from fxdebug.operators.dropped_values import dropped_by
 from fxdebug.operators.dtypes import EPS
-from fxdebug.operators.names import LOOKUPS, NORMS, RANDOM, SLICES, SUMS, UNINITIALISED, family, normalized_constants
+from fxdebug.operators.names import (
+    ACTIVATIONS,
+    LOOKUPS,
+    NORMS,
+    RANDOM,
+    SLICES,
+    SUMS,
+    UNINITIALISED,
+    family,
+    normalized_constants,
+)
 from fxdebug.query import network
 
 # An operation that enlarges the error of its inputs more than this is suspected. In healthy models, normalisation of
@@ -172,6 +182,14 @@ class Judge:
         result = None if index is None else self.results.get(index)
         return result is not None and result.adds and self.pairs.step_in_a(result.step) is result.partner
 
+    def is_far_beyond(self, error: float, step: Step) -> bool:
+        """Is an error far beyond all that is known on the way to what a step of b was given?
+
+        Functions of single elements, such as activations, enlarge no error: theirs is then their own.
+        """
+        before = max((self._largest_error_upstream(given.value) for given in step.data), default=0.0)
+        return error > max(GROWTH * before, self.clean)
+
     def _step_result(self, step: Step, partner: Step, measures: Measures, a: Value, b: Value) -> StepResult:
         alike = family(partner.name) == family(step.name)
         sides = facing_inputs(self.pairs, partner, step) if alike else []
@@ -216,7 +234,8 @@ class Judge:
         if weights and worst is not None and self._has_other_rows(*worst):  # the weights differ all the same
             adds = adds or measures.error > tolerance
         casts = 0.0 if worst is None else self.casting_tolerance(worst[0].value, worst[1].value)
-        if not weights and error_in > max(self.clean, tolerance, casts):
+        enlarges = step.name in ACTIVATIONS and partner.name in ACTIVATIONS and self.is_far_beyond(measures.error, step)
+        if not weights and error_in > max(self.clean, tolerance, casts) and not enlarges:
             adds = False
         if measures.what == "shape" and any(self._is_other_choice(one, other) for one, other in sides):
             adds = False  # it is as large as what was chosen

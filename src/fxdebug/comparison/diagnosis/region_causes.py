@@ -53,11 +53,12 @@ from fxdebug.comparison.tolerance import error_between, is_distinctive
 from fxdebug.data.calls import Call
 from fxdebug.data.values import Value
 from fxdebug.operators.dtypes import EPS
-from fxdebug.operators.names import FACTORIES, REPEATING, SLICES, normalized_constants, role
+from fxdebug.operators.names import ACTIVATIONS, FACTORIES, REPEATING, SLICES, normalized_constants, role
 from fxdebug.query import network
 
 _SUMS = frozenset(["add", "sub", "rsub"])
 _FACTORS = frozenset(["mul", "div", "rdiv"])
+_OF_ELEMENTS = frozenset(["mul", "add", "div", "pow", "erf"])  # that activations are written out with
 MANY_STEPS = 20  # beyond which names of operations say less than those of calls
 
 
@@ -81,7 +82,7 @@ class RegionDiagnosis:
         pairs = self.judge.pairs
         in_a = region_of(pairs.a, a, pairs.is_firm_in_a, through=through)
         in_b = region_of(pairs.b, b, pairs.is_firm, through=through)
-        if self._inherits(in_b):
+        if self._inherits(in_b) and not self._is_another_function(result, in_a, in_b):
             return None
         key = (tuple(step.index for step in in_a.steps), tuple(step.index for step in in_b.steps), b.number)
         if key in self.reported:
@@ -137,6 +138,14 @@ class RegionDiagnosis:
         """Does a region of b begin with a value that differs from its partner already?"""
         sides = [(self.judge.pairs.value_in_a(value), value) for value in region.paired_inputs]
         return any(partner is not None and values_differ(self.judge, partner, value) for partner, value in sides)
+
+    def _is_another_function(self, result: StepResult, in_a: Region, in_b: Region) -> bool:
+        """Are both regions functions of single elements, with an error far beyond that of what they were given?"""
+        names = {step.name for region in (in_a, in_b) for step in region.computing}
+        functions = bool(names & ACTIVATIONS) and names <= ACTIVATIONS | _OF_ELEMENTS
+        return functions and self.judge.is_far_beyond(
+            result.error, in_b.computing[0] if in_b.computing else result.step
+        )
 
     def _is_healthy(self, call: Call) -> bool:
         """Does a call of b return a float tensor that is equal to its partner in a?"""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from fxdebug.comparison.ranking import in_order
 from fxdebug.comparison.result import ComparisonData, Row
 
 _UNSURE = ("values", "wiring", "shape")  # kinds that an isolated run tells where values that it put in meet others
@@ -16,21 +17,24 @@ _UNSURE = ("values", "wiring", "shape")  # kinds that an isolated run tells wher
 
 def joined(plain: ComparisonData, isolated: ComparisonData) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
     """Return the findings of an isolated run with the first one of the plain runs, and all rows with these."""
-    first, found = plain.first, isolated.findings
-    if first is None or not found or first.kind in ("input", "raised") or any(_same(first, row) for row in found[:1]):
+    first, found = min(plain.findings, key=_position, default=None), isolated.findings
+    if first is None or not found or first.kind in ("input", "raised"):
+        return found, isolated.rows
+    first_alone = min(found, key=_position)
+    if _same(first, first_alone):
         return found, isolated.rows
     same = next((row for row in found if _same(first, row)), None)
     shown = next((row for row in found if row.handed_over and row.path == first.path), None)
     anchor = same or shown or _anchor(first, isolated.rows)
     told_both_sides = shown is not None and shown.kind == first.kind == "wiring"
-    if anchor is None or told_both_sides or _names_the_source(found[0], anchor):
+    if anchor is None or told_both_sides or _names_the_source(first_alone, anchor):
         return found, isolated.rows
     told = same or _told(first, anchor)
     dropped = {id(row) for row in found if row is shown or (row.position < told.position and row.kind in _UNSURE)}
     kept = [row for row in found if id(row) not in dropped and row is not same]
     swapped = {id(anchor): told}
     rows = [swapped.get(id(row), row) for row in isolated.rows if row is anchor or id(row) not in dropped]
-    return tuple(_in_order([told, *kept])), tuple(rows)
+    return tuple(in_order([told, *kept])), tuple(rows)
 
 
 def _names_the_source(row: Row, at: Row) -> bool:
@@ -55,5 +59,5 @@ def _told(first: Row, at: Row) -> Row:
     return replace(first, a=at.a or first.a, b=at.b or first.b, position=at.position)
 
 
-def _in_order(rows: Sequence[Row]) -> list[Row]:
-    return sorted(rows, key=lambda row: row.position)
+def _position(row: Row) -> int:
+    return row.position
