@@ -46,8 +46,9 @@ _PICTURE = re.compile(r"!\[[^\]]*\]\((?!https?:)([^)]+\.(?:png|svg))\)")
 PROGRAMS = tuple(  # pages of other programs
     f"{name}.png" for name in "tensorboard projector netron model-explorer perfetto speedscope mlflow mermaid".split()
 )
-MADE_ELSEWHERE = (  # by examples/demo.py, tools/page_screenshots.py and the tools for pictures of other programs
-    "docs/minilm.png", "minilm.png", "docs/page.png", "page.png", "page-dark.png", "page-diff.png", *PROGRAMS,
+MADE_ELSEWHERE = (  # by examples/demo.py, and by tools: floors, page_screenshots, those for other programs
+    "docs/floors.svg", "docs/minilm.png", "minilm.png", "docs/page.png", "page.png", "page-dark.png",
+    "page-diff.png", *PROGRAMS,
 )  # fmt: skip
 _LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
 

@@ -11,7 +11,6 @@ from typing import Any, Literal, TypeAlias
 
 from fxdebug import api
 from fxdebug.data.graphs import VERIFIED
-from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value
 from fxdebug.errors import NotFound, UsageError, nearest
 from fxdebug.features.console.expressions import (
@@ -390,12 +389,7 @@ def _matcher(machine: Machine, kind: BreakKind, text: str, condition: str) -> Un
     if kind == "graph":
         when = "call" if machine.knows_all_names else "return"  # a live run knows the status afterwards
         return lambda stop: stop.kind == when and stop.status not in (None, VERIFIED)
-    return machine.differs_from(reference_of(text))
-
-
-def reference_of(folder: str) -> TraceData:
-    """Return the run in a folder, to compare with."""
-    return api.run_to_compare(folder)
+    return machine.differs_from(api.run_to_compare(text))
 
 
 def _require_possible(machine: Machine, kind: NameKind, text: str) -> None:
