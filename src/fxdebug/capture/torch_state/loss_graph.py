@@ -51,6 +51,11 @@ class LossRead:
     difference: Tensor | None = None
     over_batch: bool = False
 
+    @property
+    def bend(self) -> float:
+        """Where a loss that is square near zero becomes straight: its beta or delta."""
+        return float(getattr(self.node, "_saved_delta", getattr(self.node, "_saved_beta", 1.0)))
+
 
 def read_loss(root: Tensor, outputs: Sequence[Tensor] = ()) -> LossRead:
     """Return which loss a tensor is, as its graph tells, down to what the model returned, ``outputs``.

@@ -66,7 +66,14 @@ def named_buffers_of(model: nn.Module) -> list[tuple[str, Tensor]]:
 
 def parameters_of(model: nn.Module) -> list[nn.Parameter]:
     """Return the parameters of a model, each once."""
-    return [parameter for _, parameter in named_parameters_of(model)]
+    if _names_its_own(model, "named_parameters"):
+        return [parameter for _, parameter in named_parameters_of(model)]
+    found: dict[int, nn.Parameter] = {}
+    for module in modules_of(model):  # without names: it runs in every step of a training
+        for parameter in module._parameters.values():
+            if parameter is not None:
+                found.setdefault(id(parameter), parameter)
+    return list(found.values())
 
 
 def buffers_of(model: nn.Module) -> list[Tensor]:
@@ -95,11 +102,16 @@ def join(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def _tensors(model: nn.Module, method: str, table: str) -> Iterator[tuple[str, Any]]:
+def _names_its_own(model: nn.Module, method: str) -> bool:
+    """Is the model of a class of torch that gives its tensors other names?"""
     given = class_attribute(type(model), method)
+    return given is not getattr(nn.Module, method) and is_part_of(getattr(given, "__module__", None), "torch")
+
+
+def _tensors(model: nn.Module, method: str, table: str) -> Iterator[tuple[str, Any]]:
     named: Iterable[tuple[str, Any]]
-    if given is not getattr(nn.Module, method) and is_part_of(getattr(given, "__module__", None), "torch"):
-        named = given(model)
+    if _names_its_own(model, method):
+        named = class_attribute(type(model), method)(model)
     else:
         walked = named_modules_of(model)
         named = ((join(path, name), item) for path, module in walked for name, item in _table(module, table))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -53,9 +53,9 @@ class HeldForward:
             if torch.is_autocast_enabled(device)
         ]
 
-    def note_output(self, output: Any) -> None:
+    def note_output(self, output: Any, tensors: Iterable[tuple[str, Tensor]]) -> None:
         """Put hooks on the tensors that the model returned: their gradients are needed to run the backward again."""
-        for place, tensor in named_tensors(output):
+        for place, tensor in tensors:
             if tensor.requires_grad and tensor.grad_fn is not None:
                 with internals.DisableTorchFunction():  # a subclass may refuse hooks
                     tensor.register_hook(self._guard.hook("a gradient", self._noting(place)))

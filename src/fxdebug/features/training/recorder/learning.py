@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
@@ -38,7 +38,7 @@ from fxdebug.features.training.recorder.leaf_calls import (
 )
 from fxdebug.features.training.recorder.loop_facts import LoopFacts
 from fxdebug.features.training.recorder.model_facts import ModelFacts, names_of, products_in
-from fxdebug.features.training.recorder.samples import digest_of, joined, sample, short
+from fxdebug.features.training.recorder.samples import Rows, counts_of, digest_of, joined, sample, short
 from fxdebug.features.training.recorder.targets import Features, Targets
 
 OFTEN = 10  # steps between two looks at the innermost calls, in the first steps
@@ -61,21 +61,31 @@ class _Step:
     backwards: int = 0
     scale: float = 1.0
     began: list[frozenset[int]] = field(default_factory=list)  # parameters that had gradients at each backward
-    arrived: float | None = None
+    arrived: Tensor | None = None  # a number that is still on its device: reading each would wait for it
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(("before", "forward", "backward"), 0.0))
 
 
 @dataclass
-class _Mark:
-    """Samples from before an optimizer's step."""
+class _Samples:
+    """Samples of the parameters that have a gradient, and of these, from before an optimizer's step."""
 
     parameters: list[Tensor]
     names: list[str]
-    before: list[Tensor]
-    gradients: list[Tensor]
-    used: float | None
-    cosine: float | None
+    rows: Rows
+    before: Tensor
+    gradients: Tensor
+    gradient_rows: Rows
+
+
+@dataclass
+class _Mark:
+    """What is known before an optimizer's step; numbers that are still on their device are read after it."""
+
     was_empty: bool
+    scale: float = 1.0
+    used: Tensor | None = None
+    cosine: Tensor | None = None
+    samples: _Samples | None = None
 
 
 class Learning:
@@ -94,6 +104,7 @@ class Learning:
         self._backwards = self._skipped = self._restored = 0
         self._first_scale = self._scale = 1.0
         self._last: Tensor | None = None  # gradients of the step before
+        self._rows: Rows | None = None
         self._first: Tensor | None = None  # weights before the first step
         self._optimizers: dict[tuple[int, ...], OptimizerFacts] = {}
         self._players: set[frozenset[int]] = set()  # parameters of optimizers that step after a backward of their own
@@ -119,6 +130,7 @@ class Learning:
         self._believed: bool | None = None
         self._loss = LossFacts()
         self._read = LossRead()
+        self._bend = 1.0  # where a loss that is square near zero becomes straight
         self._log_of_zero: tuple[int, int, int] | None = None
         self._terms = 0
 
@@ -164,11 +176,11 @@ class Learning:
                 self._inputs = _inputs(given[0])
         self._at = time.perf_counter()
 
-    def after_forward(self, output: Any) -> None:
-        """Note what the model returned."""
+    def after_forward(self, outputs: Iterable[Tensor]) -> None:
+        """Note the tensors that the model returned."""
         if self._step is not None:
             self._step.seconds["forward"] += time.perf_counter() - self._at
-        self._outputs = [t for _, t in named_tensors(output) if t.requires_grad]
+        self._outputs = [t for t in outputs if t.requires_grad]
         if self._calls is not None:
             self._ran |= self._calls.ran
             first = self._calls.calls[0].module if self._calls.calls else None
@@ -200,7 +212,7 @@ class Learning:
 
     def _with_gradients(self) -> frozenset[int]:
         """Return which of the first and the last parameters of each optimizer have gradients that are not 0."""
-        own = parameters_of(self._model)
+        own = self._loop.parameters
         players = [[p for p in own if id(p) in player] for player in self._players] or [own]
         ends = [p for mine in players for p in (mine if len(mine) <= 2 * ENDS else [*mine[:ENDS], *mine[-ENDS:]])]
         some = {id(p): p.grad for p in ends if p.grad is not None}
@@ -235,7 +247,7 @@ class Learning:
                     kind=read.kind, reduction=reduction, elements=int(found[1]), factor=short(factor) or 0.0,
                     divided=abs(factor) != 1.0, over_batch=read.over_batch,
                 )  # fmt: skip
-        self._read = replace(read, target=target)
+        self._read, self._bend = replace(read, target=target), read.bend
         if target is not None:
             self._targets.add(read, target, self._given[0] if self._given else None)
             if self._calls is not None and self._calls.last_linear is not None:
@@ -294,14 +306,12 @@ class Learning:
             return
         step.seconds["backward"] += time.perf_counter() - self._at
         with untracked():
-            own = [p for p in parameters_of(self._model) if p.grad is not None]
+            own = [p for p in self._loop.parameters if p.grad is not None]
             if self.looks_at(number) or number < 5:
                 self._reached.update(map(id, own))
             mine = [p for p in own if id(p) in self._loop.optimised or not self._loop.optimised]
-            if mine:
-                step.arrived = float(joined([sample(p.grad) for p in mine if p.grad is not None]).norm()) / step.scale
-            else:
-                step.arrived = 0.0
+            found = [sample(p.grad) for p in mine if p.grad is not None]
+            step.arrived = _norm(joined(found)) if found else torch.zeros(())
         if self._calls is not None:
             for call in self._calls.calls:
                 if call.zeros is not None:
@@ -327,25 +337,35 @@ class Learning:
         parameters = [p for group in optimizer.param_groups for p in group["params"] if id(p) in self._names]
         with_gradient = [p for p in parameters if p.grad is not None]
         with untracked():
-            weights = joined([sample(p, 16) for p in parameters]) if parameters else None
+            weights = joined([sample(p) for p in parameters]) if parameters else None
             if self._first is None:
                 self._first = weights
             elif weights is not None and any(self._moved.values()) and weights.shape == self._first.shape:
                 self._restored += int(bool(torch.equal(weights, self._first)))
-            gradients = [sample(p.grad).clone() for p in with_gradient if p.grad is not None]
-            used, cosine = 0.0, None
-            if gradients:
-                now = joined(gradients)
+            self._mark = _Mark(not optimizer.state, used=None if weights is None else torch.zeros(()))
+            if with_gradient and weights is not None:
+                everything = len(with_gradient) == len(parameters)
+                self._take_samples(self._mark, with_gradient, weights if everything else None)
                 scale = getattr(optimizer, "grad_scale", None)
-                used = float(now.norm()) / (1.0 if scale is None else number_of(scale))
-                if self._last is not None and self._last.shape == now.shape:
-                    cosine = float(torch.nn.functional.cosine_similarity(now, self._last, 0))
-                self._last = now
-            self._mark = _Mark(
-                with_gradient, [self._names[id(p)] for p in with_gradient], [sample(p).clone() for p in with_gradient],
-                gradients, used if parameters else None, cosine, not optimizer.state,
-            )  # fmt: skip
+                self._mark.scale = 1.0 if scale is None else number_of(scale)
         self._at = time.perf_counter()
+
+    def _take_samples(self, mark: _Mark, parameters: list[Tensor], weights: Tensor | None) -> None:
+        """Take samples of gradients, and of weights where they are not known yet."""
+        before = [sample(p) for p in parameters]
+        gradients = [sample(p.grad) for p in parameters if p.grad is not None]
+        if self._rows is None or self._rows.counts != counts_of(before):
+            self._rows = Rows(before)
+        rows = self._rows
+        now = joined(gradients)
+        mark.used = _norm(now)
+        if self._last is not None and self._last.shape == now.shape:
+            mark.cosine = torch.nn.functional.cosine_similarity(_wide(now), _wide(self._last), 0)
+        self._last = now
+        mark.samples = _Samples(
+            parameters, [self._names[id(p)] for p in parameters], rows, joined(before) if weights is None else weights,
+            now, rows if counts_of(gradients) == rows.counts else Rows(gradients, rows.width),
+        )  # fmt: skip
 
     def _note_optimizer(self, optimizer: Optimizer) -> None:
         given = [p for group in optimizer.param_groups for p in group["params"]]
@@ -377,6 +397,7 @@ class Learning:
         self._stepping = False
         self._step = self._mark = None
         self._since = time.perf_counter()
+        self._given, self._outputs, self._read = [], [], LossRead()  # as large as the program's: none outlives a step
         if step is None:
             return None
         given = {id(p) for group in optimizer.param_groups for p in group["params"]}
@@ -386,51 +407,56 @@ class Learning:
             bool(one & given) for one in step.began
         ]  # gradients of another optimizer's are no business of this one
         update = unmoved = None
-        if mark is not None and mark.parameters:
+        used = cosine = arrived = None
+        if mark is not None and mark.samples is not None:
             with untracked():
-                update, unmoved = self._measured(number, mark)
+                update, unmoved = self._measured(number, mark.samples)
+        if mark is not None:
+            used = None if mark.used is None else number_of(mark.used) / mark.scale
+            cosine = None if mark.cosine is None else number_of(mark.cosine)
+        if step.arrived is not None:
+            arrived = number_of(step.arrived) / step.scale
         fresh = mark is not None and mark.was_empty and bool(optimizer.state)
         decays = [group.get("weight_decay") for group in optimizer.param_groups]
         digest = f"{sum(int(one, 16) for one in step.digests) % (1 << 32):08x}" if step.digests else ""
         return StepSigns(
             number, step.batch, digest, short(step.largest), step.training, step.backwards, step.scale,
             carried=bool(began) and all(began), cleared=len(began) > 1 and not any(began[1:]),
-            arrived=short(step.arrived), used=None if mark is None else short(mark.used), update=short(update),
-            unmoved=short(unmoved), cosine=None if mark is None else short(mark.cosine),
+            arrived=short(arrived), used=short(used), update=short(update), unmoved=short(unmoved),
+            cosine=short(cosine),
             decay=max([float(one) for one in decays if isinstance(one, (int, float))], default=0.0), fresh=fresh,
             before=short(step.seconds["before"]) or 0.0, forward=short(step.seconds["forward"]) or 0.0,
             backward=short(step.seconds["backward"]) or 0.0, optimizer=short(seconds) or 0.0,
         )  # fmt: skip
 
-    def _measured(self, number: int, mark: _Mark) -> tuple[float | None, float | None]:
+    def _measured(self, number: int, taken: _Samples) -> tuple[float | None, float | None]:
         """Return the median update of the matrices, and the share of live elements that did not move."""
-        after = [sample(p) for p in mark.parameters]
-        sizes, places, counts = [], [], []
-        for place, (p, was, now, gradient) in enumerate(zip(mark.parameters, mark.before, after, mark.gradients)):
-            if p.dim() > 1:
-                sizes.append(torch.stack([(now.float() - was.float()).norm(), was.float().norm()]))
-                places.append(place)
-            if gradient.shape == now.shape:
-                live = gradient != 0
-                counts.append(torch.stack([(live & (now == was)).sum(), live.sum(), (now != was).sum()]).float())
-            else:
-                counts.append(torch.ones(3, device=now.device))
-        found = torch.stack([one.to(counts[0].device) for one in counts]).tolist()
-        pairs = torch.stack([one.to(sizes[0].device) for one in sizes]).tolist() if sizes else []
+        was, now = taken.rows.of(taken.before), taken.rows.of(joined([sample(p) for p in taken.parameters]))
+        gradients = taken.gradient_rows.of(taken.gradients)
+        live, moved = gradients != 0, now != was
+        columns = [
+            (live & ~moved).sum(1), live.sum(1), moved.sum(1), _norms(now - was), _norms(was), _norms(gradients)
+        ]  # fmt: skip
+        found = torch.stack([one.to(was.device, was.dtype) for one in columns], 1).tolist()
+        if taken.gradient_rows is not taken.rows:  # elements of a sparse gradient are others than those of its weight
+            for row, count, other in zip(found, taken.rows.counts, taken.gradient_rows.counts):
+                row[:3] = row[:3] if count == other else (0, 1, 1)
         if number < OFTEN or self.looks_at(number):
-            self._note_moves(mark, found)
-        live, still = sum(row[1] for row in found), sum(row[0] for row in found)
-        ratios = [change / size for change, size in pairs if size]
-        return (median(ratios) if ratios else None), (still / live if live else None)
+            self._note_moves(taken, found)
+        live_elements = sum(row[1] for row in found)
+        ratios = [row[3] / row[4] for p, row in zip(taken.parameters, found) if p.dim() > 1 and row[4]]
+        share = sum(row[0] for row in found) / live_elements if live_elements else None
+        return (median(ratios) if ratios else None), share
 
-    def _note_moves(self, mark: _Mark, found: Sequence[Sequence[float]]) -> None:
+    def _note_moves(self, taken: _Samples, found: Sequence[Sequence[float]]) -> None:
         self._sizes = []
-        for p, name, gradient, (_, live, moved) in zip(mark.parameters, mark.names, mark.gradients, found):
+        counts = taken.gradient_rows.counts
+        for p, name, count, (_, live, moved, _, _, size) in zip(taken.parameters, taken.names, counts, found):
             if live:
                 self._had[id(p)] += 1
                 self._moved[id(p)] += int(moved > 0)
             if p.dim() > 1:
-                self._sizes.append((name, float(gradient.float().square().mean().sqrt())))
+                self._sizes.append((name, size / max(count, 1) ** 0.5))
 
     # What they tell together ---------------------------------------------------------------------
 
@@ -511,7 +537,7 @@ class Learning:
         return LossFacts(
             kind=loss.kind, known=known, reduction=loss.reduction, elements=loss.elements, factor=loss.factor,
             divided=loss.divided, terms=self._terms,
-            constant=targets.constant(loss.kind, self._read.node) if known else None,
+            constant=targets.constant(loss.kind, self._bend) if known else None,
             log_of_zero=self._log_of_zero, over_batch=loss.over_batch,
             level=short(targets.level_and_spread[0]), spread=short(targets.level_and_spread[1]),
             targets=targets.seen, ignored=targets.ignored,
@@ -545,6 +571,18 @@ def _inputs(given: Tensor) -> InputFacts:
         short(float(x.square().mean().sqrt())) or 0.0, False, given.requires_grad or given.grad_fn is not None,
         len(rows) > 1 and bool((rows == rows[:1]).all()),
     )  # fmt: skip
+
+
+def _wide(vector: Tensor) -> Tensor:
+    return vector if vector.dtype is torch.float64 else vector.float()
+
+
+def _norm(vector: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(_wide(vector))
+
+
+def _norms(rows: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(rows, dim=1)
 
 
 def _number_of_node(node: Any) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -36,11 +36,12 @@ class LoopFacts:
     none has. ``skipped`` counts steps in a row that a scaler left out: it halves its factor each time, from
     ``first_scale`` to ``scale``. ``loss_inputs`` are operands of the losses that these are not made for,
     ``loss_function`` is the function of torch that made one of them. ``maximizes`` tells whether the optimizer goes
-    uphill.
+    uphill. ``parameters`` are those of the model when the step began: a walk through all modules takes its time.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
+        self.parameters = parameters_of(model)
         self.steps = self.forwards = self.backwards = self.skipped = 0
         self.ran = self.went_back = self.arrived = False
         self.others: Counter[str] = Counter()
@@ -76,27 +77,28 @@ class LoopFacts:
 
     def on_forward(self) -> None:
         """Count a forward with gradients on."""
+        if not self.forwards:
+            self.parameters = parameters_of(self._model)
         self.forwards += 1
         self.ran = True
 
     def look_for_gradients(self) -> None:
         """Note whether a parameter has a gradient, until one had."""
-        self.arrived = self.arrived or any(parameter.grad is not None for parameter in parameters_of(self._model))
+        self.arrived = self.arrived or any(parameter.grad is not None for parameter in self.parameters)
 
-    def on_step(self, optimizer: Optimizer) -> None:
-        """Note a step of an optimizer that is followed."""
+    def on_step(self, optimizer: Optimizer, rates: Mapping[int, float | None]) -> None:
+        """Note a step of an optimizer that is followed; ``rates`` are those of its parameters, by id."""
         self.steps += 1
         self.forwards = self.backwards = self.skipped = 0
-        rates = rates_of(optimizer)
         self.optimised.update(rates)
         self.maximizes = any(group.get("maximize") is True for group in optimizer.param_groups)
-        if not any(id(parameter) in rates for parameter in parameters_of(self._model)):
+        if not any(id(parameter) in rates for parameter in self.parameters):
             self.foreign[type(optimizer).__name__] = None
 
     def on_other(self, optimizer: Optimizer) -> None:
         """Note a step of an optimizer that is not followed, by the parameters that it has."""
         rates = rates_of(optimizer)
-        if any(id(parameter) in rates for parameter in parameters_of(self._model)):
+        if any(id(parameter) in rates for parameter in self.parameters):
             self.optimised.update(rates)
             return
         name = type(optimizer).__name__

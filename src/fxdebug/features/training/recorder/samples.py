@@ -15,17 +15,64 @@ SAMPLE = 256
 
 def sample(tensor: Tensor, most: int = SAMPLE) -> Tensor:
     """Return at most ``most`` elements of a tensor, evenly spread over it; a view where that is possible."""
-    part = local_part(tensor).detach()
+    part = local_part(tensor)
     if part.layout is not torch.strided:
+        part = part.detach()
         part = part.coalesce().values() if part.layout is torch.sparse_coo else part.to_dense()
-    flat = part.reshape(-1)
-    return flat if flat.numel() <= most else flat[:: flat.numel() // most][:most]
+    count = part.numel()
+    if count > most and part.is_contiguous():  # one operation: there may be hundreds of tensors in each step
+        return part.as_strided((most,), (count // most,)).detach()
+    flat = part.detach().reshape(-1)
+    return flat if count <= most else flat[:: count // most][:most]
 
 
-def joined(tensors: Sequence[Tensor]) -> Tensor:
-    """Return samples as one vector of float32 on the device of the first; complex numbers as pairs."""
-    parts = [torch.view_as_real(one).reshape(-1) if one.is_complex() else one for one in tensors]
-    return torch.cat([one.to(parts[0].device, torch.float32) for one in parts])
+def joined(samples: Sequence[Tensor]) -> Tensor:
+    """Return samples as one vector, on the device of the first; complex numbers as pairs.
+
+    It has their type, or one that holds each of their numbers as it is.
+
+    >>> joined([torch.tensor([1.0, 2.0]), torch.tensor([3 + 4j])])
+    tensor([1., 2., 3., 4.])
+    """
+    parts = [torch.view_as_real(one).reshape(-1) if one.is_complex() else one for one in samples]
+    dtypes, device = {one.dtype for one in parts}, parts[0].device
+    dtype = parts[0].dtype if len(dtypes) == 1 else torch.float64 if torch.float64 in dtypes else torch.float32
+    if len(dtypes) > 1 or any(one.device != device for one in parts):
+        parts = [one.to(device, dtype) for one in parts]
+    return torch.cat(parts)
+
+
+class Rows:
+    """The rows of a matrix with a row for each of several samples, which ends in zeros where a sample is short.
+
+    Norms and counts of all samples are then one operation each.
+
+    >>> samples = [torch.tensor([3.0, 4.0]), torch.tensor([1.0])]
+    >>> Rows(samples).of(joined(samples))
+    tensor([[3., 4.],
+            [1., 0.]])
+    """
+
+    def __init__(self, samples: Sequence[Tensor], width: int | None = None) -> None:
+        self.counts = counts_of(samples)
+        self.width = max(self.counts, default=0) if width is None else width
+        whole = sum(self.counts)
+        places = torch.full((len(self.counts), self.width), whole)  # of the zero behind all samples
+        begin = 0
+        for row, count in zip(places, self.counts):
+            row[:count] = torch.arange(begin, begin + count)
+            begin += count
+        self._places = places.to(samples[0].device)
+
+    def of(self, vector: Tensor) -> Tensor:
+        """Return the rows of samples that :func:`joined` put together, as float32 unless they are float64."""
+        padded = torch.cat([vector, vector.new_zeros(1)])[self._places]
+        return padded if padded.dtype is torch.float64 else padded.float()
+
+
+def counts_of(samples: Sequence[Tensor]) -> list[int]:
+    """Return the number of elements of each sample; a complex one has two."""
+    return [one.numel() * (2 if one.is_complex() else 1) for one in samples]
 
 
 def digest_of(tensors: Iterable[Tensor]) -> str:

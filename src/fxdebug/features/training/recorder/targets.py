@@ -159,8 +159,8 @@ class Targets:
             return None, None
         return float(self._mean.mean()), math.sqrt(self._square / (self._rows * self._mean.numel()))
 
-    def constant(self, kind: str, node: object) -> float | None:
-        """Return the loss of the best answer that does not depend on the input."""
+    def constant(self, kind: str, bend: float = 1.0) -> float | None:
+        """Return the loss of the best answer that does not depend on the input; ``bend`` is beta of smooth ones."""
         if kind == "cross_entropy":
             return self._of_classes()
         if self._mean is None or not self._rows:
@@ -172,7 +172,7 @@ class Targets:
         if kind == "soft cross_entropy":
             share = self._mean[self._mean > 0]
             return float(-(share * share.log()).sum()) if self._mean.numel() > 1 else None
-        return self._of_distances(kind, node)
+        return self._of_distances(kind, bend)
 
     def _of_classes(self) -> float | None:
         if not self.classes:
@@ -182,7 +182,7 @@ class Targets:
             counts = {k: n * float(self._weights[k]) for k, n in counts.items() if k < len(self._weights)}
         return _entropy(counts.values())
 
-    def _of_distances(self, kind: str, node: object) -> float | None:
+    def _of_distances(self, kind: str, bend: float) -> float | None:
         if not self._numbers:
             return None
         numbers = torch.cat(self._numbers)
@@ -192,9 +192,9 @@ class Targets:
             if kind == "l1_loss":
                 loss = functional.l1_loss(same, numbers)
             elif kind == "huber_loss":
-                loss = functional.huber_loss(same, numbers, delta=getattr(node, "_saved_delta", 1.0))
+                loss = functional.huber_loss(same, numbers, delta=bend)
             else:
-                loss = functional.smooth_l1_loss(same, numbers, beta=getattr(node, "_saved_beta", 1.0))
+                loss = functional.smooth_l1_loss(same, numbers, beta=bend)
             best = float(loss) if best is None else min(best, float(loss))
         return best
 

@@ -24,6 +24,7 @@ from fxdebug.capture.recorder.unregistered_leaves import UnregisteredLeaves
 from fxdebug.capture.runs.attach import Attached
 from fxdebug.capture.runs.gradient_runs import rates_of
 from fxdebug.capture.runs.root_forward import root_forward
+from fxdebug.capture.tensors.named_tensors import named_tensors
 from fxdebug.capture.torch_state.internals import keep_dynamo_off
 from fxdebug.capture.torch_state.module_members import named_modules_of, parameters_of
 from fxdebug.capture.torch_state.untracked import untracked
@@ -210,9 +211,10 @@ class Watcher:
             raise
         finally:
             self._is_busy = False
-        self._guarded(lambda: self.learning.after_forward(output))
+        returned = self._guarded(lambda: list(named_tensors(output))) or []
+        self._guarded(lambda: self.learning.after_forward([tensor for _, tensor in returned]))
         if held is not None:
-            self._guarded(lambda: held.note_output(output))
+            self._guarded(lambda: held.note_output(output, returned))
             self._held = [*self._held, held][-MOST_HELD:]
         if (batches := self.batches) is not None:
             self._guarded(lambda: batches.note_output(output))
@@ -393,7 +395,7 @@ class Watcher:
         if self._guarded(lambda: _is_skipped(optimizer)):
             self._held, self._losses, self._statistics, self._norm = [], [], None, None
         else:
-            self._guarded(lambda: self.facts.on_step(getattr(optimizer, "optimizer", optimizer)))
+            self._guarded(lambda: self.facts.on_step(getattr(optimizer, "optimizer", optimizer), self._rates))
             self._guarded(lambda: self._finish(signs))
         if self.stops_with is not None:
             stop, self.stops_with = self.stops_with, None
