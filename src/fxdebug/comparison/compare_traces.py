@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from fxdebug.comparison.build_steps import steps_of
 from fxdebug.comparison.coverage import coverage_of, missing_in
 from fxdebug.comparison.diagnosis.absorbed import is_absorbed
+from fxdebug.comparison.diagnosis.attention.seen_keys import with_seen_keys
 from fxdebug.comparison.diagnosis.cause import Cause, values_differ
 from fxdebug.comparison.diagnosis.diagnoser import Diagnoser
 from fxdebug.comparison.diagnosis.element_order import picks_other_rows
@@ -127,7 +128,7 @@ def compare(
     ]
     if strict:
         findings += [rows.finding(cause) for cause in causes_of(judge, written)]
-    findings = in_order([at_operation(row, meter) for row in findings])
+    findings = in_order(with_seen_keys([at_operation(row, meter) for row in findings], meter))
     every_row = tuple(rows.all(findings, absorbed))
     coverage = coverage_of(judge, every_row, returned, globs)
     compared = sum(row.measured and row.certain for row in every_row)
