@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -82,7 +83,13 @@ class Diagnoser:
             sibling = self.regions.explain_by_siblings(result)
             if sibling is not None:
                 return sibling
-        return self.regions.explain(result, one.value, other.value)
+        cause = self.regions.explain(result, one.value, other.value)
+        if cause is None or cause.kind not in ("missing", "extra") or result.error_in < math.inf:
+            return cause
+        # padding that one side leaves to the operation makes no difference where a weight does
+        own = make_cause(self._judge, "values", result.step.call, result.step.op, "", result)
+        weight = self._rearranged_weight(own, result)
+        return cause if weight is own else weight
 
     def behind(self, cause: Cause) -> Cause | None:
         """Return what is behind a cause that reaches the outputs: elements or slices of weights in other places.
