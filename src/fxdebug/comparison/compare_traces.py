@@ -38,8 +38,7 @@ from fxdebug.comparison.pairing.name_mapping import NameMapping, is_ignored, rea
 from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.pairing.patched_values import rejoin_patched
 from fxdebug.comparison.pairing.renamed_calls import pair_renamed_calls
-from fxdebug.comparison.ranking import in_order
-from fxdebug.comparison.result import ComparisonData, Row
+from fxdebug.comparison.result import ComparisonData, Row, in_order
 from fxdebug.comparison.rows import Rows
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fxdebug.comparison.ranking import in_order
-from fxdebug.comparison.result import ComparisonData, Row
+from fxdebug.comparison.result import ComparisonData, Row, in_order
 
 _UNSURE = ("values", "wiring", "shape")  # kinds that an isolated run tells where values that it put in meet others
 

@@ -79,7 +79,7 @@ class _Samples:
 
 @dataclass
 class _Mark:
-    """What is known before an optimizer's step; numbers that are still on their device are read after it."""
+    """Facts known before an optimizer's step; numbers that are still on their device are read after it."""
 
     was_empty: bool
     scale: float = 1.0
