@@ -52,8 +52,8 @@ class LossRead:
     over_batch: bool = False
 
     @property
+    def bend(self) -> float:
         """The size at which a loss that is square near zero becomes straight: its beta or delta."""
-        """Where a loss that is square near zero becomes straight: its beta or delta."""
         return float(getattr(self.node, "_saved_delta", getattr(self.node, "_saved_beta", 1.0)))
 
 
