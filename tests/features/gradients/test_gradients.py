@@ -145,11 +145,12 @@ def test_d3_frozen_and_unused_parameters_are_told_apart() -> None:
     model = Model()
     model.encoder.requires_grad_(False)
     report = fxdebug.gradients(model, torch.ones(2, 4), of_sum)
-    assert rules(report) == [("frozen", "encoder"), ("not called", "spare"), ("not reached", "cut")]
+    assert rules(report) == [("not reached", "cut"), ("frozen", "encoder"), ("not called", "spare")]
+    assert report.findings[0].what.endswith("it stops at detach")
     assert [row.state for row in report.parts[0].rows] == (
         ["frozen"] * 4 + ["not reached"] * 2 + ["trained"] * 2 + ["not called"] * 2
     )
-    assert report.findings[0].measured == pytest.approx(40)
+    assert report.findings[1].measured == pytest.approx(40)
 
 
 def test_d3_layers_and_experts_that_do_not_learn_are_one_finding_each() -> None:

@@ -1,4 +1,4 @@
-"""The gradients of two steps compared by parameter: in one sentence, and each parameter in the order of the backward."""
+"""The gradients of two steps compared by parameter: one sentence, and each parameter in the order of the backward."""
 
 from __future__ import annotations
 
@@ -150,8 +150,8 @@ class _Said:
             which = "all" if len(names) == len(pairs) else f"{len(names)} of {len(pairs)}"
             sign = "+" if number > 0 else "-"
             what = (
-                f"in {which} parameters the gradient of b is that of a {sign} {abs(number):.3g} times the weight: weight "
-                "decay, or a penalty, is in it"
+                f"in {which} parameters the gradient of b is that of a {sign} {abs(number):.3g} times the weight: "
+                "weight decay, or a penalty, is in it"
             )
             if len(names) < len(pairs):
                 what += f" (not in {listed([p.name for p in pairs if p.name not in names])})"
@@ -167,7 +167,8 @@ class _Said:
         if (limit := largest_element(pairs)) is not None:
             return (
                 (
-                    f"all gradients of b are those of a with each element limited to ±{limit:.3g}: they are clipped by value"
+                    f"all gradients of b are those of a with each element limited to ±{limit:.3g}: "
+                    "they are clipped by value"
                 ),
                 ERROR,
                 "clip_grad_value_ changes directions; clip_grad_norm_ does not.",
@@ -193,8 +194,8 @@ class _Said:
             how = f"× {self._factor(numbers[0])}" if same else f"× {numbers[0]:.3g} to {numbers[-1]:.3g}"
             return (
                 (
-                    f"{len(wrong)} of {parameters(len(rows))} have a factor of their own: {listed([r.name for r in wrong])} "
-                    f"({how}); the other {len(rows) - len(wrong)} {rest}"
+                    f"{len(wrong)} of {parameters(len(rows))} have a factor of their own: "
+                    f"{listed([r.name for r in wrong])} ({how}); the other {len(rows) - len(wrong)} {rest}"
                 ),
                 ERROR,
                 _OWN,
@@ -227,8 +228,8 @@ class _Said:
         every = "all" if not right else f"{len(pairs) - len(right)} of"
         return (
             (
-                f"{every} {parameters(len(pairs))} differ, from {first.name} on, the first in the order of the backward, and "
-                f"by not one factor: {between}"
+                f"{every} {parameters(len(pairs))} differ, from {first.name} on, the first in the order of the backward"
+                f", and by not one factor: {between}"
             ),
             ERROR,
             _MIXED,
@@ -242,7 +243,10 @@ class _Said:
             if found:
                 name, parts = found
                 whole = "a" if side == "b" else "b"
-                return f"the gradient of {name} in {whole} is the sum of those of {' and '.join(parts)} in {side}: a weight that is tied in {whole} is two in {side}"
+                return (
+                    f"the gradient of {name} in {whole} is the sum of those of {' and '.join(parts)} in {side}: a "
+                    f"weight that is tied in {whole} is two in {side}"
+                )
         return ""
 
     def _apart(self) -> Iterator[str]:

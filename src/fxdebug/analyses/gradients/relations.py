@@ -1,4 +1,4 @@
-"""What holds between the gradients of two steps: one factor, a norm or an element that is limited, weight decay, a sum.
+"""Relations between the gradients of two steps: one factor, a norm or an element that is limited, weight decay, a sum.
 
 Only what the numbers show is stated. Of what explains a factor, what fits the number is named as possible.
 """
@@ -41,13 +41,13 @@ def common_factor(pairs: Sequence[Facing]) -> Common | None:
     told = told or sorted(candidates, key=lambda pair: pair.factor)
     middle = told[len(told) // 2].factor
     alike = [pair for pair in candidates if pair.fits(middle)]
-    if not alike:
-        return None
     factor = _over_all(alike)
     if abs(factor - 1.0) <= factor_limit(alike):
         factor = 1.0
     fitting = frozenset(pair.name for pair in pairs if pair.fits(factor))
-    return Common(factor, fitting) if 2 * len(fitting) > len(pairs) else None
+    if 2 * len(fitting) > len(pairs):
+        return Common(factor, fitting)
+    return Common(1.0, exact) if len(exact) > 1 and 2 * len(exact) >= len(pairs) else None
 
 
 def _over_all(pairs: Sequence[Facing]) -> float:
@@ -115,9 +115,8 @@ def weight_decay(pairs: Sequence[Facing]) -> tuple[float, tuple[str, ...]] | Non
         rounding = pair.limit / 30 * float(elements_of(pair.b.tensor).norm())
         if size > 2 * rounding and rest <= max(2 * rounding, 1e-3 * size) and rest < size / 20 and w.numel() > 1:
             found[pair.name] = decay
-        elif not pair.fits(1.0):
-            if w.numel() > 1:
-                return None
+        elif not pair.fits(1.0) and w.numel() > 1:
+            return None
     if not found:
         return None
     numbers = sorted(found.values())
@@ -128,7 +127,7 @@ def weight_decay(pairs: Sequence[Facing]) -> tuple[float, tuple[str, ...]] | Non
 
 
 def largest_element(pairs: Sequence[Facing]) -> float | None:
-    """Return the number that each element of the gradients of b is limited to, those of a limited likewise being b's."""
+    """Return the number that each element of the gradients of b is limited to, if that is all that differs."""
     if not pairs or not all(pair.by_elements for pair in pairs):
         return None
     sides = [

@@ -101,18 +101,18 @@ class ValueGradients(ForwardsOnly, MeasuringMode):
         if is_in_transform():
             return
         if self.stops.follow(args, kwargs, result):
-            op = self._op(func)
-            call = None if op.call is None else self._calls.calls[op.call]
+            at = self._op(func)
+            call = None if at.call is None else self._calls.calls[at.call]
             path, number = ("", 0) if call is None else (call.path, call.number)
             self.stops.note(
                 GradientStop(
-                    path, number, self.name_of(func), None if op.line is None else op.line.text(),
+                    path, number, self.name_of(func), None if at.line is None else at.line.text(),
                     not torch.is_grad_enabled(), (),
                 )
             )  # fmt: skip
         if not torch.is_grad_enabled():
             return
-        op = None
+        op: _Op | None = None
         for tensor in result if isinstance(result, (tuple, list)) else (result,):
             if isinstance(tensor, Tensor) and tensor.grad_fn is not None and tensor.grad_fn not in self._known:
                 op = op or self._op(func)

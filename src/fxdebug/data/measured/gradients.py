@@ -180,7 +180,8 @@ class GradientRecord:
 
     ``loss`` is ``None`` where the step does not tell. ``unregistered`` learns and is no parameter of the model.
     ``foreign`` tells whether the optimizer has none of the model's parameters. ``checkpointed`` are the paths of
-    modules that ran in a reentrant checkpoint. ``stops`` are where gradients of parameters stop. ``loss_inputs`` are operands of the loss that it is not made for.
+    modules that ran in a reentrant checkpoint. ``stops`` are where gradients of parameters
+    stop. ``loss_inputs`` are operands of the loss that it is not made for.
     """
 
     loss: float | None
