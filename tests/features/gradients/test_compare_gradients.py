@@ -65,7 +65,7 @@ def test_equal_steps_are_equal_and_have_no_finding() -> None:
         (lambda: accumulated(3, 6, 9), "a × 4 (6 parameters), as a sum over 4"),
         (lambda: accumulated(2, 9), "not one factor: between"),
         (lambda: step(net(), scale=0.5), "a × 0.5 (6 parameters), as averaging over 2"),
-        (lambda: step(net(), scale=65536.0), "the loss scale 65536 is still in them"),
+        (lambda: step(net(), scale=65536.0), "a × 65536 (6 parameters), as the loss scale 65536 leaves it"),
         (lambda: changed(lambda m: nn.utils.clip_grad_norm_(m.parameters(), 0.1)), "as clipping to 0.1 leaves it"),
         (lambda: changed(lambda m: nn.utils.clip_grad_value_(m.parameters(), 0.02)), "limited to ±0.02"),
         (lambda: changed(decayed), "a + 0.01 times the weight"),
