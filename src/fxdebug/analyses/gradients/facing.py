@@ -126,8 +126,7 @@ def limit_of(*dtypes: str) -> float:
     True
     """
     narrow = tolerance_of(*dtypes) > tolerance_of("float32")
-    # in narrow dtypes single elements of a ReLU change sides, forward and backward
-    return UNEXPLAINED * tolerance_of(*dtypes) / (NARROW_ROUNDING_STEPS / 2 if narrow else 1)
+    return UNEXPLAINED * tolerance_of(*dtypes) / (NARROW_ROUNDING_STEPS if narrow else 1)
 
 
 def factor_limit(pairs: Sequence[Facing]) -> float:

@@ -80,9 +80,9 @@ def reading(factor: float, pairs: Sequence[Facing], a: Step, b: Step, counts: Ma
     if is_near(-1.0):
         return ": the sign is the other one, one of them ascends"
     if is_near(SCALE):
-        return ", as the loss scale 65536 leaves it that GradScaler.unscale_ did not divide out, or a sum over so many elements"
+        return ", as the loss scale 65536 leaves it (no GradScaler.unscale_), or a sum over so many elements"
     if is_near(1 / SCALE):
-        return ", as the loss scale 65536 leaves it in a that GradScaler.unscale_ did not divide out, or a mean over so many in b"
+        return ", as the loss scale 65536 leaves it in a (no unscale_), or a mean over so many in b"
     power = math.log2(factor) if factor > 0 else 0.5
     if factor >= LEAST_SCALE and is_near(2.0 ** round(power)):
         return ", a power of two, as a loss scale leaves it that is not divided out, or a sum over so many elements"
