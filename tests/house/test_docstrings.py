@@ -114,6 +114,7 @@ ANYTHING = {
     "compare_models.inputs_b", "shadow.inputs", "shadow.kwargs", "Trace.output",
     "Finding.as_json", "Findings.as_json", "Report.as_json", "Shadow.as_json", "Comparison.as_json",
     *(f"{function}.{name}" for function in ("profile", "memory", "gradients") for name in ("inputs", "kwargs", "loss")),
+    *(f"compare_gradients.{name}" for name in ("inputs", "kwargs", "loss")),
     *(f"tune.{name}" for name in ("inputs", "kwargs", "loss", "optimizer")),
     "independent.inputs", "independent.kwargs",
     *(f"{function}.{name}" for function in ("flops", "summary", "export_onnx") for name in ("inputs", "kwargs")),

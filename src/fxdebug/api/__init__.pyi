@@ -67,6 +67,7 @@ from fxdebug.features.edit.edit_run import patch as patch
 from fxdebug.features.edit.pause_run import paused_run as paused_run
 from fxdebug.features.edit.replay_call import replay as replay
 from fxdebug.features.flops.run import flops as flops
+from fxdebug.features.gradients.compare_run import compare_gradients as compare_gradients
 from fxdebug.features.gradients.run import gradients as gradients
 from fxdebug.features.independent.run import independent as independent
 from fxdebug.features.memory.run import memory as memory

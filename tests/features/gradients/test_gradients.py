@@ -146,6 +146,7 @@ def test_d3_frozen_and_unused_parameters_are_told_apart() -> None:
     model.encoder.requires_grad_(False)
     report = fxdebug.gradients(model, torch.ones(2, 4), of_sum)
     assert rules(report) == [("frozen", "encoder"), ("not called", "spare"), ("not reached", "cut")]
+    assert report.findings[2].what.endswith("it stops at detach")
     assert [row.state for row in report.parts[0].rows] == (
         ["frozen"] * 4 + ["not reached"] * 2 + ["trained"] * 2 + ["not called"] * 2
     )

@@ -17,7 +17,7 @@ from fxdebug.analyses.gradients.updates import (
     find_updates,
 )
 from fxdebug.data.findings import ADVICE, ERROR, SEVERITIES, WARNING, Finding
-from fxdebug.data.measured.gradients import GradientRecord, ParameterGradient, Reach
+from fxdebug.data.measured.gradients import GradientRecord, GradientStop, ParameterGradient, Reach
 from fxdebug.data.measures import counted, quantity
 
 
@@ -44,6 +44,7 @@ class Limits:
     null: float = 10.0
 
 
+STOPS = "it stops "  # before the place at which a gradient stops
 NAMED = 3  # parts of a model that a finding names
 EPSILONS = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
 
@@ -194,6 +195,7 @@ _CHECKPOINTED = (
     "got no gradient: they ran in a reentrant checkpoint none of whose inputs asks for gradients",
     "Checkpoint with use_reentrant=False, or let its input ask for gradients (requires_grad_()).",
 )
+_STOPPED = "If they are to learn, take detach(), .data or no_grad() away there; else requires_grad_(False) says so."
 _ROUTED = "Experts that a router did not choose are no fault; others remove, or call."
 
 
@@ -212,9 +214,12 @@ def _without_gradient(record: GradientRecord) -> Iterator[Finding]:
             routed = reach == "not called" and _have_others(paths, record.parameters)
             cut = reach == "not reached" and all(parameter.path in record.checkpointed for parameter in group)
             why, then = _CHECKPOINTED if cut else (reason, _ROUTED if routed else advice)
+            stop = None if cut else _stop_of(group, record)
+            if stop is not None:
+                why, then = f"got no gradient although their modules ran: {STOPS}{stop.place}", _STOPPED
             yield Finding(
                 rule=reach,
-                severity=WARNING if cut else ADVICE,
+                severity=WARNING if cut else ADVICE,  # a teacher's parameters may get none on purpose
                 path=path,
                 call=f"{path}#0",
                 op=group[0].name,
@@ -222,9 +227,16 @@ def _without_gradient(record: GradientRecord) -> Iterator[Finding]:
                 measured=share,
                 threshold=0.0,
                 unit="%",
+                source=None if stop is None else stop.source,
                 advice=then,
                 others=tuple([parameter.name for parameter in group[1:]]),
             )
+
+
+def _stop_of(group: Sequence[ParameterGradient], record: GradientRecord) -> GradientStop | None:
+    """Return the place at which the gradients of all these parameters stop, ``None`` where none is known."""
+    names = {parameter.name for parameter in group}
+    return next((stop for stop in record.stops if names <= set(stop.parameters)), None)
 
 
 def _alike(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Literal, TypeAlias
 
@@ -146,7 +146,11 @@ def find_no_gradient(record: GradientRecord) -> Iterator[Finding]:
     asking = [parameter for parameter in record.parameters if parameter.reach != "frozen"]
     if asking and all(parameter.reach != "trained" for parameter in asking) and not record.unregistered:
         what = "no gradient reaches any parameter: the loss does not depend on them"
-        yield _finding("no gradient", ERROR, asking, what, INDEPENDENT, path="")
+        stop = record.stops[0] if record.stops else None
+        if stop is not None:
+            what = f"no gradient reaches any parameter: gradients stop {stop.place}"
+        finding = _finding("no gradient", ERROR, asking, what, INDEPENDENT, path="")
+        yield finding if stop is None else replace(finding, source=stop.source)
 
 
 def not_optimised(names: Sequence[str], elements: int, whole: int, optimizers: str) -> tuple[str, str]:

@@ -20,6 +20,7 @@ from torch.utils.hooks import RemovableHandle
 
 from fxdebug.capture.hooks.guard import Guard
 from fxdebug.capture.hooks.observers import ForwardsOnly
+from fxdebug.capture.probes.gradient_stops import GradientStops
 from fxdebug.capture.probes.measuring_mode import MeasuringMode
 from fxdebug.capture.probes.open_calls import NumberedCall, OpenCalls
 from fxdebug.capture.recorder.module_names import Sites
@@ -30,7 +31,7 @@ from fxdebug.capture.tensors.special_tensors import PLAIN
 from fxdebug.capture.torch_state import internals
 from fxdebug.capture.torch_state.autograd_nodes import new_nodes
 from fxdebug.capture.torch_state.untracked import is_in_transform, untracked
-from fxdebug.data.measured.gradients import BadBackward, ResultGradient, TensorGradient, norm_of
+from fxdebug.data.measured.gradients import BadBackward, GradientStop, ResultGradient, TensorGradient, norm_of
 from fxdebug.stats.measure import Unmeasurable, elements_of, measure
 
 BLOCK = 1 << 16  # elements at a time: they stay in the cache
@@ -51,6 +52,7 @@ class ValueGradients(ForwardsOnly, MeasuringMode):
         self._calls = OpenCalls(sites)
         super().__init__(self._calls.path)
         self.bad: BadBackward | None = None
+        self.stops = GradientStops()
         self.checkpointed: set[str] = set()  # paths of modules that ran in a reentrant checkpoint
         self._ran_unregistered = ran_unregistered
         self._results: list[ResultGradient] = []
@@ -95,8 +97,20 @@ class ValueGradients(ForwardsOnly, MeasuringMode):
         return False
 
     def after_op(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, before: Any) -> None:
-        """Follow the nodes of autograd's graph that an operation added."""
-        if not torch.is_grad_enabled() or is_in_transform():
+        """Follow the nodes of autograd's graph that an operation added, and note where gradients stop."""
+        if is_in_transform():
+            return
+        if self.stops.follow(args, kwargs, result):
+            at = self._op(func)
+            call = None if at.call is None else self._calls.calls[at.call]
+            path, number = ("", 0) if call is None else (call.path, call.number)
+            self.stops.note(
+                GradientStop(
+                    path, number, self.name_of(func), None if at.line is None else at.line.text(),
+                    not torch.is_grad_enabled(), (),
+                )
+            )  # fmt: skip
+        if not torch.is_grad_enabled():
             return
         op: _Op | None = None
         for tensor in result if isinstance(result, (tuple, list)) else (result,):
@@ -144,6 +158,7 @@ class ValueGradients(ForwardsOnly, MeasuringMode):
             handle.remove()
         self._handles.clear()
         self._known.clear()
+        self.stops.forget()
 
     def results(self) -> tuple[ResultGradient, ...]:
         """Return the gradients of all results, in the order in which the calls began."""

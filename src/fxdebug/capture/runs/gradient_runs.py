@@ -35,11 +35,13 @@ def run_with_gradients(
     loss: Loss,
     optimizer: Optimizer | None = None,
     method: str = "forward",
+    keep: dict[str, Tensor] | None = None,
 ) -> GradientRecord:
     """Run one forward, or another method, and backward on copies of the inputs and return the gradients.
 
     The optimizer's step is taken on a copy of the parameters. Parameters, gradients, buffers, random numbers and the
     optimizer are then as before. Exceptions of the model and of the loss pass through.
+    ``keep`` is given the gradients of parameters, by name.
     Where the loss of a model that asks for gradients has none, no gradient reaches any parameter.
     Raises ``UsageError`` for another loss that is no scalar with a gradient, and for a model without data.
 
@@ -63,11 +65,16 @@ def run_with_gradients(
                 scalar = scalar_loss(loss, output, cut=any(p.requires_grad for p in parameters_of(model)))
                 if scalar.is_meta:
                     raise UsageError("the loss is on the meta device: gradients have no numbers there")
+            probe.stops.end(scalar)
             operands = probe.guard("the loss", loss_inputs, scalar) or ()
             if scalar.requires_grad:
                 scalar.backward()
+            missing = {name: p for name, p in named_parameters_of(model) if p.requires_grad and p.grad is None}
+            stops = probe.guard("where gradients stop", probe.stops.of, missing) or ()
         finally:
             probe.forget()
+        if keep is not None:
+            keep |= {name: p.grad.detach() for name, p in named_parameters_of(model) if p.grad is not None}
         updates, notes = _updates(model, optimizer)
         rates = {} if optimizer is None else rates_of(optimizer)
         optimised: Collection[int] | None = None if optimizer is None else rates
@@ -91,6 +98,7 @@ def run_with_gradients(
             unregistered=outside_of(strays, rates),
             checkpointed=tuple(sorted(probe.checkpointed)),
             loss_inputs=operands,
+            stops=stops,
             foreign=optimised is not None and bool(parameters) and not any(p.optimised for p in parameters),
         )
 

@@ -143,12 +143,45 @@ class BadBackward:
 
 @brief
 @dataclass(frozen=True, slots=True)
+class GradientStop:
+    """The operation of the forward at which the gradients of parameters stop, on their way to the loss.
+
+    ``path`` is the module that it is in, ``source`` the user's line. ``off`` tells whether gradients were off there
+    (``no_grad``). ``parameters`` are those that get no gradient by it, by name.
+    """
+
+    path: str
+    number: int
+    op: str
+    source: str | None
+    off: bool
+    parameters: tuple[str, ...]
+
+    @property
+    def place(self) -> str:
+        """The operation and its module in words, without the line."""
+        where = f" in {self.path}" if self.path else ""
+        return f"at {self.op}{where}{' with gradients off (no_grad)' if self.off else ''}"
+
+    @property
+    def text(self) -> str:
+        """The place in words, with the line.
+
+        >>> GradientStop("encoder", 0, "detach", "net.py:7", False, ("w",)).text
+        'at detach in encoder (net.py:7)'
+        """
+        return f"{self.place} ({self.source})" if self.source else self.place
+
+
+@brief
+@dataclass(frozen=True, slots=True)
 class GradientRecord:
     """Gradients of one step: the loss, the results in forward order, the parameters in the order of the model.
 
     ``loss`` is ``None`` where the step does not tell. ``unregistered`` learns and is no parameter of the model.
     ``foreign`` tells whether the optimizer has none of the model's parameters. ``checkpointed`` are the paths of
-    modules that ran in a reentrant checkpoint. ``loss_inputs`` are operands of the loss that it is not made for.
+    modules that ran in a reentrant checkpoint. ``stops`` are where gradients of parameters
+    stop. ``loss_inputs`` are operands of the loss that it is not made for.
     """
 
     loss: float | None
@@ -161,3 +194,4 @@ class GradientRecord:
     foreign: bool = False
     checkpointed: tuple[str, ...] = ()
     loss_inputs: tuple[LossInput, ...] = ()
+    stops: tuple[GradientStop, ...] = ()

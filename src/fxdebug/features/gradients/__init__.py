@@ -6,7 +6,10 @@ from fxdebug.plugins.feature import Feature
 
 FEATURE = Feature(
     name="gradients",
-    functions={"gradients": "fxdebug.features.gradients.run:gradients"},
+    functions={
+        "gradients": "fxdebug.features.gradients.run:gradients",
+        "compare_gradients": "fxdebug.features.gradients.compare_run:compare_gradients",
+    },
     on_model="fxdebug.features.gradients.run:on_model",
     needs=("inputs", "loss", "forward"),
     rules="fxdebug.features.gradients.rules:BOOK",

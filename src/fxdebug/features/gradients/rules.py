@@ -27,6 +27,7 @@ BOOK = RuleBook(
         RuleSpec("not registered", ERROR, "something learns that is no parameter of the model"),
         RuleSpec("frozen", ADVICE, "parameters do not ask for gradients"),
         RuleSpec("not called", ADVICE, "parameters get no gradient: their modules did not run"),
+        RuleSpec("gradients differ", ERROR, "compare_gradients: the gradients of two steps differ"),
         RuleSpec("not reached", WARNING, "parameters get no gradient although their modules ran"),
     ),
     limits=Limits,

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 from torch import Tensor, nn
 
+from fxdebug.analyses.paired_names import prefix_between
 from fxdebug.api.reports.measured_activations import units_on
 from fxdebug.api.reports.report import Report
 from fxdebug.capture.probe import members, special_tensors, untracked
@@ -19,7 +20,7 @@ from fxdebug.data.report import ReportData
 from fxdebug.errors import UsageError
 from fxdebug.features.weights.changed.changes import ChangeRow, changes_report
 from fxdebug.features.weights.changed.kinds import find_kinds
-from fxdebug.features.weights.changed.names import find_unmatched, prefix_between
+from fxdebug.features.weights.changed.names import find_unmatched
 from fxdebug.features.weights.checkpoints import Weights, read_checkpoint
 from fxdebug.features.weights.facts import change_of, facts_of
 from fxdebug.features.weights.facts_of_model import weight_facts

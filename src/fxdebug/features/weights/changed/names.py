@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from torch import nn
 
+from fxdebug.analyses.paired_names import prefix_between
 from fxdebug.capture.probe import members
 from fxdebug.data.findings import WARNING, Finding
 from fxdebug.data.measures import counted
@@ -49,23 +50,6 @@ def find_unmatched(file: Collection[str], model: nn.Module) -> Iterator[Finding]
             "After load_state_dict(strict=False) they are as they were drawn: load them from elsewhere, or tie them."
             + hint,
         )
-
-
-def prefix_between(one: Sequence[str], other: Sequence[str]) -> str:
-    """Return the prefix that names have on one side alone, where it explains most of them.
-
-    >>> prefix_between(["module.a", "module.b"], ["a", "b", "c"]), prefix_between(["a"], ["b"])
-    ('module.', '')
-    """
-    for longer, shorter in ((one, other), (other, one)):
-        for short in list(shorter)[:NAMED]:
-            for long in longer:
-                prefix = long.removesuffix(short)
-                if prefix and prefix != long and prefix.endswith("."):
-                    same = sum(f"{prefix}{name}" in set(longer) for name in shorter)
-                    if 2 * same > min(len(longer), len(shorter)):
-                        return prefix
-    return ""
 
 
 def _finding(rule: str, names: Sequence[str], what: str, advice: str) -> Finding:
