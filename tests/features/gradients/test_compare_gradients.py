@@ -155,5 +155,4 @@ def test_gradients_of_two_dtypes_are_never_told_to_differ() -> None:
     narrow = net().bfloat16()
     nn.functional.cross_entropy(narrow(X.bfloat16()).float(), Y).backward()
     said = fxdebug.compare_gradients(step(net()), narrow).answer
-    assert "differ:" not in said.replace("cannot tell whether the gradients differ:", "")
     assert said.startswith(("cannot tell whether the gradients differ", "all gradients of b are those of a"))
