@@ -117,3 +117,26 @@ def test_an_edit_that_repairs_the_last_bits_is_proven():
 def test_what_loses_nothing_is_no_finding(a, b):
     with torch.no_grad():
         assert compare_models(model(a), model(b), IDS).findings == ()
+
+
+DTYPES = [(torch.float32, torch.bfloat16), (torch.bfloat16, torch.float32)]
+
+
+@pytest.mark.parametrize("dtypes", DTYPES)
+def test_what_a_narrow_dtype_of_one_model_hides_is_told_in_float32(dtypes):
+    with torch.no_grad():
+        found = compare_models(model(ONE, dtypes[0]), model(Way(approximate="none"), dtypes[1]), IDS)
+    assert {(row.path, row.op, row.kind) for row in found.findings} == {
+        ("layers.0", "gelu", "constant"),
+        ("layers.1", "gelu", "constant"),
+    }
+    assert found.notes[-1] == "told in float32, of copies of both models whose weights are rounded to bfloat16"
+
+
+@pytest.mark.parametrize("dtypes", DTYPES)
+def test_a_model_in_a_narrow_dtype_is_equal_to_itself_in_float32(dtypes):
+    a, b = (model(ONE, dtype) for dtype in dtypes)
+    with torch.no_grad():
+        found = compare_models(a, b, IDS)
+    assert (found.findings, found.narrow) == ((), "bfloat16")
+    assert [next(each.parameters()).dtype for each in (a, b)] == list(dtypes)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import nn
 
 from fxdebug.api.compare_runs import compare
@@ -29,6 +30,7 @@ from fxdebug.errors import FxDebugError
 from fxdebug.operators.dtypes import EPS
 
 BUDGET = 10.0  # seconds in which runs with edits begin
+MOST_COPIED = 1 << 28  # parameters of two models that are copied in float32: 1 GiB
 
 
 @not_compiled
@@ -57,7 +59,8 @@ def compare_models(
     edit of an operation undoes are tried: a finding is ``proven`` where b returns what a returns with that edit, and
     ``repair`` tells it. Runs with edits begin in the first ``budget`` seconds of that; with 0 none does. All runs begin
     with the same random state, buffers and attributes of modules; these and the hooks are restored afterwards. An
-    exception of model a is raised; where b raises, the plain runs are compared and a note says so.
+    exception of model a is raised; where b raises, the plain runs are compared and a note says so. Where one model is
+    in a narrow dtype that may hide differences, copies of both are compared in float32, and a note says so.
 
     >>> import copy, torch
     >>> one = torch.nn.Sequential(*[torch.nn.LayerNorm(8) for _ in range(3)])
@@ -67,6 +70,18 @@ def compare_models(
     [('0', 'layer_norm'), ('2', 'layer_norm')]
     """
     own_inputs = inputs if inputs_b is None else inputs_b
+
+    def in_wide_dtype(found: Comparison) -> Comparison:
+        """Return what both models with rounded weights, in the wider dtype, show where the narrow one hides it."""
+        wide = None if found.findings or found.narrow is None or inputs_b is not None else _widened(model_a, model_b)
+        if wide is None:
+            return found
+        try:
+            again = compare_models(*wide, inputs, kwargs, mapping=mapping, ignore=ignore, strict=strict, budget=budget)
+        except Exception:  # a model whose code asks for the narrow dtype
+            return found
+        note = f"told in float32, of copies of both models whose weights are rounded to {found.narrow}"
+        return replace(again, notes=(*again.notes, note)) if again.findings else found
 
     def compared(a: Trace, b: Trace) -> Comparison:
         return compare(a, b, mapping=mapping, ignore=ignore, tolerance=tolerance, strict=strict)
@@ -111,7 +126,7 @@ def compare_models(
         told = dict(zip(map(id, findings), tried(findings, plain, see_a, run_b, budget)))
         findings = tuple([told[id(row)] for row in findings])
         rows = tuple([told.get(id(row), row) for row in rows])
-    return replace(
+    whole = replace(
         isolated_comparison,
         findings=findings,
         rows=rows,
@@ -119,6 +134,25 @@ def compare_models(
         notes=(*isolated_comparison.notes, note),
         missing=isolated_comparison.missing and plain.missing,
     )
+    return in_wide_dtype(whole)
+
+
+def _widened(a: nn.Module, b: nn.Module) -> tuple[nn.Module, nn.Module] | None:
+    """Return copies of two models in float32, with weights rounded to the narrower dtype of one of them.
+
+    The one rounding of each weight is then no difference, and results are compared as closely as in float32. ``None``
+    where not exactly one of them is in a narrow dtype, or they are too large to copy.
+    """
+    dtypes = [{x.dtype for x in model.parameters() if x.is_floating_point()} for model in (a, b)]
+    narrow = [kinds for kinds in dtypes if kinds in ({torch.bfloat16}, {torch.float16})]
+    if len(narrow) != 1 or {torch.float32} not in dtypes:
+        return None
+    if sum(x.numel() for model in (a, b) for x in model.parameters()) > MOST_COPIED:
+        return None
+    one, other = deep_copy(a), deep_copy(b)
+    if one is a or other is b:  # they cannot be copied
+        return None
+    return one.to(*narrow[0]).float(), other.to(*narrow[0]).float()
 
 
 def _differs_far(plain: Comparison) -> bool:
