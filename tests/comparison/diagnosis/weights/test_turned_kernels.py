@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -51,7 +53,7 @@ def test_a_turned_kernel_is_told_beside_other_padding(keeping: Keeping):
     with torch.no_grad():
         found = compare(fx_debug(a, X, values=keeping), fx_debug(b, X, values=keeping))
         first = compare_models(a, b, X).findings[0]
-    told = "conv.weight is that of a with its dimensions 2 and 3 exchanged"
+    told = "conv.weight is that of a with its dimensions 2 and 3 transposed"
     assert [(row.path, row.kind, row.because) for row in found.findings] == [("conv", "weights", told)]
     assert (first.path, first.kind, first.because) == ("conv", "weights", told)
 
@@ -65,3 +67,27 @@ def test_padding_that_is_missing_is_told_where_the_kernel_is_that_of_a():
     with torch.no_grad():
         first = compare_models(*pair(turned=False, padding=0), X).findings[0]
     assert (first.op, first.kind) == ("pad", "missing")
+
+
+class Experts(nn.Module):
+    """Experts whose square weights are slices of one stack."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = (nn.Parameter(torch.randn(3, 16, 16) * 0.3) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.stack(
+            [F.linear(F.silu(F.linear(x, self.up[at])), self.down[at]) for at in range(len(self.down))]
+        ).sum(0)
+
+
+@pytest.mark.parametrize("name", ["up", "down"])
+def test_a_stack_of_square_weights_that_is_transposed_is_told_by_its_name(name):
+    torch.manual_seed(2)
+    a = Experts().eval()
+    b = copy.deepcopy(a)
+    setattr(b, name, nn.Parameter(a.get_parameter(name).detach().transpose(1, 2).clone()))
+    with torch.no_grad():
+        first = compare_models(a, b, torch.randn(5, 16)).findings[0]
+    assert (first.kind, first.because) == ("weights", f"{name} is that of a with its dimensions 1 and 2 transposed")

@@ -115,7 +115,7 @@ def _transposed(one: Weight, other: Weight) -> str:
         places = [j if at == i else i if at == j else at for at in range(len(shape))]
         known = all(at in one.sums and at in other.sums for at in (i, j)) and shape[i] == shape[j]
         if known and all(_equal(one.sums[places[at]], other.sums[at]) for at in other.sums):
-            return "transposed" if len(shape) == 2 else f"with its dimensions {i} and {j} exchanged"
+            return "transposed" if len(shape) == 2 else f"with its dimensions {i} and {j} transposed"
     return ""
 
 
