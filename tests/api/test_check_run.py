@@ -62,7 +62,9 @@ def test_a_planted_change_is_found_by_the_name_of_its_rule(rule: str, tmp_path: 
     if isinstance(a, dict):
         torch.save(a, tmp_path / "a.pt")
         a = tmp_path / "a.pt"
-    assert [f"weights.{finding.rule}" for finding in fxdebug.weights(a, b).findings] == [rule]
+    analysis = rule.partition(".")[0]
+    report = (fxdebug.weights if analysis == "weights" else fxdebug.compare_gradients)(a, b)
+    assert [f"{analysis}.{finding.rule}" for finding in report.findings] == [rule]
 
 
 def test_a_finding_is_of_a_rule_in_the_table_and_at_most_as_grave(tmp_path: Path) -> None:

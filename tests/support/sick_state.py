@@ -120,6 +120,13 @@ def _shrunk(model: Layers) -> None:
 
 
 # Of two checkpoints: the weights of the first (a file, where they are a mapping), and the second.
+def _stepped(scale: float) -> nn.Module:
+    """Return a trained model with the gradients of one step, whose loss is multiplied."""
+    model = trained()
+    (model(torch.ones(4, 32)).square().mean() * scale).backward()
+    return model
+
+
 OF_TWO: dict[str, Callable[[], tuple[Any, Any]]] = {
     "weights.not in model": lambda: ({**trained().state_dict(), "more": torch.ones(2)}, trained()),
     "weights.not in file": lambda: (_without(trained(), "head.weight"), trained()),
@@ -130,4 +137,5 @@ OF_TWO: dict[str, Callable[[], tuple[Any, Any]]] = {
     ),
     "weights.table changed": lambda: (trained(), trained(lambda model: model.inv_freq.mul_(1.01))),
     "weights.only shrank": lambda: (trained(), trained(_shrunk)),
+    "gradients.gradients differ": lambda: (_stepped(1.0), _stepped(4.0)),
 }  # fmt: skip
