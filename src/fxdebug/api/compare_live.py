@@ -18,6 +18,7 @@ from fxdebug.api.tried_repairs import tried
 from fxdebug.capture.pausing.replaced_operations import ReplacedOperations
 from fxdebug.capture.runs.isolated import InputReplay
 from fxdebug.capture.runs.same_start import deep_copy, state_restored
+from fxdebug.capture.torch_state.module_members import parameters_of
 from fxdebug.capture.torch_state.torch_tracing import not_compiled
 from fxdebug.comparison.compare_traces import pair_traces
 from fxdebug.comparison.diagnosis.isolated.join import joined
@@ -73,12 +74,14 @@ def compare_models(
 
     def in_wide_dtype(found: Comparison) -> Comparison:
         """Return what both models with rounded weights, in the wider dtype, show where the narrow one hides it."""
-        wide = None if found.findings or found.narrow is None or inputs_b is not None else _widened(model_a, model_b)
-        if wide is None:
+        if found.findings or found.narrow is None or inputs_b is not None:
             return found
         try:
+            wide = _widened(model_a, model_b)
+            if wide is None:
+                return found
             again = compare_models(*wide, inputs, kwargs, mapping=mapping, ignore=ignore, strict=strict, budget=budget)
-        except Exception:  # a model whose code asks for the narrow dtype
+        except Exception:  # of a model that cannot be cast, or whose code asks for the narrow dtype
             return found
         note = f"told in float32, of copies of both models whose weights are rounded to {found.narrow}"
         return replace(again, notes=(*again.notes, note)) if again.findings else found
@@ -143,11 +146,11 @@ def _widened(a: nn.Module, b: nn.Module) -> tuple[nn.Module, nn.Module] | None:
     The one rounding of each weight is then no difference, and results are compared as closely as in float32. ``None``
     where not exactly one of them is in a narrow dtype, or they are too large to copy.
     """
-    dtypes = [{x.dtype for x in model.parameters() if x.is_floating_point()} for model in (a, b)]
+    dtypes = [{x.dtype for x in parameters_of(model) if x.is_floating_point()} for model in (a, b)]
     narrow = [kinds for kinds in dtypes if kinds in ({torch.bfloat16}, {torch.float16})]
     if len(narrow) != 1 or {torch.float32} not in dtypes:
         return None
-    if sum(x.numel() for model in (a, b) for x in model.parameters()) > MOST_COPIED:
+    if sum(x.numel() for model in (a, b) for x in parameters_of(model)) > MOST_COPIED:
         return None
     one, other = deep_copy(a), deep_copy(b)
     if one is a or other is b:  # they cannot be copied
