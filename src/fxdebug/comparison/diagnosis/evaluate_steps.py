@@ -234,9 +234,9 @@ class Judge:
         if weights and worst is not None and self._has_other_rows(*worst):  # the weights differ all the same
             adds = adds or measures.error > tolerance
         casts = 0.0 if worst is None else self.casting_tolerance(worst[0].value, worst[1].value)
-        enlarges = step.name in ACTIVATIONS and partner.name in ACTIVATIONS and self.is_far_beyond(measures.error, step)
-        if not weights and error_in > max(self.clean, tolerance, casts) and not enlarges:
-            adds = False
+        if adds and not weights and error_in > max(self.clean, tolerance, casts):
+            # only here, as it walks back over many values
+            adds = {step.name, partner.name} <= ACTIVATIONS and self.is_far_beyond(measures.error, step)
         if measures.what == "shape" and any(self._is_other_choice(one, other) for one, other in sides):
             adds = False  # it is as large as what was chosen
         return StepResult(
