@@ -73,7 +73,7 @@ class MeasuringMode(TorchFunctionMode):
 
     def around(self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a forward; without this mode where it would switch off a fused kernel."""
-        if get_ident() != self._owner or allows_mode_around(module):
+        if get_ident() != self._owner or allows_mode_around(module, args, kwargs):
             return run(*args, **kwargs)
         result, was_on = without_mode(self, run, args, kwargs)
         if was_on and isinstance(module, nn.Module) and not isinstance(module, torch.jit.ScriptModule):

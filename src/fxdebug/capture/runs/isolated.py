@@ -40,6 +40,8 @@ class InputReplay:
         self.replayed = sum(bool(inputs[key] or outputs.get(key)) for key in keys)
         self._handles: list[Any] = []
         self._counts: dict[str, int] = {}
+        # what a call was given in several places is one tensor there: an attention to itself asks if it is
+        self._placed: dict[tuple[int, int], Tensor] = {}
 
     def __enter__(self) -> InputReplay:
         try:
@@ -66,11 +68,13 @@ class InputReplay:
             plan = self._inputs.get((path, number))
             if not plan:
                 return None
+            self._placed.clear()
             placed = tuple([self._put(plan, thing, f"args[{i}]") for i, thing in enumerate(args)])
             return placed, {name: self._put(plan, thing, name) for name, thing in kwargs.items()}
 
         def after(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
             plan = self._outputs.get((path, running.pop()))
+            self._placed.clear()
             return self._put(plan, output, "") if plan else None
 
         return before, after
@@ -79,7 +83,12 @@ class InputReplay:
         """Return an argument or result with the planned tensors in it; the same object if none is planned for it."""
         if isinstance(content, Tensor):
             value = plan.get(slot)
-            return content if value is None else self._tensor(value, content)
+            if value is None:
+                return content
+            key = value.number, id(content)
+            if key not in self._placed:
+                self._placed[key] = self._tensor(value, content)
+            return self._placed[key]
         if isinstance(content, (list, tuple)):
             keys: Iterable[Any] = getattr(content, "_fields", range(len(content)))
             placed = [self._put(plan, item, _slot(slot, key)) for key, item in zip(keys, content)]

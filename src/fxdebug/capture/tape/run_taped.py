@@ -61,8 +61,9 @@ def run_taped(
     compares = tape.compares_attributes.get(kind, _UNASKED)
     if compares is _UNASKED:
         compares = tape.compares_attributes[kind] = _compares_attributes(kind)
-    may_fuse = compares is None
-    call_tape.unobserved = _why_unobserved(tape, call_tape.module, parent, functions, may_fuse)
+    call_tape.unobserved = _why_unobserved(
+        tape, call_tape.module, parent, functions, (args, kwargs) if compares is None else None
+    )
     call_tape.line = users_line(line, None if parent is None else (parent.code, parent.line), tape.lines)
     unusual = [argument for argument in (*args, *kwargs.values()) if type(argument) not in _SIMPLE]
     containers: list[tuple[Any, list[int]]] = []
@@ -156,15 +157,22 @@ def _note_compiled(call_tape: CallTape) -> None:
 
 
 def _why_unobserved(
-    tape: Tape, module: nn.Module, parent: CallTape | None, functions: int, may_fuse: bool
+    tape: Tape,
+    module: nn.Module,
+    parent: CallTape | None,
+    functions: int,
+    given: tuple[tuple[Any, ...], dict[str, Any]] | None,
 ) -> Words | None:
-    """Return the reason why no operation of a call can be noted, if any; ``functions`` counts the function modes on."""
+    """Return the reason why no operation of a call can be noted, if any.
+
+    ``functions`` counts the function modes that are on; ``given`` are the arguments of a module that may be fused.
+    """
     if parent is not None and parent.unobserved is not None:
         is_fused = parent.unobserved == _fused(parent.module)
         return reasons.INSIDE_FUSED(module=_kind(parent.module)) if is_fused else parent.unobserved
     if parent is not None and not tape.is_on(functions):
         return _why_unheard(tape)
-    return _fused(module) if may_fuse and not allows_mode_around(module) else None
+    return None if given is None or allows_mode_around(module, *given) else _fused(module)
 
 
 def _note_modes(call_tape: CallTape, outermost: CallTape) -> None:

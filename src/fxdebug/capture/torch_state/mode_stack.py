@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -35,12 +35,19 @@ def insert_mode(mode: TorchFunctionMode, above: int) -> None:
         internals.push_on_torch_function_stack(other)
 
 
-def allows_mode_around(module: nn.Module) -> bool:
-    """May a mode be active while this module runs? Not where a mode switches off a fused kernel or compiled code."""
+def allows_mode_around(
+    module: nn.Module, args: tuple[Any, ...] | None = None, kwargs: Mapping[str, Any] | None = None
+) -> bool:
+    """May a mode be active while this module runs? Not where a mode switches off a fused kernel or compiled code.
+
+    ``args`` and ``kwargs`` are those of its forward, if they are known.
+    """
     if not may_be_fused(type(module)):
         return True
     if torch.jit.ScriptModule in type(module).__mro__:
         return False
+    if not torch.backends.mha.get_fastpath_enabled() or _attends_to_another(module, args, kwargs or {}):
+        return True
     if not any(isinstance(part, nn.MultiheadAttention) and _has_fused_kernel(part) for part in modules_of(module)):
         return True
     needs_gradient = torch.is_grad_enabled() and any(p.requires_grad for p in parameters_of(module))
@@ -50,6 +57,14 @@ def allows_mode_around(module: nn.Module) -> bool:
 def may_be_fused(kind: type[nn.Module]) -> bool:
     """May modules of a class run a fused kernel or compiled code, which a mode would switch off?"""
     return not _FUSED.isdisjoint(kind.__mro__)
+
+
+def _attends_to_another(module: nn.Module, args: tuple[Any, ...] | None, kwargs: Mapping[str, Any]) -> bool:
+    """Is it an attention from one sequence to another? There is no fused kernel for it."""
+    if args is None or type(module).forward is not nn.MultiheadAttention.forward:
+        return False
+    given = {**dict(zip(("query", "key", "value"), args)), **kwargs}
+    return given.get("query") is not given.get("key") or given.get("key") is not given.get("value")
 
 
 def _has_fused_kernel(attention: nn.MultiheadAttention) -> bool:

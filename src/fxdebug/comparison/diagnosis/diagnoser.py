@@ -22,7 +22,7 @@ from fxdebug.comparison.diagnosis.element_order import (
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult, comparable, draws_random
 from fxdebug.comparison.diagnosis.region import maker_of_mask, view_chain
 from fxdebug.comparison.diagnosis.region_causes import RegionDiagnosis
-from fxdebug.comparison.diagnosis.weights.changed_weight import changed_weight
+from fxdebug.comparison.diagnosis.weights.changed_weight import changed_weight, changed_within
 from fxdebug.comparison.diagnosis.weights.folded_norm import wrongly_folded
 from fxdebug.comparison.diagnosis.weights.misplaced_weights import MisplacedWeights
 from fxdebug.comparison.diagnosis.weights.stacked_weights import StackedWeights
@@ -177,6 +177,8 @@ class Diagnoser:
             told = wrongly_folded(self._pairs.a, partner, self._pairs.b, step, self._weights)
             told = told or changed_weight(one.value.name or "", names, *self._weights)
             kind, because = "weights", told or f"{names} differs from {from_that}"
+        elif (told := self._weights_of_unrecorded(partner, step)) is not None:
+            kind, because = "weights", told
         elif result.measures.what == "shape":
             kind = "shape"
             because = f"{shape_text(result.a.shape)} in a, {shape_text(result.b.shape)} in b"
@@ -215,6 +217,15 @@ class Diagnoser:
         cause = replace(cause, is_weight_told=told is not None)
         product = kind == "values" and bool(step.weights) and family(step.name) == "product"
         return replace(cause, reordered=product and self._judge.meter.is_reordered(result.a, result.b))
+
+    def _weights_of_unrecorded(self, partner: Step, step: Step) -> str | None:
+        """Return how weights differ of a module whose operations neither run recorded, as of a fused attention."""
+        inside = [
+            each.unrecorded and each.call.parent is not None and not each.call.children for each in (partner, step)
+        ]
+        if not all(inside):
+            return None
+        return changed_within(partner.call.path, step.call.path, *self._weights)
 
     @staticmethod
     def _device_type(value: Value) -> str:

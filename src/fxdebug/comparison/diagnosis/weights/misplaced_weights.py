@@ -163,7 +163,7 @@ class MisplacedWeights:
 
     def _weights_of(self, weights: Weights, step: Step) -> list[Weight]:
         if step.unrecorded:
-            return [] if step.call.parent is None or step.call.children else weights.within(step.call)
+            return [] if step.call.parent is None or step.call.children else weights.within(step.call.path)
         cell = not is_single_operation(step) and len(step.weights) <= WEIGHTS_OF_A_CELL
         if family(step.name) != "product" and step.name not in NORMS and not cell:
             return []

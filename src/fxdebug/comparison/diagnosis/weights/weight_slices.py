@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fxdebug.data.calls import Call, Parameter
+from fxdebug.data.calls import Parameter
 from fxdebug.data.trace import TraceData
 from fxdebug.data.weight_sums import unpacked
 
@@ -87,9 +87,9 @@ class Weights:
             self._known[name] = Weight(parameter, sums) if parameter is not None and sums else None
         return self._known[name]
 
-    def within(self, call: Call) -> list[Weight]:
-        """Return the weights of a module and of the modules in it."""
-        prefix = f"{call.path}." if call.path else ""
+    def within(self, path: str) -> list[Weight]:
+        """Return the weights of the module at a path and of the modules in it."""
+        prefix = f"{path}." if path else ""
         found = [self.find(name) for name in self._by_name if name.startswith(prefix)]
         return [weight for weight in found if weight is not None]
 
