@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import nn
@@ -15,6 +16,7 @@ from fxdebug.api.comparison import Comparison
 from fxdebug.api.run_model import fx_debug, last_failed, run_and_store
 from fxdebug.api.trace import Trace
 from fxdebug.api.tried_repairs import tried
+from fxdebug.capture.decompositions.decomposed import FUSED, decomposed
 from fxdebug.capture.pausing.replaced_operations import ReplacedOperations
 from fxdebug.capture.runs.isolated import InputReplay
 from fxdebug.capture.runs.same_start import deep_copy, state_restored
@@ -25,6 +27,9 @@ from fxdebug.comparison.diagnosis.isolated.join import joined
 from fxdebug.comparison.diagnosis.outputs import UNEXPLAINED
 from fxdebug.comparison.elementwise import is_reordered
 from fxdebug.comparison.pairing.replay_plan import replay_plan
+from fxdebug.comparison.result import Row
+from fxdebug.data.calls import Call
+from fxdebug.data.graphs import Op
 from fxdebug.data.trace import replaced
 from fxdebug.data.values import Keeping
 from fxdebug.errors import FxDebugError
@@ -70,24 +75,97 @@ def compare_models(
     >>> [(row.path, row.op) for row in compare_models(one, other, torch.arange(16.0).view(2, 8)).findings]
     [('0', 'layer_norm'), ('2', 'layer_norm')]
     """
-    own_inputs = inputs if inputs_b is None else inputs_b
+    settings = {"mapping": mapping, "ignore": ignore, "tolerance": tolerance, "strict": strict}
+    given = inputs, inputs if inputs_b is None else inputs_b, kwargs
+    found = _compared(model_a, model_b, given, settings, budget)
+    if not found.findings and found.narrow is not None and inputs_b is None:
+        found = _in_wide_dtype(found, model_a, model_b, given, settings, budget)
+    return _with_fused_written_out(found, model_a, model_b, given, settings, budget)
 
-    def in_wide_dtype(found: Comparison) -> Comparison:
-        """Return what both models with rounded weights, in the wider dtype, show where the narrow one hides it."""
-        if found.findings or found.narrow is None or inputs_b is not None:
+
+Given: TypeAlias = tuple[Any, Any, "Mapping[str, Any] | None"]
+"""The inputs of a, those of b, and their keyword arguments."""
+
+
+def _in_wide_dtype(
+    found: Comparison, a: nn.Module, b: nn.Module, given: Given, settings: Mapping[str, Any], budget: float
+) -> Comparison:
+    """Return what both models with rounded weights, in the wider dtype, show where the narrow one hides it."""
+    try:
+        wide = _widened(a, b)
+        if wide is None:
             return found
-        try:
-            wide = _widened(model_a, model_b)
-            if wide is None:
-                return found
-            again = compare_models(*wide, inputs, kwargs, mapping=mapping, ignore=ignore, strict=strict, budget=budget)
-        except Exception:  # of a model that cannot be cast, or whose code asks for the narrow dtype
-            return found
-        note = f"told in float32, of copies of both models whose weights are rounded to {found.narrow}"
-        return replace(again, notes=(*again.notes, note)) if again.findings else found
+        again = _compared(*wide, given, settings, budget)
+        again = _with_fused_written_out(again, *wide, given, settings, budget)
+    except Exception:  # of a model that cannot be cast, or whose code asks for the narrow dtype
+        return found
+    note = f"told in float32, of copies of both models whose weights are rounded to {found.narrow}"
+    return replace(again, notes=(*again.notes, note)) if again.findings else found
+
+
+def _with_fused_written_out(
+    found: Comparison, a: nn.Module, b: nn.Module, given: Given, settings: Mapping[str, Any], budget: float
+) -> Comparison:
+    """Return what the models show with their fused operations written out, where that names the cause more closely.
+
+    A port may write out what the original has as one operation: an attention, a norm, the cells of a recurrent layer.
+    """
+    first = found.first
+    if first is None or first.proven or first.kind not in _BEYOND_A_FUSED_OPERATION:
+        return found
+    operations = _fused_in_one(found)
+    if not operations:
+        return found
+    try:
+        with decomposed(a, b, operations=operations):
+            again = _compared(a, b, given, settings, budget)
+    except Exception:  # of a model that asks for a kernel
+        return found
+    if again.first is None or not _is_closer(again.first, first):
+        return found
+    note = f"run as the operations that they are made of, in both models: {', '.join(sorted(operations))}"
+    return replace(again, notes=(*again.notes, note))
+
+
+# Kinds of findings that may stand for something else within an operation that one of the models has as a whole.
+_BEYOND_A_FUSED_OPERATION = ("values", "missing", "extra", "wiring", "nonfinite")
+
+
+def _fused_in_one(found: Comparison) -> Set[str]:
+    """Return the names of operations that one run has as a whole more often than the other."""
+    counts = [Counter(op.op for call in run.calls for op in _ops_of(call)) for run in (found.a, found.b)]
+    kernels = [Counter(call.type for call in run.calls if not _ops_of(call)) for run in (found.a, found.b)]
+    names = {name for name in FUSED if counts[0][name] != counts[1][name]}
+    for kind, inside in _INSIDE_KERNELS.items():
+        names |= inside if kernels[0][kind] != kernels[1][kind] else set()
+    return names
+
+
+# The operations in modules that may run as one kernel.
+_INSIDE_KERNELS = {
+    "MultiheadAttention": {"multi_head_attention_forward"},
+    "TransformerEncoderLayer": {"multi_head_attention_forward", "layer_norm", "gelu"},
+}
+
+
+def _ops_of(call: Call) -> tuple[Op, ...]:
+    return () if call.graph is None else call.graph.ops
+
+
+def _is_closer(row: Row, than: Row) -> bool:
+    """Does a finding name a cause where another one only says that values differ?"""
+    return row.proven or row.kind not in _BEYOND_A_FUSED_OPERATION or than.kind in ("values", "extra")
+
+
+def _compared(
+    model_a: nn.Module, model_b: nn.Module, given_to: Given, settings: Mapping[str, Any], budget: float
+) -> Comparison:
+    """Compare two models as they run: plain, then each call of b on a's inputs; try what may repair it."""
+    inputs, own_inputs, kwargs = given_to
+    mapping = settings["mapping"]
 
     def compared(a: Trace, b: Trace) -> Comparison:
-        return compare(a, b, mapping=mapping, ignore=ignore, tolerance=tolerance, strict=strict)
+        return compare(a, b, **settings)
 
     with state_restored(model_a, model_b) as restore:
         a = fx_debug(model_a, *deep_copy((inputs, kwargs)), values="tensors")
@@ -129,7 +207,7 @@ def compare_models(
         told = dict(zip(map(id, findings), tried(findings, plain, see_a, run_b, budget)))
         findings = tuple([told[id(row)] for row in findings])
         rows = tuple([told.get(id(row), row) for row in rows])
-    whole = replace(
+    return replace(
         isolated_comparison,
         findings=findings,
         rows=rows,
@@ -137,7 +215,6 @@ def compare_models(
         notes=(*isolated_comparison.notes, note),
         missing=isolated_comparison.missing and plain.missing,
     )
-    return in_wide_dtype(whole)
 
 
 def _widened(a: nn.Module, b: nn.Module) -> tuple[nn.Module, nn.Module] | None:

@@ -274,6 +274,8 @@ class MisplacedWeights:
 
     def _roles(self, run: StepList, products: list[Product]) -> list[tuple[Product, Columns]]:
         """Return the product and the columns of query, key and value; an empty list where they are not known."""
+        if any(product.sliced for product in products):
+            return []  # the columns of a result are not the rows of a weight of which a slice is used
         by_step = {product.step.index: product for product in products if product.matrix is not None}
         for product in by_step.values():
             if product.step.unrecorded and run.trace.modules.get(product.step.call.path) == ATTENTION:
