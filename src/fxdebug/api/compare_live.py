@@ -16,7 +16,7 @@ from fxdebug.api.comparison import Comparison
 from fxdebug.api.run_model import fx_debug, last_failed, run_and_store
 from fxdebug.api.trace import Trace
 from fxdebug.api.tried_repairs import tried
-from fxdebug.capture.decompositions.decomposed import FUSED, decomposed
+from fxdebug.capture.decompositions.decomposed import FUSED, IN_TWO_FORMS, decomposed
 from fxdebug.capture.pausing.replaced_operations import ReplacedOperations
 from fxdebug.capture.runs.isolated import InputReplay
 from fxdebug.capture.runs.same_start import deep_copy, state_restored
@@ -27,7 +27,7 @@ from fxdebug.comparison.diagnosis.isolated.join import joined
 from fxdebug.comparison.diagnosis.outputs import UNEXPLAINED
 from fxdebug.comparison.elementwise import is_reordered
 from fxdebug.comparison.pairing.replay_plan import replay_plan
-from fxdebug.comparison.result import Row
+from fxdebug.comparison.result import Kind, Row
 from fxdebug.data.calls import Call
 from fxdebug.data.graphs import Op
 from fxdebug.data.trace import replaced
@@ -116,15 +116,18 @@ def _with_fused_written_out(
     operations = _fused_in_one(found)
     if not operations:
         return found
-    try:
-        with decomposed(a, b, operations=operations):
-            again = _compared(a, b, given, settings, budget)
-    except Exception:  # of a model that asks for a kernel
-        return found
-    if again.first is None or not _is_closer(again.first, first):
-        return found
-    note = f"run as the operations that they are made of, in both models: {', '.join(sorted(operations))}"
-    return replace(again, notes=(*again.notes, note))
+    for in_another_form in (False, True) if operations & IN_TWO_FORMS else (False,):
+        try:
+            with decomposed(a, b, operations=operations, in_another_form=in_another_form):
+                again = _compared(a, b, given, settings, budget)
+        except Exception:  # of a model that asks for a kernel
+            return found
+        if again.first is not None and _is_closer(again.first, found.first, strictly=in_another_form):
+            note = f"run as the operations that they are made of, in both models: {', '.join(sorted(operations))}"
+            found = replace(again, notes=(*again.notes, note))
+        if again.first is None or again.first.proven:
+            break
+    return found
 
 
 # Kinds of findings that may stand for something else within an operation that one of the models has as a whole.
@@ -152,9 +155,14 @@ def _ops_of(call: Call) -> tuple[Op, ...]:
     return () if call.graph is None else call.graph.ops
 
 
-def _is_closer(row: Row, than: Row) -> bool:
-    """Does a finding name a cause where another one only says that values differ?"""
-    return row.proven or row.kind not in _BEYOND_A_FUSED_OPERATION or than.kind in ("values", "extra")
+def _is_closer(row: Row, than: Row | None, *, strictly: bool) -> bool:
+    """Does a finding name a cause more closely than another one, or as closely?"""
+    known = [_CLOSENESS.get(each.kind, 3) if each is not None and each.kind else 0 for each in (row, than)]
+    return row.proven or known[0] > known[1] or (known[0] == known[1] and not strictly)
+
+
+# The more a kind says, from ``extra``, which may stand for anything, to those that are not listed.
+_CLOSENESS: dict[Kind, int] = {"wiring": 2, "missing": 2, "shape": 2, "values": 1, "nonfinite": 1, "extra": 1}
 
 
 def _compared(

@@ -95,8 +95,16 @@ def _edits(rows: Sequence[Row], planned: dict[int, Place], see_a: See) -> dict[i
         edits[number] = [
             Candidate(words.format(a=_op(row.a), b=_op(row.b)), partial(make, theirs), make in _UNDOING)
             for words, make in _EDITS[row.kind or ""]
+            if not (
+                make is _with_operation and row.kind == "missing" and row.op != _op(row.a)
+            )  # a larger one that has it
         ]
     return edits
+
+
+def _is_within(row: Row) -> bool:
+    """Is the missing operation but one of those that an operation of a is made of? To put that in proves too little."""
+    return row.kind == "missing" and row.op != _op(row.a)
 
 
 def _repairs(edits: dict[Place, Edit], run_b: Run, exactly: bool) -> bool | None:

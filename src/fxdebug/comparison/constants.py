@@ -5,6 +5,7 @@ One side may pass an argument by position and the other by name; defaults may be
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -57,7 +58,9 @@ def differing_constants(op: str, a: Iterable[str], b: Iterable[str]) -> tuple[li
     An argument that only one of them is given may be a default: it counts only where nothing else differs.
 
     >>> differing_constants("softmax", ["0.0"], ["dim=-1.0", "dtype=None"])
-    (['0.0'], ['dim=-1.0'])
+    (['0'], ['dim=-1'])
+    >>> differing_constants("mean", ["(-1,)"], ["-1.0"]), differing_constants("mean", ["[1, 2]"], ["1.0"])
+    (([], []), (['[1, 2]'], ['1']))
     >>> differing_constants("topk", ["8.0"], ["8.0", "-1.0", "False"])
     (['largest=True'], ['largest=False'])
     """
@@ -65,7 +68,7 @@ def differing_constants(op: str, a: Iterable[str], b: Iterable[str]) -> tuple[li
     if op in _SYMMETRIC:
         one, other = sorted(one, key=lambda x: x.value), sorted(other, key=lambda x: x.value)
     if op == "permute" and one != other:
-        return [x.text for x in one], [x.text for x in other]
+        return as_written(*[x.text for x in one]), as_written(*[x.text for x in other])
     different = _differing_by_name(op, one, other) + _differing_by_position(one, other)
     _remove_equal(one, other)
     _remove_equal(other, one)
@@ -73,7 +76,17 @@ def differing_constants(op: str, a: Iterable[str], b: Iterable[str]) -> tuple[li
     if different and op not in CONVOLUTIONS:  # defaults were removed from their constants before
         one = other = []
     gone, new = ([x.text for x in side if not x.may_be_default] for side in (one, other))
-    return [x.text for x, _ in different] + gone, [y.text for _, y in different] + new
+    texts = [x.text for x, _ in different] + gone, [y.text for _, y in different] + new
+    return as_written(*texts[0]), as_written(*texts[1])
+
+
+def as_written(*constants: str) -> list[str]:
+    """Return constants as they are told: whole numbers as such, although they are compared as floats.
+
+    >>> as_written("dim=-1.0", "(2.0, 0.5)", "1.0e-05")
+    ['dim=-1', '(2, 0.5)', '1.0e-05']
+    """
+    return [re.sub(r"(?<![\w.])(-?\d+)\.0(?![\w.])", r"\1", text) for text in constants]
 
 
 def is_relu_clamp(constants: Iterable[str]) -> bool:
@@ -98,6 +111,8 @@ def _parsed(op: str, constants: Iterable[str]) -> list[Constant]:
             name = free[0]
             text = f"{name}={value}"
         free = [switch for switch in free if switch != name]
+        alone = re.fullmatch(r"[(\[](-?\d+),?[)\]]", value)
+        value = repr(float(alone[1])) if alone else value  # one dimension, alone or in a list
         parsed.append(Constant(_SYNONYMS.get(name, name), value, text))
     return [x for x in parsed if not x.name or not (x.is_void or x.name in _NO_EFFECT or x.name.startswith("_"))]
 

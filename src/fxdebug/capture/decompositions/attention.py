@@ -20,8 +20,12 @@ def scaled_dot_product_attention(
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
+    *,
+    scale_first: bool = False,
 ) -> Tensor | None:
     """Return what torch's function of this name returns; ``None`` where it drops weights, or hides all keys of a row.
+
+    ``scale_first``: the queries are scaled, not the scores.
 
     >>> q, k, v = torch.randn(3, 2, 4, 5, 8)
     >>> fused = F.scaled_dot_product_attention(q, k, v, is_causal=True)
@@ -34,7 +38,11 @@ def scaled_dot_product_attention(
     if enable_gqa:
         groups = query.shape[-3] // key.shape[-3]
         key, value = key.repeat_interleave(groups, -3), value.repeat_interleave(groups, -3)
-    scores = torch.matmul(query, key.transpose(-2, -1)) * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
+    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    if scale_first:
+        scores = torch.matmul(query * scale, key.transpose(-2, -1))
+    else:
+        scores = torch.matmul(query, key.transpose(-2, -1)) * scale
     if is_causal:
         attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
     if attn_mask is not None and attn_mask.dtype == torch.bool:
@@ -70,8 +78,12 @@ def multi_head_attention_forward(
     static_v: Tensor | None = None,
     average_attn_weights: bool = True,
     is_causal: bool = False,
+    *,
+    scale_first: bool = False,
 ) -> tuple[Tensor, Tensor | None] | None:
     """Return what torch's function of this name returns; ``None`` for rarer ways: added keys, dropout, no batch.
+
+    ``scale_first``: the queries are scaled, not the scores.
 
     >>> attention = torch.nn.MultiheadAttention(8, 2)
     >>> x, mask = torch.randn(5, 3, 8), torch.zeros(3, 5).index_fill(1, torch.tensor([4]), 1).bool()
@@ -108,7 +120,10 @@ def multi_head_attention_forward(
         mask = other if mask is None else mask + other
     if _hides_all_keys(mask):
         return None
-    scores = torch.matmul(q, k.transpose(-2, -1)) * (1 / math.sqrt(width // num_heads))
+    scale = 1 / math.sqrt(width // num_heads)
+    scores = (
+        torch.matmul(q * scale, k.transpose(-2, -1)) if scale_first else torch.matmul(q, k.transpose(-2, -1)) * scale
+    )
     seen = torch.softmax(scores if mask is None else scores + mask, -1)
     out = torch.matmul(seen, v).transpose(1, 2).reshape(batch, length, width)
     out = F.linear(out, out_proj_weight, out_proj_bias).transpose(0, 1)

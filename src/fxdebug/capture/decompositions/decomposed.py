@@ -32,17 +32,26 @@ _WRITTEN_OUT: dict[Any, Callable[..., Any]] = {
 if hasattr(F, "rms_norm"):  # torch 2.4
     _WRITTEN_OUT[F.rms_norm] = normalization.rms_norm
 
+_IN_ANOTHER_FORM: dict[Any, Callable[..., Any]] = {
+    F.scaled_dot_product_attention: functools.partial(attention.scaled_dot_product_attention, scale_first=True),
+    F.multi_head_attention_forward: functools.partial(attention.multi_head_attention_forward, scale_first=True),
+    F.batch_norm: normalization.folded_batch_norm,
+}
+
 FUSED = frozenset(function.__name__ for function in _WRITTEN_OUT)
 """The names of the operations that :func:`decomposed` writes out."""
+IN_TWO_FORMS = frozenset(function.__name__ for function in _IN_ANOTHER_FORM)
+"""Those that people write in two ways: scores or queries are scaled, a norm is one factor and one summand."""
 _WIDE = (torch.float32, torch.float64)  # in others, kernels compute wider than the operations that they are made of
 
 
 class _Decomposing(TorchFunctionMode):
     """Runs an operation as those that it is made of, which modes below this one see."""
 
-    def __init__(self, operations: Set[str]) -> None:
+    def __init__(self, operations: Set[str], in_another_form: bool) -> None:
         super().__init__()
-        self._functions = {function: way for function, way in _WRITTEN_OUT.items() if function.__name__ in operations}
+        forms = {**_WRITTEN_OUT, **(_IN_ANOTHER_FORM if in_another_form else {})}
+        self._functions = {function: form for function, form in forms.items() if function.__name__ in operations}
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -56,11 +65,12 @@ class _Decomposing(TorchFunctionMode):
 
 
 @contextlib.contextmanager
-def decomposed(*models: nn.Module, operations: Set[str] = FUSED) -> Iterator[None]:
+def decomposed(*models: nn.Module, operations: Set[str] = FUSED, in_another_form: bool = False) -> Iterator[None]:
     """Have models run fused operations in float32 and float64 as the operations that these are made of.
 
     What they return differs by rounding only. A recording of such a run has the single operations. ``operations`` are
-    the names of those to write out, of :data:`FUSED`; kernels for whole modules are off.
+    the names of those to write out, of :data:`FUSED`; kernels for whole modules are off. With ``in_another_form``,
+    those of :data:`IN_TWO_FORMS` are written in their second one.
 
     >>> from fxdebug.api.run_model import fx_debug
     >>> model = nn.Sequential(nn.SiLU())
@@ -78,17 +88,24 @@ def decomposed(*models: nn.Module, operations: Set[str] = FUSED) -> Iterator[Non
         )
     ]
     for model in dict.fromkeys(models):
-        places.append(OwnAttribute("<model>.forward", vars(model), "forward", _with_mode(model.forward, operations)))
+        places.append(
+            OwnAttribute(
+                "<model>.forward",
+                vars(model),
+                "forward",
+                _with_mode(model.forward, _Decomposing(operations, in_another_form)),
+            )
+        )
     with SharedPatch(*places).block():
         yield
 
 
-def _with_mode(forward: Callable[..., Any], operations: Set[str]) -> Callable[..., Any]:
+def _with_mode(forward: Callable[..., Any], mode: _Decomposing) -> Callable[..., Any]:
     """Return a forward that runs its fused operations written out."""
 
     @functools.wraps(forward)
     def run(*args: Any, **kwargs: Any) -> Any:
-        with _Decomposing(operations):
+        with mode:
             return forward(*args, **kwargs)
 
     return run

@@ -21,7 +21,7 @@ def layer_norm(
     >>> torch.allclose(torch.nn.functional.layer_norm(x, (8,), weight), layer_norm(x, (8,), weight), atol=1e-5)
     True
     """
-    over = tuple(range(-len(normalized_shape), 0))
+    over = _last(normalized_shape)
     return _scaled(_normalized(input, over, eps), weight, bias)
 
 
@@ -34,7 +34,7 @@ def rms_norm(
     >>> torch.allclose(torch.nn.functional.rms_norm(x, (8,), weight), rms_norm(x, (8,), weight), atol=1e-5)
     True
     """
-    over = tuple(range(-len(normalized_shape), 0))
+    over = _last(normalized_shape)
     eps = torch.finfo(input.dtype).eps if eps is None else eps
     normal = input * torch.rsqrt(input.pow(2).mean(over, keepdim=True) + eps)
     return normal if weight is None else normal * weight
@@ -50,7 +50,7 @@ def group_norm(
     True
     """
     groups = input.reshape(input.shape[0], num_groups, -1)
-    normal = _normalized(groups, (-1,), eps).reshape(input.shape)
+    normal = _normalized(groups, -1, eps).reshape(input.shape)
     return _by_channel(normal, weight, bias)
 
 
@@ -77,7 +77,36 @@ def batch_norm(
     return _by_channel(normal, weight, bias)
 
 
-def _normalized(x: Tensor, over: tuple[int, ...], eps: float) -> Tensor:
+def folded_batch_norm(
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor | None:
+    """Return what :func:`batch_norm` returns, by one factor and one summand per channel.
+
+    >>> x, mean, variance = torch.randn(2, 6, 5), torch.randn(6), torch.rand(6)
+    >>> torch.allclose(batch_norm(x, mean, variance), folded_batch_norm(x, mean, variance), atol=1e-5)
+    True
+    """
+    if training or running_mean is None or running_var is None:
+        return None
+    root = torch.sqrt(running_var + eps)
+    scale = 1 / root if weight is None else weight / root
+    shift = -running_mean * scale if bias is None else bias - running_mean * scale
+    return _by_channel(input, scale, shift)
+
+
+def _last(shape: Sequence[int]) -> int | tuple[int, ...]:
+    """Return the last dimensions, as many as a shape has; one as people write it."""
+    return -1 if len(shape) == 1 else tuple(range(-len(shape), 0))
+
+
+def _normalized(x: Tensor, over: int | tuple[int, ...], eps: float) -> Tensor:
     mean = x.mean(over, keepdim=True)
     variance = x.var(over, unbiased=False, keepdim=True)
     return (x - mean) / torch.sqrt(variance + eps)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from fxdebug.comparison.constants import as_written
 from fxdebug.comparison.diagnosis.attention.attention_arguments import other_heads, other_masking
 from fxdebug.comparison.diagnosis.cause import BOTH_DREW, Cause, differing_settings, listed, make_cause, values_differ
 from fxdebug.comparison.diagnosis.element_order import (
@@ -336,7 +337,7 @@ class Diagnoser:
             return None
         place = next((i for i, (x, y) in enumerate(zip(*keys)) if x != y), min(map(len, keys)))
         step = (ways[1] or b)[min(place, len(ways[1] or b) - 1)]
-        texts = [" ".join(f"{s.op}({', '.join(s.constants)})" for s in way) or "nothing" for way in (a, b)]
+        texts = [" ".join(f"{s.op}({', '.join(as_written(*s.constants))})" for s in way) or "nothing" for way in (a, b)]
         because = f"{texts[0]} in a, {texts[1]} in b"
         kind: Kind = "constant" if by_path else "values"
         return make_cause(self._judge, kind, step.call, step.op, because, result, step=step)

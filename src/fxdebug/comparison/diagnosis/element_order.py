@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from fxdebug.comparison.constants import as_written
 from fxdebug.comparison.diagnosis.cause import Cause, differing_settings, listed, make_cause
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult
 from fxdebug.comparison.result import Kind
@@ -100,12 +101,14 @@ def moves_changed(judge: Judge, cause: Cause, result: StepResult) -> ElementOrde
     in_b = _moves_before(pairs.b, (result.step, cause.b))
     for one, other in zip(in_a, in_b):
         if (one.name, _amount(one)) != (other.name, _amount(other)):
-            texts = [f"{side.op}({', '.join(side.constants)})" for side in (one, other)]
+            texts = [f"{side.op}({', '.join(as_written(*side.constants))})" for side in (one, other)]
             return ElementOrder("constant", other, f"{texts[0]} in a, {texts[1]} in b")
     counts = [sum(step.name in MOVES for step in run.steps) for run in (pairs.a, pairs.b)]
     if len(in_b) > len(in_a) and counts[1] > counts[0]:
         step = in_b[len(in_a)]
-        return ElementOrder("extra", step, f"{step.op}({', '.join(step.constants)}) has no counterpart in a")
+        return ElementOrder(
+            "extra", step, f"{step.op}({', '.join(as_written(*step.constants))}) has no counterpart in a"
+        )
     return None
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from fxdebug.comparison.constants import number_in
+from fxdebug.comparison.constants import as_written, number_in
 from fxdebug.comparison.diagnosis.attention.attention_arguments import (
     other_axis_in,
     other_bias_table_in,
@@ -401,7 +401,8 @@ def _other_rows(divergence: Divergence) -> Cause | None:
             sides = [(other, other.outputs[0], step.outputs[0]) for other in facing]
             if len(sides) == 1 and values_differ(divergence.judge, *sides[0][1:]):
                 other, a, b = sides[0]
-                because = f"it takes other rows of {given.value.name} than a looks up: {', '.join(step.constants)}"
+                taken = ", ".join(as_written(*step.constants))
+                because = f"it takes other rows of {given.value.name} than a looks up: {taken}"
                 return replace(divergence, a=a, b=b).cause("values", step, because, partner=other)
     return None
 
@@ -464,7 +465,7 @@ def _written(step: Step) -> str:
     """Return an operation with its settings, such as ``chunk(2, -1)``."""
     if not step.constants or not step.name.isidentifier():
         return step.name
-    texts = [text.removesuffix(".0") for text in step.constants]
+    texts = as_written(*step.constants)
     return f"{step.name}{texts[0]}" if texts[0].startswith("(") else f"{step.name}({', '.join(texts)})"
 
 
@@ -605,7 +606,7 @@ def _arguments(run: StepList, value: Value) -> str:
         return ""
     numbers = [each.number for each in maker.outputs]
     place = f"[{numbers.index(run.root(value).number)}]" if len(numbers) > 1 else ""
-    return f"({', '.join(maker.constants)}){place}" if maker.constants or place else ""
+    return f"({', '.join(as_written(*maker.constants))}){place}" if maker.constants or place else ""
 
 
 def _made_in(step: Step | None, value: Value) -> str:
