@@ -24,6 +24,7 @@ from fxdebug.capture.torch_state.module_members import parameters_of
 from fxdebug.capture.torch_state.torch_tracing import not_compiled
 from fxdebug.comparison.compare_traces import pair_traces
 from fxdebug.comparison.diagnosis.isolated.join import joined
+from fxdebug.comparison.diagnosis.missing_steps import SEVERAL
 from fxdebug.comparison.diagnosis.outputs import UNEXPLAINED
 from fxdebug.comparison.elementwise import is_reordered
 from fxdebug.comparison.pairing.replay_plan import replay_plan
@@ -156,12 +157,19 @@ def _ops_of(call: Call) -> tuple[Op, ...]:
 
 
 def _is_closer(row: Row, than: Row | None, *, strictly: bool) -> bool:
-    """Does a finding name a cause more closely than another one, or as closely?"""
-    known = [_CLOSENESS.get(each.kind, 3) if each is not None and each.kind else 0 for each in (row, than)]
-    return row.proven or known[0] > known[1] or (known[0] == known[1] and not strictly)
+    """Does a finding name a cause more closely than another one, or as closely? ``strictly``: a setting or a weight."""
+    known = _closeness(row), _closeness(than)
+    return row.proven or known[0] >= (known[1] if not strictly else max(known[1] + 1, 3))
 
 
-# The more a kind says, from ``extra``, which may stand for anything, to those that are not listed.
+def _closeness(row: Row | None) -> int:
+    """Return how much a finding says: that several operations are missing says no more than that values differ."""
+    if row is None or row.kind is None:
+        return 0
+    return 1 if SEVERAL in row.because else _CLOSENESS.get(row.kind, 3)
+
+
+# By kind; those that are not listed say most. ``extra`` may stand for anything.
 _CLOSENESS: dict[Kind, int] = {"wiring": 2, "missing": 2, "shape": 2, "values": 1, "nonfinite": 1, "extra": 1}
 
 

@@ -14,6 +14,7 @@ from fxdebug.data.calls import Call
 from fxdebug.operators.names import STEPS_OF
 from fxdebug.query import network
 
+SEVERAL = " have no counterpart in "  # in the sentence about several operations that one run lacks
 NamedSteps = list[tuple[str, Step]]  # elementary operations, each with the step that it is or is a part of
 
 
@@ -35,8 +36,8 @@ def missing_cause(divergence: Divergence, gone: NamedSteps) -> Cause:
     if lost_call is not None and divergence.in_b.last is None and _is_later(pairs.b, home, divergence.result.step):
         home = handed_in
     what = lost_call.path if lost_call is not None else listed(name for name, _ in gone)
-    has = "has" if lost_call is not None or len(gone) == 1 else "have"
-    because = f"{what} of a ({_short_source(step)}) {has} no counterpart in b"
+    has = " has no counterpart in " if lost_call is not None or len(gone) == 1 else SEVERAL
+    because = f"{what} of a ({_short_source(step)}){has}b"
     fused = step.name in STEPS_OF and not _is_a_part(divergence, gone, step)
     others = [s.name for s in divergence.in_b.computing if computes_floats(s)]
     if fused and lost_call is None and len(others) > 1 and all(s is step for _, s in gone):
@@ -72,7 +73,7 @@ def extra_cause(divergence: Divergence, new: NamedSteps) -> Cause:
     step = step or most_informative([step for _, step in new])
     home, extra_call = _home_in_a(pairs, step)
     what = extra_call.path if extra_call is not None else listed(name for name, _ in new)
-    because = f"{what} {'has' if extra_call is not None or len(new) == 1 else 'have'} no counterpart in a"
+    because = f"{what}{' has no counterpart in ' if extra_call is not None or len(new) == 1 else SEVERAL}a"
     op = extra_call.type if extra_call else step.op
     return divergence.cause_in("extra", home, op, because, step=step, partner=last_of_a)
 

@@ -274,9 +274,12 @@ class MisplacedWeights:
 
     def _roles(self, run: StepList, products: list[Product]) -> list[tuple[Product, Columns]]:
         """Return the product and the columns of query, key and value; an empty list where they are not known."""
-        if any(product.sliced for product in products):
-            return []  # the columns of a result are not the rows of a weight of which a slice is used
-        by_step = {product.step.index: product for product in products if product.matrix is not None}
+        # where a slice of a weight is used, the columns of the result are other rows of the weight
+        by_step = {
+            product.step.index: product
+            for product in products
+            if product.matrix is not None and product.matrix.name not in product.sliced
+        }
         for product in by_step.values():
             if product.step.unrecorded and run.trace.modules.get(product.step.call.path) == ATTENTION:
                 assert product.matrix is not None
