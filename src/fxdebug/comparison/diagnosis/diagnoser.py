@@ -10,6 +10,7 @@ from fxdebug.comparison.constants import as_written
 from fxdebug.comparison.diagnosis.attention.attention_arguments import other_heads, other_masking
 from fxdebug.comparison.diagnosis.cause import BOTH_DREW, Cause, differing_settings, listed, make_cause, values_differ
 from fxdebug.comparison.diagnosis.element_order import (
+    ElementOrder,
     arranging_step,
     choices_changed,
     constants_changed,
@@ -23,11 +24,12 @@ from fxdebug.comparison.diagnosis.element_order import (
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult, comparable, draws_random
 from fxdebug.comparison.diagnosis.region import maker_of_mask, view_chain
 from fxdebug.comparison.diagnosis.region_causes import RegionDiagnosis
-from fxdebug.comparison.diagnosis.weights.changed_weight import changed_weight, changed_within
+from fxdebug.comparison.diagnosis.weights.changed_weight import changed_weight, changed_within, is_same
 from fxdebug.comparison.diagnosis.weights.folded_norm import wrongly_folded
 from fxdebug.comparison.diagnosis.weights.misplaced_weights import MisplacedWeights
 from fxdebug.comparison.diagnosis.weights.stacked_weights import StackedWeights
 from fxdebug.comparison.diagnosis.weights.weight_slices import Weights
+from fxdebug.comparison.pairing.by_path import renamed
 from fxdebug.comparison.result import Kind
 from fxdebug.comparison.steps import Step, StepInput, StepList
 from fxdebug.comparison.tolerance import error_between, visible_share
@@ -104,17 +106,23 @@ class Diagnoser:
         if result is not None and cause.kind in ("values", "wiring"):
             moved = moves_changed(self._judge, cause, result)
             if moved is not None:
-                return order_cause(self._judge, result, moved)
+                return self._order_cause(result, moved)
         if result is not None:
             chosen = choices_changed(self._judge, cause, result)
             if chosen is not None:
                 key = (chosen.step.index, "choice")
                 known = key in self._reported
                 self._reported.add(key)
-                return None if known else order_cause(self._judge, self._judge.results[chosen.step.index], chosen)
+                return None if known else self._order_cause(self._judge.results[chosen.step.index], chosen)
         stacked = self._stacked.explain(cause, result)
         found = stacked if stacked is not cause else self._misplaced.explain(cause, result)
         return self._rearranged_weight(cause, result) if found is cause and cause.kind == "values" else found
+
+    def _order_cause(self, result: StepResult, change: ElementOrder) -> Cause:
+        """Return a change of order as a cause, or the weight whose slices are in other places that brings it about."""
+        cause = order_cause(self._judge, result, change)
+        at = self._judge.results.get(change.step.index) if change.kind == "values" and change.step.weights else None
+        return self._rearranged_weight(cause, at)
 
     def _rearranged_weight(self, cause: Cause, result: StepResult | None) -> Cause:
         """Return the weight with a's numbers in other places, which statistics do not show, else the cause itself."""
@@ -175,6 +183,9 @@ class Diagnoser:
             one, other = result.differing_weights
             names = other.value.name or other.argument
             from_that = "that of a" if one.value.name in ("", names) else one.value.name
+            called = self._another_module(result, one.value.name or "", names)
+            if called is not None:
+                return called
             told = wrongly_folded(self._pairs.a, partner, self._pairs.b, step, self._weights)
             told = told or changed_weight(one.value.name or "", names, *self._weights)
             kind, because = "weights", told or f"{names} differs from {from_that}"
@@ -195,7 +206,7 @@ class Diagnoser:
         elif (not self._is_paired_by_path(result) and (change := inputs_swapped(self._judge, result)) is not None) or (
             other_settings and (change := parts_exchanged(self._judge, result)) is not None
         ):
-            return order_cause(self._judge, result, change)
+            return self._order_cause(result, change)
         elif other_settings:
             kind = "constant"
             numbers = [_single_numbers(step, partner), _single_numbers(partner, step)]
@@ -218,6 +229,27 @@ class Diagnoser:
         cause = replace(cause, is_weight_told=told is not None)
         product = kind == "values" and bool(step.weights) and family(step.name) == "product"
         return replace(cause, reordered=product and self._judge.meter.is_reordered(result.a, result.b))
+
+    def _another_module(self, result: StepResult, a: str, b: str) -> Cause | None:
+        """Return the call of another module than in a, where b has the weights of a, but other ones of them are used."""
+        of_a, of_b = self._weights
+        mine, known = of_b.find(b), of_a.find(renamed(self._pairs.b, b))
+        if known is None and len(of_a.names) == len(of_b.names) and b in of_b.names:  # the same place under other names
+            known = of_a.find(list(of_a.names)[of_b.names[b]])
+        if mine is None or known is None or known.parameter.shape != mine.parameter.shape or not is_same(known, mine):
+            return None
+        used, here, own = (name.split(".") for name in (a, known.name, b))
+        while used and here and own and used[-1] == here[-1]:
+            used, here, own = used[:-1], here[:-1], own[:-1]
+        if not used or not own:
+            return None
+        paths = [".".join(parts) for parts in (used, own)]
+        calls = {call.path: call for call in result.step.call.with_ancestors()}
+        call = calls.get(paths[1])
+        where = result.step.call if call is None or call.parent is None else call.parent
+        because = f"{paths[0]} is {'used' if call is None else 'called'} in a, {paths[1]} in b"
+        op = result.step.op if call is None else call.type
+        return make_cause(self._judge, "wiring", where, op, because, result, absorbable=False)
 
     def _weights_of_unrecorded(self, partner: Step, step: Step) -> str | None:
         """Return how weights differ of a module whose operations neither run recorded, as of a fused attention."""
@@ -252,13 +284,13 @@ class Diagnoser:
         same_operation = result.partner.name == result.step.name
         for find in (inputs_swapped, constants_changed):
             if same_operation and (change := find(self._judge, result)) is not None:
-                return order_cause(self._judge, result, change)
+                return self._order_cause(result, change)
         rearranged = self._rearranged_inputs(result)
         if rearranged is not None:
             return rearranged
         for find in (first_inexact, arranging_step):
             if same_operation and (change := find(self._judge, result)) is not None:
-                return order_cause(self._judge, result, change)
+                return self._order_cause(result, change)
         return None
 
     def _other_mask(self, result: StepResult) -> Cause | None:
@@ -301,7 +333,7 @@ class Diagnoser:
             roots = self._pairs.a.root(one.value), self._pairs.b.root(other.value)
             merged = merged_otherwise(*ways)
             if merged is not None:
-                return order_cause(self._judge, result, merged)
+                return self._order_cause(result, merged)
             cause = None
             starts = [_start_of(way, root) for way, root in zip(ways, roots)]
             same_order = starts[0].shape == starts[1].shape or _is_regrouped(starts[0].shape, starts[1].shape)
