@@ -221,7 +221,8 @@ def _compared(
                     return None
 
         told = dict(zip(map(id, findings), tried(findings, plain, see_a, run_b, budget)))
-        findings = tuple([told[id(row)] for row in findings])
+        # what one edit repairs is the cause of all; others are what follows from it
+        findings = tuple(sorted([told[id(row)] for row in findings], key=lambda row: not row.proven))
         rows = tuple([told.get(id(row), row) for row in rows])
     return replace(
         isolated_comparison,

@@ -231,7 +231,7 @@ class Diagnoser:
         return replace(cause, reordered=product and self._judge.meter.is_reordered(result.a, result.b))
 
     def _another_module(self, result: StepResult, a: str, b: str) -> Cause | None:
-        """Return the call of another module than in a, where b has the weights of a, but other ones of them are used."""
+        """Return the call of another module than in a, where b has the weights of a, but uses other ones here."""
         of_a, of_b = self._weights
         mine, known = of_b.find(b), of_a.find(renamed(self._pairs.b, b))
         if known is None and len(of_a.names) == len(of_b.names) and b in of_b.names:  # the same place under other names
