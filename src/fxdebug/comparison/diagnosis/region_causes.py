@@ -90,6 +90,8 @@ class RegionDiagnosis:
         self.reported.add(key)
         if _begins_with(pairs.a, in_b, pairs.value_in_a, a):  # b computes more with what a has as its result
             in_a = Region((), (a,))
+        elif through and self._is_given(in_a, b):  # a computes more with what b has as its result
+            in_b = Region((), (b,))
         divergence = Divergence(self.judge, result, a, b, in_a, in_b)
         if _is_opaque_whole(in_a) or _is_opaque_whole(in_b):
             return _behind_opaque(divergence)
@@ -109,6 +111,13 @@ class RegionDiagnosis:
             or self._other_table(divergence)
             or self._other_steps(divergence)
         )
+
+    def _is_given(self, region: Region, value: Value) -> bool:
+        """Is a region of a given what a value of b is, whatever both were paired with?"""
+        pairs = self.judge.pairs
+        sides = [(pairs.a.root(given), pairs.b.root(value)) for given in region.paired_inputs]
+        known = [side for side in sides if side[0].shape == side[1].shape and side[0].dtype == side[1].dtype]
+        return bool(region.computing) and any(not values_differ(self.judge, *side) for side in known)
 
     def _uses_known_table(self, region: Region) -> bool:
         """Does a region of b use a table that a cause names already?"""

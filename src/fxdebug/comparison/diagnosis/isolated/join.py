@@ -38,7 +38,7 @@ def joined(plain: ComparisonData, isolated: ComparisonData) -> tuple[tuple[Row, 
 
 def _names_the_source(row: Row, at: Row) -> bool:
     """Is it an operation before another one that an isolated run knows by itself, as one whose statistics are equal?"""
-    return not row.handed_over and row.kind not in ("wiring", "shape") and row.position < at.position
+    return not row.handed_over and row.kind not in _UNSURE and row.position < at.position
 
 
 def _same(a: Row, b: Row) -> bool:
