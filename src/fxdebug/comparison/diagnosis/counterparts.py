@@ -150,6 +150,11 @@ def in_the_same_place(pairs: Pairs, step: Step, *, of_b: bool) -> Step | None:
     return facing if _given(pairs.a, one) == _given(pairs.b, other) else None
 
 
+def is_facing(pairs: Pairs, step: Step, *, of_b: bool) -> bool:
+    """Has the other side a step that may be this one, in whatever place?"""
+    return _facing(pairs, step, of_b) is not None
+
+
 def _facing(pairs: Pairs, step: Step, of_b: bool) -> Step | None:
     return _with_equal_weights(pairs, step, of_b) if step.weights else _alike(pairs, step, of_b)
 

@@ -26,7 +26,7 @@ from fxdebug.comparison.diagnosis.region import maker_of_mask, view_chain
 from fxdebug.comparison.diagnosis.region_causes import RegionDiagnosis
 from fxdebug.comparison.diagnosis.weights.changed_weight import changed_weight, changed_within, is_same
 from fxdebug.comparison.diagnosis.weights.folded_norm import wrongly_folded
-from fxdebug.comparison.diagnosis.weights.misplaced_weights import MisplacedWeights
+from fxdebug.comparison.diagnosis.weights.misplaced_weights import MisplacedWeights, weight_behind
 from fxdebug.comparison.diagnosis.weights.stacked_weights import StackedWeights
 from fxdebug.comparison.diagnosis.weights.weight_slices import Weights
 from fxdebug.comparison.pairing.by_path import renamed
@@ -114,7 +114,8 @@ class Diagnoser:
                 known = key in self._reported
                 self._reported.add(key)
                 return None if known else self._order_cause(self._judge.results[chosen.step.index], chosen)
-        stacked = self._stacked.explain(cause, result)
+        is_stack = result is None or not result.step.name.startswith("conv")  # whose weights have more dimensions
+        stacked = self._stacked.explain(cause, result) if is_stack else cause
         found = stacked if stacked is not cause else self._misplaced.explain(cause, result)
         return self._rearranged_weight(cause, result) if found is cause and cause.kind == "values" else found
 
@@ -188,7 +189,10 @@ class Diagnoser:
                 return called
             told = wrongly_folded(self._pairs.a, partner, self._pairs.b, step, self._weights)
             told = told or changed_weight(one.value.name or "", names, *self._weights)
-            kind, because = "weights", told or f"{names} differs from {from_that}"
+            kind, because = (
+                "weights",
+                told or _told_by_statistics(names, other.value, from_that or "that of a", one.value),
+            )
         elif (told := self._weights_of_unrecorded(partner, step)) is not None:
             kind, because = "weights", told
         elif result.measures.what == "shape":
@@ -207,6 +211,8 @@ class Diagnoser:
             other_settings and (change := parts_exchanged(self._judge, result)) is not None
         ):
             return self._order_cause(result, change)
+        elif other_settings and (operand := self._other_operand(result, gone, new)) is not None:
+            kind, because = "wiring", operand
         elif other_settings:
             kind = "constant"
             numbers = [_single_numbers(step, partner), _single_numbers(partner, step)]
@@ -259,6 +265,21 @@ class Diagnoser:
         if not all(inside):
             return None
         return changed_within(partner.call.path, step.call.path, *self._weights)
+
+    def _other_operand(self, result: StepResult, gone: Sequence[str], new: Sequence[str]) -> str | None:
+        """Say which result one run gives to an operation in the place of a constant of the other."""
+        runs, steps = (self._pairs.a, self._pairs.b), (result.partner, result.step)
+        facing = [{id(side.value) for side in sides} for sides in zip(*result.inputs)] or [set(), set()]
+        alone = [[g for g in step.data if id(g.value) not in known] for step, known in zip(steps, facing)]
+        texts = [list(gone), list(new)]
+        for at in (0, 1):
+            made = [
+                run_maker for g in alone[at] if (run_maker := runs[at].maker(g.value)) is not None and g.value.numel > 1
+            ]
+            if len(made) == 1 and not texts[at] and len(texts[1 - at]) == 1 and not alone[1 - at]:
+                texts[at] = [f"the result of {made[0].op}"]
+                return f"{texts[0][0]} in a, {texts[1][0]} in b"
+        return None
 
     @staticmethod
     def _device_type(value: Value) -> str:
@@ -438,7 +459,19 @@ def _weight_of(run: StepList, value: Value) -> str:
     maker = run.maker(value)
     if maker is not None and maker.name in SLICES and len(maker.weights) == 1 and not maker.data:
         value = maker.weights[0].value
-    return run.root(value).name or ""
+    return weight_behind(run, value) or run.root(value).name or ""
+
+
+def _told_by_statistics(name: str, b: Value, ours: str, a: Value) -> str:
+    """Say how a weight differs, of which no sums of slices are known, as of a bias of one element."""
+    if a.stats is None or b.stats is None or a.stats.max is None or b.stats.max is None:
+        return f"{name} differs from {ours}"
+    zero = [stats.min == stats.max == 0.0 for stats in (a.stats, b.stats)]
+    if zero[1] and not zero[0]:
+        return f"{name} is zero, {ours} is not"
+    if a.numel == b.numel == 1:
+        return f"{name} is {b.stats.max:.6g}, {ours} is {a.stats.max:.6g}"
+    return f"{name} differs from {ours}"
 
 
 def _single_numbers(step: Step, other: Step) -> list[str]:

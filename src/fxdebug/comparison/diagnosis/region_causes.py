@@ -15,7 +15,13 @@ from fxdebug.comparison.diagnosis.attention.attention_arguments import (
 from fxdebug.comparison.diagnosis.attention.tables import Tables, differing_table, have_the_same_tables
 from fxdebug.comparison.diagnosis.attention.written_attention import other_attention_in, visible_shares
 from fxdebug.comparison.diagnosis.cause import Cause, differing_settings, listed, make_cause, values_differ
-from fxdebug.comparison.diagnosis.counterparts import in_the_same_place, moved, other_factory, without_effect
+from fxdebug.comparison.diagnosis.counterparts import (
+    in_the_same_place,
+    is_facing,
+    moved,
+    other_factory,
+    without_effect,
+)
 from fxdebug.comparison.diagnosis.element_order import inputs_swapped, order_cause
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult
 from fxdebug.comparison.diagnosis.missing_steps import NamedSteps, extra_cause, missing_cause
@@ -182,6 +188,8 @@ class RegionDiagnosis:
         if bool(gone) != bool(new) and all(map(self.judge.adds_error, counterparts)):
             return None  # each has its counterpart, and is a finding of its own
         if bool(gone) != bool(new):
+            alone = [named for named in gone or new if not is_facing(self.judge.pairs, named[1], of_b=bool(new))]
+            gone, new = (alone or gone, new) if gone else (gone, alone or new)
             name, step = next((named for named in gone or new if computes_floats(named[1])), (gone or new)[0])
             elsewhere = moved(divergence, name, step, of_b=bool(new)) or self._made_otherwise(divergence, step, new)
             if elsewhere is not None:
@@ -305,7 +313,12 @@ def _nonfinite(divergence: Divergence) -> Cause | None:
     for step in divergence.in_b.computing:
         made = any(map(_has_nan_or_inf, step.outputs))
         if made and not any(_has_nan_or_inf(given.value) for given in step.inputs):
-            return divergence.cause("nonfinite", step, "NaN or infinity comes of finite numbers")
+            because = "NaN or infinity comes of finite numbers"
+            gone, new = unmatched_steps(divergence.in_a, divergence.in_b)
+            others = [name for name, _ in gone if computes_floats(_)] if any(other is step for _, other in new) else []
+            if len(others) == 1:
+                because = f"{others[0]} in a, {step.name} in b: {because}"
+            return divergence.cause("nonfinite", step, because)
     return None
 
 
