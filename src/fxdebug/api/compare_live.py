@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal, overload
 
 import torch
 from torch import nn
 
+from fxdebug.analyses.quantisation.report import QuantisedRow
 from fxdebug.api.compare_runs import compare
 from fxdebug.api.comparison import Comparison
+from fxdebug.api.quantised.of_models import called, inputs_for, quantised_models
+from fxdebug.api.reports.report import Report
 from fxdebug.api.run_model import fx_debug, last_failed, run_and_store
 from fxdebug.api.trace import Trace
 from fxdebug.api.tried_repairs import tried
@@ -27,11 +30,47 @@ from fxdebug.comparison.elementwise import is_reordered
 from fxdebug.comparison.pairing.replay_plan import replay_plan
 from fxdebug.data.trace import replaced
 from fxdebug.data.values import Keeping
-from fxdebug.errors import FxDebugError
+from fxdebug.errors import FxDebugError, UsageError
 from fxdebug.operators.dtypes import EPS
 
 BUDGET = 10.0  # seconds in which runs with edits begin
 MOST_COPIED = 1 << 28  # parameters of two models that are copied in float32: 1 GiB
+
+
+@overload
+def compare_models(
+    model_a: nn.Module,
+    model_b: nn.Module,
+    inputs: Any = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    mapping: Mapping[str, str] | str | os.PathLike[str] | None = None,
+    ignore: str | Iterable[str] = (),
+    tolerance: float | None = None,
+    inputs_b: Any = None,
+    strict: bool = False,
+    budget: float = BUDGET,
+    quantised: Literal[False] = False,
+) -> Comparison:
+    """Return the comparison, call by call."""
+
+
+@overload
+def compare_models(
+    model_a: nn.Module,
+    model_b: nn.Module,
+    inputs: Any = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    mapping: Mapping[str, str] | str | os.PathLike[str] | None = None,
+    ignore: str | Iterable[str] = (),
+    tolerance: float | None = None,
+    inputs_b: Any = None,
+    strict: bool = False,
+    budget: float = BUDGET,
+    quantised: Literal[True],
+) -> Report[QuantisedRow]:
+    """Return the report on b, a quantised version of a."""
 
 
 @not_compiled
@@ -47,7 +86,8 @@ def compare_models(
     inputs_b: Any = None,
     strict: bool = False,
     budget: float = BUDGET,
-) -> Comparison:
+    quantised: bool = False,
+) -> Comparison | Report[QuantisedRow]:
     """Compare two live models call by call: every call that adds error is found, not only the first.
 
     Each call of b that has a counterpart in a runs on the counterpart's inputs, in b's dtype. The call's own result is
@@ -63,6 +103,10 @@ def compare_models(
     exception of model a is raised; where b raises, the plain runs are compared and a note says so. Where one model is
     in a narrow dtype that may hide differences, copies of both are compared in float32, and a note says so.
 
+    With ``quantised``, b is a quantised version of a, and no faults are told. A report ranks the calls by what they do
+    to the result: each call of b that adds error is computed by the module of a once, and the error of the result
+    measured. Such runs begin in the first ``budget`` seconds. ``report.answer`` names the layers to leave unquantised.
+
     >>> import copy, torch
     >>> one = torch.nn.Sequential(*[torch.nn.LayerNorm(8) for _ in range(3)])
     >>> other = copy.deepcopy(one)
@@ -71,6 +115,8 @@ def compare_models(
     [('0', 'layer_norm'), ('2', 'layer_norm')]
     """
     own_inputs = inputs if inputs_b is None else inputs_b
+    if quantised and inputs_b is None:
+        own_inputs = inputs_for(model_a, model_b, inputs)
 
     def in_wide_dtype(found: Comparison) -> Comparison:
         """Return what both models with rounded weights, in the wider dtype, show where the narrow one hides it."""
@@ -94,6 +140,8 @@ def compare_models(
         restore()
         b, failed = _run(model_b, *deep_copy((own_inputs, kwargs)), values="tensors")
         plain = compared(a, b)
+        if failed is not None and quantised:
+            raise UsageError(f"b raised {failed}: give it inputs that it takes as inputs_b")
         if failed is not None:
             return replace(plain, notes=(*plain.notes, f"not isolated: b raised {failed}"))
         restore()
@@ -102,6 +150,16 @@ def compare_models(
         replay = InputReplay(model_b, a, plan.inputs, plan.outputs, keeps=is_reordered)
         with replay:
             alone, failed = _run(model_b, *deep_copy((own_inputs, kwargs)), values="tensors")
+    if quantised:
+        as_a = compared(a, replaced(alone, settings={**alone.settings, "isolated": True}))
+
+        def call_a(model: nn.Module) -> Any:
+            return called(model, *deep_copy((inputs, kwargs)))
+
+        def call_b(model: nn.Module) -> Any:
+            return called(model, *deep_copy((own_inputs, kwargs)))
+
+        return quantised_models(as_a if failed is None else plain, model_a, model_b, call_a, call_b, budget)
     if failed is not None:
         return replace(plain, notes=(*plain.notes, f"not isolated: with what a was given, b raised {failed}"))
     isolated_comparison = compared(a, replaced(alone, settings={**alone.settings, "isolated": True}))
