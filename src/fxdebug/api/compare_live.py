@@ -10,8 +10,10 @@ from typing import Any, Literal, overload
 import torch
 from torch import nn
 
+from fxdebug.analyses.gradients.facing import Step
+from fxdebug.analyses.gradients.of_model import step_of_grads
 from fxdebug.analyses.quantisation.report import QuantisedRow
-from fxdebug.api.compare_runs import compare
+from fxdebug.api.compare_runs import compare, with_gradients
 from fxdebug.api.comparison import Comparison
 from fxdebug.api.quantised.of_models import called, inputs_for, quantised_models
 from fxdebug.api.reports.report import Report
@@ -101,7 +103,9 @@ def compare_models(
     ``repair`` tells it. Runs with edits begin in the first ``budget`` seconds of that; with 0 none does. All runs begin
     with the same random state, buffers and attributes of modules; these and the hooks are restored afterwards. An
     exception of model a is raised; where b raises, the plain runs are compared and a note says so. Where one model is
-    in a narrow dtype that may hide differences, copies of both are compared in float32, and a note says so.
+    in a narrow dtype that may hide differences, copies of both are compared in float32, and a note says so. Where both
+    hold gradients (after ``backward()``) that differ, ``comparison.gradients`` is the report of
+    :func:`fxdebug.compare_gradients`.
 
     With ``quantised``, b is a quantised version of a, and no faults are told. A report ranks the calls by what they do
     to the result: each call of b that adds error is computed by the module of a once, and the error of the result
@@ -115,6 +119,7 @@ def compare_models(
     [('0', 'layer_norm'), ('2', 'layer_norm')]
     """
     own_inputs = inputs if inputs_b is None else inputs_b
+    steps = [_gradients_of(model) for model in (model_a, model_b)]
     if quantised and inputs_b is None:
         own_inputs = inputs_for(model_a, model_b, inputs)
 
@@ -143,7 +148,7 @@ def compare_models(
         if failed is not None and quantised:
             raise UsageError(f"b raised {failed}: give it inputs that it takes as inputs_b")
         if failed is not None:
-            return replace(plain, notes=(*plain.notes, f"not isolated: b raised {failed}"))
+            return with_gradients(replace(plain, notes=(*plain.notes, f"not isolated: b raised {failed}")), *steps)
         restore()
         plan = replay_plan(pair_traces(a, b, mapping))
         # an implementation may have the same numbers in another order, such as heads with their halves interleaved
@@ -161,11 +166,12 @@ def compare_models(
 
         return quantised_models(as_a if failed is None else plain, model_a, model_b, call_a, call_b, budget)
     if failed is not None:
-        return replace(plain, notes=(*plain.notes, f"not isolated: with what a was given, b raised {failed}"))
+        why = f"not isolated: with what a was given, b raised {failed}"
+        return with_gradients(replace(plain, notes=(*plain.notes, why)), *steps)
     isolated_comparison = compared(a, replaced(alone, settings={**alone.settings, "isolated": True}))
     if not isolated_comparison.findings and plain.findings and _differs_far(plain):
         why = "not isolated: with what a was given, nothing differs, but what the plain runs return does"
-        return replace(plain, notes=(*plain.notes, why))
+        return with_gradients(replace(plain, notes=(*plain.notes, why)), *steps)
     note = f"isolated: {replay.replayed} of {len(b.calls) - 1} calls of b were given what those of a were given"
     findings, rows = joined(plain, isolated_comparison)
     if findings and budget > 0:
@@ -195,7 +201,7 @@ def compare_models(
         notes=(*isolated_comparison.notes, note),
         missing=isolated_comparison.missing and plain.missing,
     )
-    return in_wide_dtype(whole)
+    return with_gradients(in_wide_dtype(whole), *steps)
 
 
 def _widened(a: nn.Module, b: nn.Module) -> tuple[nn.Module, nn.Module] | None:
@@ -214,6 +220,14 @@ def _widened(a: nn.Module, b: nn.Module) -> tuple[nn.Module, nn.Module] | None:
     if one is a or other is b:  # they cannot be copied
         return None
     return one.to(*narrow[0]).float(), other.to(*narrow[0]).float()
+
+
+def _gradients_of(model: nn.Module) -> Step | None:
+    """Return the gradients that a model's parameters have, ``None`` where one of them has no numbers."""
+    try:
+        return step_of_grads(model)
+    except UsageError:
+        return None
 
 
 def _differs_far(plain: Comparison) -> bool:

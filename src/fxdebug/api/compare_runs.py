@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, overload
 
+from fxdebug.analyses.gradients.facing import Step
+from fxdebug.analyses.gradients.of_comparison import differing_gradients
+from fxdebug.analyses.gradients.of_run import step_of_run
 from fxdebug.analyses.quantisation.report import QuantisedRow, quantised_report
 from fxdebug.api.comparison import Comparison
 from fxdebug.api.files import load
@@ -62,6 +66,8 @@ def compare(
     model itself). Of calls, what is inside them is compared, with paths relative to them: a layer with the next one,
     or two steps of ``generate``. With ``quantised``, b is a quantised version of a: no faults are told, but a report
     ranks the calls by the error that each adds (see :func:`fxdebug.compare_models`, which also measures its effect).
+    Where gradients were attached to both runs, and differ, ``comparison.gradients`` is the report of
+    :func:`fxdebug.compare_gradients`.
 
     >>> import torch, fxdebug
     >>> trace = fxdebug.fx_debug(torch.nn.Linear(2, 2), torch.ones(1, 2))
@@ -74,7 +80,15 @@ def compare(
     """
     reference, run = run_to_compare(a), run_to_compare(b)
     found = compare_traces.compare(reference, run, mapping=mapping, ignore=ignore, tolerance=tolerance, strict=strict)
-    return Report.of(quantised_report(found)) if quantised else Comparison.of(found)
+    if quantised:
+        return Report.of(quantised_report(found))
+    return with_gradients(Comparison.of(found), step_of_run(reference), step_of_run(run))
+
+
+def with_gradients(comparison: Comparison, a: Step | None, b: Step | None) -> Comparison:
+    """Return a comparison with how the gradients of both differ, where both hold some."""
+    report = differing_gradients(comparison, a, b)
+    return comparison if report is None else replace(comparison, gradients=Report.of(report))
 
 
 def run_to_compare(run: Trace | Call | str | os.PathLike[str], *, rank: int | None = None) -> Trace:
