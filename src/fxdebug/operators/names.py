@@ -63,6 +63,10 @@ FACTORIES = frozenset(
 )
 
 
+# Operations that make positions.
+COUNTS = frozenset(["arange", "cumsum", "range", "linspace"])
+
+
 # Operations whose result consists of elements of the inputs, some of them several times.
 COPYING = frozenset(["repeat", "repeat_interleave", "expand", "tile", "broadcast_to", "stack", "cat"])
 
