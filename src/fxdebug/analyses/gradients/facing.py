@@ -50,6 +50,7 @@ class Step:
     name: str
     gradients: Mapping[str, OneGradient]
     stops: tuple[str, ...] = ()  # where gradients stop, as sentences
+    recomputed: tuple[str, ...] = ()  # modules that the backward ran again with other random numbers
 
     @property
     def total(self) -> float:
@@ -166,7 +167,12 @@ def paired_steps(a: Step, b: Step) -> tuple[Step, Step]:
     if not prefix:
         return a, b
     a, b = (
-        Step(one.name, {name.removeprefix(prefix): each for name, each in one.gradients.items()}, one.stops)
+        Step(
+            one.name,
+            {name.removeprefix(prefix): each for name, each in one.gradients.items()},
+            one.stops,
+            one.recomputed,
+        )
         for one in (a, b)
     )
     return a, b

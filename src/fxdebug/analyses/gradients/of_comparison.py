@@ -22,7 +22,12 @@ def differing_gradients(comparison: ComparisonData, a: Step | None, b: Step | No
         return None
     if one.gradients.keys() - common and other.gradients.keys() - common:
         one, other = (
-            Step(step.name, {name: each for name, each in step.gradients.items() if name in common}, step.stops)
+            Step(
+                step.name,
+                {name: each for name, each in step.gradients.items() if name in common},
+                step.stops,
+                step.recomputed,
+            )
             for step in (one, other)
         )
     report = compared_gradients(one, other)
@@ -45,4 +50,4 @@ def _renamed(comparison: ComparisonData, a: Step, b: Step) -> Step:
         path, dot, own = name.rpartition(".")
         there = f"{paths.get(path, path)}{dot}{own}"
         gradients[name if name in a.gradients or there not in a.gradients else there] = one
-    return Step(b.name, gradients, b.stops)
+    return Step(b.name, gradients, b.stops, b.recomputed)

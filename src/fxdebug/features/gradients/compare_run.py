@@ -12,7 +12,7 @@ from fxdebug.analyses.gradients.compared import ComparedRow, compared_gradients
 from fxdebug.analyses.gradients.facing import OneGradient, Step, paired_steps
 from fxdebug.analyses.gradients.of_model import one_gradient, step_of_grads
 from fxdebug.analyses.gradients.of_run import step_of_run
-from fxdebug.analyses.gradients.rules import STOPS
+from fxdebug.analyses.gradients.rules import STOPS, told_recomputed
 from fxdebug.api.compare_runs import run_to_compare
 from fxdebug.api.losses import loss_of_output
 from fxdebug.api.reports.report import Report
@@ -95,7 +95,8 @@ def _step_of_model(
         name: one_gradient(kept.get(name), p, "" if reach.get(name) == "trained" else reach.get(name, ""))
         for name, p in members.named_parameters_of(model)
     }
-    return Step(type(model).__name__, gradients, _stops(record))
+    recomputed = tuple([told_recomputed(one) for one in record.recomputed])
+    return Step(type(model).__name__, gradients, _stops(record), recomputed)
 
 
 def _stops(record: GradientRecord) -> tuple[str, ...]:
