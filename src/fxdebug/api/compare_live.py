@@ -19,7 +19,8 @@ from fxdebug.api.quantised.of_models import called, inputs_for, quantised_models
 from fxdebug.api.reports.report import Report
 from fxdebug.api.run_model import fx_debug, last_failed, run_and_store
 from fxdebug.api.trace import Trace
-from fxdebug.api.tried_repairs import tried
+from fxdebug.api.trials.recurrent_gates import told_of_gates
+from fxdebug.api.tried_repairs import returns_the_same, tried
 from fxdebug.capture.pausing.replaced_operations import ReplacedOperations
 from fxdebug.capture.runs.isolated import InputReplay
 from fxdebug.capture.runs.same_start import deep_copy, state_restored
@@ -190,7 +191,22 @@ def compare_models(
                 except Exception:  # of the model, with an operation that was replaced
                     return None
 
-        told = dict(zip(map(id, findings), tried(findings, plain, see_a, run_b, budget)))
+        def run_edited(side: str, stepper: ReplacedOperations) -> Comparison | None:
+            if side == "b":
+                return run_b(stepper)
+            with state_restored(model_a, model_b):
+                try:
+                    given = deep_copy((inputs, kwargs))
+                    return compared(run_and_store(model_a, *given, values="tensors", stepper=stepper), b)
+                except FxDebugError:
+                    raise
+                except Exception:  # of the model, with an operation that was replaced
+                    return None
+
+        known = tried(findings, plain, see_a, run_b, budget)
+        if not any(row.proven for row in known) and not returns_the_same(plain):
+            known = told_of_gates(known, run_edited, budget)
+        told = dict(zip(map(id, findings), known))
         findings = tuple([told[id(row)] for row in findings])
         rows = tuple([told.get(id(row), row) for row in rows])
     whole = replace(

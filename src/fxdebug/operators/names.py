@@ -63,6 +63,10 @@ FACTORIES = frozenset(
 )
 
 
+# The gates of recurrent operations, in the order in which torch keeps their weights.
+GATES = {"gru": "rzn", "lstm": "ifgo"}
+
+
 # Operations that make positions.
 COUNTS = frozenset(["arange", "cumsum", "range", "linspace"])
 
