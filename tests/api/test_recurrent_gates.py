@@ -42,17 +42,19 @@ class Own(Theirs):
             given = F.linear(x[:, t], inner.weight_ih_l0, inner.bias_ih_l0)
             hidden = F.linear(state, inner.weight_hh_l0, inner.bias_hh_l0)
             if isinstance(inner, nn.GRU):
-                order = "rzn" if self.how == "outside" else self.how
+                order = self.how if len(self.how) == 3 else "rzn"
                 one, other = (dict(zip(order, part.chunk(3, -1))) for part in (given, hidden))
                 r, z = (torch.sigmoid(one[gate] + other[gate]) for gate in "rz")
                 bias = inner.bias_hh_l0[16:] if self.how == "outside" else 0.0
                 n = torch.tanh(one["n"] + bias + r * (other["n"] - bias))
                 state = (1 - z) * n + z * state
             else:
-                gates = dict(zip(self.how, (given + hidden).chunk(4, -1)))
+                gates = dict(zip(self.how if len(self.how) == 4 else "ifgo", (given + hidden).chunk(4, -1)))
                 cell = gates["f"].sigmoid() * cell + gates["i"].sigmoid() * gates["g"].tanh()
                 state = gates["o"].sigmoid() * cell.tanh()
             results.append(state)
+            if self.how == "stateless":
+                state = cell = torch.zeros_like(state)
         result: Tensor = self.head(torch.stack(results, 1))
         return result
 
@@ -69,6 +71,8 @@ def first(a: nn.Module, b: nn.Module) -> str:
         ("gru", "zrn", "in b the gates r and z are exchanged"),
         ("gru", "rnz", "in b the gates z and n are exchanged"),
         ("gru", "outside", "in b the bias of the new gate n stands outside of the product with the reset gate r"),
+        ("gru", "stateless", "in b every step begins with the first state: the state is not passed on"),
+        ("lstm", "stateless", "in b every step begins with the first state: the state is not passed on"),
         ("lstm", "ifog", "in b the gates g and o are exchanged"),
         ("lstm", "figo", "in b the gates i and f are exchanged"),
     ],

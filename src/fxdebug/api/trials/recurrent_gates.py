@@ -1,7 +1,7 @@
-"""Try which gates of a recurrent layer are exchanged, where one model has torch's own and the other one writes it out.
+"""Try how a recurrent layer is written wrongly, where one model has torch's own and the other one writes it out.
 
-An operation such as ``gru`` cannot be looked into. So it is computed with its gates in every other order: where that
-makes one model return what the other one returns, this order is the cause, and proven.
+An operation such as ``gru`` cannot be looked into. So it is computed with its gates in every other order, and in other
+ways that ports take: where one makes both models return the same, it is the cause, and proven.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ def _hypotheses(gates: str) -> Iterator[tuple[str, Callable[[Ran], Any]]]:
     names = "GRU" if len(gates) == 3 else "LSTM"
     if names == "GRU":
         yield "the bias of the new gate n stands outside of the product with the reset gate r", _bias_outside
+    yield "every step begins with the first state: the state is not passed on", _without_state
     orders = sorted(itertools.permutations(range(len(gates))), key=_moved)
     for order in orders[1:]:
         moved = [gates[at] for at, other in enumerate(order) if at != other]
@@ -101,6 +102,13 @@ def _changed(args: Sequence[Any], change: Callable[[list[Tensor]], list[Tensor]]
 
 def _are_weights(things: Sequence[Any]) -> bool:
     return all(isinstance(x, torch.nn.Parameter) for x in things)
+
+
+def _without_state(ran: Ran) -> Any:
+    """Compute a layer each of whose steps begins with the state that the first one is given."""
+    along = 1 if ran.args[-1] is True else 0  # batch_first
+    parts = [ran.function(part, *ran.args[1:], **ran.kwargs) for part in ran.args[0].split(1, along)]
+    return (torch.cat([part[0] for part in parts], along), *parts[-1][1:])
 
 
 def _bias_outside(ran: Ran) -> Any:
