@@ -127,3 +127,10 @@ def test_blocks_of_rows_of_another_weight_are_told_as_rows() -> None:
             a, b, c = weight.clone().chunk(3)
             weight.copy_(torch.cat([b, a, c]))
     assert first(one, other) == "0.weight is that of a with rows 0:8 and 8:16 exchanged"
+
+
+def test_two_ports_that_take_gates_for_others_are_told_which_result_is_given() -> None:
+    found = fxdebug.compare_models(Own("gru"), Own("gru", "zrn"), X)
+    told = [row.because for row in found.findings]
+    assert found.first is not None and found.first.kind == "wiring" and len(told) <= 4
+    assert any(because.endswith((": the one before it", ": the next one")) for because in told)
