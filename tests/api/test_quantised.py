@@ -265,3 +265,9 @@ def test_a_module_that_is_called_twice_is_one_row() -> None:
     net, x = Twice().eval(), torch.randn(64, 16)
     (row,) = compare_models(net, dynamic(net), x, quantised=True).rows
     assert (row.call, row.calls) == ("one", 2) and row.share == pytest.approx(100.0)
+
+
+def test_modules_that_are_ignored_are_left_out() -> None:
+    net, x = with_outlier()
+    report = compare_models(net, dynamic(net), x, quantised=True, ignore="layers.3.*")
+    assert report.rows and not any(row.call.startswith("layers.3.") for row in report.rows)

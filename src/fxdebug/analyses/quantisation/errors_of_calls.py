@@ -48,7 +48,11 @@ def errors_of_calls(comparison: ComparisonData, *, isolated: bool) -> list[CallE
     for row in comparison.rows:
         if row.op is not None or row.a is None or row.b is None or row.b.call.parent_index is None:
             continue
-        if not row.certain or (not isolated and (row.b.call.children or _is_unchanged(row, *weights))):
+        if (
+            not row.certain
+            or row.verdict == "ignored"
+            or (not isolated and (row.b.call.children or _is_unchanged(row, *weights)))
+        ):
             continue
         found.setdefault(row.path, []).append((row, _added(row, isolated)))
     last = {value.number for value in comparison.b.root.returned or comparison.b.root.outputs or ()}
