@@ -147,7 +147,7 @@ def compare_models(
         b, failed = _run(model_b, *deep_copy((own_inputs, kwargs)), values="tensors")
         plain = compared(a, b)
         if failed is not None and quantised:
-            raise UsageError(f"b raised {failed}: give it inputs that it takes as inputs_b")
+            raise UsageError(f"b raised {failed}; if it takes other inputs than a, give them as inputs_b")
         if failed is not None:
             return with_gradients(replace(plain, notes=(*plain.notes, f"not isolated: b raised {failed}")), *steps)
         restore()

@@ -22,6 +22,7 @@ from fxdebug.data.calls import Note
 from fxdebug.operators.dtypes import EPS
 
 MOST_TOLD = 4  # calls that are advised to be left alone
+LEAST_OTHERS = 4  # calls for each that is advised to be left alone: to leave all is no advice
 AGAIN = 8  # calls that are tried once more beside those that are advised
 LEAST_GAIN = 0.1  # of the error of the result, from which one more call is advised
 
@@ -67,7 +68,8 @@ def quantised_models(
                 without[one.path] = found
     told: list[str] = []
     left, still = whole, dict(without)
-    while len(told) < MOST_TOLD and (first := outstanding(left, still, len(without))) is not None:
+    most = min(MOST_TOLD, max(1, len(without) // LEAST_OTHERS))
+    while len(told) < most and (first := outstanding(left, still, len(without))) is not None:
         told.append(first)
         left, still = still[first], {}
         for path in sorted(without, key=lambda path: without[path])[:AGAIN]:  # one error may hide another
