@@ -140,3 +140,30 @@ def test_a_model_in_a_narrow_dtype_is_equal_to_itself_in_float32(dtypes):
         found = compare_models(a, b, IDS)
     assert (found.findings, found.narrow) == ((), "bfloat16")
     assert [next(each.parameters()).dtype for each in (a, b)] == list(dtypes)
+
+
+class Turning(nn.Module):
+    """Angles of positions, as rotary embeddings have them."""
+
+    def __init__(self, wide: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.wide, self.inner = wide, nn.Linear(16, 16)
+        self.register_buffer("inv_freq", 1e4 ** (-torch.arange(8) / 8), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        freq = 1e4 ** (-torch.arange(8) / 8) if self.wide else self.inv_freq
+        angles = torch.outer(torch.arange(x.shape[1]).to(freq.dtype), freq)
+        turned: torch.Tensor = self.inner(x) * torch.cat([angles.cos(), angles.sin()], -1).to(x.dtype)
+        return turned
+
+
+def test_positions_that_a_cast_rounds_are_named_and_not_another_order_of_elements() -> None:
+    x = torch.randn(1, 1500, 16)
+    found = compare_models(Turning(False), Turning(False).bfloat16(), x, inputs_b=x.bfloat16())
+    assert found.first is not None and (found.first.kind, found.first.op) == ("dtype", "to")
+    assert found.first.because == (
+        "positions up to 1499 are rounded to bfloat16, which has every integer only up to 256, and not in a"
+    )
+    right = compare_models(Turning(True), Turning(True).bfloat16(), x, inputs_b=x.bfloat16())
+    assert right.findings == ()

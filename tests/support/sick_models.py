@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 import fxdebug
 from fxdebug.analyses.rules.table import ANALYSES, TRAINING
@@ -148,6 +149,19 @@ class TwoParts(nn.Module):
             return self.head(hidden)
         other = self.other(hidden)
         return self.head(hidden) + (other.detach() if self.how == "not reached" else other)
+
+
+class Forgetful(nn.Module):
+    """A checkpoint whose recomputation draws other numbers than the forward."""
+
+    def __init__(self, keeps: bool = False) -> None:
+        super().__init__()
+        self.keeps = keeps
+        self.block = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5), nn.Linear(8, 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = checkpoint(self.block, x, use_reentrant=False, preserve_rng_state=self.keeps)
+        return result
 
 
 class Root(nn.Module):
@@ -387,6 +401,7 @@ BY_RULE: dict[str, Callable[[], Given]] = {
     "gradients.loss input": lambda: with_loss(
         mlp(), normal(16, 8), lambda output: F.cross_entropy(output.softmax(1), torch.arange(16) % output.shape[1])
     ),
+    "gradients.recomputed otherwise": lambda: with_loss(Forgetful(), normal(16, 8)),
     "gradients.vanishing": lambda: with_loss(chain(nn.Sigmoid), normal(8, 64)),
     "gradients.exploding": lambda: with_loss(chain(nn.Identity, 1.0), normal(8, 64)),
     "gradients.gradient underflow": lambda: with_loss(

@@ -168,6 +168,14 @@ def moved_by_adam(net: nn.Module) -> None:
         optimizer.zero_grad()
 
 
+def under_one_autocast(folder: Path) -> Given:
+    """A training inside of one autocast, which keeps the casts of the first weights."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(8, 24), nn.ReLU(), nn.Linear(24, 5))
+    with torch.autocast("cpu", torch.bfloat16):
+        return watched(folder, net, lambda: Usual(rate=0.2).train(net))
+
+
 def squashed() -> nn.Module:
     return nn.Sequential(nn.Linear(8, 24), nn.ReLU(), nn.Linear(24, 5), nn.Sigmoid())
 
@@ -182,5 +190,6 @@ TRAININGS: dict[str, Callable[[Path], Given]] = {
     "training.learning rate jumps": Usual(steps=50, rate_at=lambda step: 2000.0 if step == 40 else 1.0),
     "training.outlier batch": Usual(steps=45, batch=one_is_large),
     "training.optimizer state lost": resumed,
+    "training.outdated weights": under_one_autocast,
     "training.waits for data": Usual(steps=23, batch=after_a_while),
 }

@@ -6,16 +6,22 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, overload
 
 import torch
 from torch import nn
 
-from fxdebug.api.compare_runs import compare
+from fxdebug.analyses.gradients.facing import Step
+from fxdebug.analyses.gradients.of_model import step_of_grads
+from fxdebug.analyses.quantisation.report import QuantisedRow
+from fxdebug.api.compare_runs import compare, with_gradients
 from fxdebug.api.comparison import Comparison
+from fxdebug.api.quantised.of_models import called, inputs_for, quantised_models
+from fxdebug.api.reports.report import Report
 from fxdebug.api.run_model import fx_debug, last_failed, run_and_store
 from fxdebug.api.trace import Trace
-from fxdebug.api.tried_repairs import tried
+from fxdebug.api.trials.recurrent_gates import told_of_gates
+from fxdebug.api.tried_repairs import returns_the_same, tried
 from fxdebug.capture.decompositions.decomposed import FUSED, IN_TWO_FORMS, decomposed
 from fxdebug.capture.pausing.replaced_operations import ReplacedOperations
 from fxdebug.capture.runs.isolated import InputReplay
@@ -33,11 +39,47 @@ from fxdebug.data.calls import Call
 from fxdebug.data.graphs import Op
 from fxdebug.data.trace import replaced
 from fxdebug.data.values import Keeping
-from fxdebug.errors import FxDebugError
+from fxdebug.errors import FxDebugError, UsageError
 from fxdebug.operators.dtypes import EPS
 
 BUDGET = 10.0  # seconds in which runs with edits begin
 MOST_COPIED = 1 << 28  # parameters of two models that are copied in float32: 1 GiB
+
+
+@overload
+def compare_models(
+    model_a: nn.Module,
+    model_b: nn.Module,
+    inputs: Any = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    mapping: Mapping[str, str] | str | os.PathLike[str] | None = None,
+    ignore: str | Iterable[str] = (),
+    tolerance: float | None = None,
+    inputs_b: Any = None,
+    strict: bool = False,
+    budget: float = BUDGET,
+    quantised: Literal[False] = False,
+) -> Comparison:
+    """Return the comparison, call by call."""
+
+
+@overload
+def compare_models(
+    model_a: nn.Module,
+    model_b: nn.Module,
+    inputs: Any = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    mapping: Mapping[str, str] | str | os.PathLike[str] | None = None,
+    ignore: str | Iterable[str] = (),
+    tolerance: float | None = None,
+    inputs_b: Any = None,
+    strict: bool = False,
+    budget: float = BUDGET,
+    quantised: Literal[True],
+) -> Report[QuantisedRow]:
+    """Return the report on b, a quantised version of a."""
 
 
 @not_compiled
@@ -53,7 +95,8 @@ def compare_models(
     inputs_b: Any = None,
     strict: bool = False,
     budget: float = BUDGET,
-) -> Comparison:
+    quantised: bool = False,
+) -> Comparison | Report[QuantisedRow]:
     """Compare two live models call by call: every call that adds error is found, not only the first.
 
     Each call of b that has a counterpart in a runs on the counterpart's inputs, in b's dtype. The call's own result is
@@ -67,7 +110,13 @@ def compare_models(
     ``repair`` tells it. Runs with edits begin in the first ``budget`` seconds of that; with 0 none does. All runs begin
     with the same random state, buffers and attributes of modules; these and the hooks are restored afterwards. An
     exception of model a is raised; where b raises, the plain runs are compared and a note says so. Where one model is
-    in a narrow dtype that may hide differences, copies of both are compared in float32, and a note says so.
+    in a narrow dtype that may hide differences, copies of both are compared in float32, and a note says so. Where both
+    hold gradients (after ``backward()``) that differ, ``comparison.gradients`` is the report of
+    :func:`fxdebug.compare_gradients`.
+
+    With ``quantised``, b is a quantised version of a, and no faults are told. A report ranks the calls by what they do
+    to the result: each call of b that adds error is computed by the module of a once, and the error of the result
+    measured. Such runs begin in the first ``budget`` seconds. ``report.answer`` names the layers to leave unquantised.
 
     >>> import copy, torch
     >>> one = torch.nn.Sequential(*[torch.nn.LayerNorm(8) for _ in range(3)])
@@ -77,11 +126,15 @@ def compare_models(
     [('0', 'layer_norm'), ('2', 'layer_norm')]
     """
     settings = {"mapping": mapping, "ignore": ignore, "tolerance": tolerance, "strict": strict}
+    if quantised:
+        own = inputs_for(model_a, model_b, inputs) if inputs_b is None else inputs_b
+        return _quantised(model_a, model_b, (inputs, own, kwargs), settings, budget)
+    steps = [_gradients_of(model) for model in (model_a, model_b)]
     given = inputs, inputs if inputs_b is None else inputs_b, kwargs
     found = _compared(model_a, model_b, given, settings, budget)
     if not found.findings and found.narrow is not None and inputs_b is None:
         found = _in_wide_dtype(found, model_a, model_b, given, settings, budget)
-    return _with_fused_written_out(found, model_a, model_b, given, settings, budget)
+    return with_gradients(_with_fused_written_out(found, model_a, model_b, given, settings, budget), *steps)
 
 
 Given: TypeAlias = tuple[Any, Any, "Mapping[str, Any] | None"]
@@ -173,36 +226,76 @@ def _closeness(row: Row | None) -> int:
 _CLOSENESS: dict[Kind, int] = {"wiring": 2, "missing": 2, "shape": 2, "values": 1, "nonfinite": 1, "extra": 1}
 
 
-def _compared(
-    model_a: nn.Module, model_b: nn.Module, given_to: Given, settings: Mapping[str, Any], budget: float
-) -> Comparison:
-    """Compare two models as they run: plain, then each call of b on a's inputs; try what may repair it."""
-    inputs, own_inputs, kwargs = given_to
-    mapping = settings["mapping"]
+class _Runs(NamedTuple):
+    """The plain runs of two models and their comparison, and that of a run of b on a's inputs, call by call.
 
-    def compared(a: Trace, b: Trace) -> Comparison:
-        return compare(a, b, **settings)
+    ``failed`` is what b raised, alone or with a's inputs; there is no comparison ``isolated`` then.
+    """
 
+    a: Trace
+    b: Trace
+    plain: Comparison
+    isolated: Comparison | None
+    replayed: int
+    failed: str | None
+
+
+def _runs(model_a: nn.Module, model_b: nn.Module, given: Given, settings: Mapping[str, Any]) -> _Runs:
+    """Run two models as they are, then b with the inputs of a's calls."""
+    inputs, own_inputs, kwargs = given
     with state_restored(model_a, model_b) as restore:
         a = fx_debug(model_a, *deep_copy((inputs, kwargs)), values="tensors")
         restore()
         b, failed = _run(model_b, *deep_copy((own_inputs, kwargs)), values="tensors")
-        plain = compared(a, b)
+        plain = compare(a, b, **settings)
         if failed is not None:
-            return replace(plain, notes=(*plain.notes, f"not isolated: b raised {failed}"))
+            return _Runs(a, b, plain, None, 0, f"b raised {failed}")
         restore()
-        plan = replay_plan(pair_traces(a, b, mapping))
+        plan = replay_plan(pair_traces(a, b, settings["mapping"]))
         # an implementation may have the same numbers in another order, such as heads with their halves interleaved
         replay = InputReplay(model_b, a, plan.inputs, plan.outputs, keeps=is_reordered)
         with replay:
             alone, failed = _run(model_b, *deep_copy((own_inputs, kwargs)), values="tensors")
     if failed is not None:
-        return replace(plain, notes=(*plain.notes, f"not isolated: with what a was given, b raised {failed}"))
-    isolated_comparison = compared(a, replaced(alone, settings={**alone.settings, "isolated": True}))
+        return _Runs(a, b, plain, None, 0, f"with what a was given, b raised {failed}")
+    isolated = compare(a, replaced(alone, settings={**alone.settings, "isolated": True}), **settings)
+    return _Runs(a, b, plain, isolated, replay.replayed, None)
+
+
+def _quantised(
+    model_a: nn.Module, model_b: nn.Module, given: Given, settings: Mapping[str, Any], budget: float
+) -> Report[QuantisedRow]:
+    """Return the report on b, a quantised version of a."""
+    inputs, own_inputs, kwargs = given
+    runs = _runs(model_a, model_b, given, settings)
+    if runs.b.error is not None:
+        raise UsageError(f"{runs.failed}; if it takes other inputs than a, give them as inputs_b")
+
+    def call_a(model: nn.Module) -> Any:
+        return called(model, *deep_copy((inputs, kwargs)))
+
+    def call_b(model: nn.Module) -> Any:
+        return called(model, *deep_copy((own_inputs, kwargs)))
+
+    return quantised_models(runs.isolated or runs.plain, model_a, model_b, call_a, call_b, budget)
+
+
+def _compared(
+    model_a: nn.Module, model_b: nn.Module, given_to: Given, settings: Mapping[str, Any], budget: float
+) -> Comparison:
+    """Compare two models as they run: plain, then each call of b on a's inputs; try what may repair it."""
+    inputs, own_inputs, kwargs = given_to
+    a, b, plain, isolated_comparison, replayed, failed = _runs(model_a, model_b, given_to, settings)
+    if isolated_comparison is None:
+        return replace(plain, notes=(*plain.notes, f"not isolated: {failed}"))
+
+    def compared(a: Trace, b: Trace) -> Comparison:
+        return compare(a, b, **settings)
+
     if not isolated_comparison.findings and plain.findings and _differs_far(plain):
         why = "not isolated: with what a was given, nothing differs, but what the plain runs return does"
         return replace(plain, notes=(*plain.notes, why))
-    note = f"isolated: {replay.replayed} of {len(b.calls) - 1} calls of b were given what those of a were given"
+    note = f"isolated: {replayed} of {len(b.calls) - 1} calls of b were given what those of a were given"
     findings, rows = joined(plain, isolated_comparison)
     if findings and budget > 0:
 
@@ -220,7 +313,22 @@ def _compared(
                 except Exception:  # of the model, with an operation that was replaced
                     return None
 
-        told = dict(zip(map(id, findings), tried(findings, plain, see_a, run_b, budget)))
+        def run_edited(side: str, stepper: ReplacedOperations) -> Comparison | None:
+            if side == "b":
+                return run_b(stepper)
+            with state_restored(model_a, model_b):
+                try:
+                    given = deep_copy((inputs, kwargs))
+                    return compared(run_and_store(model_a, *given, values="tensors", stepper=stepper), b)
+                except FxDebugError:
+                    raise
+                except Exception:  # of the model, with an operation that was replaced
+                    return None
+
+        known = tried(findings, plain, see_a, run_b, budget)
+        if not any(row.proven for row in known) and not returns_the_same(plain):
+            known = told_of_gates(known, run_edited, budget)
+        told = dict(zip(map(id, findings), known))
         # what one edit repairs is the cause of all; others are what follows from it
         findings = tuple(sorted([told[id(row)] for row in findings], key=lambda row: not row.proven))
         rows = tuple([told.get(id(row), row) for row in rows])
@@ -250,6 +358,14 @@ def _widened(a: nn.Module, b: nn.Module) -> tuple[nn.Module, nn.Module] | None:
     if one is a or other is b:  # they cannot be copied
         return None
     return one.to(*narrow[0]).float(), other.to(*narrow[0]).float()
+
+
+def _gradients_of(model: nn.Module) -> Step | None:
+    """Return the gradients that a model's parameters have, ``None`` where one of them has no numbers."""
+    try:
+        return step_of_grads(model)
+    except UsageError:
+        return None
 
 
 def _differs_far(plain: Comparison) -> bool:

@@ -37,7 +37,8 @@ class Comparison(ComparisonData):
     are the calls and operations that add error, in execution order, with settings at the end that change next to
     nothing beside another finding; ``first`` is the first of them, ``None`` where there is none. ``rows`` are all
     pairs, ``only_a`` and ``only_b`` the calls without a counterpart. ``coverage`` counts what was compared; ``notes``
-    say what to know about it. In a condition it is true when the runs are *equal*.
+    say what to know about it. ``gradients`` is how those of both runs differ, ``None`` where they are equal or not both
+    hold some. In a condition it is true when the runs are *equal*.
     """
 
     a: Trace

@@ -46,11 +46,11 @@ def tried(findings: Sequence[Row], plain: ComparisonData, see_a: See, run_b: Run
     rows = list(findings)
     # the weights of a are none for a convolution with a norm folded in
     known = [row.kind in _EDITS and FOLDED not in row.because for row in rows[:MOST]]
-    places = {number: _place(rows[number].b) for number, is_known in enumerate(known) if is_known}
+    places = {number: place_of(rows[number].b) for number, is_known in enumerate(known) if is_known}
     planned = {number: place for number, place in places.items() if place is not None}
     # what rounding explains is no proof where only the last bits differ
-    exactly = _returns_the_same(plain)
-    if not planned or (exactly and _returns_the_same(plain, exactly=True)):
+    exactly = returns_the_same(plain)
+    if not planned or (exactly and returns_the_same(plain, exactly=True)):
         return rows
     edits = _edits(rows, planned, see_a)
     for number, of_row in edits.items():
@@ -78,7 +78,7 @@ def tried(findings: Sequence[Row], plain: ComparisonData, see_a: See, run_b: Run
 def _edits(rows: Sequence[Row], planned: dict[int, Place], see_a: See) -> dict[int, list[Candidate]]:
     """Return the edits of each finding that has some, from the operations of a."""
     seen: dict[Place, Ran] = {}
-    wanted = {place: number for number in planned if (place := _place(rows[number].a)) is not None}
+    wanted = {place: number for number in planned if (place := place_of(rows[number].a)) is not None}
 
     def keep(place: Place) -> Edit:
         def kept(ran: Ran) -> Any:
@@ -90,7 +90,7 @@ def _edits(rows: Sequence[Row], planned: dict[int, Place], see_a: See) -> dict[i
     see_a(ReplacedOperations({place: keep(place) for place in wanted}))
     edits: dict[int, list[Candidate]] = {}
     for number in planned:
-        row, at = rows[number], _place(rows[number].a)
+        row, at = rows[number], place_of(rows[number].a)
         theirs = None if at is None else seen.get(at)
         edits[number] = [
             Candidate(words.format(a=_op(row.a), b=_op(row.b)), partial(make, theirs), make in _UNDOING)
@@ -125,10 +125,10 @@ def _repairs(edits: dict[Place, Edit], run_b: Run, exactly: bool) -> bool | None
     found = run_b(stepper)
     if failed or found is None or stepper.made != edits.keys():
         return None
-    return _returns_the_same(found, exactly=exactly)
+    return returns_the_same(found, exactly=exactly)
 
 
-def _returns_the_same(comparison: ComparisonData, *, exactly: bool = False) -> bool:
+def returns_the_same(comparison: ComparisonData, *, exactly: bool = False) -> bool:
     """Do both models return the same, within tolerance or to the last bit?"""
     rows = [row for row in comparison.outputs if row.measured]
     return bool(rows) and all(row.error == 0.0 if exactly else row.verdict == "equal" for row in rows)
@@ -138,7 +138,7 @@ def _op(side: Side | None) -> str:
     return (side.op if side is not None else "") or ""
 
 
-def _place(side: Side | None) -> Place | None:
+def place_of(side: Side | None) -> Place | None:
     """Return where the operation of a side is; ``None`` for a call."""
     return None if side is None or not side.node or side.op is None else (side.call.index, side.node.rpartition("/")[2])
 
@@ -148,7 +148,7 @@ def _place(side: Side | None) -> Place | None:
 
 def _same_operation(theirs: Ran | None, ours: Ran) -> Ran:
     """Return the operation of a, where it is the same as that of b, with as many arguments; else raise ``NoEdit``."""
-    if theirs is None or _is_in_place(ours) or _name(ours) != _name(theirs) or len(ours.args) != len(theirs.args):
+    if theirs is None or _is_inplace_of(ours) or _name(ours) != _name(theirs) or len(ours.args) != len(theirs.args):
         raise NoEdit
     return theirs
 
@@ -182,7 +182,7 @@ def _with_weights(theirs: Ran | None, ours: Ran) -> Any:
 
 def _with_operation(theirs: Ran | None, ours: Ran) -> Any:
     """Compute another function of the same tensors, with a's settings and weights."""
-    if theirs is None or _is_in_place(ours) or _is_in_place(theirs) or theirs.kwargs.keys() & {"out"}:
+    if theirs is None or _is_inplace_of(ours) or _is_inplace_of(theirs) or theirs.kwargs.keys() & {"out"}:
         raise NoEdit
     given = [x for x in (*ours.args, *ours.kwargs.values()) if _is_data(x)]
     wanted = [x for x in (*theirs.args, *theirs.kwargs.values()) if _is_data(x)]
@@ -196,14 +196,14 @@ def _with_operation(theirs: Ran | None, ours: Ran) -> Any:
 def _left_out(theirs: Ran | None, ours: Ran) -> Any:
     """Return the first tensor that an operation was given, where it has the shape of the result."""
     given = next((x for x in ours.args if isinstance(x, Tensor)), None)
-    if _is_in_place(ours) or given is None or not isinstance(ours.result, Tensor) or given.shape != ours.result.shape:
+    if _is_inplace_of(ours) or given is None or not isinstance(ours.result, Tensor) or given.shape != ours.result.shape:
         raise NoEdit
     return given
 
 
 def _before(slot: int, theirs: Ran | None, ours: Ran) -> Any:
     """Compute an operation with one of its tensors replaced by what an operation of a makes of it."""
-    if theirs is None or _is_in_place(ours) or _is_in_place(theirs) or slot >= len(ours.args):
+    if theirs is None or _is_inplace_of(ours) or _is_inplace_of(theirs) or slot >= len(ours.args):
         raise NoEdit
     given = ours.args[slot]
     data = [x for x in (*theirs.args, *theirs.kwargs.values()) if _is_data(x)]
@@ -249,7 +249,7 @@ def _is_data(thing: Any) -> bool:
     return isinstance(thing, Tensor) and not isinstance(thing, nn.Parameter)
 
 
-def _is_in_place(ran: Ran) -> bool:
+def _is_inplace_of(ran: Ran) -> bool:
     """Does an operation write to what it is given? Then it cannot be computed a second time."""
     return any(ran.result is x for x in ran.args) or (_name(ran).endswith("_") and not _name(ran).endswith("__"))
 

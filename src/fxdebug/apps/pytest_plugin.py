@@ -114,7 +114,7 @@ class TraceRegression:
             self._debug(trace, path)
         first = comparison.first
         place = "" if first is None else f" in {first.where}"
-        what = "differs from" if comparison.findings else "could not be compared with"
+        what = "differs from" if comparison.verdict == "different" else "could not be compared with"
         lines = [f"the run {what} its golden trace{place}", "", str(comparison), ""]
         other = [
             f"{name} {version}, now {trace.versions.get(name, 'not loaded')}"

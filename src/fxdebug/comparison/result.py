@@ -10,6 +10,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from fxdebug.brief import brief
 from fxdebug.comparison.measures import BASES, EQUAL, STATISTICS, Basis, Measures
 from fxdebug.data.calls import Call
+from fxdebug.data.findings import ERROR
+from fxdebug.data.report import ReportData
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value
 from fxdebug.printable import printable
@@ -188,13 +190,23 @@ class ComparisonData:
     settings: Mapping[str, Any] = field(default_factory=dict)
     coverage: Coverage = field(default_factory=Coverage)
     missing: tuple[str, ...] = ()  # what would have to be compared before the runs may be called equal
+    gradients: ReportData[Any] | None = None  # how the gradients of both relate, where both hold some that differ
 
     @property
     def verdict(self) -> Outcome:
-        """``different`` where there are findings, ``could not compare`` where too much is missing, else ``equal``."""
-        if self.findings:
+        """``different`` where there are findings, ``could not compare`` where too much is missing, else ``equal``.
+
+        Runs whose gradients differ are different, too.
+        """
+        if self.findings or self.gradients_differ:
             return "different"
         return "could not compare" if self.missing else "equal"
+
+    @property
+    def gradients_differ(self) -> bool:
+        """Do both runs hold gradients, and do these differ? Not where that cannot be told, as in two dtypes."""
+        found = () if self.gradients is None else self.gradients.findings
+        return any(finding.severity == ERROR for finding in found)
 
     @property
     def repaired(self) -> bool:
@@ -265,7 +277,9 @@ class ComparisonData:
 
     def __repr__(self) -> str:
         equal = "equal within tolerance" if self.narrow is None else f"no difference beyond what {self.narrow} explains"
-        if self.missing:
+        if self.gradients is not None and self.gradients_differ:
+            equal = f"gradients differ, {self.gradients.answer}"
+        elif self.missing:
             equal = f"could not compare, {self.missing[0]}"
         first = f"first {self.first}" if self.first is not None else equal
         return printable(f"<comparison of {self.a.model} and {self.b.model}: {first}>")

@@ -68,6 +68,10 @@ FLOATS = {name: dtype for name, dtype in DTYPES.items() if dtype.kind == "float"
 EPS = {name: dtype.eps for name, dtype in DTYPES.items() if dtype.eps}
 
 
+# From here on a narrow dtype does not have every integer: positions are rounded, and neighbours become one number.
+LARGEST_INTEGER = {"bfloat16": 256, "float16": 2048}
+
+
 def largest_of(dtype: str) -> float:
     """Return the largest finite number of a floating dtype; infinity for other dtypes.
 

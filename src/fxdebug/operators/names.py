@@ -63,6 +63,14 @@ FACTORIES = frozenset(
 )
 
 
+# The gates of recurrent operations, in the order in which torch keeps their weights.
+GATES = {"gru": "rzn", "lstm": "ifgo"}
+
+
+# Operations that make positions.
+COUNTS = frozenset(["arange", "cumsum", "range", "linspace"])
+
+
 # Operations whose result consists of elements of the inputs, some of them several times.
 COPYING = frozenset(["repeat", "repeat_interleave", "expand", "tile", "broadcast_to", "stack", "cat"])
 

@@ -672,3 +672,22 @@ def test_compare_of_two_models_tries_the_cause_and_refuses_a_model_against_a_run
     assert main.main(["compare", "model.py:original", "model.py:original"]) == 0
     assert main.main(["compare", "model.py:original", "runs"]) == 2
     assert "give two runs, or two functions FILE.py:function" in capsys.readouterr().err
+
+
+def test_compare_quantised_prints_a_report_and_no_faults(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("model.py").write_text(
+        "import torch\nfrom torch import nn\n\n\ndef original():\n    torch.manual_seed(0)\n"
+        "    return nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 4)), torch.randn(3, 4)\n\n\n"
+        "def small():\n    model, _ = original()\n    weight = model[0].weight.data\n"
+        "    weight.copy_((weight * 8).round() / 8)\n    return model, None\n"
+    )
+    both = ["compare", "model.py:original", "model.py:small", "--quantised"]
+    assert main.main([*both, "--width", "80"]) == 0
+    assert capsys.readouterr().out.startswith("leave `0` alone: 100 % of the error of the result; without it ")
+    assert main.main([*both, "--json", "-o", "small.csv"]) == 0
+    assert json.loads(capsys.readouterr().out)["analysis"] == "quantised"
+    assert Path("small.csv").read_text().splitlines()[1].startswith("0,Linear,4×4,")
+    assert main.main([*both, "--csv"]) == 0
+    assert main.main([*both, "--measures", "flops"]) == 2
+    assert "--quantised prints a report of its own" in capsys.readouterr().err

@@ -156,3 +156,24 @@ def test_gradients_of_two_dtypes_are_never_told_to_differ() -> None:
     nn.functional.cross_entropy(narrow(X.bfloat16()).float(), Y).backward()
     said = fxdebug.compare_gradients(step(net()), narrow).answer
     assert said.startswith(("cannot tell whether the gradients differ", "all gradients of b are those of a"))
+
+
+def test_clipping_before_the_loss_scale_is_taken_off_is_read_as_such() -> None:
+    def clipped(scale: float, unscaled_first: bool) -> nn.Module:
+        model = step(net(), scale=scale)
+        weights = list(model.parameters())
+        for divided in (unscaled_first, not unscaled_first):
+            if divided:
+                for weight in weights:
+                    assert weight.grad is not None
+                    weight.grad /= scale
+            else:
+                nn.utils.clip_grad_norm_(weights, 0.1)
+        return model
+
+    told = fxdebug.compare_gradients(clipped(1.0, True), clipped(4096.0, False)).answer
+    assert told.startswith(
+        "all gradients of b are those of a × 0.0002441 (6 parameters), a power of two, as clipping to 0.1"
+    )
+    assert "before the loss scale is taken off" in told
+    assert not fxdebug.compare_gradients(clipped(1.0, True), clipped(4096.0, True)).findings

@@ -134,6 +134,8 @@ class _Said:
         """Return the sentence, the severity of the finding, ``None`` without one, and the advice."""
         apart = list(self._apart())
         said, severity, advice = self._of_pairs(bool(apart))
+        if severity is not None:
+            apart += self._recomputed()
         return "; ".join([said, *apart]), ERROR if apart and severity is None else severity, advice
 
     def _of_pairs(self, others: bool) -> tuple[str, Severity | None, str]:
@@ -279,6 +281,14 @@ class _Said:
             why = f" ({known.pop()})" if len(known) == 1 and any(known) and state.startswith("none") else ""
             stop = f": it stops {side.stops[0]}" if state.startswith("none") and side.stops else ""
             yield words.format(f"{names} {verb}") + why + stop
+
+    def _recomputed(self) -> Iterator[str]:
+        """Yield what the backward of one step ran again with other random numbers than its forward."""
+        for step, side in ((self._a, "a"), (self._b, "b")):
+            if step.recomputed:
+                which = listed(list(step.recomputed))
+                draws = "draws" if len(step.recomputed) == 1 else "draw"
+                yield f"in the backward of {side} {which} {draws} other random numbers than in its forward"
 
     def _factor(self, factor: float) -> str:
         rounded = round(factor) if abs(factor) >= 1 else factor

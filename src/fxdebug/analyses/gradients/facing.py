@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from fxdebug.analyses.paired_names import prefix_between
 from fxdebug.comparison.diagnosis.outputs import UNEXPLAINED
 from fxdebug.comparison.elementwise import measure_elements
 from fxdebug.comparison.tolerance import NARROW_ROUNDING_STEPS, rounding_step, tolerance_of
@@ -49,6 +50,7 @@ class Step:
     name: str
     gradients: Mapping[str, OneGradient]
     stops: tuple[str, ...] = ()  # where gradients stop, as sentences
+    recomputed: tuple[str, ...] = ()  # modules that the backward ran again with other random numbers
 
     @property
     def total(self) -> float:
@@ -155,3 +157,22 @@ def rounding_alone(step: Step) -> frozenset[str]:
         for name, size in sizes.items()
         if 0 < size < NULL * EPS.get(step.gradients[name].dtype, 0.0) * largest[name.rpartition(".")[0]]
     )
+
+
+def paired_steps(a: Step, b: Step) -> tuple[Step, Step]:
+    """Return two steps whose names have no prefix that one side alone has, such as ``module.`` of DDP."""
+    missing = [name for name in a.gradients if name not in b.gradients]
+    beyond = [name for name in b.gradients if name not in a.gradients]
+    prefix = prefix_between(beyond, missing)
+    if not prefix:
+        return a, b
+    a, b = (
+        Step(
+            one.name,
+            {name.removeprefix(prefix): each for name, each in one.gradients.items()},
+            one.stops,
+            one.recomputed,
+        )
+        for one in (a, b)
+    )
+    return a, b

@@ -77,13 +77,16 @@ def reading(factor: float, pairs: Sequence[Facing], a: Step, b: Step, counts: Ma
             return (
                 f": {side} has a total norm of {norm:.3g}, as clipping to {norm:.3g} leaves it (of {plain.total:.4g})"
             )
+    power = math.log2(factor) if factor > 0 else 0.5
+    if 0 < factor < 1.01 / LEAST_SCALE and is_near(2.0 ** round(power)) and _is_round(a.total):
+        at = f"clipping to {a.total:.3g}"
+        return f", a power of two, as {at} leaves it before the loss scale is taken off (unscale_ first)"
     if is_near(-1.0):
         return ": the sign is the other one, one of them ascends"
     if is_near(SCALE):
         return ", as the loss scale 65536 leaves it (no GradScaler.unscale_), or a sum over so many elements"
     if is_near(1 / SCALE):
         return ", as the loss scale 65536 leaves it in a (no unscale_), or a mean over so many in b"
-    power = math.log2(factor) if factor > 0 else 0.5
     if factor >= LEAST_SCALE and is_near(2.0 ** round(power)):
         return ", a power of two, as a loss scale leaves it that is not divided out, or a sum over so many elements"
     if 2 <= round(factor) <= MOST and is_near(round(factor)) and factor * near < UNSURE:

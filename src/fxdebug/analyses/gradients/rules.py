@@ -17,7 +17,7 @@ from fxdebug.analyses.gradients.updates import (
     find_updates,
 )
 from fxdebug.data.findings import ADVICE, ERROR, SEVERITIES, WARNING, Finding
-from fxdebug.data.measured.gradients import GradientRecord, GradientStop, ParameterGradient, Reach
+from fxdebug.data.measured.gradients import GradientRecord, GradientStop, ParameterGradient, Reach, Recomputed
 from fxdebug.data.measures import counted, quantity
 
 
@@ -58,6 +58,7 @@ def findings_of(record: GradientRecord, limits: Limits, progress: Progress | Non
     found = [
         *not_finite(record),
         *find_loss_inputs(record.loss_inputs),
+        *find_recomputed(record),
         *_slopes(record, limits),
         *_tiny(record, null, limits),
         *(find_no_gradient(record) if progress is None else ()),  # a training tells by itself
@@ -115,6 +116,34 @@ def not_finite(record: GradientRecord) -> Iterator[Finding]:
             advice="Keep its input away from the point where the derivative is infinite, for instance by adding an "
             "epsilon inside: torch.where behind it does not help.",
         )
+
+
+def told_recomputed(one: Recomputed) -> str:
+    """Return the name and class of a module that was run again."""
+    return f"{one.path or 'the model'} ({one.type})"
+
+
+def find_recomputed(record: GradientRecord) -> Iterator[Finding]:
+    """Yield the finding about modules that the backward ran again with other random numbers than the forward had."""
+    if not record.recomputed:
+        return
+    first = record.recomputed[0]
+    within = "" if first.within == first.path else f", as {first.within or 'the model'} is computed again,"
+    more = f"; so do {len(record.recomputed) - 1} more" if len(record.recomputed) > 1 else ""
+    yield Finding(
+        rule="recomputed otherwise",
+        severity=ERROR,
+        path=first.path,
+        call=f"{first.path}#0",
+        op=first.type,
+        what=f"in the backward{within} {told_recomputed(first)} draws other random numbers than in the forward{more}: "
+        "the gradients are not those of the loss",
+        measured=float(len(record.recomputed)),
+        threshold=0.0,
+        advice="Restore the state of the generators for the recomputation: torch.utils.checkpoint does so by default "
+        "(preserve_rng_state=True).",
+        others=tuple([f"{one.path}#0" for one in record.recomputed[1:]]),
+    )
 
 
 def _slopes(record: GradientRecord, limits: Limits) -> Iterator[Finding]:

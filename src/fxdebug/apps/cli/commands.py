@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from fxdebug import api
 from fxdebug.api.commands.load_model import from_file
@@ -15,7 +16,8 @@ from fxdebug.errors import FxDebugError, UsageError
 from fxdebug.exports import records
 
 if TYPE_CHECKING:
-    from fxdebug.api import Comparison
+    from fxdebug.analyses.quantisation.report import QuantisedRow
+    from fxdebug.api import Comparison, Report
 
 
 def show(options: argparse.Namespace) -> int:
@@ -125,6 +127,8 @@ def compare(options: argparse.Namespace) -> int:
 
     if options.to and not options.output:
         raise UsageError(f"--to {options.to}: name what to write: -o PATH")
+    if options.quantised:
+        return _compare_quantised(options)
     comparison = compared(options, options.a, options.b)
     report = comparison.measures(options.measures) if options.measures else None
     form = form_of(options)
@@ -143,30 +147,44 @@ def compare(options: argparse.Namespace) -> int:
     return {"equal": OK, "different": FAILED, "could not compare": UNUSABLE}[comparison.verdict]
 
 
+def _compare_quantised(options: argparse.Namespace) -> int:
+    """Print the calls of a quantised B by what they do to the result."""
+    if options.measures or options.to:
+        raise UsageError("--quantised prints a report of its own: leave out --measures and --to")
+    function, given = _to_compare(options, options.a, options.b)
+    report: Report[QuantisedRow] = function(*given, quantised=True)
+    form = form_of(options)
+    if form == "json":
+        print(report.json_text(), end="")
+    elif form == "csv":
+        print(report.csv_text(), end="")
+    else:
+        print(report.text(width=options.width, **({"rows": None} if options.all else {})))
+    if options.output:
+        written = report.export(options.output)
+        print(f"\nwrote {written}", file=None if form == "text" else sys.stderr)
+    return OK
+
+
 def compared(options: argparse.Namespace, a: str, b: str) -> Comparison:
     """Return the comparison of two runs, or of two models with the inputs of the first, as the options say."""
+    function, given = _to_compare(options, a, b)
+    comparison: Comparison = function(*given)
+    return comparison
+
+
+def _to_compare(options: argparse.Namespace, a: str, b: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """Return the function that compares, with the options, and the runs, or the models and the inputs of the first."""
+    chosen = {"mapping": _mapping(options.map), "ignore": options.ignore, "tolerance": options.tolerance}
+    chosen["strict"] = options.strict
     models = [_is_factory(one) for one in (a, b)]
     if all(models):
         (model_a, inputs), (model_b, _) = from_file(a), from_file(b)
-        return api.compare_models(
-            model_a,
-            model_b,
-            inputs,
-            mapping=_mapping(options.map),
-            ignore=options.ignore,
-            tolerance=options.tolerance,
-            strict=options.strict,
-        )
+        return partial(api.compare_models, **chosen), (model_a, model_b, inputs)
     if any(models):
         raise UsageError(f"{a} and {b}: give two runs, or two functions FILE.py:function that return (model, inputs)")
-    return api.compare(
-        load_run(a, options, api.run_to_compare),
-        load_run(b, options, api.run_to_compare),
-        mapping=_mapping(options.map),
-        ignore=options.ignore,
-        tolerance=options.tolerance,
-        strict=options.strict,
-    )
+    runs = [load_run(one, options, api.run_to_compare) for one in (a, b)]
+    return partial(api.compare, **chosen), tuple(runs)
 
 
 def _is_factory(text: str) -> bool:

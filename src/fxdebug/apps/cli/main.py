@@ -252,6 +252,11 @@ COMMANDS_OF_CORE: tuple[Command, ...] = (
             ),
             *_PAIRS,
             argument(
+                "--quantised",
+                action="store_true",
+                help="B is a quantised A: rank the calls by what they do to the result, those to leave alone first",
+            ),
+            argument(
                 "--measures",
                 metavar="NAMES",
                 help="also compare measures of both runs, such as time.self,flops, call by call",

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from fxdebug.capture.hooks.guard import Guard
+from fxdebug.capture.probes.recomputations import Recomputations
 from fxdebug.capture.probes.value_gradients import ValueGradients, gradient_numbers
 from fxdebug.capture.recorder.module_names import Sites
 from fxdebug.capture.recorder.unregistered_leaves import UnregisteredLeaves, outside_of
@@ -55,10 +56,10 @@ def run_with_gradients(
     sites = Sites(model)
     inputs, keywords = deep_copy((args, dict(kwargs)))
     unregistered = UnregisteredLeaves(model, (inputs, keywords))
-    probe = ValueGradients(sites, unregistered.ran)
+    probe, again = ValueGradients(sites, unregistered.ran), Recomputations(sites)
     with torch.enable_grad(), state_restored(model):
         try:
-            with Attached(probe, sites), probe:
+            with Attached(again, sites), Attached(probe, sites), probe:
                 output = (model if method == "forward" else getattr(model, method))(*inputs, **keywords)
             strays = unregistered.found(output)
             with probe:
@@ -68,7 +69,9 @@ def run_with_gradients(
             probe.stops.end(scalar)
             operands = probe.guard("the loss", loss_inputs, scalar) or ()
             if scalar.requires_grad:
-                scalar.backward()
+                again.in_backward = True
+                with Attached(again, sites):
+                    scalar.backward()
             missing = {name: p for name, p in named_parameters_of(model) if p.requires_grad and p.grad is None}
             stops = probe.guard("where gradients stop", probe.stops.of, missing) or ()
         finally:
@@ -99,6 +102,7 @@ def run_with_gradients(
             checkpointed=tuple(sorted(probe.checkpointed)),
             loss_inputs=operands,
             stops=stops,
+            recomputed=tuple(again.found),
             foreign=optimised is not None and bool(parameters) and not any(p.optimised for p in parameters),
         )
 

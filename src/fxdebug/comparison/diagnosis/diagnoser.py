@@ -22,6 +22,7 @@ from fxdebug.comparison.diagnosis.element_order import (
     parts_exchanged,
 )
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult, comparable, draws_random
+from fxdebug.comparison.diagnosis.narrowing_cast import rounded_positions
 from fxdebug.comparison.diagnosis.region import maker_of_mask, view_chain
 from fxdebug.comparison.diagnosis.region_causes import RegionDiagnosis
 from fxdebug.comparison.diagnosis.weights.changed_weight import changed_weight, changed_within, is_same
@@ -228,7 +229,13 @@ class Diagnoser:
         elif self._device_type(result.a) != self._device_type(result.b):
             because = f"computed on {self._device_of(0, result)} in a, on {self._device_of(1, result)} in b"
         elif self._may_be_reordered(result):
-            because = "inputs with the same statistics give other values: their elements may be in another order"
+            if (rounded := rounded_positions(self._judge, result)) is not None:
+                return make_cause(
+                    self._judge, "dtype", rounded[0].call, rounded[0].op, rounded[1], result, step=rounded[0]
+                )
+            because = (
+                "inputs with the same statistics give other values: their elements are others, or in another order"
+            )
         cause = make_cause(
             self._judge, kind, step.call, step.op, because, result, absorbable=not result.differing_weights
         )

@@ -1,12 +1,16 @@
-"""A cast of b to a narrower dtype on the way to a value, where a has none: the elements are rounded, and cast back."""
+"""A cast of b to a narrower dtype on the way to a value, where a has none: elements, or positions, are rounded."""
 
 from __future__ import annotations
 
+from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult
 from fxdebug.comparison.diagnosis.region import view_chain
 from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.steps import Step, StepList
 from fxdebug.data.values import Value
-from fxdebug.operators.dtypes import EPS
+from fxdebug.operators.dtypes import EPS, LARGEST_INTEGER
+from fxdebug.operators.names import COUNTS
+
+FAR = 40  # steps between positions and what they make differ
 
 
 def narrowing_cast(pairs: Pairs, a: Value, b: Value) -> tuple[Step, str] | None:
@@ -21,3 +25,44 @@ def _narrowing(run: StepList, value: Value) -> Step | None:
     before = EPS.get(run.root(value).dtype, 1.0)
     chain = view_chain(run, value)
     return next((s for s in chain if len(s.outputs) == 1 and EPS.get(s.outputs[0].dtype, 0.0) > before), None)
+
+
+def rounded_positions(judge: Judge, result: StepResult) -> tuple[Step, str] | None:
+    """Return the step of b, on the way to a step, that rounds positions, and a sentence; ``None`` where a does as well.
+
+    Positions are counts (``arange``, ``cumsum``), or integers that are cast. Their statistics hardly change by that.
+    """
+    if _rounded(judge.pairs.a, result.partner) is not None:
+        return None
+    found = _rounded(judge.pairs.b, result.step)
+    if found is None:
+        return None
+    step, largest, dtype = found
+    every = f"{dtype}, which has every integer only up to {LARGEST_INTEGER[dtype]}"
+    return step, f"positions up to {largest:g} are rounded to {every}, and not in a"
+
+
+def _rounded(run: StepList, step: Step) -> tuple[Step, float, str] | None:
+    seen: set[int] = set()
+    pending = [given.value for given in step.data]
+    while pending and len(seen) < FAR:
+        value = pending.pop()
+        if value.number in seen or (maker := run.makers.get(value.number)) is None:
+            continue
+        seen.add(value.number)
+        largest = None if value.stats is None else value.stats.absmax
+        beyond = isinstance(largest, (int, float)) and largest > LARGEST_INTEGER.get(value.dtype, largest)
+        sources = [given.value for given in maker.inputs]
+        if beyond and (maker.name in COUNTS or any(_counts(run, source) for source in sources)):
+            known = [source.stats.absmax for source in sources if source.stats is not None and maker.name not in COUNTS]
+            exact = [float(number) for number in known if isinstance(number, (int, float))]
+            return maker, max(exact, default=float(largest or 0.0)), value.dtype
+        pending += sources
+    return None
+
+
+def _counts(run: StepList, value: Value) -> bool:
+    """Are these positions in a dtype that has them: integers, or counts in a wide one?"""
+    maker = run.maker(value)
+    wide = value.dtype not in LARGEST_INTEGER
+    return "int" in value.dtype or (wide and maker is not None and maker.name in COUNTS)

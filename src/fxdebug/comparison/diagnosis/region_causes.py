@@ -584,10 +584,21 @@ def _rewired(divergence: Divergence) -> Cause | None:
     what = "it" if inner is None else inner.path.rpartition(".")[2] or inner.type
     because = f"{what} is given the result of {where_a} in a, of {where_b} in b"
     if where_a == where_b:
-        because = f"{what} is given another result of {where_b} than in a"
+        because = f"{what} is given another result of {where_b} than in a" + _beside(pairs.a, a, given)
     op = result.step.op if inner is None else inner.type
     cause = make_cause(judge, "wiring", call, op, because, result, a=a, b=b)
     return replace(cause, regrouped=given is not None and _is_summed_in_another_order(divergence, given))
+
+
+def _beside(run: StepList, wanted: Value, given: Value | None) -> str:
+    """Say that a value is made by the same operation as another, right before or after it; empty where it is not."""
+    makers = [None if value is None else run.maker(value) for value in (wanted, given)]
+    one, other = makers
+    if one is None or other is None or one.call is not other.call or one.name != other.name:
+        return ""
+    alike = [step.index for step in run.by_call.get(one.call.index, ()) if step.name == one.name]
+    distance = alike.index(other.index) - alike.index(one.index) if {one.index, other.index} <= set(alike) else 0
+    return {-1: ": the one before it", 1: ": the next one"}.get(distance, "")
 
 
 def _is_summed_in_another_order(divergence: Divergence, given: Value) -> bool:

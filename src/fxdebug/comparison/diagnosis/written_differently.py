@@ -122,7 +122,15 @@ def _why(judge: Judge, written: Written) -> str:
         return "no effect beyond tolerance on what is returned for these inputs"
     if written.result is not None and written.result.error > written.result.tolerance:
         return "its effect cannot be told from that of what it was given"
+    if written.kind == "weights" and written.result is not None and written.result.error == 0.0 and _casts(written):
+        return "the result is the same to the last bit, as where autocast's cache has the casts of earlier weights"
     return "no effect beyond tolerance on these inputs"
+
+
+def _casts(written: Written) -> bool:
+    """Did the step run under autocast?"""
+    step = written.step.node.step
+    return step is not None and bool(step.autocast)
 
 
 def _difference(judge: Judge, result: StepResult) -> tuple[Kind, str] | None:

@@ -175,13 +175,23 @@ class GradientStop:
 
 @brief
 @dataclass(frozen=True, slots=True)
+class Recomputed:
+    """A module that the backward ran again with other random numbers; ``within`` is the outermost one that it ran."""
+
+    path: str
+    type: str
+    within: str
+
+
+@dataclass(frozen=True, slots=True)
 class GradientRecord:
     """Gradients of one step: the loss, the results in forward order, the parameters in the order of the model.
 
     ``loss`` is ``None`` where the step does not tell. ``unregistered`` learns and is no parameter of the model.
     ``foreign`` tells whether the optimizer has none of the model's parameters. ``checkpointed`` are the paths of
     modules that ran in a reentrant checkpoint. ``stops`` are where gradients of parameters
-    stop. ``loss_inputs`` are operands of the loss that it is not made for.
+    stop. ``loss_inputs`` are operands of the loss that it is not made for. ``recomputed`` are modules that the backward
+    ran again with other random numbers.
     """
 
     loss: float | None
@@ -195,3 +205,4 @@ class GradientRecord:
     checkpointed: tuple[str, ...] = ()
     loss_inputs: tuple[LossInput, ...] = ()
     stops: tuple[GradientStop, ...] = ()
+    recomputed: tuple[Recomputed, ...] = ()

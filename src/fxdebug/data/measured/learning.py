@@ -189,6 +189,7 @@ class LearningFacts:
     nested: bool = False
     dtype: str = ""  # of most elements of the weights
     maximizes: bool = False  # the optimizer goes uphill
+    outdated: tuple[str, ...] = ()
 
 
 @brief

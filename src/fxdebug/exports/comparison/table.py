@@ -130,6 +130,7 @@ def summary(comparison: ComparisonData) -> dict[str, Any]:
         "basis": comparison.basis,
         "findings": [_row(row) for row in comparison.findings],
         "outputs": [_row(row) for row in comparison.outputs],
+        "gradients": None if comparison.gradients is None else comparison.gradients.answer,
         "only_a": [_call(call) for call in comparison.only_a],
         "only_b": [_call(call) for call in comparison.only_b],
         "notes": list(comparison.notes),

@@ -103,6 +103,9 @@ def _parts(comparison: ComparisonData, width: int, fold: bool) -> Iterator[Rende
     yield from error_chain(comparison, width, fold)
     yield from _outputs(comparison, width)
     yield from _further(comparison, width, fold)
+    if comparison.gradients is not None:
+        yield ""
+        yield Text(f"gradients: {printable(comparison.gradients.answer)}", "bold")
     yield from _unmatched(comparison, width, fold)
     notes = list(comparison.notes)
     if notes:
@@ -119,6 +122,8 @@ def verdict(comparison: ComparisonData) -> Text:
     if first is not None:
         at = f"first at {printable(_call_of(first))}" + (f", operation {printable(first.op)}" if first.op else "")
         return Text.assemble(("different: ", "bold red"), (at, "bold"))
+    if comparison.gradients_differ:
+        return Text.assemble(("different: ", "bold red"), ("the gradients; the forwards ", "bold"), _alike(comparison))
     if comparison.missing:
         return Text.assemble(("could not compare: ", "bold yellow"), (printable(comparison.missing[0]), "bold"))
     narrow, stand_in = comparison.narrow, comparison.coverage.stand_in
@@ -133,6 +138,14 @@ def verdict(comparison: ComparisonData) -> Text:
     if operations.compared:
         text.append(f", {_plural(operations.compared, 'operation')}")
     return text.append("\n").append_text(_largest_difference(comparison))
+
+
+def _alike(comparison: ComparisonData) -> str:
+    """Say how nearly two forwards without a finding are equal."""
+    if comparison.missing:
+        return f"could not be compared: {printable(comparison.missing[0])}"
+    narrow = comparison.narrow
+    return "are equal within tolerance" if narrow is None else f"have no difference beyond what {narrow} explains"
 
 
 def _largest_difference(comparison: ComparisonData) -> Text:
@@ -162,7 +175,7 @@ def _largest_difference(comparison: ComparisonData) -> Text:
 
 def tone(comparison: ComparisonData) -> Literal["good", "warn", "bad"]:
     """Return how the verdict is coloured: ``warn`` where too much is missing, or results differ by what adds up."""
-    if comparison.findings:
+    if comparison.findings or comparison.gradients_differ:
         return "bad"
     return "warn" if comparison.missing or _drifted(comparison) else "good"
 

@@ -344,7 +344,7 @@ class RecordedMachine:
 
     def differs_from(self, reference: TraceData) -> Until:
         """Return a condition that holds where this run adds a difference to that of another run."""
-        comparison = api.compare(reference, self._trace)  # type: ignore[arg-type]
+        comparison = api.compare(reference, self._trace)  # type: ignore[call-overload]
         found = [row.b for row in comparison.findings if row.b is not None]
         nodes = {side.node for side in found if side.node is not None}
         calls = {side.call.id for side in found if side.node is None}

@@ -9,20 +9,19 @@ from typing import Any, TypeAlias
 from torch import Tensor, nn
 
 from fxdebug.analyses.gradients.compared import ComparedRow, compared_gradients
-from fxdebug.analyses.gradients.facing import OneGradient, Step
+from fxdebug.analyses.gradients.facing import OneGradient, Step, paired_steps
+from fxdebug.analyses.gradients.of_model import one_gradient, step_of_grads
 from fxdebug.analyses.gradients.of_run import step_of_run
-from fxdebug.analyses.gradients.rules import STOPS
-from fxdebug.analyses.paired_names import prefix_between
+from fxdebug.analyses.gradients.rules import STOPS, told_recomputed
 from fxdebug.api.compare_runs import run_to_compare
 from fxdebug.api.losses import loss_of_output
 from fxdebug.api.reports.report import Report
 from fxdebug.api.run_model import arguments
 from fxdebug.api.trace import Trace
-from fxdebug.capture.probe import members, run_with_gradients, special_tensors, untracked
-from fxdebug.data.measured.gradients import GradientRecord, norm_of
+from fxdebug.capture.probe import members, run_with_gradients
+from fxdebug.data.measured.gradients import GradientRecord
 from fxdebug.errors import UsageError
 from fxdebug.features.gradients.report import GradientRow, ParameterRow
-from fxdebug.stats.measure import Unmeasurable, measure
 
 Gradients: TypeAlias = "nn.Module | Mapping[str, Tensor | None] | Report[GradientRow] | Trace | str | os.PathLike[str]"
 
@@ -65,16 +64,16 @@ def compare_gradients(
         steps = [_step_of_model(model, *given, loss) for model in (a, b)]
     else:
         steps = [_step(one, side) for one, side in ((a, "a"), (b, "b"))]
-    return Report.of(compared_gradients(*_paired(*steps), counts))
+    return Report.of(compared_gradients(*paired_steps(*steps), counts))
 
 
 def _step(given: Gradients, side: str) -> Step:
     if isinstance(given, nn.Module):
-        return _step_of_grads(given)
+        return step_of_grads(given)
     if isinstance(given, Report):
         return _step_of_report(given)
     if isinstance(given, Mapping):
-        return Step(f"gradients of {side}", {name: _one(tensor) for name, tensor in given.items()})
+        return Step(f"gradients of {side}", {name: one_gradient(tensor) for name, tensor in given.items()})
     trace = run_to_compare(given)
     step = step_of_run(trace)
     if step is None:
@@ -85,13 +84,6 @@ def _step(given: Gradients, side: str) -> Step:
     return step
 
 
-def _step_of_grads(model: nn.Module) -> Step:
-    return Step(
-        type(model).__name__,
-        {name: _one(p.grad, p, "" if p.requires_grad else "frozen") for name, p in members.named_parameters_of(model)},
-    )
-
-
 def _step_of_model(
     model: nn.Module, args: tuple[Any, ...], keywords: Mapping[str, Any], loss: Callable[[Any], Tensor] | None
 ) -> Step:
@@ -100,10 +92,11 @@ def _step_of_model(
     record = run_with_gradients(model, args, keywords, loss or loss_of_output, keep=kept)
     reach = {parameter.name: str(parameter.reach) for parameter in record.parameters}
     gradients = {
-        name: _one(kept.get(name), p, "" if reach.get(name) == "trained" else reach.get(name, ""))
+        name: one_gradient(kept.get(name), p, "" if reach.get(name) == "trained" else reach.get(name, ""))
         for name, p in members.named_parameters_of(model)
     }
-    return Step(type(model).__name__, gradients, _stops(record))
+    recomputed = tuple([told_recomputed(one) for one in record.recomputed])
+    return Step(type(model).__name__, gradients, _stops(record), recomputed)
 
 
 def _stops(record: GradientRecord) -> tuple[str, ...]:
@@ -122,33 +115,3 @@ def _step_of_report(report: Report[GradientRow]) -> Step:
         f"{finding.what.partition(STOPS)[2]} ({finding.source})" for finding in report.findings if STOPS in finding.what
     ]
     return Step(report.subject, gradients, tuple(stops))
-
-
-def _one(tensor: Tensor | None, weight: Tensor | None = None, why: str = "") -> OneGradient:
-    """Return a gradient; of a distributed one, the part of this rank."""
-    like = tensor if tensor is not None else weight
-    shape, dtype = (() if like is None else tuple(like.shape)), "float32" if like is None else str(like.dtype)[6:]
-    if tensor is None:
-        return OneGradient(shape, dtype, None, why=why)
-    with untracked():
-        part = special_tensors.local_part(tensor).detach()
-        try:
-            norm = norm_of(measure(part))
-        except Unmeasurable as error:
-            raise UsageError(f"a gradient has no numbers: {error}") from None
-        own = None if weight is None else special_tensors.local_part(weight).detach()
-        return OneGradient(tuple(part.shape), dtype, norm, part, own, why)
-
-
-def _paired(a: Step, b: Step) -> tuple[Step, Step]:
-    """Take a prefix off the names, where one side alone has it."""
-    missing = [name for name in a.gradients if name not in b.gradients]
-    beyond = [name for name in b.gradients if name not in a.gradients]
-    prefix = prefix_between(beyond, missing)
-    if not prefix:
-        return a, b
-    a, b = (
-        Step(one.name, {name.removeprefix(prefix): each for name, each in one.gradients.items()}, one.stops)
-        for one in (a, b)
-    )
-    return a, b

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from fxdebug.data.findings import WARNING, Finding
 from fxdebug.operators.categories import CASTS
+from fxdebug.operators.dtypes import LARGEST_INTEGER
+from fxdebug.operators.names import COUNTS
 from fxdebug.plugins import found
 from fxdebug.query.network import Network, Node
 
-LARGEST = {"bfloat16": 256, "float16": 2048}  # from here on not every integer is a number of the dtype
-COUNTS = frozenset("arange cumsum range linspace".split())
 MULTIPLIES = frozenset("matmul bmm mm einsum outer ger mul".split())
 VIEWS = frozenset("getitem view reshape unsqueeze expand transpose repeat contiguous clone".split())
 FAR = 8  # operations between the positions and their cast
@@ -23,7 +23,7 @@ def find_rounded_positions(net: Network) -> Iterator[Finding]:
             continue
         narrow, largest = _rounded(net, node)
         if narrow and _are_positions(net, node):
-            most = LARGEST[narrow]
+            most = LARGEST_INTEGER[narrow]
             yield found(
                 node,
                 f"positions up to {largest:g} are rounded to {narrow}, which has every integer only up to {most}: "
@@ -41,22 +41,26 @@ def _rounded(net: Network, node: Node) -> tuple[str, float]:
     """Return the narrow dtype that an operation rounds integers to, and the largest of them."""
     assert node.step is not None
     inputs = [edge.value for edge in net.into.get(node.id, ()) if edge.value is not None]
-    if node.op in CASTS and node.dtype in LARGEST and inputs:
+    if node.op in CASTS and node.dtype in LARGEST_INTEGER and inputs:
         given = inputs[0]
-        if given.dtype not in LARGEST and given.stats is not None and _beyond(given.stats.absmax, node.dtype):
+        if given.dtype not in LARGEST_INTEGER and given.stats is not None and _beyond(given.stats.absmax, node.dtype):
             return node.dtype, float(given.stats.absmax or 0)  # type: ignore[arg-type]
-    elif node.op in COUNTS and node.dtype in LARGEST and node.stats is not None:
+    elif node.op in COUNTS and node.dtype in LARGEST_INTEGER and node.stats is not None:
         if _beyond(node.stats.absmax, node.dtype):
             return node.dtype, float(node.stats.absmax or 0)
-    elif node.op in MULTIPLIES and node.dtype in LARGEST and node.step.autocast:
+    elif node.op in MULTIPLIES and node.dtype in LARGEST_INTEGER and node.step.autocast:
         for given in inputs:
-            if given.dtype not in LARGEST and given.stats is not None and _beyond(given.stats.absmax, node.dtype):
+            if (
+                given.dtype not in LARGEST_INTEGER
+                and given.stats is not None
+                and _beyond(given.stats.absmax, node.dtype)
+            ):
                 return node.dtype, float(given.stats.absmax or 0)  # type: ignore[arg-type]
     return "", 0.0
 
 
 def _beyond(number: object, dtype: str) -> bool:
-    return isinstance(number, (int, float)) and number > LARGEST[dtype]
+    return isinstance(number, (int, float)) and number > LARGEST_INTEGER[dtype]
 
 
 def _are_positions(net: Network, node: Node) -> bool:

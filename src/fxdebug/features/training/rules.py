@@ -19,6 +19,7 @@ BOOK = RuleBook(
         RuleSpec("not registered", ERROR, "something learns that is no parameter of the model"),
         RuleSpec("no gradient", ERROR, "no gradient reaches any parameter, in step after step"),
         RuleSpec("gradient cut", ERROR, "the way of gradients to some modules is cut, at a place that is named"),
+        RuleSpec("outdated weights", ERROR, "forwards under autocast use weights of earlier steps"),
         RuleSpec("no step", WARNING, "the model runs, and no optimizer makes a step"),
         RuleSpec("steps skipped", ERROR, "a GradScaler leaves out step after step"),
         RuleSpec("cleared before step", ERROR, "gradients are cleared between backward and step"),

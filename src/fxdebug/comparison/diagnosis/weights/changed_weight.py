@@ -41,6 +41,9 @@ def changed_weight(a: str, b: str, weights_a: Weights, weights_b: Weights) -> st
         change = find(one, other)
         if change:
             return f"{b} is {ours} {change}"
+    change = _rearranged(one, other, weights_b.gates_of(b))
+    if change:
+        return f"{b} is {ours} {change}"
     return _few_rows(one, other)
 
 
@@ -138,13 +141,44 @@ def _transposed(one: Weight, other: Weight) -> str:
     return ""
 
 
-def _rearranged(one: Weight, other: Weight) -> str:
-    """Are its slices along one dimension in other places?"""
+def _rearranged(one: Weight, other: Weight, gates: str) -> str:
+    """Are its slices along one dimension in other places? ``gates`` are those that its rows are blocks for."""
     for at in other.sums:
         rest_is_equal = all(_equal(one.sums[d], other.sums[d]) for d in other.sums if d != at)
         places = _places(one.sums[at], other.sums[at]) if rest_is_equal else None
         if places is not None:
-            return f"with {_order(places, _slices(other, at))}"
+            what = _slices(other, at)
+            in_gates = _blocks(places, gates, what) if gates and at == 0 else ""
+            return f"with {in_gates or _order(places, what)}"
+    return ""
+
+
+def _blocks(places: list[int], gates: str, what: str) -> str:
+    """Say in which order blocks of slices are, where they moved as three or four wholes; empty where they did not.
+
+    >>> _blocks([2, 3, 0, 1, 4, 5], "rzn", "rows"), _blocks([2, 3, 0, 1, 4, 5], "", "rows")
+    ('the gates r and z exchanged', 'rows 0:2 and 2:4 exchanged')
+    """
+    for count in (3, 4):
+        size, rest = divmod(len(places), count)
+        if rest or size < 2 or (gates and count != len(gates)):
+            continue
+        order = [places[block * size] // size for block in range(count)]
+        if sorted(order) != list(range(count)):
+            continue
+        if places != [order[at // size] * size + at % size for at in range(len(places))]:
+            continue
+        moved = [block for block, other in enumerate(order) if block != other]
+        if len(moved) == 2:
+            one, other = [f"{block * size}:{(block + 1) * size}" for block in moved]
+            return (
+                f"the gates {gates[moved[0]]} and {gates[moved[1]]} exchanged"
+                if gates
+                else (f"{what} {one} and {other} exchanged")
+            )
+        if gates:
+            return f"the gates in the order {', '.join(gates[block] for block in order)}, and not {', '.join(gates)}"
+        return f"its {('thirds', 'quarters')[count - 3]} in the order {', '.join(str(block + 1) for block in order)}"
     return ""
 
 
@@ -188,10 +222,10 @@ def _order(places: list[int], what: str) -> str:
             return f"the halves of its {what} interleaved"
         if [places.index(i) for i in range(count)] == halves:
             return f"its even {what} before the odd ones"
-    return f"{len(moved)} of {count} {what} in other places"
+    return _blocks(places, "", what) or f"{len(moved)} of {count} {what} in other places"
 
 
-_CHANGES: tuple[Callable[[Weight, Weight], str], ...] = (_multiplied, _shifted, _transposed, _rearranged)
+_CHANGES: tuple[Callable[[Weight, Weight], str], ...] = (_multiplied, _shifted, _transposed)
 
 
 # Changes of a few rows ---------------------------------------------------------------------------

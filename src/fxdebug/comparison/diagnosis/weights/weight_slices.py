@@ -17,6 +17,7 @@ from typing import NamedTuple
 from fxdebug.data.calls import Parameter
 from fxdebug.data.trace import TraceData
 from fxdebug.data.weight_sums import unpacked
+from fxdebug.operators.names import GATES
 
 SAME_SUM = 1e-5  # of the size of the sums: sums of float32 in another order differ by less
 MOST_ALIKE = 64  # rows with the same sum that are told apart
@@ -86,6 +87,12 @@ class Weights:
             sums = {} if parameter is None else unpacked(parameter.sums, parameter.shape)
             self._known[name] = Weight(parameter, sums) if parameter is not None and sums else None
         return self._known[name]
+
+    def gates_of(self, name: str) -> str:
+        """Return the gates of a weight of a recurrent layer of torch, whose rows are a block for each; else nothing."""
+        own = name.rpartition(".")[2]
+        kind = self._type(name).lower().removesuffix("cell") if name in self._by_name else ""
+        return GATES.get(kind, "") if own.startswith(("weight_ih", "weight_hh", "bias_ih", "bias_hh")) else ""
 
     def within(self, path: str) -> list[Weight]:
         """Return the weights of the module at a path and of the modules in it."""

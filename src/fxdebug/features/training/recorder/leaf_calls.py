@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,7 @@ from fxdebug.capture.torch_state.untracked import untracked
 
 RECTIFIERS = (nn.ReLU, nn.ReLU6, nn.GELU, nn.SiLU, nn.LeakyReLU, nn.ELU, nn.Hardtanh, nn.Threshold)
 NORMALISATIONS = (nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.modules.batchnorm._NormBase)
+OUTDATED = 0.05  # of its size, from which a result is not that of the weights: rounding to bfloat16 is 0.004
 SILENT = 0.999  # of the elements are 0
 
 
@@ -43,11 +45,16 @@ class LeafCall:
 
 
 class LeafCalls(ForwardsOnly):
-    """An observer of one forward. ``last_linear`` is the input of the last linear layer that ran."""
+    """An observer of one forward.
+
+    ``last_linear`` is the input of the last linear layer that ran. ``outdated`` are linear layers under autocast that
+    return something else than their weights make of their input: casts of earlier weights are in autocast's cache.
+    """
 
     def __init__(self, sites: Sites) -> None:
         self.calls: list[LeafCall] = []
         self.last_linear: Tensor | None = None
+        self.outdated: list[str] = []
         self.ran: set[str] = set()
         self._open = OpenCalls(sites)
 
@@ -81,6 +88,8 @@ class LeafCalls(ForwardsOnly):
                 is_given_zeros = not bool(given[0].any())
         if isinstance(module, nn.Linear) and given:
             self.last_linear = given[0].detach()
+            if made and _is_outdated(module, given[0], made[0]):
+                self.outdated.append(path)
         self.calls.append(
             LeafCall(
                 path, module, any(t.requires_grad for t in given), any(t.requires_grad for t in made), bool(given),
@@ -89,6 +98,26 @@ class LeafCalls(ForwardsOnly):
                 is_given_zeros,
             )
         )  # fmt: skip
+
+
+def _is_outdated(layer: nn.Linear, x: Tensor, result: Tensor) -> bool:
+    """Did a linear layer under autocast use other weights than it has now? Its first row is computed again."""
+    device, own = x.device.type, vars(layer).get("forward")
+    is_plain = own is None or getattr(own, "__wrapped__", None) is nn.Linear.forward  # ours, around that of the class
+    if type(layer) is not nn.Linear or not is_plain or layer.weight.dtype is not torch.float32:
+        return False
+    if not torch.is_autocast_enabled(device) or not torch.is_autocast_cache_enabled():
+        return False
+    dtype = torch.get_autocast_dtype(device)
+    if result.dtype is not dtype or not x.numel():
+        return False
+    with untracked(), torch.no_grad(), torch.autocast(device, enabled=False):
+        row = x.detach().reshape(-1, x.shape[-1])[:1].to(dtype)
+        bias = None if layer.bias is None else layer.bias.to(dtype)
+        expected = nn.functional.linear(row, layer.weight.to(dtype), bias).double()
+        found = result.detach().reshape(-1, result.shape[-1])[:1].double()
+        gap, size = float((found - expected).norm()), float(expected.norm())
+    return math.isfinite(gap) and gap > OUTDATED * max(size, float(found.norm()))
 
 
 def place_of_cut(calls: list[LeafCall], cut: Collection[str], inputs: Collection[int]) -> str:

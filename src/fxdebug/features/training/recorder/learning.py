@@ -46,6 +46,7 @@ EARLY = 200
 ENDS = 8  # parameters of each end whose gradients are looked at before a backward
 FEW = 64  # elements of each of them
 LEAK = 0.995
+MOST_NAMED = 8  # layers
 WHOLE = 2  # steps whose whole graph is walked
 _ADAPTIVE = ("adam", "rms", "adag", "adad", "lion", "rprop", "muon", "sign", "lamb")
 
@@ -112,6 +113,7 @@ class Learning:
         self._stale = 0
         self._initial: float | None = None
         self._calls: LeafCalls | None = None
+        self._outdated: Counter[str] = Counter()  # forwards in which a linear layer used earlier weights
         self._ran: set[str] = set()
         self._reached: set[int] = set()
         self._in_graph: set[int] = set()
@@ -183,6 +185,7 @@ class Learning:
         self._outputs = [t for t in outputs if t.requires_grad]
         if self._calls is not None:
             self._ran |= self._calls.ran
+            self._outdated.update([*dict.fromkeys(self._calls.outdated)])
             first = self._calls.calls[0].module if self._calls.calls else None
             if self._inputs is not None and isinstance(first, NORMALISATIONS) and not self._inputs.normed:
                 old = self._inputs
@@ -472,6 +475,7 @@ class Learning:
         still = [(n, p) for n, p in trainable if self._had[id(p)] >= 5 and not self._moved[id(p)]]
         sizes = [one for one in self._sizes if one[1] == one[1]]
         silent, died, died_at = self._silent()
+        modules = dict.fromkeys(name.rpartition(".")[0] for name, _ in own)
         widths = Counter[str]()
         for _, p in own:
             widths[str(p.dtype)[6:]] += p.numel()
@@ -515,6 +519,7 @@ class Learning:
             nested=self._nested,
             dtype=widths.most_common(1)[0][0] if widths else "",
             maximizes=self._loop.maximizes,
+            outdated=tuple([path for path in modules if self._outdated[path] > 1][:MOST_NAMED]),
         )
 
     def _silent(self) -> tuple[tuple[str, ...], tuple[str, ...], int]:

@@ -15,6 +15,7 @@ SKIPS = 10
 def rules(seen: Seen) -> Found:
     """Yield what is wrong with the loop, the first cause first."""
     yield from _optimizers(seen)
+    yield from _outdated(seen)
     yield from _cut(seen)
     yield from _scaler(seen)
     yield from _cleared(seen)
@@ -55,6 +56,22 @@ def _optimizers(seen: Seen) -> Found:
                 "Give them to an optimizer; where they are not to learn, requires_grad_(False) saves their gradients.",
                 path=path_of(missing.some[0]), op=missing.some[0], others=missing.some[1:],
             )  # fmt: skip
+
+
+def _outdated(seen: Seen) -> Found:
+    paths = seen.facts.outdated
+    if paths:
+        named = ", ".join(paths[:3]) + (", …" if len(paths) > 3 else "")
+        one = len(paths) == 1
+        yield found(
+            "outdated weights", ERROR,
+            f"the forward does not use the weights of now: under autocast {named} return{'s' * one} something else "
+            f"than {'its' if one else 'their'} weights make of the input; autocast keeps the casts of weights in a "
+            "cache until its block ends",
+            "Let autocast end before optimizer.step(), and begin anew at the next forward; or call "
+            "torch.clear_autocast_cache() after the step.",
+            path=paths[0], op="Linear", others=paths[1:],
+        )  # fmt: skip
 
 
 def _cut(seen: Seen) -> Found:

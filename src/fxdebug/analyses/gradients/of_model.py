@@ -1,0 +1,37 @@
+"""The gradients that the parameters of a model have, after a backward."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from fxdebug.analyses.gradients.facing import OneGradient, Step
+from fxdebug.capture.tensors import special_tensors
+from fxdebug.capture.torch_state.module_members import named_parameters_of
+from fxdebug.capture.torch_state.untracked import untracked
+from fxdebug.data.measured.gradients import norm_of
+from fxdebug.errors import UsageError
+from fxdebug.stats.measure import Unmeasurable, measure
+
+
+def step_of_grads(model: nn.Module) -> Step:
+    """Return the gradients that are in ``.grad`` of a model's parameters."""
+    return Step(
+        type(model).__name__,
+        {name: one_gradient(p.grad, p, "" if p.requires_grad else "frozen") for name, p in named_parameters_of(model)},
+    )
+
+
+def one_gradient(tensor: Tensor | None, weight: Tensor | None = None, why: str = "") -> OneGradient:
+    """Return a gradient; of a distributed one, the part of this rank. Raises ``UsageError`` for one without numbers."""
+    like = tensor if tensor is not None else weight
+    shape, dtype = (() if like is None else tuple(like.shape)), "float32" if like is None else str(like.dtype)[6:]
+    if tensor is None:
+        return OneGradient(shape, dtype, None, why=why)
+    with untracked():
+        part = special_tensors.local_part(tensor).detach()
+        try:
+            norm = norm_of(measure(part))
+        except Unmeasurable as error:
+            raise UsageError(f"a gradient has no numbers: {error}") from None
+        own = None if weight is None else special_tensors.local_part(weight).detach()
+        return OneGradient(tuple(part.shape), dtype, norm, part, own, why)

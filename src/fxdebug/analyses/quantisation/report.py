@@ -1,0 +1,201 @@
+"""The report on a quantised model: its calls ranked by what they do to the result, and which to leave unquantised."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from fxdebug.analyses.quantisation.errors_of_calls import CallError, errors_of_calls, result_error
+from fxdebug.comparison.measures import STATISTICS
+from fxdebug.comparison.result import ComparisonData
+from fxdebug.data.calls import Note
+from fxdebug.data.measures import Unit, counted
+from fxdebug.data.report import Cell, Column, ReportData
+
+LEAST_SHARE = 0.2  # of the error of the result, from which one call is worth leaving alone
+BEYOND_EQUAL = 2.0  # times the share that it would have if all calls added as much
+BEYOND_CHANCE = 2.0  # times the share by which the result gets worse without another call
+EXPLAINED = 5  # rows whose reason stands in a note
+LEAST_EXPLAINED = 5.0  # % of the error of the result that they make
+COLUMNS: Final = (
+    Column("call", "call"),
+    Column("type", "type", shown=False),
+    Column("shape", "weight", about="the shape of its weight in a"),
+    Column("error", "error it adds", about="relative: of what the call returns"),
+    Column("share", "of all error", "%", "of the error of the result: what goes with the original put back, measured"),
+    Column("without", "left without it", about="the error of the result with the original put back, measured"),
+    Column("calls", "calls", about="of the module", shown=False),
+    Column("reason", "reason", about="what its weight shows", shown=False),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class QuantisedRow:
+    """A module of a quantised model: the relative error that its calls add, and what that does to the result.
+
+    ``share`` is the part of the error of the result in percent that goes where the original module is put back, and
+    ``without`` the error that is left then. Both are measured, and ``None`` where that was not tried.
+    """
+
+    call: str
+    type: str
+    shape: str
+    error: float | None
+    share: float | None
+    without: float | None
+    calls: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Measurements of runs with originals put back: the error of the result as it is, and without single modules.
+
+    ``told`` are the modules to leave alone, ``left`` is the error of the result without all of these. ``reasons`` and
+    ``untried`` are texts by path.
+    """
+
+    whole: float | None = None
+    without: Mapping[str, float] = field(default_factory=dict)
+    told: tuple[str, ...] = ()
+    left: float | None = None
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    untried: Mapping[str, str] = field(default_factory=dict)
+
+
+def outstanding(whole: float | None, without: Mapping[str, float], among: int | None = None) -> str | None:
+    """Return the module that is worth leaving unquantised, as it makes far more of the error than its part.
+
+    ``among`` is the number of modules that add error, where not all of them are given.
+
+    >>> outstanding(0.12, {"up": 0.119, "down": 0.04, "head": 0.119})
+    'down'
+    >>> outstanding(0.12, {"up": 0.1, "down": 0.1, "head": 0.1})
+    """
+    if not whole or not without:
+        return None
+    equal = 1.0 - math.sqrt(1.0 - 1.0 / (among or len(without)))
+    least = min(max(LEAST_SHARE, BEYOND_EQUAL * equal), 0.5)
+    shares = {path: 1.0 - left / whole for path, left in without.items()}
+    # errors that cancel one another make a result worse without some: as much may be chance
+    least = max(least, -BEYOND_CHANCE * min(shares.values(), default=0.0))
+    first = max(shares, key=lambda path: shares[path])
+    return first if shares[first] >= least else None
+
+
+def quantised_report(
+    comparison: ComparisonData, measured: Measured | None = None, notes: Sequence[Note] = ()
+) -> ReportData[QuantisedRow]:
+    """Return the calls of a quantised model b by what they do to the result, those to leave unquantised first.
+
+    Without runs that measure it, they are ranked by the error that they add, and the sentence says that it is likely.
+    """
+    known = measured or Measured()
+    whole = known.whole if measured is not None else result_error(comparison)
+    errors = errors_of_calls(comparison, isolated=bool(comparison.settings.get("isolated")))
+    rows = [(one, _row(one, whole, known)) for one in errors]
+    rows = [(one, row) for one, row in rows if row.error != 0.0]
+    rows.sort(key=lambda pair: _rank(pair[1], pair[0]))
+    ordered = [row for _, row in rows]
+    totals: dict[str, tuple[Cell, Unit]] = {"error of the result": (whole, "")}
+    if known.told:
+        totals["with these left alone"] = (known.left, "")
+    return ReportData(
+        analysis="quantised",
+        subject=comparison.b.model,
+        columns=COLUMNS,
+        rows=tuple(ordered),
+        totals={**totals, "calls that add error": (len(ordered), "")},
+        notes=(*_reasons(ordered, known.told), *_unknown(rows, known, measured is not None), *notes),
+        ranked=False,
+        folds=False,
+        answer=_answer(comparison, ordered, whole, known, measured is not None),
+    )
+
+
+def _row(one: CallError, whole: float | None, known: Measured) -> QuantisedRow:
+    without = known.without.get(one.path)
+    share = None if without is None or not whole else 100.0 * (1.0 - without / whole)
+    shape = "×".join(map(str, one.shape))
+    reason = known.reasons.get(one.path, "")
+    return QuantisedRow(one.path, one.type, shape, one.error, share, without, one.calls, reason)
+
+
+def _rank(row: QuantisedRow, one: CallError) -> tuple[bool, float, float, int]:
+    error = math.inf if row.error is None else row.error
+    return row.share is None, 0.0 if row.share is None else -row.share, -error, one.position
+
+
+def _answer(
+    comparison: ComparisonData,
+    rows: Sequence[QuantisedRow],
+    whole: float | None,
+    known: Measured,
+    tried: bool,
+) -> str:
+    if not rows:
+        return "no call adds an error: b returns what a returns" if whole == 0.0 else _NOTHING_PAIRED
+    if tried and whole == 0.0:
+        return f"the result is that of a to the last bit, though {counted(len(rows), 'call')} round"
+    if not tried or whole is None or not known.without:
+        return _BY_STATISTICS if comparison.basis == STATISTICS else _likely(rows)
+    if not known.told:
+        first = rows[0]
+        assert first.without is not None and first.share is not None
+        return (
+            f"no call stands out: the most, {first.share:.0f} % of the error of the result, is that of `{first.call}`; "
+            f"without it {whole:.2g} → {first.without:.2g}"
+        )
+    assert known.left is not None
+    *more, last = [f"`{path}`" for path in known.told]
+    names, them = (f"{', '.join(more)} and {last}", "them") if more else (last, "it")
+    part = f"{100 * (1 - known.left / whole):.0f} % of the error of the result"
+    return f"leave {names} alone: {part}; without {them} {whole:.2g} → {known.left:.2g}"
+
+
+_NOTHING_PAIRED: Final = "cannot tell which call to leave alone: no call of b that differs has a counterpart in a"
+
+_BY_STATISTICS: Final = (
+    "cannot tell which call to leave alone: statistics give lower bounds of errors alone; keep the tensors of both runs"
+)
+
+
+def _likely(rows: Sequence[QuantisedRow]) -> str:
+    """Say which call adds the most, where no run has shown what that does to the result."""
+    first = next((row for row in rows if row.error is not None), None)
+    if first is None:
+        return _NOTHING_PAIRED
+    return (
+        f"likely the one to leave alone is `{first.call}`, which adds the largest error ({first.error:.2g} of what it "
+        "returns); its effect on the result was not measured"
+    )
+
+
+def _reasons(rows: Sequence[QuantisedRow], told: Sequence[str]) -> list[Note]:
+    large = [row for row in rows if row.call in told or row.share is None or row.share >= LEAST_EXPLAINED]
+    first = [row for row in large if row.reason][: max(EXPLAINED, len(told))]
+    return [Note(row.reason, row.call) for row in first]
+
+
+def _unknown(rows: Sequence[tuple[CallError, QuantisedRow]], known: Measured, tried: bool) -> list[Note]:
+    notes = []
+    if not tried:
+        notes.append(Note("what a call does to the result is measured by compare_models(…, quantised=True)"))
+        notes.append(Note("operations of modules that call others are not in the table: their own error is not known"))
+    if any(one.by_statistics for one, _ in rows):
+        notes.append(Note('errors are lower bounds; with values="tensors" they are measured by elements'))
+    if tried:
+        inner = [one.path for one, row in rows if one.has_inner and row.share is None]
+        least = min((row.share for _, row in rows if row.share is not None), default=0.0)
+        if least < -100 * LEAST_SHARE / BEYOND_CHANCE:
+            worse = f"without some calls the error grows, by up to {-least:.0f} %: errors cancel by chance"
+            notes.append(Note(f"{worse}, and less so with more inputs"))
+        if inner:
+            notes.append(Note(f"{counted(len(inner), 'module')} that call others: their effect cannot be tried alone"))
+    for why in dict.fromkeys(known.untried.values()):
+        paths = [path for path, text in known.untried.items() if text == why]
+        some = ", ".join(paths[:3]) + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")
+        notes.append(Note(f"effect not measured of {some}: {why}"))
+    return notes

@@ -1,0 +1,126 @@
+"""Try how a recurrent layer is written wrongly, where one model has torch's own and the other one writes it out.
+
+An operation such as ``gru`` cannot be looked into. So it is computed with its gates in every other order, and in other
+ways that ports take: where one makes both models return the same, it is the cause, and proven.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from fxdebug.api.tried_repairs import place_of, returns_the_same
+from fxdebug.capture.pausing.replaced_operations import Ran, ReplacedOperations
+from fxdebug.comparison.result import ComparisonData, Row, Side
+from fxdebug.operators.names import GATES
+
+Run: TypeAlias = Callable[[str, ReplacedOperations], ComparisonData | None]
+"""Runs the model of a side with operations replaced, and compares it with the other's run; ``None``: it raised."""
+
+
+def told_of_gates(findings: Sequence[Row], run: Run, budget: float) -> list[Row]:
+    """Return the findings, the first about a recurrent operation with the gates that are exchanged.
+
+    Nothing is told where no order of the gates makes both models return the same. No run begins after ``budget``
+    seconds.
+    """
+    rows, until = list(findings), time.monotonic() + budget
+    for number, row in enumerate(rows):
+        for name, side in (("a", row.a), ("b", row.b)):
+            other = row.b if name == "a" else row.a
+            place, gates = place_of(side), _gates(side)
+            if row.kind != "values" or place is None or not gates or (other is not None and other.op == _op(side)):
+                continue
+            for words, edit in _hypotheses(gates):
+                if time.monotonic() > until:
+                    return rows
+                stepper = ReplacedOperations({place: edit})
+                found = run(name, stepper)
+                if found is not None and stepper.made and returns_the_same(found):
+                    told = f"{_op(side)} in {name}; in {'b' if name == 'a' else 'a'} {words}"
+                    proof = f"{_op(side)} of {name} computed like that: both models return the same"
+                    rows[number] = replace(row, because=told, proven=True, repair=proof)
+                    return rows
+    return rows
+
+
+def _op(side: Side | None) -> str:
+    return (side.op if side is not None else "") or ""
+
+
+def _gates(side: Side | None) -> str:
+    """Return the gates of an operation of torch in the order of its weights; empty for other operations."""
+    return GATES.get(_op(side).removesuffix("_cell"), "")
+
+
+def _hypotheses(gates: str) -> Iterator[tuple[str, Callable[[Ran], Any]]]:
+    """Yield ways to write the layer wrongly, in words, with a function that computes the operation in that way."""
+    names = "GRU" if len(gates) == 3 else "LSTM"
+    if names == "GRU":
+        yield "the bias of the new gate n stands outside of the product with the reset gate r", _bias_outside
+    yield "every step begins with the first state: the state is not passed on", _without_state
+    orders = sorted(itertools.permutations(range(len(gates))), key=_moved)
+    for order in orders[1:]:
+        moved = [gates[at] for at, other in enumerate(order) if at != other]
+        if len(moved) == 2:
+            words = f"the gates {moved[0]} and {moved[1]} are exchanged"
+        else:
+            words = f"the gates stand in the order {', '.join(gates[at] for at in order)}, and not {', '.join(gates)}"
+        yield words, partial(_reordered, order)
+
+
+def _moved(order: Sequence[int]) -> int:
+    return sum(at != other for at, other in enumerate(order))
+
+
+def _reordered(order: Sequence[int], ran: Ran) -> Any:
+    """Compute an operation with its gates in another order: these are blocks of rows of every weight and bias."""
+
+    def change(weights: list[Tensor]) -> list[Tensor]:
+        return [torch.cat([weight.chunk(len(order))[at] for at in order]) for weight in weights]
+
+    return ran.function(*_changed(ran.args, change), **ran.kwargs)
+
+
+def _changed(args: Sequence[Any], change: Callable[[list[Tensor]], list[Tensor]]) -> list[Any]:
+    """Return arguments with the weights among them changed: those in a list, or the last ones of a cell."""
+    lists = [at for at, x in enumerate(args) if isinstance(x, (list, tuple)) and len(x) > 1 and _are_weights(x)]
+    if lists:
+        at = lists[-1]
+        return [*args[:at], change(list(args[at])), *args[at + 1 :]]
+    own = [at for at, x in enumerate(args) if isinstance(x, torch.nn.Parameter)]
+    new = dict(zip(own, change([args[at] for at in own])))
+    return [new.get(at, x) for at, x in enumerate(args)]
+
+
+def _are_weights(things: Sequence[Any]) -> bool:
+    return all(isinstance(x, torch.nn.Parameter) for x in things)
+
+
+def _without_state(ran: Ran) -> Any:
+    """Compute a layer each of whose steps begins with the state that the first one is given."""
+    along = 1 if ran.args[-1] is True else 0  # batch_first
+    parts = [ran.function(part, *ran.args[1:], **ran.kwargs) for part in ran.args[0].split(1, along)]
+    return (torch.cat([part[0] for part in parts], along), *parts[-1][1:])
+
+
+def _bias_outside(ran: Ran) -> Any:
+    """Compute a GRU whose second bias of the new gate is added to the first one, outside of the reset's product."""
+
+    def change(weights: list[Tensor]) -> list[Tensor]:
+        new = [weight.detach().clone() for weight in weights]
+        biases = [weight for weight in new if weight.ndim == 1]
+        for given, hidden in zip(biases[::2], biases[1::2]):
+            third = len(hidden) // 3
+            given[-third:] += hidden[-third:]
+            hidden[-third:] = 0
+        return new
+
+    return ran.function(*_changed(ran.args, change), **ran.kwargs)

@@ -1,0 +1,273 @@
+"""A quantised model against its original: what each call adds, and what the result gains with an original put back."""
+
+from __future__ import annotations
+
+import copy
+import json
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import fxdebug
+from fxdebug import compare, compare_models, fx_debug
+from fxdebug.api import Report
+from fxdebug.errors import UsageError
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(16), nn.Linear(16, 32), nn.Linear(32, 16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.down(torch.nn.functional.gelu(self.up(self.norm(x))))
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers, self.head = nn.ModuleList([Block() for _ in range(5)]), nn.Linear(16, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x)
+
+
+class WeightOnly(nn.Module):
+    """A layer as torchao and bitsandbytes have it: whole numbers and a scale for each row."""
+
+    def __init__(self, layer: nn.Linear) -> None:
+        super().__init__()
+        scale = layer.weight.detach().abs().amax(1, keepdim=True) / 7
+        self.register_buffer("qweight", (layer.weight.detach() / scale).round().to(torch.int8))
+        self.register_buffer("scale", scale)
+        self.bias = layer.bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.linear(x, self.qweight.to(x.dtype) * self.scale.to(x.dtype), self.bias)
+
+
+def model() -> tuple[Net, Tensor]:
+    torch.manual_seed(0)
+    return Net().eval(), torch.randn(64, 16)
+
+
+def dynamic(original: nn.Module) -> nn.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.ao.quantization.quantize_dynamic(copy.deepcopy(original), {nn.Linear}, dtype=torch.qint8)
+
+
+def rounded(original: nn.Module, steps: int = 127, top: float = 1.0) -> nn.Module:
+    """A copy whose weights are multiples of one step for each tensor, as fake quantisation makes them."""
+    twin = copy.deepcopy(original)
+    with torch.no_grad():
+        for module in twin.modules():
+            if isinstance(module, nn.Linear):
+                step = top * module.weight.abs().max() / steps
+                module.weight.copy_((module.weight / step).round().clamp(-steps, steps) * step)
+    return twin
+
+
+def with_outlier() -> tuple[Net, Tensor]:
+    net, x = model()
+    with torch.no_grad():
+        net.layers[3].down.weight[5, 7] = 30.0
+    return net, x
+
+
+def error(a: Tensor, b: Tensor) -> float:
+    return float((a - b).double().norm() / a.double().norm())
+
+
+@pytest.mark.parametrize("quantise", [dynamic, rounded])
+def test_the_layer_with_an_outlier_is_to_be_left_alone_and_what_that_brings_is_measured(quantise: object) -> None:
+    net, x = with_outlier()
+    port = quantise(net)  # type: ignore[operator]
+    report = compare_models(net, port, x, quantised=True)
+    assert isinstance(report, Report)
+    with torch.no_grad():
+        whole = error(net(x), port(x))
+        repaired = copy.deepcopy(port)
+        repaired.layers[3].down = copy.deepcopy(net.layers[3].down)
+        left = error(net(x), repaired(x))
+    row = report.rows[0]
+    assert (row.call, row.shape) == ("layers.3.down", "16×32")
+    assert row.without == pytest.approx(left) and report.totals["error of the result"][0] == pytest.approx(whole)
+    assert row.share == pytest.approx(100 * (1 - left / whole))
+    assert report.answer.startswith("leave `layers.3.down` ") and "→" in report.answer
+    assert row.reason.startswith("the largest |w| of row 5 is ")
+    assert report.findings == ()
+
+
+def test_every_call_has_the_error_that_it_adds_with_what_a_was_given() -> None:
+    net, x = with_outlier()
+    port = rounded(net)
+    rows = {row.call: row for row in compare_models(net, port, x, quantised=True).rows}
+    given: dict[str, Tensor] = {}
+    for path, module in net.named_modules():
+        if isinstance(module, nn.Linear):
+            module.register_forward_hook(lambda m, args, out, path=path: given.__setitem__(path, args[0]))
+    with torch.no_grad():
+        net(x)
+        for path, put in given.items():
+            own = error(net.get_submodule(path)(put), port.get_submodule(path)(put))
+            assert rows[path].error == pytest.approx(own, rel=1e-3)
+    assert rows.keys() == given.keys()
+
+
+def test_weights_in_whole_numbers_with_scales_are_ranked() -> None:
+    net, x = model()
+    port = copy.deepcopy(net)
+    for layer in port.layers:
+        layer.up, layer.down = WeightOnly(layer.up), WeightOnly(layer.down)  # type: ignore[assignment]
+    report = compare_models(net, port, x, quantised=True)
+    assert len(report.rows) == 10 and all(row.share is not None for row in report.rows)
+    assert [row.share for row in report.rows] == sorted([row.share for row in report.rows], reverse=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2])
+def test_casts_have_no_reason_in_a_step_that_weights_share(dtype: torch.dtype) -> None:
+    net, x = with_outlier()
+    port = copy.deepcopy(net)
+    with torch.no_grad():
+        for module in port.modules():
+            if isinstance(module, nn.Linear):
+                module.weight.copy_(module.weight.to(dtype).float())
+    report = compare_models(net, port, x, quantised=True)
+    assert report.rows and not any("steps" in row.reason for row in report.rows)
+
+
+def test_a_model_in_bfloat16_is_given_its_inputs_in_bfloat16() -> None:
+    net, x = model()
+    report = compare_models(net, copy.deepcopy(net).bfloat16(), x, quantised=True)
+    assert len(report.rows) >= 15 and 1e-4 < (report.totals["error of the result"][0] or 0) < 0.05  # type: ignore[operator]
+    assert report.answer.startswith("no call stands out")
+
+
+def test_equal_layers_do_not_stand_out() -> None:
+    for seed in range(5):
+        torch.manual_seed(seed)
+        net, x = nn.Sequential(*[nn.Linear(32, 32, bias=False) for _ in range(8)]), torch.randn(64, 32)
+        for layer in net:
+            nn.init.orthogonal_(layer.weight)  # type: ignore[arg-type]
+        assert compare_models(net, dynamic(net), x, quantised=True).answer.startswith("no call stands out")
+
+
+def test_two_layers_that_stand_out_are_put_back_together() -> None:
+    net, x = with_outlier()
+    with torch.no_grad():
+        net.layers[1].down.weight[2, 2] = 30.0
+    port = rounded(net)
+    report = compare_models(net, port, x, quantised=True)
+    together = copy.deepcopy(port)
+    with torch.no_grad():
+        for number in (1, 3):
+            together.layers[number].down = copy.deepcopy(net.layers[number].down)  # type: ignore[union-attr]
+        left = error(net(x), together(x))
+    assert {row.call for row in report.rows[:2]} == {"layers.1.down", "layers.3.down"}
+    assert " alone: " in report.answer and f"→ {left:.2g}" in report.answer
+    assert report.totals["with these left alone"][0] == pytest.approx(left)
+
+
+def test_weights_that_are_cut_off_and_rows_that_are_gone_are_told() -> None:
+    net, x = model()
+    cut = copy.deepcopy(net)
+    with torch.no_grad():
+        step = net.head.weight.abs().max() / 2 / 127
+        cut.head.weight.copy_((net.head.weight / step).round().clamp(-127, 127) * step)
+    (row,) = compare_models(net, cut, x, quantised=True).rows
+    assert row.call == "head" and "they are cut off" in row.reason
+    with torch.no_grad():
+        cut.head.weight[2] = 0.0
+    (row,) = compare_models(net, cut, x, quantised=True).rows
+    assert row.reason == "1 of 8 rows of its weight are 0 in b"
+
+
+def test_a_layer_alone_that_returns_the_result_says_so() -> None:
+    net, x = model()
+    port = copy.deepcopy(net)
+    port.head = WeightOnly(net.head)  # type: ignore[assignment]
+    (row,) = compare_models(net, port, x, quantised=True).rows
+    assert row.reason == "what it returns is the result: nothing evens out its error"
+    assert row.share == pytest.approx(100.0)
+
+
+def test_a_model_that_is_the_same_adds_nothing() -> None:
+    net, x = model()
+    report = compare_models(net, copy.deepcopy(net), x, quantised=True)
+    assert (report.answer, report.rows) == ("no call adds an error: b returns what a returns", ())
+
+
+def test_models_are_left_as_they_were() -> None:
+    net, x = with_outlier()
+    port = dynamic(net)
+    with torch.no_grad():
+        before = net(x), port(x)
+    state = torch.random.get_rng_state()
+    compare_models(net, port, x, quantised=True)
+    assert torch.equal(state, torch.random.get_rng_state())
+    assert not any(module._forward_hooks for one in (net, port) for module in one.modules())
+    with torch.no_grad():
+        assert torch.equal(before[0], net(x)) and torch.equal(before[1], port(x))
+
+
+def test_what_was_not_tried_is_no_zero() -> None:
+    net, x = with_outlier()
+    report = compare_models(net, dynamic(net), x, quantised=True, budget=0)
+    assert all(row.share is None and row.without is None for row in report.rows)
+    assert report.answer.startswith("likely the one to leave alone is `layers.3.down`")
+    assert any("the time is over" in note.what for note in report.notes)
+
+
+def test_an_input_that_b_does_not_take_is_told() -> None:
+    net, x = model()
+    port = nn.Sequential(nn.Linear(3, 3))
+    with pytest.raises(UsageError, match="inputs_b"):
+        compare_models(net, port, x, quantised=True)
+
+
+def test_two_runs_are_ranked_by_the_error_that_calls_add_and_the_effect_is_not_told() -> None:
+    net, x = with_outlier()
+    with torch.no_grad():
+        a, b = (fx_debug(one, x, values="tensors") for one in (net, dynamic(net)))
+        bare = [fx_debug(one, x) for one in (net, dynamic(net))]
+    report = compare(a, b, quantised=True)
+    assert report.rows[0].call == "layers.3.down" and report.rows[0].share is None
+    assert report.answer.startswith("likely the one to leave alone is `layers.3.down`")
+    assert compare(*bare, quantised=True).answer.startswith("cannot tell which call to leave alone")
+
+
+def test_the_report_is_text_of_eighty_columns_json_and_a_table(tmp_path: Path) -> None:
+    net, x = with_outlier()
+    report = compare_models(net, dynamic(net), x, quantised=True)
+    lines = report.text(width=80, color=False).splitlines()
+    assert max(map(len, lines)) <= 80 and lines[0].startswith("leave `layers.3.down`")
+    assert json.loads(report.json_text())["rows"][0]["call"] == "layers.3.down"
+    assert report.csv_text().splitlines()[0] == "call,type,shape,error,share [%],without,calls,reason"
+    assert fxdebug.Report.load(report.json(tmp_path / "q.json")).answer == report.answer
+
+
+def test_a_module_that_is_called_twice_is_one_row() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one = nn.Linear(16, 16)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.one(self.one(x).relu())
+
+    torch.manual_seed(0)
+    net, x = Twice().eval(), torch.randn(64, 16)
+    (row,) = compare_models(net, dynamic(net), x, quantised=True).rows
+    assert (row.call, row.calls) == ("one", 2) and row.share == pytest.approx(100.0)
+
+
+def test_modules_that_are_ignored_are_left_out() -> None:
+    net, x = with_outlier()
+    report = compare_models(net, dynamic(net), x, quantised=True, ignore="layers.3.*")
+    assert report.rows and not any(row.call.startswith("layers.3.") for row in report.rows)
