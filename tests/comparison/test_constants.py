@@ -42,20 +42,20 @@ def resized(**how: Any) -> Forward:
 
 
 CASES: dict[str, tuple[str, Forward, Forward, str]] = {
-    "softmax, a zero": ("softmax", lambda x: x.softmax(0), lambda x: x.softmax(-1), "0.0 in a, -1.0 in b"),
+    "softmax, a zero": ("softmax", lambda x: x.softmax(0), lambda x: x.softmax(-1), "0 in a, -1 in b"),
     "softmax, by name in b": (
-        "softmax", lambda x: x.softmax(0), lambda x: F.softmax(x, dim=-1), "0.0 in a, dim=-1.0 in b",
+        "softmax", lambda x: x.softmax(0), lambda x: F.softmax(x, dim=-1), "0 in a, dim=-1 in b",
     ),
     "masked_fill": (
-        "masked_fill", lambda x: x.masked_fill(x > 0, 0), lambda x: x.masked_fill(x > 0, 1), "0.0 in a, 1.0 in b",
+        "masked_fill", lambda x: x.masked_fill(x > 0, 0), lambda x: x.masked_fill(x > 0, 1), "0 in a, 1 in b",
     ),
-    "gt": ("gt", lambda x: (x > 0).float(), lambda x: (x > 0.3).float(), "0.0 in a, 0.3 in b"),
+    "gt": ("gt", lambda x: (x > 0).float(), lambda x: (x > 0.3).float(), "0 in a, 0.3 in b"),
     "hardtanh": (
         "hardtanh", lambda x: F.hardtanh(x, 0, 1), lambda x: F.hardtanh(x, -1, 1),
-        "min_val=0.0 in a, min_val=-1.0 in b",
+        "min_val=0 in a, min_val=-1 in b",
     ),
-    "clamp, a ReLU": ("clamp", lambda x: x.clamp(min=0), lambda x: x.clamp(min=-1), "min=0.0 in a, min=-1.0 in b"),
-    "clamp, from above": ("clamp", lambda x: x.clamp(max=0), lambda x: x.clamp(max=1), "max=0.0 in a, max=1.0 in b"),
+    "clamp, a ReLU": ("clamp", lambda x: x.clamp(min=0), lambda x: x.clamp(min=-1), "min=0 in a, min=-1 in b"),
+    "clamp, from above": ("clamp", lambda x: x.clamp(max=0), lambda x: x.clamp(max=1), "max=0 in a, max=1 in b"),
     "interpolate": (
         "interpolate", resized(scale_factor=2, align_corners=False), resized(size=(8, 16), align_corners=True),
         "align_corners=False in a, align_corners=True in b",
@@ -182,7 +182,7 @@ def test_a_scale_that_is_one_on_one_side_is_named_once_and_has_its_counterpart(s
     b.angles = a.angles
     with torch.no_grad():
         found = fxdebug.compare(fx_debug(a, table()), fx_debug(b, table())).findings
-    because = "{} in a, {} in b".format(*scales)
+    because = "{:g} in a, {:g} in b".format(*scales)
     assert [(row.op, row.kind, row.because) for row in found] == [("mul", "constant", because)] * 2
 
 

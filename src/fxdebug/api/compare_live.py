@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
@@ -29,6 +30,7 @@ from fxdebug.capture.runs.same_start import deep_copy, state_restored
 from fxdebug.capture.torch_state.module_members import parameters_of
 from fxdebug.capture.torch_state.torch_tracing import not_compiled
 from fxdebug.comparison.compare_traces import pair_traces
+from fxdebug.comparison.diagnosis.cause import LONG_LIST
 from fxdebug.comparison.diagnosis.isolated.join import joined
 from fxdebug.comparison.diagnosis.missing_steps import SEVERAL
 from fxdebug.comparison.diagnosis.outputs import UNEXPLAINED
@@ -168,7 +170,9 @@ def _with_fused_written_out(
     if first is None or first.proven or first.kind not in _BEYOND_A_FUSED_OPERATION:
         return found
     operations = _fused_in_one(found)
-    if not operations:
+    calls = [side.call for side in (first.a, first.b) if side is not None]
+    inside = {op.op for call in calls for op in _ops_of(call)}
+    if operations.isdisjoint(inside.union(*[_INSIDE_KERNELS.get(call.type, ()) for call in calls])):
         return found
     for in_another_form in (False, True) if operations & IN_TWO_FORMS else (False,):
         try:
@@ -176,7 +180,7 @@ def _with_fused_written_out(
                 again = _compared(a, b, given, settings, budget)
         except Exception:  # of a model that asks for a kernel
             return found
-        if again.first is not None and _is_closer(again.first, found.first, strictly=in_another_form):
+        if again.first is not None and _is_closer(again.first, found.first, operations, by_name=in_another_form):
             note = f"run as the operations that they are made of, in both models: {', '.join(sorted(operations))}"
             found = replace(again, notes=(*again.notes, note))
         if again.first is None or again.first.proven:
@@ -209,21 +213,29 @@ def _ops_of(call: Call) -> tuple[Op, ...]:
     return () if call.graph is None else call.graph.ops
 
 
-def _is_closer(row: Row, than: Row | None, *, strictly: bool) -> bool:
-    """Does a finding name a cause more closely than another one, or as closely? ``strictly``: a setting or a weight."""
+def _is_closer(row: Row, than: Row | None, operations: Set[str], *, by_name: bool) -> bool:
+    """Does a finding name a cause more closely than another one? ``by_name``: it must name a setting or a weight."""
     known = _closeness(row), _closeness(than)
-    return row.proven or known[0] >= (known[1] if not strictly else max(known[1] + 1, 3))
+    if row.proven or row.kind == "weights":  # where these are in another layout, what faces what is a guess
+        return row.proven
+    if by_name:
+        return known[0] >= NAMED > known[1]
+    is_part = than is not None and than.kind == "missing" and than.a is not None and than.a.op in operations
+    return known[0] >= known[1] if is_part else known[0] > known[1]
 
 
 def _closeness(row: Row | None) -> int:
-    """Return how much a finding says: that several operations are missing says no more than that values differ."""
-    if row is None or row.kind is None:
+    """Return how much a finding says: a list of operations in the place of others may stand for anything."""
+    if row is None or row.kind is None or SEVERAL in row.because or LONG_LIST in row.because:
         return 0
-    return 1 if SEVERAL in row.because else _CLOSENESS.get(row.kind, 3)
+    if _SAME_NAME.search(row.because):
+        return -1
+    return _CLOSENESS.get(row.kind, NAMED)
 
 
-# By kind; those that are not listed say most. ``extra`` may stand for anything.
-_CLOSENESS: dict[Kind, int] = {"wiring": 2, "missing": 2, "shape": 2, "values": 1, "nonfinite": 1, "extra": 1}
+_SAME_NAME = re.compile(r"the result of \S*?(\w+) in a, of \S*?\b\1 in b$")  # it tells nothing apart
+NAMED = 3  # it names a setting or a weight
+_CLOSENESS: dict[Kind, int] = {"missing": 2, "shape": 2, "wiring": 1, "values": 1, "nonfinite": 1, "extra": 0}
 
 
 class _Runs(NamedTuple):
@@ -277,7 +289,8 @@ def _quantised(
     def call_b(model: nn.Module) -> Any:
         return called(model, *deep_copy((own_inputs, kwargs)))
 
-    return quantised_models(runs.isolated or runs.plain, model_a, model_b, call_a, call_b, budget)
+    judged = runs.plain if runs.isolated is None else runs.isolated
+    return quantised_models(judged, model_a, model_b, call_a, call_b, budget)
 
 
 def _compared(
@@ -329,8 +342,9 @@ def _compared(
         if not any(row.proven for row in known) and not returns_the_same(plain):
             known = told_of_gates(known, run_edited, budget)
         told = dict(zip(map(id, findings), known))
-        # what one edit repairs is the cause of all; others are what follows from it
-        findings = tuple(sorted([told[id(row)] for row in findings], key=lambda row: not row.proven))
+        findings = tuple([told[id(row)] for row in findings])
+        if _closeness(findings[0]) < NAMED:  # what one edit repairs is the cause: such a finding follows from it
+            findings = tuple(sorted(findings, key=lambda row: not row.proven))
         rows = tuple([told.get(id(row), row) for row in rows])
     return replace(
         isolated_comparison,

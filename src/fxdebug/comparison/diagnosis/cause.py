@@ -102,6 +102,9 @@ def values_differ(judge: Judge, a: Value, b: Value) -> bool:
     return measures.what != "unknown" and measures.error > limit
 
 
+LONG_LIST = " more in "  # in a sentence about a list that :func:`listed` cut
+
+
 def listed(names: Iterable[object]) -> str:
     """Return the first few of some names as text."""
     texts = [str(name) for name in names]

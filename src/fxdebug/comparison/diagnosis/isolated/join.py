@@ -26,7 +26,7 @@ def joined(plain: ComparisonData, isolated: ComparisonData) -> tuple[tuple[Row, 
     shown = next((row for row in found if row.handed_over and row.path == first.path), None)
     anchor = same or shown or _anchor(first, isolated.rows)
     told_both_sides = shown is not None and shown.kind == first.kind == "wiring"
-    if anchor is None or told_both_sides or _names_the_source(first_alone, anchor):
+    if anchor is None or told_both_sides or _names_the_source(first_alone, anchor, first):
         return found, isolated.rows
     told = same or _told(first, anchor)
     dropped = {id(row) for row in found if row is shown or (row.position < told.position and row.kind in _UNSURE)}
@@ -36,9 +36,13 @@ def joined(plain: ComparisonData, isolated: ComparisonData) -> tuple[tuple[Row, 
     return tuple(in_order([told, *kept])), tuple(rows)
 
 
-def _names_the_source(row: Row, at: Row) -> bool:
+def _names_the_source(row: Row, at: Row, plain: Row) -> bool:
     """Is it an operation before another one that an isolated run knows by itself, as one whose statistics are equal?"""
-    return not row.handed_over and row.kind not in _UNSURE and row.position < at.position
+    ops = [side.op if side is not None else None for side in (row.a, row.b)]
+    is_unsure = row.kind in ("wiring", "shape")
+    if plain.kind == "wiring" and row.because == f"{ops[0]} in a, {ops[1]} in b":
+        is_unsure = True  # where values meet that the plain runs know to be of other places
+    return not row.handed_over and not is_unsure and row.position < at.position
 
 
 def _same(a: Row, b: Row) -> bool:
