@@ -460,8 +460,8 @@ class Learning:
 
     # What they tell together ---------------------------------------------------------------------
 
-    def facts(self, number: int) -> LearningFacts:
-        """Return the facts about the loop at a step."""
+    def facts(self, number: int, *, draws: bool = True) -> LearningFacts:
+        """Return the facts about the loop at a step; with ``draws`` also those that targets drawn at random tell."""
         own = list(named_parameters_of(self._model))
         trainable = [(name, p) for name, p in own if p.requires_grad]
         gone = [(n, p) for n, p in trainable if id(p) not in self._reached and p.grad is None and self._reached]
@@ -477,7 +477,7 @@ class Learning:
             widths[str(p.dtype)[6:]] += p.numel()
         return LearningFacts(
             number=number,
-            loss=self._loss_facts(),
+            loss=self._loss_facts(draws),
             optimizers=tuple(self._optimizers.values()),
             inputs=self._inputs,
             missing=Names(tuple(missing[:4]), len(missing), round(elements / max(self._whole, 1), 6)),
@@ -530,7 +530,7 @@ class Learning:
                 died[path] = next(step for step in reversed(steps) if seen[step] < SILENT) + 1
         return tuple(silent[:4]), tuple(list(died)[:4]), min(died.values(), default=0)
 
-    def _loss_facts(self) -> LossFacts:
+    def _loss_facts(self, draws: bool) -> LossFacts:
         loss, targets = self._loss, self._targets
         one_kind = len(self._kinds) == 1 and "" not in self._kinds
         known = bool(self._believed) and one_kind and bool(loss.kind) and self._terms <= 1
@@ -544,7 +544,7 @@ class Learning:
             only=targets.only if targets.batches else None, classes=targets.different, within=targets.within,
             batches=targets.batches,
             shifts=tuple([(k, agree, places) for k, (agree, places) in targets.shifts.items() if places]),
-            leak=targets.leak(LEAK), unrelated=self._features.unrelated(loss.kind) if known else None,
+            leak=targets.leak(LEAK), unrelated=self._features.unrelated(loss.kind) if known and draws else None,
             others_tell=short(targets.others_tell),
         )  # fmt: skip
 
