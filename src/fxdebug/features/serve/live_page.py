@@ -35,11 +35,15 @@ def live_page(name: str, state: Any, nonce: str) -> str:
         f'<meta name="viewport" content="width=device-width,initial-scale=1"><style>{_STYLE}</style></head><body>'
         f'<p><a href="/">All runs</a> · <a href="/training/{address}">curves, report and calls</a></p>'
         f'<h1>{title} <span class="dim">{escape(state.model)}</span> <b id="state">{escape(state.state)}</b></h1>'
-        f'<p id="verdict" class="{"fault" if state.is_fault else ""}">{escape(state.sentence)}</p>'
+        f'<p id="verdict" class="{_kind(state)}">{escape(state.sentence)}</p>'
         f'<p id="now" class="dim">{state.steps} steps</p><svg id="loss" viewBox="0 0 1000 300" role="img" '
         f'aria-label="loss over steps, with that of a constant answer"></svg><p id="range" class="dim"></p>'
         f'<ul id="incidents"></ul><script nonce="{nonce}">{script}</script></body></html>\n'
     )
+
+
+def _kind(state: Any) -> str:
+    return "fault" if state.is_fault else "learns" if state.learns else ""
 
 
 def events(folder: Path, offset: int, clock: Callable[[], float], sleep: Callable[[float], None]) -> Iterator[bytes]:
@@ -74,7 +78,7 @@ def _point(step: list[Any]) -> list[Any]:
 def _told(state: Any) -> dict[str, Any]:
     constant = state.constant if state.constant is not None and math.isfinite(state.constant) else None
     return {
-        "state": state.state, "sentence": state.sentence, "fault": state.is_fault, "steps": state.steps,
+        "state": state.state, "sentence": state.sentence, "kind": _kind(state), "steps": state.steps,
         "constant": constant,
     }  # fmt: skip
 
@@ -90,14 +94,19 @@ def now() -> float:
 
 _STYLE = """
 :root{color-scheme:light dark;--line:rgba(127,127,127,.4)}
+:root{--accent:#2f5fd0;--constant:#a15c00;--good:#21774a;--bad:#c62f3b}
+@media(prefers-color-scheme:dark){:root{--accent:#8ab4ff;--constant:#e2ac4b;--good:#58bd88;--bad:#ff6b73}}
+a{color:var(--accent)}
 body{font:14px/1.5 system-ui,sans-serif;max-width:68em;margin:2em auto;padding:0 1.5em}
 h1{font-size:1.25em;margin:0}
 .dim{opacity:.65}
 #state{font-size:.8em;border:1px solid var(--line);border-radius:8px;padding:0 .5em}
-#verdict{font-size:1.1em;border-left:4px solid #2e8b57;padding-left:.8em}
-#verdict.fault{border-color:#c0392b}
-svg{width:100%;color:#2f5fd0}
-svg .constant{stroke:#a15c00;stroke-dasharray:6 4}
+#verdict{font-size:1.1em;border-left:4px solid var(--line);padding-left:.8em}
+#verdict.learns{border-color:var(--good)}
+#verdict.fault{border-color:var(--bad)}
+svg{width:100%;color:var(--accent);border-bottom:1px solid var(--line)}
+svg path{stroke-width:1.5}
+svg .constant{stroke:var(--constant);stroke-dasharray:6 4}
 """
 _SCRIPT = """
 const points = [], most = %MOST%; let constant = null;
@@ -135,13 +144,14 @@ source.addEventListener("steps", event => {
     document.getElementById("incidents").append(item);
   }
   const last = points[points.length - 1];
-  if (last) show("now", (last[0] + 1) + " steps, loss " + number(last[1]) + ", learning rate " + number(last[2]));
+  const loss = last && last[1] === null ? "not finite, or not known" : number(last && last[1]);
+  if (last) show("now", (last[0] + 1) + " steps, loss " + loss + ", learning rate " + number(last[2]));
   draw();
 });
 source.addEventListener("state", event => {
   const told = JSON.parse(event.data);
   constant = told.constant; show("state", told.state); show("verdict", told.sentence);
-  document.getElementById("verdict").className = told.fault ? "fault" : ""; draw();
+  document.getElementById("verdict").className = told.kind; draw();
 });
 source.addEventListener("gone", event => { show("state", JSON.parse(event.data).why); source.close(); });
 """
