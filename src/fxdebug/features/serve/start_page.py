@@ -37,7 +37,7 @@ h2{font-size:1.05em;margin:1.6em 0 .4em}
 .card h3{font-size:1em;font-weight:400;margin:0;overflow-wrap:anywhere}
 .card h3 a{font-weight:600}
 .card p{margin:.35em 0 0;overflow-wrap:anywhere}
-.card p.dim{font-size:.9em;margin-top:auto;padding-top:.35em}
+.card p.dim{display:flex;flex-wrap:wrap;gap:0 .9em;font-size:.9em;margin-top:auto;padding-top:.35em}
 .card p.dim span{white-space:nowrap}
 .card svg{display:block;width:100%;height:40px;color:var(--accent);margin:.5em 0}
 .card input{vertical-align:-1px;margin:0 .3em 0 0}
@@ -133,7 +133,7 @@ def _card(one: RunEntry, runs: Mapping[str, RunEntry], states: Mapping[str, Any]
         f'{_choice(other)}<a href="/training/{quote(other.name, safe="")}">{escape(_inside(one, other))}</a>'
         for other in earlier[:MOST_KEPT]
     ]
-    shown = " · ".join(f"<span>{fact}</span>" for fact in facts)
+    shown = "".join(f"<span>{fact}</span>" for fact in facts)
     return (
         f'<article class="card"><h3>{head}</h3>{verdict}{curve}<p class="dim">{shown}</p>'
         f"<p>{' · '.join(link for link in links if link)}</p></article>"
