@@ -5,14 +5,19 @@ The graph behind a loss is there wherever the loss was computed: in the model, o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.data.measured.gradients import LossInput
 
 MOST = 64  # nodes that are looked at: a loss is a few operations on what the model returned
+
+_NUMBER = "_saved_self_sym_numel"  # of elements that a mean is of
 
 # The names of autograd's nodes, without ``Backward`` and its number.
 _PROBABILITIES = {"Softmax": "softmax", "Sigmoid": "sigmoid"}
@@ -49,7 +54,8 @@ def loss_inputs(loss: Tensor) -> tuple[LossInput, ...]:
     for node in _steps(loss.grad_fn):
         for one in _wrong_in(node):
             found.setdefault((one.kind, one.op), one)
-    return tuple(found.values())
+    divergence = _divergence(loss)
+    return (*found.values(), *([] if divergence is None else [divergence]))
 
 
 def function_of_loss(loss: Tensor) -> str:
@@ -115,6 +121,37 @@ def _wrong_in(node: Any) -> Iterator[LossInput]:
             pair = _broadcast(node, operand, other)
             if pair is not None:
                 yield LossInput("broadcast", _OF_PAIRS[name], "", *pair)
+
+
+def _divergence(loss: Tensor) -> LossInput | None:
+    """Return what ``kl_div`` was given where that is no logarithm.
+
+    Its graph is a product that is taken from something, which may be meant as such. So it is computed again: only
+    ``kl_div`` takes it from the sum of t·log t.
+    """
+    node, factor = loss.grad_fn, 1.0
+    while node is not None and _name(node) in ("Mul", "Div", "Mean", "Sum", *_SAME_ELEMENTS):
+        scalar = node._saved_other if _name(node) in ("Mul", "Div") else None
+        if _name(node) in ("Mul", "Div") and (scalar is None or scalar.numel() != 1):
+            return None
+        factor *= 1.0 if scalar is None else float(scalar) if _name(node) == "Mul" else 1 / (float(scalar) or math.nan)
+        factor /= node._saved_self_sym_numel if _name(node) == "Mean" and hasattr(node, _NUMBER) else 1
+        node = node.next_functions[0][0]
+    operands = [] if node is None or _name(node) != "Sub" else [inner for inner, _ in node.next_functions]
+    if len(operands) != 2 or operands[0] is not None or operands[1] is None or _name(operands[1]) != "Mul":
+        return None
+    product = operands[1]
+    given = [_behind_views(inner) for inner, _ in product.next_functions if inner is not None]
+    source = _PROBABILITIES.get(_name(given[0]), "") if len(given) == 1 and given[0] is not None else ""
+    target = product._saved_other if product._saved_self is None else product._saved_self
+    if not source or not isinstance(target, Tensor) or target.shape != given[0]._saved_result.shape:
+        return None
+    with untracked():
+        result = given[0]._saved_result
+        total = float((torch.xlogy(target, target) - target * result).double().sum())
+    if not math.isclose(factor * total, float(loss.detach()), rel_tol=1e-3):
+        return None
+    return LossInput("no logarithms", "kl_div", source, tuple(result.shape), _shape(node) or ())
 
 
 def _behind_views(node: Any) -> Any:
