@@ -154,6 +154,27 @@ def test_what_a_loss_means_that_cannot_be_computed_again_is_not_known() -> None:
     assert verdict is not None and (verdict.state, verdict.constant) == ("learns", None)
 
 
+def test_a_loss_that_falls_while_all_answers_become_the_same_is_not_said_to_learn() -> None:
+    def hardest(out: Tensor, y: Tensor) -> Tensor:
+        far, same = (out[:, None] - out[None]).square().sum(-1), y[:, None] == y[None]
+        return F.relu((far * same).amax(1) - (far + 1e9 * same).amin(1) + 1).mean()
+
+    rapid = Loop(
+        loss=hardest, rate=0.03, steps=150, inputs=lambda x: 3 * torch.randn_like(x),
+        make=lambda net, rate: torch.optim.AdamW(net.parameters(), rate),
+    )  # fmt: skip
+    _, verdict = rapid.run()
+    assert verdict is not None and (verdict.state, verdict.rule) == ("cannot tell", "answers alike"), verdict
+    assert "the model returns the same for all examples of a batch, though they differ" in str(verdict)
+    _, verdict = Loop(loss=lambda out, y: F.cross_entropy(out, y) + 0.1 * out.abs().mean()).run()
+    assert verdict is not None and verdict.state == "learns"
+
+
+def test_a_bias_whose_gradient_is_rounding_alone_is_no_group_that_stays() -> None:
+    _, verdict = Loop(loss=lambda out, y: (out - out.roll(1, 0)).square().mean() + 1, rate=0.3).run()
+    assert verdict is not None and verdict.findings == (), verdict
+
+
 def test_targets_are_drawn_at_random_where_it_is_asked_and_not_in_the_first_steps(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

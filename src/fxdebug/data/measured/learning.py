@@ -147,7 +147,7 @@ class LearningFacts:
     ``initial_rate`` is the learning rate from which a scheduler began. ``restored`` are steps before which the
     weights were again as at the beginning. ``skipped`` steps were left out by a scaler, whose factor went from
     ``first_scale`` to ``last_scale``. ``alone``: one optimizer makes all steps. ``nested``: backwards run inside of
-    steps (LBFGS).
+    steps (LBFGS). ``answers_alike`` is the step since which the model returns the same for different examples.
     """
 
     number: int
@@ -189,6 +189,7 @@ class LearningFacts:
     nested: bool = False
     dtype: str = ""  # of most elements of the weights
     maximizes: bool = False  # the optimizer goes uphill
+    answers_alike: int | None = None
 
 
 @brief

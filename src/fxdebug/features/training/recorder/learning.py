@@ -46,6 +46,11 @@ EARLY = 200
 ENDS = 8  # parameters of each end whose gradients are looked at before a backward
 FEW = 64  # elements of each of them
 LEAK = 0.995
+ROUNDING = 1e-6  # of the largest gradient of a step
+FEWEST_ANSWERS, MOST_ANSWERS = 8, 64  # examples of a batch whose answers are compared
+ALIKE = 1e-2  # of how far they were from one another at first, and of the largest magnitude
+MOST_TOLD = 256  # numbers of each
+SURE_LOOKS = 3  # at which they were, one after the other
 WHOLE = 2  # steps whose whole graph is walked
 _ADAPTIVE = ("adam", "rms", "adag", "adad", "lion", "rprop", "muon", "sign", "lamb")
 
@@ -118,6 +123,8 @@ class Learning:
         self._cut_at = ""
         self._given: list[Tensor] = []
         self._outputs: list[Tensor] = []
+        self._first_spread: float | None = None  # of the answers to one batch
+        self._alike: list[int] = []  # the last looks, one after the other, at which all rows of the answer were alike
         self._inputs: InputFacts | None = None
         self._linear = 0
         self._zeros: dict[str, dict[int, float]] = {}
@@ -181,12 +188,28 @@ class Learning:
         if self._step is not None:
             self._step.seconds["forward"] += time.perf_counter() - self._at
         self._outputs = [t for t in outputs if t.requires_grad]
+        if self._step is not None and self._calls is not None and self._given and self._outputs:
+            with untracked():
+                self._note_alike(self._given[0], self._outputs[0])
         if self._calls is not None:
             self._ran |= self._calls.ran
             first = self._calls.calls[0].module if self._calls.calls else None
             if self._inputs is not None and isinstance(first, NORMALISATIONS) and not self._inputs.normed:
                 old = self._inputs
                 self._inputs = InputFacts(old.mean, old.deviation, old.largest, old.size, True, old.learned, old.alike)
+
+    def _note_alike(self, given: Tensor, answer: Tensor) -> None:
+        """Note whether the answer is the same for all examples, though they differ."""
+        count = len(answer) if answer.dim() > 1 and answer.is_floating_point() else 0
+        if count < FEWEST_ANSWERS or not given.dim() or len(given) != count or not _spread(given)[0]:
+            return
+        spread, largest = _spread(answer)
+        if self._first_spread is None:
+            self._first_spread = spread
+        if spread > ALIKE * min(self._first_spread, largest):
+            self._alike.clear()
+        else:
+            self._alike.append(self._loop.steps)
 
     # The backward --------------------------------------------------------------------------------
 
@@ -450,9 +473,9 @@ class Learning:
 
     def _note_moves(self, taken: _Samples, found: Sequence[Sequence[float]]) -> None:
         self._sizes = []
-        counts = taken.gradient_rows.counts
+        counts, largest = taken.gradient_rows.counts, max([row[5] for row in found], default=0.0)
         for p, name, count, (_, live, moved, _, _, size) in zip(taken.parameters, taken.names, counts, found):
-            if live:
+            if live and size > ROUNDING * largest:  # else it cancels: of a bias that the loss does not depend on
                 self._had[id(p)] += 1
                 self._moved[id(p)] += int(moved > 0)
             if p.dim() > 1:
@@ -515,6 +538,7 @@ class Learning:
             nested=self._nested,
             dtype=widths.most_common(1)[0][0] if widths else "",
             maximizes=self._loop.maximizes,
+            answers_alike=self._alike[0] if len(self._alike) >= SURE_LOOKS else None,
         )
 
     def _silent(self) -> tuple[tuple[str, ...], tuple[str, ...], int]:
@@ -571,6 +595,13 @@ def _inputs(given: Tensor) -> InputFacts:
         short(float(x.square().mean().sqrt())) or 0.0, False, given.requires_grad or given.grad_fn is not None,
         len(rows) > 1 and bool((rows == rows[:1]).all()),
     )  # fmt: skip
+
+
+def _spread(tensor: Tensor) -> tuple[float, float]:
+    """Return how far the first rows of a tensor are from the very first at most, and their largest magnitude."""
+    rows = tensor.detach()[:MOST_ANSWERS].reshape(min(len(tensor), MOST_ANSWERS), -1)[:, :MOST_TOLD]
+    rows = _wide(rows) if rows.is_floating_point() else rows.float()
+    return (float((rows - rows[:1]).abs().max()), float(rows.abs().max())) if rows.numel() else (0.0, 0.0)
 
 
 def _wide(vector: Tensor) -> Tensor:
