@@ -64,6 +64,9 @@ def test_a_card_has_the_runs_and_the_earlier_trainings_of_its_folder(folder: Pat
     assert set(cards) == {"base", "wide%20batch", "adam", "poisoned"}
     assert 'href="/run/poisoned%2Fstep-12">step-12</a>' in cards["poisoned"] and "verdict fault" in cards["poisoned"]
     assert 'href="/training/base%2Fearlier-1">earlier-1</a>' in cards["base"]
+    now = got(server, "/now/poisoned")[1]
+    assert 'Runs that were kept: <a href="/run/poisoned%2Fstep-12">step-12</a>' in now
+    assert "Runs that were kept" not in got(server, "/now/base")[1]
     runs = runs_in(folder)
     assert [(step, one.name) for step, one in steps_kept(runs["poisoned"], runs)] == [(12, "poisoned/step-12")]
     assert steps_kept(runs["base"], runs) == []
@@ -125,5 +128,6 @@ def test_a_click_on_the_map_opens_the_run_of_the_step(server: Server) -> None:
         page.keyboard.press("Enter")
         page.wait_for_url("**/run/poisoned%2Fstep-12")
         page.go_back()
+        assert page.get_by_role("link", name="All runs").get_attribute("href") == "/"
         assert page.locator(".heat-runs a").all_inner_texts() == ["step 12"]
         browser.close()

@@ -64,6 +64,7 @@ function header(page: Page, search: SearchBox, help: () => void): HTMLElement {
   });
   return el("header", { class: "top" },
     el("div", { class: "title" }, el("h1", null, page.payload.data.title), el("p", null, summary(page))),
+    page.payload.data.live && el("a", { class: "link all-runs", href: "/" }, "All runs"),
     sides(page), search.element, colour,
     el("div", { class: "icons" }, themes, el("button", { class: "icon", type: "button", title: "Keys and search (?)", "aria-label": "Keys and search", click: help }, "?")));
 }

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from fxdebug import api
 from fxdebug.errors import FxDebugError
-from fxdebug.features.serve.start_page import escape
+from fxdebug.features.serve.start_page import MOST_KEPT, escape
 
 PERIOD = 0.5  # seconds between two looks at the file
 VERDICT_EVERY, SHARE = 2.0, 10.0  # seconds between two verdicts, and at least so many times what one takes
@@ -25,11 +25,17 @@ POLICY = (
 )
 
 
-def live_page(name: str, state: Any, nonce: str) -> str:
-    """Return the page of a training: its state and verdict on top, the loss with that of a constant answer."""
+def live_page(name: str, state: Any, nonce: str, kept: Sequence[str] = ()) -> str:
+    """Return the page of a training: its state and verdict on top, the loss with that of a constant answer.
+
+    ``kept`` are the names of runs of its steps, below the folder that is served.
+    """
     title = escape(name if name != "." else "this folder")
     address = quote(name, safe="")
     script = _SCRIPT.replace("%ADDRESS%", json.dumps(f"/live/{address}")).replace("%MOST%", str(MOST_POINTS))
+    runs = "Runs that were kept: " * bool(kept) + ", ".join(
+        f'<a href="/run/{quote(one, safe="")}">{escape(one.removeprefix(f"{name}/"))}</a>' for one in kept[:MOST_KEPT]
+    )
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title} · fxdebug</title>'
         f'<meta name="viewport" content="width=device-width,initial-scale=1"><style>{_STYLE}</style></head><body>'
@@ -38,7 +44,7 @@ def live_page(name: str, state: Any, nonce: str) -> str:
         f'<p id="verdict" class="{_kind(state)}">{escape(state.sentence)}</p>'
         f'<p id="now" class="dim">{state.steps} steps</p><svg id="loss" viewBox="0 0 1000 300" role="img" '
         f'aria-label="loss over steps, with that of a constant answer"></svg><p id="range" class="dim"></p>'
-        f'<ul id="incidents"></ul><script nonce="{nonce}">{script}</script></body></html>\n'
+        f'<ul id="incidents"></ul><p>{runs}</p><script nonce="{nonce}">{script}</script></body></html>\n'
     )
 
 

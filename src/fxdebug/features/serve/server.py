@@ -252,9 +252,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _now(self, entry: RunEntry) -> tuple[str, str]:
         nonce = secrets.token_urlsafe(12)
-        return live_page.live_page(entry.name, api.training_state(entry.path), nonce), live_page.POLICY.format(
-            nonce=nonce
-        )
+        kept = [run.name for _, run in steps_kept(entry, runs_in(self.server.folder))]
+        page = live_page.live_page(entry.name, api.training_state(entry.path), nonce, kept)
+        return page, live_page.POLICY.format(nonce=nonce)
 
     def _stream(self, entry: RunEntry) -> None:
         """Send what is written to a training, until the browser is gone; it asks again from where it was."""
