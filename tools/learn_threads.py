@@ -123,7 +123,7 @@ def segmentation(bad: bool) -> Loop:
 
 
 # quaterion.qdrant.tech, the trick of the triplet loss: the hardest triplets, and all vectors become one
-@fault("learning rate too high")
+@fault("learning rate too high", "answers alike")
 def triplets_collapse(bad: bool) -> Loop:
     net, made = mlp(classes=8), blobs(noise=2.5)
 

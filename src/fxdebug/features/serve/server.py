@@ -248,7 +248,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _overlaid(self, names: list[str]) -> str:
         entries = [self._entry(name) for name in dict.fromkeys(names)]
         key = ("trainings", *[part for one in entries for part in (one.name, one.revision)])
-        return self.server.pages.get(key, lambda: api.page_of_trainings({one.name: one.path for one in entries}))
+        followed = next((one for one in entries if one.is_written), entries[0]) if entries else None
+        live = None if followed is None else self._live(followed)
+        return self.server.pages.get(key, lambda: api.page_of_trainings({one.name: one.path for one in entries}, live))
 
     def _now(self, entry: RunEntry) -> tuple[str, str]:
         nonce = secrets.token_urlsafe(12)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from fxdebug.data.calls import Note
 from fxdebug.data.measured.training import StepRecord, TrainingRecord
@@ -37,16 +38,17 @@ class SettingRow:
     e: Cell = None
 
 
-def page_of_trainings(folders: Mapping[str, str | os.PathLike[str]]) -> str:
+def page_of_trainings(folders: Mapping[str, str | os.PathLike[str]], live: Mapping[str, Any] | None = None) -> str:
     """Return the page of two to five trainings by their names: losses over each other, and what differs between them.
 
+    ``live`` is as for a run.
     Raises ``UsageError`` for another number of them, ``LoadError`` for a folder without a training.
     """
     if not 2 <= len(folders) <= MOST:
         raise UsageError(f"{len(folders)} trainings cannot be laid over each other: choose 2 to {MOST}")
     report = trainings_report({name: read_ranks(Path(folder))[0] for name, folder in folders.items()})
     shown = run_of(TrainingRecord(report.subject, every=1))
-    return trace_page(shown, PageOptions(check=False, reports=(report,)))
+    return trace_page(shown, PageOptions(check=False, reports=(report,)), live)
 
 
 def trainings_report(records: Mapping[str, TrainingRecord]) -> ReportData[SettingRow]:
