@@ -145,7 +145,7 @@ def _batches(seen: Seen) -> Found:
     if len(signs) < seen.limits.steps or "" in digests:
         return
     if len(digests) == 1:
-        falls = seen.progress.state == "falling"
+        falls = seen.progress.state == "falling" or seen.progress.last < seen.limits.learned * seen.progress.first
         yield found(
             "same batch", ADVICE if falls or signs[0].batch >= FEWEST_TARGETS else WARNING,
             f"all {len(signs)} steps had the same batch of {signs[0].batch}: the model learns it by heart (loss "
