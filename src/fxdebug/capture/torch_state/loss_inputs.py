@@ -129,13 +129,9 @@ def _divergence(loss: Tensor) -> LossInput | None:
     Its graph is a product that is taken from something, which may be meant as such. So it is computed again: only
     ``kl_div`` takes it from the sum of t·log t.
     """
-    node, factor = loss.grad_fn, 1.0
+    node, factors = loss.grad_fn, []
     while node is not None and _name(node) in ("Mul", "Div", "Mean", "Sum", *_SAME_ELEMENTS):
-        scalar = node._saved_other if _name(node) in ("Mul", "Div") else None
-        if _name(node) in ("Mul", "Div") and (scalar is None or scalar.numel() != 1):
-            return None
-        factor *= 1.0 if scalar is None else float(scalar) if _name(node) == "Mul" else 1 / (float(scalar) or math.nan)
-        factor /= node._saved_self_sym_numel if _name(node) == "Mean" and hasattr(node, _NUMBER) else 1
+        factors.append(node)
         node = node.next_functions[0][0]
     operands = [] if node is None or _name(node) != "Sub" else [inner for inner, _ in node.next_functions]
     if len(operands) != 2 or operands[0] is not None or operands[1] is None or _name(operands[1]) != "Mul":
@@ -143,15 +139,32 @@ def _divergence(loss: Tensor) -> LossInput | None:
     product = operands[1]
     given = [_behind_views(inner) for inner, _ in product.next_functions if inner is not None]
     source = _PROBABILITIES.get(_name(given[0]), "") if len(given) == 1 and given[0] is not None else ""
-    target = product._saved_other if product._saved_self is None else product._saved_self
-    if not source or not isinstance(target, Tensor) or target.shape != given[0]._saved_result.shape:
+    if not source:
         return None
     with untracked():
-        result = given[0]._saved_result
-        total = float((torch.xlogy(target, target) - target * result).double().sum())
+        result, target = given[0]._saved_result, product._saved_self
+        target = product._saved_other if target is None else target
+        factor = math.prod(map(_factor_of, factors))
+        if not isinstance(target, Tensor) or target.shape != result.shape or math.isnan(factor):
+            return None
+        total = float((torch.xlogy(target, target) - target * result.detach()).float().sum())
     if not math.isclose(factor * total, float(loss.detach()), rel_tol=1e-3):
         return None
     return LossInput("no logarithms", "kl_div", source, tuple(result.shape), _shape(node) or ())
+
+
+def _factor_of(node: Any) -> float:
+    """Return what the sum of all elements is multiplied by in a node; NaN where that is no single number."""
+    name = _name(node)
+    if name == "Mean":
+        return 1 / int(getattr(node, _NUMBER, 0) or 1)
+    if name not in ("Mul", "Div"):
+        return 1.0
+    scalar = node._saved_other
+    if not isinstance(scalar, Tensor) or scalar.numel() != 1:
+        return math.nan
+    number = float(scalar.detach())
+    return number if name == "Mul" else 1 / number if number else math.nan
 
 
 def _behind_views(node: Any) -> Any:
