@@ -16,6 +16,8 @@ from torch import nn
 import fxdebug
 from fxdebug.features.serve.runs import runs_in, steps_kept
 from fxdebug.features.serve.server import Server
+from fxdebug.features.training.overlay import SettingRow, trainings_report
+from fxdebug.store.training_file import read_training
 from support.page_data import data_in
 from support.serving import serving
 
@@ -90,6 +92,20 @@ def test_trainings_over_each_other_have_their_curves_and_what_differs(server: Se
     }
     assert rows["steps"] == ["25"] * 3 and rows["verdict"][0] == "learns"
     assert "loss mse_loss (mean)" in report["notes"][0]["what"]
+
+
+def test_settings_of_one_kind_of_optimizer_are_told_where_they_differ(tmp_path: Path) -> None:
+    records = {}
+    for momentum in (0.0, 0.9):
+        net = nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(net.parameters(), 0.1, momentum=momentum)
+        with fxdebug.watch(net, save=tmp_path / str(momentum)):
+            nn.functional.mse_loss(net(torch.ones(8, 4)), torch.ones(8, 1)).backward()
+            optimizer.step()
+        records[str(momentum)] = read_training(tmp_path / str(momentum))
+    report = trainings_report(records)
+    assert report.rows[0] == SettingRow("optimizer momentum", "0.0", "0.9")
+    assert report.rows[1].setting == "steps" and "optimizer SGD" in report.notes[0].what
 
 
 def test_of_equal_settings_it_is_said_that_nothing_differs(server: Server) -> None:

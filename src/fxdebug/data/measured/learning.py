@@ -105,7 +105,8 @@ class LossFacts:
 class OptimizerFacts:
     """An optimizer that made a step: its class, its parameters, those that the model has, and those alike in shape.
 
-    ``adapts``: the size of its steps does not depend on that of the gradients.
+    ``adapts``: the size of its steps does not depend on that of the gradients. ``settings`` are its defaults as texts,
+    such as betas and momentum, but for those that each step tells.
     """
 
     name: str
@@ -113,6 +114,7 @@ class OptimizerFacts:
     own: int
     alike: int
     adapts: bool
+    settings: tuple[tuple[str, str], ...] = ()
 
 
 @brief

@@ -24,6 +24,7 @@ from fxdebug.store.training_file import read_ranks
 MOST = 5
 MOST_POINTS = 2000  # of a line
 _PLACES = "abcde"
+_OWN, _OFF = "optimizer ", ("False", "0", "0.0", "None")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +59,10 @@ def trainings_report(records: Mapping[str, TrainingRecord]) -> ReportData[Settin
     rows, alike = [], []
     for setting in names:
         cells = [one.get(setting) for one in told.values()]
-        if len(set(cells)) > 1 and any(cell is not None for cell in cells):
+        is_own = setting.startswith(_OWN)  # another kind of optimizer has none such
+        if len(set(cells) - ({None} if is_own else set())) > 1:
             rows.append(SettingRow(setting, *cells))
-        else:
+        elif None not in cells and not (is_own and cells[0] in _OFF):
             alike.append(f"{setting} {cells[0]}")
     differing = len(rows)
     results = {name: _results(record) for name, record in records.items()}
@@ -91,6 +93,7 @@ def settings_of(record: TrainingRecord) -> dict[str, Cell]:
     found: dict[str, Cell] = {"model": record.model}
     if facts is not None:
         found["optimizer"] = " + ".join(dict.fromkeys(one.name for one in facts.optimizers)) or None
+        found |= {f"{_OWN}{name}": told for one in facts.optimizers for name, told in one.settings}
     rates = [step.rates for step in record.steps if step.rates]
     if rates:
         found["learning rate"] = _rate([max(one) for one in rates])

@@ -46,6 +46,10 @@ EARLY = 200
 ENDS = 8  # parameters of each end whose gradients are looked at before a backward
 FEW = 64  # elements of each of them
 LEAK = 0.995
+MOST_SETTINGS = 16  # of an optimizer
+_TOLD_ELSEWHERE = frozenset(
+    "lr weight_decay params foreach fused capturable differentiable decoupled_weight_decay".split()
+)
 ROUNDING = 1e-6  # of the largest gradient of a step
 FEWEST_ANSWERS, MOST_ANSWERS = 8, 64  # examples of a batch whose answers are compared
 ALIKE = 1e-2  # of how far they were from one another at first, and of the largest magnitude
@@ -402,7 +406,8 @@ class Learning:
         name = type(optimizer).__name__
         adapts = name.lower().startswith(_ADAPTIVE)
         if len(self._optimizers) < 32:
-            self._optimizers[key] = OptimizerFacts(name, len(given), len(own), alike, adapts)
+            settings = _settings_of(optimizer)
+            self._optimizers[key] = OptimizerFacts(name, len(given), len(own), alike, adapts, settings)
         self._has_others = self._has_others or not own
         if own:
             self._stale = max(self._stale, len(others))
@@ -585,6 +590,17 @@ def _reduction(found: tuple[float, int, int], value: float, root: Tensor) -> str
         ):
             return name
     return ""
+
+
+def _settings_of(optimizer: Optimizer) -> tuple[tuple[str, str], ...]:
+    """Return the defaults of an optimizer that say how it computes a step, by name; none where it has none."""
+    listed = [(key, told) for key, told in getattr(optimizer, "defaults", {}).items() if key not in _TOLD_ELSEWHERE]
+    return tuple([
+        (str(key), ", ".join(map(str, told)) if isinstance(told, (tuple, list)) else str(told))
+        for key, told in listed
+        if isinstance(told, (bool, int, float, str))
+        or (isinstance(told, (tuple, list)) and len(told) < 4 and all(isinstance(one, (int, float)) for one in told))
+    ][:MOST_SETTINGS])  # fmt: skip
 
 
 def _inputs(given: Tensor) -> InputFacts:
