@@ -107,6 +107,8 @@ export interface Timeline { title: string; by: string; series: Series[]; marks: 
 export interface ChartData {
   title: string; unit: string; about: string; steps: Numbers; names: string[]; calls: Numbers; numbers: Numbers;
   marks: [step: number, label: string][];
+  layers: string[]; // the lines of a map of layers × steps, none where there is no such map
+  usual: [low: number, high: number] | null; // where its numbers usually are
 }
 export interface HistogramsData { value: Numbers; first: Numbers; edges: Numbers; counts: Numbers; nan: Numbers; inf: Numbers }
 export interface NamedHistogram { id: string; call: number; edges: number[]; counts: number[]; nan: number; inf: number }
@@ -159,7 +161,8 @@ export interface PageData {
   version: string; title: string; made: string; texts: string[];
   runs: RunData[]; // one, or a and b
   comparison: ComparisonData | null;
-  live: { revision: string; url: string } | null; // where fxdebug serve tells of changes
+  // Where fxdebug serve tells of changes, and the pages of runs that a training kept, by step.
+  live: { revision: string; url: string; runs?: [step: number, url: string][] } | null;
 }
 
 // Decoding ----------------------------------------------------------------------------------------

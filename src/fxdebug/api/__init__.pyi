@@ -79,6 +79,7 @@ from fxdebug.features.summary.run import summary as summary
 from fxdebug.features.training.actions import StopTraining as StopTraining
 from fxdebug.features.training.live import steps_since as steps_since
 from fxdebug.features.training.live import training_state as training_state
+from fxdebug.features.training.overlay import page_of_trainings as page_of_trainings
 from fxdebug.features.training.page import page_of_training as page_of_training
 from fxdebug.features.training.verdict.judge import Verdict as Verdict
 from fxdebug.features.training.watch import FxDebugWarning as FxDebugWarning

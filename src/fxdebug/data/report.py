@@ -59,7 +59,8 @@ class Chart:
     """One statistic over the steps of a training: one line about the whole, or a line for each call or parameter.
 
     ``lines`` have a number for each of ``steps``, NaN for none, by the id of a call or the name of a parameter; that
-    about the whole is called ``name``.
+    about the whole is called ``name``. ``layers`` are the lines that a map of layers × steps has; their numbers
+    usually lie in ``usual``, or, without it, near those of the other layers.
     """
 
     name: str
@@ -67,6 +68,8 @@ class Chart:
     about: str
     steps: tuple[int, ...]
     lines: Mapping[str, tuple[float, ...]]
+    layers: tuple[str, ...] = ()
+    usual: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)

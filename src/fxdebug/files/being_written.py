@@ -53,6 +53,44 @@ def mark_as_written(file: FileIO) -> None:
             return
 
 
+def take_folder(folder: Path) -> bool:
+    """Make a folder this process's own until it ends; ``False`` where another process has it.
+
+    Where there are no such locks, the folder is free as long as it is not there.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> take_folder(folder), take_folder(folder)
+    (True, False)
+    """
+    if fcntl is None:
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            return False
+        return True
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return False
+    except OSError:  # no locks on this drive
+        os.close(descriptor)
+        return True
+    status = os.fstat(descriptor)
+
+    def let_go() -> None:  # of the lock, which is the parent's
+        with suppress(OSError):
+            if os.path.samestat(os.fstat(descriptor), status):  # the program may have closed it
+                os.close(descriptor)
+
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=let_go)
+    return True
+
+
 def is_being_written(path: Path, writer: Writer | None = None) -> bool | None:
     """Is a file still open in the process that writes it? ``None`` where that cannot be told.
 

@@ -183,7 +183,8 @@ def test_a_training_is_curves_over_its_steps(training: Path, tmp_path: Path, ope
     page = open_page(api.export_training(training, tmp_path / "training.html"))
     assert page.get_by_role("tab", selected=True).inner_text() == "Training"
     titles = page.locator("figcaption b").all_inner_texts()
-    assert titles[:4] == ["loss", "grad norm", "time", "absmax of results"]
+    assert titles[:5] == ["loss", "grad norm", "time", "Layers", "absmax of results"]
+    assert page.locator(".answer").inner_text() == "cannot tell yet (12 of 20 steps)"
     lines = page.locator("figure", has_text="absmax of results").locator(".curve")
     assert lines.count() == 6  # the model and its layers
     record = read_training(training)
@@ -200,6 +201,81 @@ def test_of_many_curves_that_of_the_chosen_module_is_lit(training: Path, tmp_pat
     of_parameters = page.locator("figure", has_text="grad of parameters")
     assert of_parameters.locator(".curve").count() == 10
     assert of_parameters.locator(".curve.chosen").count() == 2  # weight and bias
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.inner(x)
+
+
+@pytest.fixture(scope="module")
+def stalled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twelve steps of four blocks, one of which gets almost no gradient, every third watched."""
+    torch.manual_seed(0)
+    model = nn.Sequential(*[Block() for _ in range(4)])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    folder = tmp_path_factory.mktemp("stalled")
+    with fxdebug.watch(model, every=3, save=folder):
+        for _ in range(12):
+            model(torch.randn(8, 4)).pow(2).mean().backward()
+            for parameter in model[2].parameters():
+                assert parameter.grad is not None
+                parameter.grad.mul_(1e-9)
+            optimizer.step()
+            optimizer.zero_grad()
+    return folder
+
+
+def test_layers_are_a_map_over_the_steps_folded_by_repeats_the_worst_first(
+    stalled: Path, tmp_path: Path, open_page: OpenPage
+) -> None:
+    page = open_page(api.export_training(stalled, tmp_path / "training.html"))
+    names = page.locator(".heat-name")
+    assert names.all_inner_texts() == ["0 … 3 · 4 blocks"]
+    names.first.click()
+    rows = names.all_inner_texts()
+    assert rows[:2] == ["0 … 3 · 4 blocks", "2"] and sorted(rows[2:]) == ["0", "1", "3"]
+    names.nth(1).click()
+    assert sorted(names.all_inner_texts()[2:4]) == ["2.inner.0.weight", "2.inner.2.weight"]
+    cells = page.locator(".heat-cells").nth(2)
+    cells.focus()
+    page.keyboard.press("ArrowRight")
+    name = names.nth(2).inner_text()
+    watched = read_training(stalled).watched[1]
+    gradient = next(one.gradient for one in watched.parameters if one.name == name)
+    assert gradient is not None
+    reading = page.locator(".heat-map .chart-reading")
+    assert reading.inner_text().startswith(f"step 3, {name}: {gradient.norm:.2e}"[:-4])
+    page.keyboard.press("Enter")
+    assert page.evaluate("window.fxdebug.selected()") == name.removesuffix(".weight")
+    page.locator(".heat-map select").select_option(label="update/weight of parameters")
+    assert "usual, 0.0001 to 0.01" in page.locator(".heat-legend").inner_text()
+
+
+@pytest.mark.parametrize("width", [640, 1280])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_map_of_layers_overlaps_nothing(
+    stalled: Path, tmp_path: Path, open_page: OpenPage, width: int, theme: str
+) -> None:
+    page = open_page(api.export_training(stalled, tmp_path / "training.html"), width=width, theme=theme)
+    page.locator(".heat-name").first.click()
+    boxes = page.evaluate(
+        "() => [...document.querySelectorAll('.heat > *, .heat-axis > span')].map((one) => {"
+        "  const {left, right, top, bottom} = one.getBoundingClientRect();"
+        "  return [one.className || one.tagName, left, right, top, bottom]; })"
+        ".filter(([name, left, right]) => right > left && name !== 'heat-axis')"
+    )
+    over = [
+        (a[0], b[0])
+        for i, a in enumerate(boxes)
+        for b in boxes[:i]
+        if a[1] < b[2] - 0.5 and b[1] < a[2] - 0.5 and a[3] < b[4] - 0.5 and b[3] < a[4] - 0.5
+    ]
+    assert len(boxes) > 15 and over == []
 
 
 def test_the_report_of_a_training_adds_its_curves_to_a_run(training: Path, tmp_path: Path, open_page: OpenPage) -> None:

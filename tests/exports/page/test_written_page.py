@@ -94,7 +94,7 @@ def test_a_page_is_readable_without_javascript(browser: Any, hostile: Trace, tmp
 def test_pages_are_small(tmp_path: Path) -> None:
     """F2; peers: 2,830 KB for a LeNet in torchvista."""
     transformers = pytest.importorskip("transformers")
-    assert len(code()) <= 104 * 1024  # as base64
+    assert len(code()) <= 106 * 1024  # as base64
     config = transformers.GPT2Config(n_layer=12, n_head=12, n_embd=96, vocab_size=500, bos_token_id=0, eos_token_id=0)
     gpt2 = transformers.GPT2LMHeadModel(config).eval()
     lenet = nn.Sequential(

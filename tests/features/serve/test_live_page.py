@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -143,7 +144,8 @@ def asked(server: Server, path: str, cookie: bool = True, **headers: str) -> htt
 def test_the_list_and_the_page_have_the_state_and_the_verdict(tmp_path: Path, server: Server) -> None:
     train(tmp_path / "a <b>")
     start = asked(server, "/").read().decode()
-    assert "finished, 25 steps <svg" in start and "it learns: " in start and 'href="/now/a%20%3Cb%3E"' in start
+    assert '<span class="state finished">finished</span>' in start and "<span>25 steps</span>" in start
+    assert '<p class="verdict learns">it learns: ' in start and 'href="/now/a%20%3Cb%3E"' in start
     answer = asked(server, "/now/a%20%3Cb%3E")
     page, policy = answer.read().decode(), answer.headers["Content-Security-Policy"]
     assert "<h1>a &lt;b&gt; " in page and '<b id="state">finished</b>' in page and "it learns: " in page
@@ -167,6 +169,32 @@ def test_a_browser_follows_a_training_and_goes_on_where_it_was(tmp_path: Path, s
     told = [again.readline().decode().strip() for _ in range(3)]
     assert json.loads(told[2].partition(": ")[2]) == {"steps": [[5, 0.5, 0.05]], "incidents": []}
     again.close()
+
+
+def test_viewers_that_come_late_reload_or_are_gone_change_nothing(tmp_path: Path, server: Server) -> None:
+    train(tmp_path / "alone", 40)
+    stop, failures = threading.Event(), []
+
+    def look() -> None:
+        while not stop.is_set():
+            try:
+                asked(server, "/").read()
+                if (tmp_path / "seen" / "training.jsonl").exists():
+                    asked(server, "/live/seen").close()  # gone in mid-stream
+                    asked(server, "/training/seen").read()
+            except Exception as error:
+                failures.append(error)
+
+    viewers = [threading.Thread(target=look) for _ in range(2)]
+    for one in viewers:
+        one.start()
+    train(tmp_path / "seen", 40)
+    stop.set()
+    for one in viewers:
+        one.join()
+    alone, seen = read_training(tmp_path / "alone"), read_training(tmp_path / "seen")
+    assert [(one.loss, one.norm) for one in alone.steps] == [(one.loss, one.norm) for one in seen.steps]
+    assert seen.end is not None and len(seen.steps) == 40 and seen.notes == seen.gaps == () and failures == []
 
 
 def test_a_training_that_goes_away_is_told(tmp_path: Path) -> None:

@@ -213,7 +213,7 @@ def test_a_training_of_several_ranks_is_one_entry(folder: Path, server: Server) 
     for file in files:
         file.close()
     assert not runs_in(folder)["ranks"].is_written
-    assert "training of 2 ranks" in Answer(server, "/").text
+    assert "<span>2 ranks</span>" in Answer(server, "/").text
     assert Answer(server, "/training/ranks").status == 200
     rmtree(folder / "ranks")
 

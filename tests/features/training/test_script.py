@@ -1,10 +1,13 @@
-"""``fxdebug watch train.py``: a script runs as it would, and what it trains is watched."""
+"""``fxdebug watch train.py``, ``FXDEBUG_WATCH=DIR``: a script runs as it would, and what it trains is watched."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import venv
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -83,3 +86,108 @@ def test_a_script_that_is_not_there_is_told_and_behind_a_folder_stand_options_of
     with pytest.raises(SystemExit):
         main(["watch", str(tmp_path), "--epochs", "3"])
     assert "unrecognized arguments: --epochs 3" in capsys.readouterr().err
+
+
+# By the environment ------------------------------------------------------------------------------
+
+ROOT = Path(__file__).parents[3]
+LINE = ROOT / "tools" / "wheels" / "fxdebug_watch.pth"
+ENDS_BOTH = "\nprint(sys.argv[1:], __name__, torch.rand(1).item())\n"
+BY_ENVIRONMENT = {
+    "one model": (MAKES + "print(train(*make()))" + ENDS_BOTH + "sys.exit(3)", 3, [""]),
+    "none": ("import sys\nprint(sys.argv[1:], 'torch' in sys.modules)", 0, []),
+    "it raises": (MAKES + "print(train(*make()))\nraise KeyError('over')", 1, [""]),
+    "it calls os._exit": (MAKES + "print(train(*make()), flush=True)\nos._exit(7)", 7, [""]),
+    "it forks in mid-training, and both go on": (
+        MAKES + "net, optimizer = make()\ntrain(net, optimizer)\nif not (pid := os.fork()):\n"
+        "    print(train(net, optimizer), flush=True)\n    os._exit(0)\nos.waitpid(pid, 0)\n"
+        "print(train(net, optimizer))" + ENDS_BOTH, 0, ["", "process-"],
+    ),
+    "workers load the data, others train": (
+        "import torch.multiprocessing as mp\nfrom torch.utils.data import DataLoader\n" + MAKES
+        + "def work(number):\n    train(*make())\n"
+        "if __name__ == '__main__':\n    list(DataLoader(torch.ones(8, 4), num_workers=2))\n"
+        "    print(train(*make()))\n    mp.spawn(work, (), nprocs=1)\n"
+        "    child = mp.get_context('fork').Process(target=work, args=(1,))\n    child.start()\n    child.join()\n"
+        + ENDS_BOTH, 0, ["", "process-", "process-"],
+    ),
+    "it starts a script": (
+        MAKES + "import subprocess\nprint(train(*make()), flush=True)\n"
+        "subprocess.run([sys.executable, '-c', 'print(1)'])\n"
+        "if len(sys.argv) == 3:\n    subprocess.run([sys.executable, *sys.argv[:2]])" + ENDS_BOTH, 0, ["", "process-"],
+    ),
+    "its model is no module": (
+        "import torch\nw = torch.ones(3, requires_grad=True)\no = torch.optim.SGD([w], 0.1)\n"
+        "w.sum().backward()\no.step()\nprint(w)", 0, [],
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the Python of an environment that has what a wheel brings; its packages are those of this one."""
+    root = tmp_path_factory.mktemp("installed")
+    venv.EnvBuilder(with_pip=False).create(root)
+    site = next(root.rglob("site-packages"))
+    (site / LINE.name).write_bytes(LINE.read_bytes())
+    (site / "a.pth").write_text("\n".join(path for path in sys.path if path))
+    return root / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+
+
+@pytest.mark.parametrize("name", BY_ENVIRONMENT)
+def test_the_variable_watches_a_script_that_runs_as_it_would(name: str, python: Path, tmp_path: Path) -> None:
+    if "fork" in name + BY_ENVIRONMENT[name][0] and not hasattr(os, "fork"):
+        pytest.skip("this system has no fork")
+    text, status, folders = BY_ENVIRONMENT[name]
+    script = tmp_path / "train.py"
+    script.write_text(text)
+    bare = {key: value for key, value in os.environ.items() if key not in ("FXDEBUG_WATCH", "PYTHONPATH")}
+    ran = [
+        subprocess.run([python, script, "--epochs", "3"], capture_output=True, text=True, cwd=tmp_path, env=environment)
+        for environment in (bare, bare | {"FXDEBUG_WATCH": "seen"})
+    ]
+    plain, watched = ran
+    assert (plain.returncode, plain.stdout) == (status, watched.stdout)
+    assert watched.returncode == status
+    told = [line for line in watched.stderr.splitlines() if line.startswith("fxdebug: ")]
+    assert [line for line in watched.stderr.splitlines() if line not in told] == plain.stderr.splitlines()
+    found = sorted(path.parent.relative_to(tmp_path / "seen") for path in (tmp_path / "seen").rglob("*.jsonl"))
+    assert [str(one).rstrip("0123456789").replace(".", "") for one in found] == folders
+    assert all(len(read_training(tmp_path / "seen" / one).steps) >= 29 for one in found)
+    if name == "it forks in mid-training, and both go on":
+        assert len(read_training(tmp_path / "seen").steps) == 60  # the child's 30 are its own
+    if name == "its model is no module":
+        assert told == ["fxdebug: SGD has parameters of no module that is left: it is not watched"]
+
+
+def test_without_the_variable_the_line_imports_nothing(python: Path) -> None:
+    bare = {key: value for key, value in os.environ.items() if key not in ("FXDEBUG_WATCH", "PYTHONPATH")}
+    code = "import sys; print([name for name in sys.modules if name.partition('.')[0] in ('fxdebug', 'torch')])"
+    for environment, expected in ((bare, True), (bare | {"FXDEBUG_WATCH": "seen"}, False)):
+        told = subprocess.run([python, "-c", code], capture_output=True, text=True, env=environment, check=True).stdout
+        assert (told == "[]\n") is expected and "torch" not in told
+
+
+def test_a_failure_at_the_start_is_told_and_the_script_runs(python: Path, tmp_path: Path) -> None:
+    environment = {**os.environ, "FXDEBUG_WATCH": "seen", "FXDEBUG_TRY": "long"}
+    ran = subprocess.run([python, "-c", "print(1)"], capture_output=True, text=True, env=environment, cwd=tmp_path)
+    assert (ran.returncode, ran.stdout) == (0, "1\n")
+    assert ran.stderr.startswith("fxdebug: the script is not watched: ValueError: could not convert string")
+
+
+def test_wheels_bring_the_line_and_list_it(tmp_path: Path) -> None:
+    sys.path.insert(0, str(LINE.parent))
+    try:
+        import backend
+    finally:
+        sys.path.remove(str(LINE.parent))
+    with zipfile.ZipFile(tmp_path / "a.whl", "w") as wheel:
+        wheel.writestr("a/__init__.py", "")
+        wheel.writestr("a-1.dist-info/RECORD", "a/__init__.py,,\na-1.dist-info/RECORD,,\n")
+    assert backend.with_line(str(tmp_path), "a.whl") == "a.whl"
+    with zipfile.ZipFile(tmp_path / "a.whl") as wheel:
+        assert wheel.namelist() == [LINE.name, "a/__init__.py", "a-1.dist-info/RECORD"]
+        assert wheel.read(LINE.name) == LINE.read_bytes()
+        first, *others = wheel.read("a-1.dist-info/RECORD").decode().splitlines()
+    assert first.startswith(f"{LINE.name},sha256=") and first.endswith(f",{LINE.stat().st_size}")
+    assert others == ["a/__init__.py,,", "a-1.dist-info/RECORD,,"]

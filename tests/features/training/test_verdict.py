@@ -19,6 +19,7 @@ from fxdebug.api import Verdict
 from fxdebug.apps.cli.main import main
 from fxdebug.data.measured.learning import LearningFacts, StepSigns
 from fxdebug.data.measured.training import StepRecord, TrainingRecord
+from fxdebug.features.training.recorder import targets
 from fxdebug.features.training.rules import BOOK
 from fxdebug.features.training.verdict.judge import judge
 from fxdebug.store.training_file import read_training
@@ -151,6 +152,51 @@ def test_before_twenty_steps_nothing_is_said_of_the_loss(steps: int) -> None:
 def test_what_a_loss_means_that_cannot_be_computed_again_is_not_known() -> None:
     _, verdict = Loop(loss=lambda out, y: F.cross_entropy(out, y) + 0.1 * out.abs().mean()).run()
     assert verdict is not None and (verdict.state, verdict.constant) == ("learns", None)
+
+
+def test_a_loss_that_falls_while_all_answers_become_the_same_is_not_said_to_learn() -> None:
+    def hardest(out: Tensor, y: Tensor) -> Tensor:
+        far, same = (out[:, None] - out[None]).square().sum(-1), y[:, None] == y[None]
+        return F.relu((far * same).amax(1) - (far + 1e9 * same).amin(1) + 1).mean()
+
+    rapid = Loop(
+        loss=hardest, rate=0.03, steps=150, inputs=lambda x: 3 * torch.randn_like(x),
+        make=lambda net, rate: torch.optim.AdamW(net.parameters(), rate),
+    )  # fmt: skip
+    _, verdict = rapid.run()
+    assert verdict is not None and (verdict.state, verdict.rule) == ("cannot tell", "answers alike"), verdict
+    assert "the model returns the same for all examples of a batch, though they differ" in str(verdict)
+    _, verdict = Loop(loss=lambda out, y: F.cross_entropy(out, y) + 0.1 * out.abs().mean()).run()
+    assert verdict is not None and verdict.state == "learns"
+
+
+def test_a_bias_whose_gradient_is_rounding_alone_is_no_group_that_stays() -> None:
+    _, verdict = Loop(loss=lambda out, y: (out - out.roll(1, 0)).square().mean() + 1, rate=0.3).run()
+    assert verdict is not None and verdict.findings == (), verdict
+
+
+def test_targets_are_drawn_at_random_where_it_is_asked_and_not_in_the_first_steps(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    drawn: list[int] = []
+    plain = targets._chance
+    monkeypatch.setattr(targets, "_chance", lambda pairs, kind: drawn.append(len(pairs)) or plain(pairs, kind))
+    net = nn.Linear(8, 5)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    seen = []
+    with fxdebug.watch(net, save=tmp_path) as watch:
+        for step in range(101):
+            F.cross_entropy(net(torch.randn(32, 8)), torch.randint(0, 5, (32,))).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            if step == 59:
+                seen.append(list(drawn))
+                watch.verdict()
+                seen.append(list(drawn))
+    assert seen == [[], [8, 8]]  # the first batches and the last
+    assert drawn == [8, 8, 8, 8]  # after 100 steps, and at the end: the first ones are known
+    facts = read_training(tmp_path).learning
+    assert facts is not None and facts.loss.unrelated is not None
 
 
 @pytest.mark.parametrize("rule", ["targets unrelated", "silent activation", "loss input"])

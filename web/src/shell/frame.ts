@@ -14,6 +14,7 @@ import { SearchBox } from "./searchbox";
 import { sizer } from "./sizer";
 import { followTheme } from "./theme";
 import { Tree } from "./tree";
+import { SEVERAL } from "./views/training";
 import { viewsOf, type ViewPart } from "./views";
 
 export interface Frame {
@@ -39,6 +40,7 @@ export function buildFrame(payload: Payload, store: Store): Frame {
     el("div", { class: "columns" },
       tree.element, sizer(tree.element, "left", "Width of the tree"), main, sizer(panel.element, "right", "Width of the details"), panel.element),
     paneBar((pane) => (body.dataset["pane"] = pane)), help, voice);
+  if (page.payload.run.data.reports.some(({ analysis }) => analysis === SEVERAL)) body.classList.add("without-tree", "without-panel"); // no calls
   document.body.replaceChildren(body);
   showViews(page, views);
   followTheme(store);
@@ -62,6 +64,7 @@ function header(page: Page, search: SearchBox, help: () => void): HTMLElement {
   });
   return el("header", { class: "top" },
     el("div", { class: "title" }, el("h1", null, page.payload.data.title), el("p", null, summary(page))),
+    page.payload.data.live && el("a", { class: "link all-runs", href: "/" }, "All runs"),
     sides(page), search.element, colour,
     el("div", { class: "icons" }, themes, el("button", { class: "icon", type: "button", title: "Keys and search (?)", "aria-label": "Keys and search", click: help }, "?")));
 }

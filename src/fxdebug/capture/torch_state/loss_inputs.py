@@ -5,14 +5,19 @@ The graph behind a loss is there wherever the loss was computed: in the model, o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.data.measured.gradients import LossInput
 
 MOST = 64  # nodes that are looked at: a loss is a few operations on what the model returned
+
+_NUMBER = "_saved_self_sym_numel"  # of elements that a mean is of
 
 # The names of autograd's nodes, without ``Backward`` and its number.
 _PROBABILITIES = {"Softmax": "softmax", "Sigmoid": "sigmoid"}
@@ -49,7 +54,8 @@ def loss_inputs(loss: Tensor) -> tuple[LossInput, ...]:
     for node in _steps(loss.grad_fn):
         for one in _wrong_in(node):
             found.setdefault((one.kind, one.op), one)
-    return tuple(found.values())
+    divergence = _divergence(loss)
+    return (*found.values(), *([] if divergence is None else [divergence]))
 
 
 def function_of_loss(loss: Tensor) -> str:
@@ -115,6 +121,50 @@ def _wrong_in(node: Any) -> Iterator[LossInput]:
             pair = _broadcast(node, operand, other)
             if pair is not None:
                 yield LossInput("broadcast", _OF_PAIRS[name], "", *pair)
+
+
+def _divergence(loss: Tensor) -> LossInput | None:
+    """Return what ``kl_div`` was given where that is no logarithm.
+
+    Its graph is a product that is taken from something, which may be meant as such. So it is computed again: only
+    ``kl_div`` takes it from the sum of t·log t.
+    """
+    node, factors = loss.grad_fn, []
+    while node is not None and _name(node) in ("Mul", "Div", "Mean", "Sum", *_SAME_ELEMENTS):
+        factors.append(node)
+        node = node.next_functions[0][0]
+    operands = [] if node is None or _name(node) != "Sub" else [inner for inner, _ in node.next_functions]
+    if len(operands) != 2 or operands[0] is not None or operands[1] is None or _name(operands[1]) != "Mul":
+        return None
+    product = operands[1]
+    given = [_behind_views(inner) for inner, _ in product.next_functions if inner is not None]
+    source = _PROBABILITIES.get(_name(given[0]), "") if len(given) == 1 and given[0] is not None else ""
+    if not source:
+        return None
+    with untracked():
+        result, target = given[0]._saved_result, product._saved_self
+        target = product._saved_other if target is None else target
+        factor = math.prod(map(_factor_of, factors))
+        if not isinstance(target, Tensor) or target.shape != result.shape or math.isnan(factor):
+            return None
+        total = float((torch.xlogy(target, target) - target * result.detach()).float().sum())
+    if not math.isclose(factor * total, float(loss.detach()), rel_tol=1e-3):
+        return None
+    return LossInput("no logarithms", "kl_div", source, tuple(result.shape), _shape(node) or ())
+
+
+def _factor_of(node: Any) -> float:
+    """Return what the sum of all elements is multiplied by in a node; NaN where that is no single number."""
+    name = _name(node)
+    if name == "Mean":
+        return 1 / int(getattr(node, _NUMBER, 0) or 1)
+    if name not in ("Mul", "Div"):
+        return 1.0
+    scalar = node._saved_other
+    if not isinstance(scalar, Tensor) or scalar.numel() != 1:
+        return math.nan
+    number = float(scalar.detach())
+    return number if name == "Mul" else 1 / number if number else math.nan
 
 
 def _behind_views(node: Any) -> Any:

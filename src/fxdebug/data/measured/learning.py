@@ -105,7 +105,8 @@ class LossFacts:
 class OptimizerFacts:
     """An optimizer that made a step: its class, its parameters, those that the model has, and those alike in shape.
 
-    ``adapts``: the size of its steps does not depend on that of the gradients.
+    ``adapts``: the size of its steps does not depend on that of the gradients. ``settings`` are its defaults as texts,
+    such as betas and momentum, but for those that each step tells.
     """
 
     name: str
@@ -113,6 +114,7 @@ class OptimizerFacts:
     own: int
     alike: int
     adapts: bool
+    settings: tuple[tuple[str, str], ...] = ()
 
 
 @brief
@@ -147,7 +149,7 @@ class LearningFacts:
     ``initial_rate`` is the learning rate from which a scheduler began. ``restored`` are steps before which the
     weights were again as at the beginning. ``skipped`` steps were left out by a scaler, whose factor went from
     ``first_scale`` to ``last_scale``. ``alone``: one optimizer makes all steps. ``nested``: backwards run inside of
-    steps (LBFGS).
+    steps (LBFGS). ``answers_alike`` is the step since which the model returns the same for different examples.
     """
 
     number: int
@@ -189,7 +191,11 @@ class LearningFacts:
     nested: bool = False
     dtype: str = ""  # of most elements of the weights
     maximizes: bool = False  # the optimizer goes uphill
+<<<<<<< HEAD
     outdated: tuple[str, ...] = ()
+=======
+    answers_alike: int | None = None
+>>>>>>> w/learn
 
 
 @brief

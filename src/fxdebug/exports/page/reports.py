@@ -133,6 +133,8 @@ def _chart(chart: Chart, report: ReportData[Any], places: Places) -> dict[str, A
         "calls": integers(owners),
         "numbers": reals([number for line in chart.lines.values() for number in _coarse(line, step)]),
         "marks": [[at, printable(label)] for at, label in report.marks],
+        "layers": [printable(name) for name in chart.layers],
+        "usual": chart.usual,
     }
 
 

@@ -35,7 +35,7 @@ def write_comparison(comparison: ComparisonData, path: Path, *, check: bool | No
     return write_text(path, comparison_page(comparison, check=check))
 
 
-def trace_page(trace: TraceData, options: PageOptions = DEFAULTS, live: Mapping[str, str] | None = None) -> str:
+def trace_page(trace: TraceData, options: PageOptions = DEFAULTS, live: Mapping[str, Any] | None = None) -> str:
     """Return the page of a run; ``live`` is for a server: the revision it shows, and where to ask for the newest."""
     data = trace_data(trace, options) | {"live": live}
     return around(trace.model, compressed(packed(data)), static_tree(trace), live=live is not None)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from fxdebug import api
 from fxdebug.errors import FxDebugError
-from fxdebug.features.serve.start_page import escape
+from fxdebug.features.serve.start_page import MOST_KEPT, escape
 
 PERIOD = 0.5  # seconds between two looks at the file
 VERDICT_EVERY, SHARE = 2.0, 10.0  # seconds between two verdicts, and at least so many times what one takes
@@ -25,21 +25,31 @@ POLICY = (
 )
 
 
-def live_page(name: str, state: Any, nonce: str) -> str:
-    """Return the page of a training: its state and verdict on top, the loss with that of a constant answer."""
+def live_page(name: str, state: Any, nonce: str, kept: Sequence[str] = ()) -> str:
+    """Return the page of a training: its state and verdict on top, the loss with that of a constant answer.
+
+    ``kept`` are the names of runs of its steps, below the folder that is served.
+    """
     title = escape(name if name != "." else "this folder")
     address = quote(name, safe="")
     script = _SCRIPT.replace("%ADDRESS%", json.dumps(f"/live/{address}")).replace("%MOST%", str(MOST_POINTS))
+    runs = "Runs that were kept: " * bool(kept) + ", ".join(
+        f'<a href="/run/{quote(one, safe="")}">{escape(one.removeprefix(f"{name}/"))}</a>' for one in kept[:MOST_KEPT]
+    )
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title} · fxdebug</title>'
         f'<meta name="viewport" content="width=device-width,initial-scale=1"><style>{_STYLE}</style></head><body>'
         f'<p><a href="/">All runs</a> · <a href="/training/{address}">curves, report and calls</a></p>'
         f'<h1>{title} <span class="dim">{escape(state.model)}</span> <b id="state">{escape(state.state)}</b></h1>'
-        f'<p id="verdict" class="{"fault" if state.is_fault else ""}">{escape(state.sentence)}</p>'
+        f'<p id="verdict" class="{_kind(state)}">{escape(state.sentence)}</p>'
         f'<p id="now" class="dim">{state.steps} steps</p><svg id="loss" viewBox="0 0 1000 300" role="img" '
         f'aria-label="loss over steps, with that of a constant answer"></svg><p id="range" class="dim"></p>'
-        f'<ul id="incidents"></ul><script nonce="{nonce}">{script}</script></body></html>\n'
+        f'<ul id="incidents"></ul><p>{runs}</p><script nonce="{nonce}">{script}</script></body></html>\n'
     )
+
+
+def _kind(state: Any) -> str:
+    return "fault" if state.is_fault else "learns" if state.learns else ""
 
 
 def events(folder: Path, offset: int, clock: Callable[[], float], sleep: Callable[[float], None]) -> Iterator[bytes]:
@@ -74,7 +84,7 @@ def _point(step: list[Any]) -> list[Any]:
 def _told(state: Any) -> dict[str, Any]:
     constant = state.constant if state.constant is not None and math.isfinite(state.constant) else None
     return {
-        "state": state.state, "sentence": state.sentence, "fault": state.is_fault, "steps": state.steps,
+        "state": state.state, "sentence": state.sentence, "kind": _kind(state), "steps": state.steps,
         "constant": constant,
     }  # fmt: skip
 
@@ -90,14 +100,19 @@ def now() -> float:
 
 _STYLE = """
 :root{color-scheme:light dark;--line:rgba(127,127,127,.4)}
+:root{--accent:#2f5fd0;--constant:#a15c00;--good:#21774a;--bad:#c62f3b}
+@media(prefers-color-scheme:dark){:root{--accent:#8ab4ff;--constant:#e2ac4b;--good:#58bd88;--bad:#ff6b73}}
+a{color:var(--accent)}
 body{font:14px/1.5 system-ui,sans-serif;max-width:68em;margin:2em auto;padding:0 1.5em}
 h1{font-size:1.25em;margin:0}
 .dim{opacity:.65}
 #state{font-size:.8em;border:1px solid var(--line);border-radius:8px;padding:0 .5em}
-#verdict{font-size:1.1em;border-left:4px solid #2e8b57;padding-left:.8em}
-#verdict.fault{border-color:#c0392b}
-svg{width:100%;color:#2f5fd0}
-svg .constant{stroke:#a15c00;stroke-dasharray:6 4}
+#verdict{font-size:1.1em;border-left:4px solid var(--line);padding-left:.8em}
+#verdict.learns{border-color:var(--good)}
+#verdict.fault{border-color:var(--bad)}
+svg{width:100%;color:var(--accent);border-bottom:1px solid var(--line)}
+svg path{stroke-width:1.5}
+svg .constant{stroke:var(--constant);stroke-dasharray:6 4}
 """
 _SCRIPT = """
 const points = [], most = %MOST%; let constant = null;
@@ -135,13 +150,14 @@ source.addEventListener("steps", event => {
     document.getElementById("incidents").append(item);
   }
   const last = points[points.length - 1];
-  if (last) show("now", (last[0] + 1) + " steps, loss " + number(last[1]) + ", learning rate " + number(last[2]));
+  const loss = last && last[1] === null ? "not finite, or not known" : number(last && last[1]);
+  if (last) show("now", (last[0] + 1) + " steps, loss " + loss + ", learning rate " + number(last[2]));
   draw();
 });
 source.addEventListener("state", event => {
   const told = JSON.parse(event.data);
   constant = told.constant; show("state", told.state); show("verdict", told.sentence);
-  document.getElementById("verdict").className = told.fault ? "fault" : ""; draw();
+  document.getElementById("verdict").className = told.kind; draw();
 });
 source.addEventListener("gone", event => { show("state", JSON.parse(event.data).why); source.close(); });
 """

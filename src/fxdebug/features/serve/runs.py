@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -18,6 +19,7 @@ RunKind: TypeAlias = Literal["run", "unfinished", "training"]
 
 DEEPEST = 6  # folders below the one that is served
 MOST = 1_000  # runs that are listed
+_KEPT = re.compile(r"(step|dump)-(?P<step>[0-9]{1,12})(/forward-[0-9]+)?")  # what a watched training names its runs
 _HEAD = 1 << 16  # bytes of a trace.json that are read for its model and time
 
 
@@ -49,6 +51,18 @@ def runs_in(folder: Path) -> dict[str, RunEntry]:
 def run_in(folder: Path, name: str) -> RunEntry | None:
     """Return one run by the name that :func:`runs_in` gives it; ``None`` for any other name."""
     return runs_in(folder).get(name)
+
+
+def steps_kept(training: RunEntry, runs: Mapping[str, RunEntry]) -> list[tuple[int, RunEntry]]:
+    """Return the runs of its own steps that a training kept, each with its step, the first one first."""
+    begin = "" if training.name == "." else f"{training.name}/"
+    found = [
+        (int(match["step"]), one)
+        for one in runs.values()
+        if one.kind == "run" and one.name.startswith(begin)
+        if (match := _KEPT.fullmatch(one.name[len(begin) :])) is not None
+    ]
+    return sorted(found, key=lambda pair: (pair[0], pair[1].name))
 
 
 def _entries(root: Path) -> Iterator[RunEntry]:

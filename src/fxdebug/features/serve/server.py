@@ -22,7 +22,7 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 from fxdebug import api
 from fxdebug.errors import FxDebugError, UsageError
 from fxdebug.features.serve import live_page
-from fxdebug.features.serve.runs import RunEntry, run_in, runs_in
+from fxdebug.features.serve.runs import RunEntry, run_in, runs_in, steps_kept
 from fxdebug.features.serve.start_page import POLICY, message_page, start_page
 from fxdebug.version import __version__
 
@@ -209,6 +209,8 @@ class _Handler(BaseHTTPRequestHandler):
             return self._entry(unquote(name)).revision, POLICY
         if kind == "training":
             return self._training(self._entry(unquote(name))), ""
+        if kind == "trainings":
+            return self._overlaid(parse_qs(address.query).get("run", [])), ""
         if kind == "now":
             return self._now(self._entry(unquote(name)))
         if kind == "live":
@@ -227,7 +229,7 @@ class _Handler(BaseHTTPRequestHandler):
             ("run", entry.name, entry.revision), lambda: api.page_of(api.load(entry.path), live=self._live(entry))
         )
 
-    def _live(self, entry: RunEntry) -> dict[str, str]:
+    def _live(self, entry: RunEntry) -> dict[str, Any]:
         return {"revision": entry.revision, "url": f"/revision/{quote(entry.name, safe='')}"}
 
     def _compared(self, a: str, b: str) -> str:
@@ -236,15 +238,25 @@ class _Handler(BaseHTTPRequestHandler):
         return self.server.pages.get(key, lambda: api.page_of(api.compare(api.load(one.path), api.load(other.path))))
 
     def _training(self, entry: RunEntry) -> str:
-        return self.server.pages.get(
-            ("training", entry.name, entry.revision), lambda: api.page_of_training(entry.path, self._live(entry))
-        )
+        def make() -> str:
+            kept = steps_kept(entry, runs_in(self.server.folder))
+            runs = [(step, f"/run/{quote(one.name, safe='')}") for step, one in kept]
+            return api.page_of_training(entry.path, self._live(entry) | {"runs": runs})
+
+        return self.server.pages.get(("training", entry.name, entry.revision), make)
+
+    def _overlaid(self, names: list[str]) -> str:
+        entries = [self._entry(name) for name in dict.fromkeys(names)]
+        key = ("trainings", *[part for one in entries for part in (one.name, one.revision)])
+        followed = next((one for one in entries if one.is_written), entries[0]) if entries else None
+        live = None if followed is None else self._live(followed)
+        return self.server.pages.get(key, lambda: api.page_of_trainings({one.name: one.path for one in entries}, live))
 
     def _now(self, entry: RunEntry) -> tuple[str, str]:
         nonce = secrets.token_urlsafe(12)
-        return live_page.live_page(entry.name, api.training_state(entry.path), nonce), live_page.POLICY.format(
-            nonce=nonce
-        )
+        kept = [run.name for _, run in steps_kept(entry, runs_in(self.server.folder))]
+        page = live_page.live_page(entry.name, api.training_state(entry.path), nonce, kept)
+        return page, live_page.POLICY.format(nonce=nonce)
 
     def _stream(self, entry: RunEntry) -> None:
         """Send what is written to a training, until the browser is gone; it asks again from where it was."""

@@ -11,15 +11,15 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
 
-from fxdebug.features.serve.runs import MOST, RunEntry
+from fxdebug.features.serve.runs import MOST, RunEntry, steps_kept
 from fxdebug.printable import printable_lines
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 _LONGEST_NAME = 200
-_PATHS = {"run": "run", "unfinished": "run", "training": "training"}
+MOST_KEPT = 8  # runs and earlier trainings that a card names
 _STYLE = """
-:root{color-scheme:light dark;--line:rgba(127,127,127,.3);--accent:#2f5fd0}
-@media(prefers-color-scheme:dark){:root{--accent:#8ab4ff}}
+:root{color-scheme:light dark;--line:rgba(127,127,127,.3);--accent:#2f5fd0;--good:#21774a;--bad:#c62f3b}
+@media(prefers-color-scheme:dark){:root{--accent:#8ab4ff;--good:#58bd88;--bad:#ff6b73}}
 body{font:14px/1.5 system-ui,sans-serif;max-width:68em;margin:2.5em auto;padding:0 1.5em}
 h1{font-size:1.25em;margin:0 0 .2em}
 .dim{opacity:.65}
@@ -31,13 +31,32 @@ a{color:var(--accent)}
 tr:hover td{background:rgba(127,127,127,.08)}
 button{font:inherit;padding:.35em 1.1em;border-radius:6px;border:1px solid var(--line);cursor:pointer}
 .live{color:#a15c00;background:#fff1cf;border-radius:8px;padding:0 .5em}
+h2{font-size:1.05em;margin:1.6em 0 .4em}
+.cards{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,21em),1fr));gap:.9em;margin:.8em 0}
+.card{border:1px solid var(--line);border-radius:9px;padding:.7em 1em;min-width:0;display:flex;flex-direction:column}
+.card h3{font-size:1em;font-weight:400;margin:0;overflow-wrap:anywhere}
+.card h3 a{font-weight:600}
+.card p{margin:.35em 0 0;overflow-wrap:anywhere}
+.card p.dim{display:flex;flex-wrap:wrap;gap:0 .9em;font-size:.9em;margin-top:auto;padding-top:.35em}
+.card p.dim span{white-space:nowrap}
+.card svg{display:block;width:100%;height:40px;color:var(--accent);margin:.5em 0}
+.card input{vertical-align:-1px;margin:0 .3em 0 0}
+.state{font-size:.85em;border:1px solid var(--line);border-radius:8px;padding:0 .5em;white-space:nowrap}
+.running{color:var(--good);border-color:currentColor}
+.late,.killed,.raised,.stopped{color:var(--bad);border-color:currentColor}
+.verdict{border-left:3px solid var(--line);padding-left:.6em}
+.verdict.learns{border-color:var(--good)}
+.verdict.fault{border-color:var(--bad)}
 code{font:13px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}
 :focus-visible{outline:2px solid var(--accent);outline-offset:2px}
 """
 
 
 def start_page(folder: Path, runs: Mapping[str, RunEntry], states: Mapping[str, Any] = MappingProxyType({})) -> str:
-    """Return the list of the runs of a folder, with a form that compares two of them; ``states`` are of trainings."""
+    """Return the runs of a folder: trainings as cards, up to five of which can be laid over each other, and a table.
+
+    ``states`` are of trainings; any two of the runs in the table can be compared.
+    """
     title = f"Runs in {escape(str(folder))}"
     if not runs:
         body = (
@@ -45,40 +64,110 @@ def start_page(folder: Path, runs: Mapping[str, RunEntry], states: Mapping[str, 
             "<code>fx_debug(model, inputs, save=RUN)</code> writes one.</p>"
         )
         return _page(title, body, refresh=2)
-    rows = "".join(_row(one, states.get(one.name)) for one in runs.values())
-    more = f"<p class=dim>The newest {MOST:,} runs are listed.</p>" if len(runs) == MOST else ""
-    head = "<tr><th>a</th><th>b</th><th>run</th><th>model</th><th>changed</th><th></th></tr>"
-    form = f'<form action="/compare"><table>{head}{rows}</table><button>Compare a with b</button></form>'
-    return _page(
-        title, f'<p class="dim">Choose a run to look at, or two to compare: a is the reference.</p>{form}{more}'
+    trainings, others = _apart(runs)
+    parts = []
+    if trainings:
+        cards = "".join(_card(one, runs, states) for one in trainings)
+        overlay = (
+            "<button>Lay over each other</button> <span class=dim>losses of two to five, and what differs in their "
+            "settings</span>"
+        )
+        can_choose = sum(one.kind == "training" for one in runs.values()) > 1
+        head = "<h2>Trainings</h2>"
+        parts.append(f'<form action="/trainings">{head}<div class="cards">{cards}</div>{overlay * can_choose}</form>')
+    if others:
+        rows = "".join(_row(one) for one in others)
+        head = "<tr><th>a</th><th>b</th><th>run</th><th>model</th><th>changed</th><th></th></tr>"
+        parts.append(
+            '<h2>Runs</h2><p class="dim">Choose a run to look at, or two to compare: a is the reference.</p>'
+            f'<form action="/compare"><table>{head}{rows}</table><button>Compare a with b</button></form>'
+        )
+    if len(runs) == MOST:
+        parts.append(f"<p class=dim>The newest {MOST:,} runs are listed.</p>")
+    return _page(title, "".join(parts))
+
+
+def _apart(runs: Mapping[str, RunEntry]) -> tuple[list[RunEntry], list[RunEntry]]:
+    """Return the trainings, but those that stand inside of a later one, and the other runs."""
+    trainings = [one for one in runs.values() if one.kind == "training" and _later(one, runs) is None]
+    return trainings, [one for one in runs.values() if one.kind != "training"]
+
+
+def _later(one: RunEntry, runs: Mapping[str, RunEntry]) -> RunEntry | None:
+    """Return the training that began anew in the folder of an earlier one."""
+    parent, _, last = one.name.rpartition("/")
+    later = runs.get(parent or ".") if last.startswith("earlier-") else None
+    return later if later is not None and later.kind == "training" else None
+
+
+def _card(one: RunEntry, runs: Mapping[str, RunEntry], states: Mapping[str, Any]) -> str:
+    now = states.get(one.name)
+    address, when = quote(one.name, safe=""), time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(one.changed))
+    head = f'{_choice(one)}<a href="/training/{address}">{_name(one)}</a>'
+    facts = [when]
+    verdict = curve = ""
+    if now is not None:
+        head += f' <span class="state {escape(now.state.replace(" ", "-"))}">{escape(now.state)}</span>'
+        numbers = [
+            escape(_short(now.model)),
+            f"{now.steps:,} steps",
+            "" if now.loss is None else f"loss {now.loss:.4g}",
+            "" if now.rate is None else f"learning rate {now.rate:.3g}",
+            "" if now.seconds is None else f"{_duration(now.seconds)} a step",
+            when,
+        ]
+        facts = [text for text in numbers if text]
+        kind = " fault" if now.is_fault else " learns" if now.learns else ""
+        verdict = f'<p class="verdict{kind}">{escape(_short(now.sentence))}</p>'
+        curve = sparkline(now.losses)
+    elif one.is_written:
+        head += ' <span class="state running">running</span>'
+    if one.ranks > 1:
+        facts.insert(0, f"{one.ranks} ranks")
+    kept = [
+        f'<a href="/run/{quote(run.name, safe="")}">{escape(_inside(one, run))}</a>' for _, run in steps_kept(one, runs)
+    ]
+    links = [f'<a href="/now/{address}">now</a>' if now is not None else "", ", ".join(kept[:MOST_KEPT])]
+    earlier = [other for other in runs.values() if _later(other, runs) is one]
+    links += [
+        f'{_choice(other)}<a href="/training/{quote(other.name, safe="")}">{escape(_inside(one, other))}</a>'
+        for other in earlier[:MOST_KEPT]
+    ]
+    shown = "".join(f"<span>{fact}</span>" for fact in facts)
+    return (
+        f'<article class="card"><h3>{head}</h3>{verdict}{curve}<p class="dim">{shown}</p>'
+        f"<p>{' · '.join(link for link in links if link)}</p></article>"
     )
 
 
-def _row(one: RunEntry, now: Any = None) -> str:
-    model = escape(_short(one.model or ("" if now is None else now.model)))
-    name = escape(_short("this folder" if one.name == "." else one.name))
-    address, value = quote(one.name, safe=""), escape(one.name)
-    choices = (
-        "<td></td><td></td>"
-        if one.kind == "training"
-        else "".join(
-            f'<td><input type="radio" name="{side}" value="{value}" required aria-label="{side}: {name}"></td>'
-            for side in "ab"
-        )
+def _choice(one: RunEntry) -> str:
+    return f'<input type="checkbox" name="run" value="{escape(one.name)}" aria-label="lay over others: {_name(one)}"> '
+
+
+def _inside(one: RunEntry, other: RunEntry) -> str:
+    return other.name if one.name == "." else other.name.removeprefix(f"{one.name}/")
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
+
+
+def _name(one: RunEntry) -> str:
+    return escape(_short("this folder" if one.name == "." else one.name))
+
+
+def _row(one: RunEntry) -> str:
+    address, value, name = quote(one.name, safe=""), escape(one.name), _name(one)
+    choices = "".join(
+        f'<td><input type="radio" name="{side}" value="{value}" required aria-label="{side}: {name}"></td>'
+        for side in "ab"
     )
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(one.changed))
     live = '<span class="live">being written</span>'
     ended = {True: live, False: "its process ended", None: "unfinished"}[one.is_written]
-    training = f"training of {one.ranks} ranks" if one.ranks > 1 else "training"
-    training += f", {live}" if one.is_written else ""
-    if now is not None:
-        training += (
-            f": {escape(now.state)}, {now.steps} steps {sparkline(now.losses)}<br>{escape(_short(now.sentence))}"
-        )
-    state = {"run": "", "unfinished": ended, "training": training}[one.kind]
-    link = f'<a href="/{_PATHS[one.kind]}/{address}">{name}</a>'
-    link += f' · <a href="/now/{address}">now</a>' if now is not None else ""
-    return f"<tr>{choices}<td>{link}</td><td>{model}</td><td>{when}</td><td>{state}</td></tr>"
+    state = "" if one.kind == "run" else ended
+    link = f'<a href="/run/{address}">{name}</a>'
+    return f"<tr>{choices}<td>{link}</td><td>{escape(_short(one.model))}</td><td>{when}</td><td>{state}</td></tr>"
 
 
 def sparkline(losses: tuple[float, ...]) -> str:
@@ -88,9 +177,11 @@ def sparkline(losses: tuple[float, ...]) -> str:
         return ""
     low, high = min(known), max(known)
     scale = (high - low) or 1.0
-    places = [f"{80 * i / (len(known) - 1):.1f},{18 - 16 * (y - low) / scale:.1f}" for i, y in enumerate(known)]
-    line = f'<polyline points="{" ".join(places)}" fill="none" stroke="currentColor"/>'
-    return f'<svg width="80" height="20" role="img" aria-label="loss">{line}</svg>'
+    places = [f"{300 * i / (len(known) - 1):.1f},{36 - 32 * (y - low) / scale:.1f}" for i, y in enumerate(known)]
+    line = (
+        f'<polyline points="{" ".join(places)}" fill="none" stroke="currentColor" vector-effect="non-scaling-stroke"/>'
+    )
+    return f'<svg viewBox="0 0 300 40" preserveAspectRatio="none" role="img" aria-label="loss">{line}</svg>'
 
 
 def escape(text: str) -> str:

@@ -14,6 +14,7 @@ FEATURE = Feature(
         "FxDebugWarning": "fxdebug.features.training.watch:FxDebugWarning",
         "Watch": "fxdebug.features.training.watch:Watch",
         "page_of_training": "fxdebug.features.training.page:page_of_training",
+        "page_of_trainings": "fxdebug.features.training.overlay:page_of_trainings",
         "Verdict": "fxdebug.features.training.verdict.judge:Verdict",
         "steps_since": "fxdebug.features.training.live:steps_since",
         "training_state": "fxdebug.features.training.live:training_state",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from fxdebug.data.measured.gradients import ParameterGradient, TensorGradient
@@ -24,6 +25,7 @@ _OF_PARAMETERS: dict[str, tuple[str, Callable[[ParameterGradient], float | None]
     "weight": ("2-norm of a parameter", lambda one: one.weight_norm),
     "update/weight": ("norm of the update of a parameter over its own", lambda one: _update(one)),
 }
+_BY_LAYER: dict[str, tuple[float, float] | None] = {"grad": None, "update/weight": (1e-4, 1e-2)}  # maps, their usual
 
 
 def charts_of(record: TrainingRecord) -> tuple[Chart, ...]:
@@ -53,8 +55,11 @@ def _of_watched(watched: Sequence[WatchedStep], model: str) -> Iterator[Chart]:
     parameters = [{one.name: one for one in step.parameters} for step in watched]
     for name, (about, read) in _OF_RESULTS.items():
         yield from _chart(f"{name} of results", about, steps, results, read)
+    matrices = tuple(dict.fromkeys(one.name for step in watched for one in step.parameters if len(one.shape) > 1))
     for name, (about, read_parameter) in _OF_PARAMETERS.items():
-        yield from _chart(f"{name} of parameters", about, steps, parameters, read_parameter)
+        for chart in _chart(f"{name} of parameters", about, steps, parameters, read_parameter):
+            layers = tuple([one for one in matrices if one in chart.lines]) if name in _BY_LAYER else ()
+            yield replace(chart, layers=layers, usual=_BY_LAYER.get(name))
 
 
 def _chart(
@@ -81,8 +86,13 @@ def _of(one: ResultStatistics, name: str) -> float | None:
 
 
 def _norm(gradient: TensorGradient | None) -> float | None:
-    return None if gradient is None else gradient.norm
+    return None if gradient is None else _or_infinite(gradient.norm)
 
 
 def _update(one: ParameterGradient) -> float | None:
-    return one.update_norm / one.weight_norm if one.update_norm is not None and one.weight_norm else None
+    return _or_infinite(one.update_norm / one.weight_norm) if one.update_norm is not None and one.weight_norm else None
+
+
+def _or_infinite(number: float) -> float:
+    """Return a number that was measured; infinity where it is NaN, which stands for one that was not."""
+    return number if math.isfinite(number) else math.inf

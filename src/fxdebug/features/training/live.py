@@ -28,7 +28,8 @@ _STEP, _INCIDENT = b'{"step":', b'{"incident":'
 
 @dataclass(frozen=True, slots=True)
 class TrainingState:
-    """A training as it is now. ``sentence`` is its verdict's, ``is_fault`` tells whether something is at fault.
+    """A training as it is now. ``sentence`` is its verdict's, ``is_fault`` tells whether something is at fault, and
+    ``learns`` whether it is sure to learn.
 
     ``state``: ``late`` where the last step is older than 20 usual ones, ``killed`` where its process is gone and it
     told no end. ``losses`` are of up to 200 steps spread over all. ``constant`` is the loss of a constant answer.
@@ -44,6 +45,7 @@ class TrainingState:
     seconds: float | None
     constant: float | None
     losses: tuple[float, ...] = ()
+    learns: bool = False
 
 
 def training_state(folder: str | os.PathLike[str], clock: Callable[[], float] = time.time) -> TrainingState:
@@ -68,7 +70,7 @@ def training_state(folder: str | os.PathLike[str], clock: Callable[[], float] = 
     return TrainingState(
         record.model, _state(record, path, usual, age), verdict.sentence, verdict.state == "fault", len(record.steps),
         losses[-1] if losses else None, max(last.rates) if last is not None and last.rates else None, usual,
-        verdict.constant, tuple(losses[:: max(1, len(losses) // 200)]),
+        verdict.constant, tuple(losses[:: max(1, len(losses) // 200)]), verdict.state == "learns",
     )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from fxdebug.data.calls import Call, Note, Parameter
 from fxdebug.data.measured.training import ResultStatistics, TrainingRecord
@@ -23,13 +24,13 @@ def write_training(record: TrainingRecord, path: Path) -> Path:
     return write_text(path, training_page(record))
 
 
-def training_page(record: TrainingRecord, *others: TrainingRecord, live: Mapping[str, str] | None = None) -> str:
+def training_page(record: TrainingRecord, *others: TrainingRecord, live: Mapping[str, Any] | None = None) -> str:
     """Return the page of a watched training; ``others`` are the same on other ranks, ``live`` is as for a run."""
     report = training_report(record, others=others)
     return trace_page(run_of(record), PageOptions(check=False, reports=(report,)), live)
 
 
-def page_of_training(folder: str | os.PathLike[str], live: Mapping[str, str] | None = None) -> str:
+def page_of_training(folder: str | os.PathLike[str], live: Mapping[str, Any] | None = None) -> str:
     """Return the page of a watched training, also of one that goes on: curves, report, the last watched step.
 
     Raises ``LoadError`` for a folder without such a training and for a damaged file.

@@ -42,6 +42,7 @@ BOOK = RuleBook(
         RuleSpec("targets shifted", ERROR, "targets are shifted by another number than 1", "shifted"),
         RuleSpec("target in input", ERROR, "an input has the target"),
         RuleSpec("targets unrelated", ADVICE, "nothing that is computed tells of the targets", "chance plateau"),
+        RuleSpec("answers alike", ADVICE, "the loss falls, and the model answers the same to all examples"),
         RuleSpec("data sorted", ERROR, "batches have targets of one kind", "within"),
         RuleSpec("same batch", WARNING, "every step has the same batch"),
         RuleSpec("inputs not normalised", ERROR, "inputs are far larger or smaller than 1", "large_input small_input"),

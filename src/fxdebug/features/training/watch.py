@@ -60,6 +60,7 @@ MOST_INCIDENTS = 3  # explained and saved; a training that stays broken would fi
 MOST_NOTES = 20
 FACTS_AT = (1, 2, 5, 10, 20, 50, 100, 200)  # steps after which facts about the loop are written
 FACTS_EVERY = 500
+DRAWS_AT = 100  # steps from which on they have what takes time, and what no verdict needs before
 FEWEST = 10  # losses of which the last is above the first, before an optimizer that maximises is told
 MOST_WITHOUT = 5  # forwards without a step of an optimizer, at the end of a loop
 
@@ -266,7 +267,7 @@ class Watch:
             self._signs.append(signs)
             self._write(signs)
         if self._is_time():
-            self._take_facts()
+            self._take_facts(draws=len(self._steps) >= DRAWS_AT)
         if watched is not None:
             watched = with_rounded(watched)
             self._watched.append(watched)
@@ -306,10 +307,10 @@ class Watch:
                 self._in_forward(self._folder / f"dump-{self._watcher.number}", self._watcher.last_forward)
             self._note(f"step {self._watcher.number}: a run was kept, as {finding.rule} was found")
 
-    def _take_facts(self) -> None:
+    def _take_facts(self, *, draws: bool = True) -> None:
         """Keep the facts about the loop as they are now."""
         try:
-            self._learning = self._watcher.learning.facts(self._watcher.number)
+            self._learning = self._watcher.learning.facts(self._watcher.number, draws=draws)
             self._write(self._learning)
         except Exception as error:
             self.on_failure(error)

@@ -14,7 +14,8 @@ export function buildReports(page: Page, host: HTMLElement): void {
   fill(host, el("div", { class: "wide-column" }, ...page.payload.run.data.reports.map((report) => reportPart(page, report))));
 }
 
-function reportPart(page: Page, report: ReportPage): HTMLElement {
+/** A report: its totals, findings and table. */
+export function reportPart(page: Page, report: ReportPage): HTMLElement {
   const totals = report.totals.map(([heading, value, unit]) => el("div", { class: "total" }, el("span", { class: "stat-name" }, heading), el("span", { class: "stat-number" }, text(value, unit))));
   return el("section", { class: "group report" },
     el("h3", null, report.analysis),

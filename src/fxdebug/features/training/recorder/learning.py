@@ -46,7 +46,19 @@ EARLY = 200
 ENDS = 8  # parameters of each end whose gradients are looked at before a backward
 FEW = 64  # elements of each of them
 LEAK = 0.995
+<<<<<<< HEAD
 MOST_NAMED = 8  # layers
+=======
+MOST_SETTINGS = 16  # of an optimizer
+_TOLD_ELSEWHERE = frozenset(
+    "lr weight_decay params foreach fused capturable differentiable decoupled_weight_decay".split()
+)
+ROUNDING = 1e-6  # of the largest gradient of a step
+FEWEST_ANSWERS, MOST_ANSWERS = 8, 64  # examples of a batch whose answers are compared
+ALIKE = 1e-2  # of how far they were from one another at first, and of the largest magnitude
+MOST_TOLD = 256  # numbers of each
+SURE_LOOKS = 3  # at which they were, one after the other
+>>>>>>> w/learn
 WHOLE = 2  # steps whose whole graph is walked
 _ADAPTIVE = ("adam", "rms", "adag", "adad", "lion", "rprop", "muon", "sign", "lamb")
 
@@ -120,6 +132,8 @@ class Learning:
         self._cut_at = ""
         self._given: list[Tensor] = []
         self._outputs: list[Tensor] = []
+        self._first_spread: float | None = None  # of the answers to one batch
+        self._alike: list[int] = []  # the last looks, one after the other, at which all rows of the answer were alike
         self._inputs: InputFacts | None = None
         self._linear = 0
         self._zeros: dict[str, dict[int, float]] = {}
@@ -183,6 +197,9 @@ class Learning:
         if self._step is not None:
             self._step.seconds["forward"] += time.perf_counter() - self._at
         self._outputs = [t for t in outputs if t.requires_grad]
+        if self._step is not None and self._calls is not None and self._given and self._outputs:
+            with untracked():
+                self._note_alike(self._given[0], self._outputs[0])
         if self._calls is not None:
             self._ran |= self._calls.ran
             self._outdated.update([*dict.fromkeys(self._calls.outdated)])
@@ -190,6 +207,19 @@ class Learning:
             if self._inputs is not None and isinstance(first, NORMALISATIONS) and not self._inputs.normed:
                 old = self._inputs
                 self._inputs = InputFacts(old.mean, old.deviation, old.largest, old.size, True, old.learned, old.alike)
+
+    def _note_alike(self, given: Tensor, answer: Tensor) -> None:
+        """Note whether the answer is the same for all examples, though they differ."""
+        count = len(answer) if answer.dim() > 1 and answer.is_floating_point() else 0
+        if count < FEWEST_ANSWERS or not given.dim() or len(given) != count or not _spread(given)[0]:
+            return
+        spread, largest = _spread(answer)
+        if self._first_spread is None:
+            self._first_spread = spread
+        if spread > ALIKE * min(self._first_spread, largest):
+            self._alike.clear()
+        else:
+            self._alike.append(self._loop.steps)
 
     # The backward --------------------------------------------------------------------------------
 
@@ -382,7 +412,8 @@ class Learning:
         name = type(optimizer).__name__
         adapts = name.lower().startswith(_ADAPTIVE)
         if len(self._optimizers) < 32:
-            self._optimizers[key] = OptimizerFacts(name, len(given), len(own), alike, adapts)
+            settings = _settings_of(optimizer)
+            self._optimizers[key] = OptimizerFacts(name, len(given), len(own), alike, adapts, settings)
         self._has_others = self._has_others or not own
         if own:
             self._stale = max(self._stale, len(others))
@@ -453,9 +484,9 @@ class Learning:
 
     def _note_moves(self, taken: _Samples, found: Sequence[Sequence[float]]) -> None:
         self._sizes = []
-        counts = taken.gradient_rows.counts
+        counts, largest = taken.gradient_rows.counts, max([row[5] for row in found], default=0.0)
         for p, name, count, (_, live, moved, _, _, size) in zip(taken.parameters, taken.names, counts, found):
-            if live:
+            if live and size > ROUNDING * largest:  # else it cancels: of a bias that the loss does not depend on
                 self._had[id(p)] += 1
                 self._moved[id(p)] += int(moved > 0)
             if p.dim() > 1:
@@ -463,8 +494,8 @@ class Learning:
 
     # What they tell together ---------------------------------------------------------------------
 
-    def facts(self, number: int) -> LearningFacts:
-        """Return the facts about the loop at a step."""
+    def facts(self, number: int, *, draws: bool = True) -> LearningFacts:
+        """Return the facts about the loop at a step; with ``draws`` also those that targets drawn at random tell."""
         own = list(named_parameters_of(self._model))
         trainable = [(name, p) for name, p in own if p.requires_grad]
         gone = [(n, p) for n, p in trainable if id(p) not in self._reached and p.grad is None and self._reached]
@@ -481,7 +512,7 @@ class Learning:
             widths[str(p.dtype)[6:]] += p.numel()
         return LearningFacts(
             number=number,
-            loss=self._loss_facts(),
+            loss=self._loss_facts(draws),
             optimizers=tuple(self._optimizers.values()),
             inputs=self._inputs,
             missing=Names(tuple(missing[:4]), len(missing), round(elements / max(self._whole, 1), 6)),
@@ -519,7 +550,11 @@ class Learning:
             nested=self._nested,
             dtype=widths.most_common(1)[0][0] if widths else "",
             maximizes=self._loop.maximizes,
+<<<<<<< HEAD
             outdated=tuple([path for path in modules if self._outdated[path] > 1][:MOST_NAMED]),
+=======
+            answers_alike=self._alike[0] if len(self._alike) >= SURE_LOOKS else None,
+>>>>>>> w/learn
         )
 
     def _silent(self) -> tuple[tuple[str, ...], tuple[str, ...], int]:
@@ -535,7 +570,7 @@ class Learning:
                 died[path] = next(step for step in reversed(steps) if seen[step] < SILENT) + 1
         return tuple(silent[:4]), tuple(list(died)[:4]), min(died.values(), default=0)
 
-    def _loss_facts(self) -> LossFacts:
+    def _loss_facts(self, draws: bool) -> LossFacts:
         loss, targets = self._loss, self._targets
         one_kind = len(self._kinds) == 1 and "" not in self._kinds
         known = bool(self._believed) and one_kind and bool(loss.kind) and self._terms <= 1
@@ -549,7 +584,7 @@ class Learning:
             only=targets.only if targets.batches else None, classes=targets.different, within=targets.within,
             batches=targets.batches,
             shifts=tuple([(k, agree, places) for k, (agree, places) in targets.shifts.items() if places]),
-            leak=targets.leak(LEAK), unrelated=self._features.unrelated(loss.kind) if known else None,
+            leak=targets.leak(LEAK), unrelated=self._features.unrelated(loss.kind) if known and draws else None,
             others_tell=short(targets.others_tell),
         )  # fmt: skip
 
@@ -568,6 +603,17 @@ def _reduction(found: tuple[float, int, int], value: float, root: Tensor) -> str
     return ""
 
 
+def _settings_of(optimizer: Optimizer) -> tuple[tuple[str, str], ...]:
+    """Return the defaults of an optimizer that say how it computes a step, by name; none where it has none."""
+    listed = [(key, told) for key, told in getattr(optimizer, "defaults", {}).items() if key not in _TOLD_ELSEWHERE]
+    return tuple([
+        (str(key), ", ".join(map(str, told)) if isinstance(told, (tuple, list)) else str(told))
+        for key, told in listed
+        if isinstance(told, (bool, int, float, str))
+        or (isinstance(told, (tuple, list)) and len(told) < 4 and all(isinstance(one, (int, float)) for one in told))
+    ][:MOST_SETTINGS])  # fmt: skip
+
+
 def _inputs(given: Tensor) -> InputFacts:
     x = given.detach().float()
     rows = x.reshape(len(x), -1) if x.dim() > 1 else x[:, None] if x.dim() else x.reshape(1, 1)
@@ -576,6 +622,13 @@ def _inputs(given: Tensor) -> InputFacts:
         short(float(x.square().mean().sqrt())) or 0.0, False, given.requires_grad or given.grad_fn is not None,
         len(rows) > 1 and bool((rows == rows[:1]).all()),
     )  # fmt: skip
+
+
+def _spread(tensor: Tensor) -> tuple[float, float]:
+    """Return how far the first rows of a tensor are from the very first at most, and their largest magnitude."""
+    rows = tensor.detach()[:MOST_ANSWERS].reshape(min(len(tensor), MOST_ANSWERS), -1)[:, :MOST_TOLD]
+    rows = _wide(rows) if rows.is_floating_point() else rows.float()
+    return (float((rows - rows[:1]).abs().max()), float(rows.abs().max())) if rows.numel() else (0.0, 0.0)
 
 
 def _wide(vector: Tensor) -> Tensor:

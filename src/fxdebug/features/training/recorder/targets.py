@@ -239,6 +239,7 @@ class Features:
     def __init__(self) -> None:
         self._first: list[tuple[Tensor, Tensor]] = []
         self._last: deque[tuple[Tensor, Tensor]] = deque()
+        self._begin: tuple[str, int, float | None] | None = None  # what was found of the first batches, and of how many
 
     def add(self, features: Tensor, target: Tensor, kind: str, ignore: int) -> None:
         """Keep the features of one batch and its targets, row by row."""
@@ -273,7 +274,9 @@ class Features:
         if not now or rows < FEWEST_ROWS:
             return None
         with untracked():
-            first, last = _chance(self._first, kind), _chance(now, kind)
+            if self._begin is None or self._begin[:2] != (kind, len(self._first)):
+                self._begin = kind, len(self._first), _chance(self._first, kind)
+            first, last = self._begin[2], _chance(now, kind)
         return None if first is None or last is None else (first, last, rows)
 
 

@@ -6,12 +6,13 @@ import importlib.abc
 import importlib.machinery
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from fxdebug.features.training.script.start import TRY, WATCH
+from fxdebug.features.training.script.start import SCRIPT, TRY, WATCH
 from fxdebug.plugins.feature import at
 
 AT = "torch.optim.optimizer"
@@ -19,17 +20,39 @@ WATCHED = "fxdebug.features.training.script.watched_script:WatchedScript"  # nee
 
 
 def prepare() -> None:
-    """Watch what this script trains, in the folder that the environment names; nothing where it names none."""
-    folder, tries = os.environ.pop(WATCH, ""), os.environ.pop(TRY, "")
+    """Watch what the script of ``fxdebug watch`` trains: what names its folder is gone from the environment then."""
+    folder, tries = os.environ.pop(SCRIPT, ""), os.environ.pop(TRY, "")
     if folder:
-        sys.meta_path.insert(0, _Waiting(Path(folder), float(tries or 0)))
+        _wait(Path(folder), tries, forks=False)
+
+
+def prepare_from_environment() -> None:
+    """Watch what this process trains where ``FXDEBUG_WATCH`` names a folder; processes that it starts inherit it.
+
+    It is called when Python starts, by the line of ``fxdebug_watch.pth``: it tells what fails, and raises nothing.
+    """
+    try:
+        folder = os.environ.get(WATCH, "")
+        if folder:
+            _wait(Path(folder), os.environ.get(TRY, ""), forks=True)
+    except Exception as error:
+        print(f"fxdebug: the script is not watched: {type(error).__name__}: {error}", file=sys.stderr)
+
+
+def _wait(folder: Path, tries: str, *, forks: bool) -> None:
+    hook = partial(put_hook, folder=folder.absolute(), tries=float(tries or 0), forks=forks)
+    known = sys.modules.get(AT)
+    if known is not None:
+        hook(known)
+    else:
+        sys.meta_path.insert(0, _Waiting(hook))
 
 
 class _Waiting(importlib.abc.MetaPathFinder):
     """Notes when one module is imported, and is gone then. It imports nothing itself: torch stays the script's."""
 
-    def __init__(self, folder: Path, tries: float) -> None:
-        self._folder, self._tries = folder, tries
+    def __init__(self, hook: Callable[[ModuleType], None]) -> None:
+        self._hook = hook
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -40,13 +63,13 @@ class _Waiting(importlib.abc.MetaPathFinder):
         sys.meta_path.remove(self)
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Telling(spec.loader, self._folder, self._tries)
+            spec.loader = _Telling(spec.loader, self._hook)
         return spec
 
 
 class _Telling(importlib.abc.Loader):
-    def __init__(self, loader: Any, folder: Path, tries: float) -> None:
-        self._loader, self._folder, self._tries = loader, folder, tries
+    def __init__(self, loader: Any, hook: Callable[[ModuleType], None]) -> None:
+        self._loader, self._hook = loader, hook
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
         """Create the module as its own loader does."""
@@ -61,21 +84,25 @@ class _Telling(importlib.abc.Loader):
             spec.loader = self._loader
         module.__loader__ = self._loader
         try:
-            put_hook(module, self._folder, self._tries)
+            self._hook(module)
         except Exception as error:
             print(f"fxdebug: the script is not watched: {type(error).__name__}: {error}", file=sys.stderr)
 
 
-def put_hook(optimizers: ModuleType, folder: Path, tries: float = 0.0) -> None:
-    """Put a hook on the first step of each optimizer, which begins to watch the model that it trains."""
-    watched: list[Any] = []
-    process = os.getpid()
+def put_hook(optimizers: ModuleType, folder: Path, tries: float = 0.0, *, forks: bool = False) -> None:
+    """Put a hook on the first step of each optimizer, which begins to watch the model that it trains.
+
+    ``forks``: processes that this one forks are watched too, each in a folder of its own.
+    """
+    watched: dict[int, Any] = {}  # by process: one that is forked begins anew
+    began = os.getpid()
 
     def first_step(optimizer: Any, args: Any, kwargs: Any) -> None:
-        if os.getpid() != process:  # one that the script forked
+        process = os.getpid()
+        if process != began and not forks:
             return
-        if not watched:
-            watched.append(at(WATCHED)(folder, tries))
-        watched[0].on_step(optimizer)
+        if process not in watched:
+            watched[process] = at(WATCHED)(folder, tries)
+        watched[process].on_step(optimizer)
 
     optimizers.register_optimizer_step_pre_hook(first_step)

@@ -55,10 +55,15 @@ def judge(record: TrainingRecord, incidents: Sequence[Finding] = (), limits: Lim
     if first is not None and first.severity != ADVICE:
         return Verdict("fault", _sentence(first), first.rule, tuple(listed), *numbers)
     told = next(
-        (one for one in listed if one.rule in ("targets unrelated", "same batch") and _is_told(one, seen)), None
+        (
+            one
+            for one in listed
+            if one.rule in ("targets unrelated", "same batch", "answers alike") and _is_told(one, seen)
+        ),
+        None,
     )
     if told is not None:
-        state = "learns" if progress.state == "falling" else "cannot tell"
+        state = "learns" if progress.state == "falling" and told.rule != "answers alike" else "cannot tell"
         return Verdict(state, _sentence(told), told.rule, tuple(listed), *numbers)
     state, sentence = _course(seen)
     return Verdict(state, sentence, "", tuple(listed), *numbers)
@@ -103,7 +108,7 @@ def _causes(seen: Seen, incidents: Sequence[Finding]) -> list[Finding]:
         symptoms = [replace(one, severity=ADVICE) if one.severity == WARNING else one for one in symptoms]
     listed += symptoms
     if not any(one.severity != ADVICE for one in listed):
-        listed += _unrelated(seen)
+        listed += [*_unrelated(seen), *_alike(seen)]
     return [*listed, *of_rates.waiting(seen)]
 
 
@@ -131,10 +136,26 @@ def _unrelated(seen: Seen) -> list[Finding]:
     ]  # fmt: skip
 
 
+def _alike(seen: Seen) -> list[Finding]:
+    """Return that a loss falls which means nothing known, while the model answers the same to different examples."""
+    since, progress = seen.facts.answers_alike, seen.progress
+    if since is None or progress.constant is not None or progress.state not in ("falling", "flat"):
+        return []
+    return [
+        found(
+            "answers alike", ADVICE,
+            f"the loss went from {g(progress.first)} to {g(progress.last)}, and since step {since} the model returns "
+            "the same for all examples of a batch, though they differ: nothing is learned of them",
+            "Where no constant answer is meant, lower the learning rate, and look at what the loss is for answers that "
+            "are all the same (of triplets: the margin).",
+        )
+    ]  # fmt: skip
+
+
 def _is_told(one: Finding, seen: Seen) -> bool:
     is_small = bool(seen.signs) and seen.signs[0].batch < of_data.FEWEST_TARGETS
     everywhere = one.what.startswith("all ") and is_small and seen.steps >= seen.limits.steps
-    return one.rule == "targets unrelated" or everywhere
+    return one.rule in ("targets unrelated", "answers alike") or everywhere
 
 
 def _sentence(one: Finding) -> str:

@@ -50,9 +50,13 @@ def rules(seen: Seen) -> Found:
             f"of {(share / (1 - share)) ** 0.5 if share < 1 else float('inf'):.1f} times the signal",
             "0.1 to 0.5 is usual.", path=facts.strong_drops.some[0], measured=share, threshold=0.8,
         )  # fmt: skip
+    constant = seen.progress.constant
+    is_far_below = constant is not None and learns and seen.progress.last < seen.limits.halved * constant
+    is_meant = is_far_below or (bool(seen.signs) and not any(one.digest for one in seen.signs))  # its input is sought
     if facts.frozen_fresh.count and seen.steps:
         yield found(
-            "frozen at random", ADVICE if learns and facts.frozen_fresh.share < 0.5 else WARNING if learns else ERROR,
+            "frozen at random",
+            ADVICE if is_meant or (learns and facts.frozen_fresh.share < 0.5) else WARNING if learns else ERROR,
             f"{listed(facts.frozen_fresh)} ({facts.frozen_fresh.count} matrices, "
             f"{100 * facts.frozen_fresh.share:.3g} % of all "
             "elements) are frozen and have the distribution with which layers are drawn: they never learned anything",
