@@ -137,7 +137,7 @@ def compare_models(
         notes=(*isolated_comparison.notes, note),
         missing=isolated_comparison.missing and plain.missing,
     )
-    return in_wide_dtype(whole)
+    return in_wide_dtype(Comparison.of(whole))
 
 
 def _widened(a: nn.Module, b: nn.Module) -> tuple[nn.Module, nn.Module] | None:

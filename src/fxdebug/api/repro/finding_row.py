@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import islice
 from pathlib import Path
 
 from fxdebug.brief import brief
-from fxdebug.comparison.result import Row, Side
+from fxdebug.comparison.result import Row
+
+MOST_LATER = 3
 
 
 @brief
 @dataclass(frozen=True)
 class FindingRow(Row):
-    """A finding, with the two results at which it shows: its own, or the next that differ where one side has none."""
+    """A finding, with the next pairs of results that differ: it shows there where one side has no result of its own."""
 
-    shown_at: tuple[Side, Side] | None = field(default=None, repr=False, compare=False)
+    later: tuple[Row, ...] = field(default=(), repr=False, compare=False)
 
     def repro(self, folder: str | os.PathLike[str]) -> Path:
         """Write a script that shows the finding without the model and without fxdebug; return its path.
@@ -47,23 +50,14 @@ def with_repro(findings: Sequence[Row], rows: Sequence[Row]) -> tuple[tuple[Find
     made: dict[int, FindingRow] = {}
     for row in findings:
         facts = {each.name: getattr(row, each.name) for each in fields(Row)}
-        made[id(row)] = FindingRow(**facts, shown_at=_shown_at(row, rows))
+        made[id(row)] = FindingRow(**facts, later=tuple(islice(_differing_after(row, rows), MOST_LATER)))
     return tuple([made[id(row)] for row in findings]), tuple([made.get(id(row), row) for row in rows])
 
 
-def _shown_at(row: Row, rows: Sequence[Row]) -> tuple[Side, Side] | None:
-    """Return both sides of a finding; where one is missing, those of the next pair that differs."""
-    if _has_results(row):
-        return _sides(row)
-    after = [each for each in rows if each.position >= row.position and _has_results(each)]
-    found = next((each for each in after if each.measured and each.error > each.tolerance), None)
-    return None if found is None else _sides(found)
-
-
-def _has_results(row: Row) -> bool:
-    return all(side is not None and side.value is not None for side in (row.a, row.b))
-
-
-def _sides(row: Row) -> tuple[Side, Side]:
-    assert row.a is not None and row.b is not None
-    return row.a, row.b
+def _differing_after(row: Row, rows: Sequence[Row]) -> Iterator[Row]:
+    """Yield the pairs of results after a finding that differ, too."""
+    for each in rows:
+        if each is not row and each.kind is None and each.position >= row.position and each.measured:
+            has_results = all(side is not None and side.value is not None for side in (each.a, each.b))
+            if has_results and each.error > each.tolerance:
+                yield each

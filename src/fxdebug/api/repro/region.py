@@ -66,10 +66,10 @@ def region_of(
 ) -> Region:
     """Return the operations that compute a value of a run, the result of ``node`` where that is known.
 
-    They reach back to values that were kept, but for those whose numbers are in ``inner``, which are computed as well.
+    They reach back to values that were kept, except those whose numbers are in ``inner``: these are computed as well.
     Raises ``UsageError`` where they do not lead back to kept values.
     """
-    return _Search(network_of(trace), inner | {value.number}, is_kept).run(value, node)
+    return _Search(network_of(trace), inner, is_kept).run(value, node)
 
 
 class _Search:
@@ -112,7 +112,7 @@ class _Search:
         return _part(self._node(node), node, value)
 
     def _goes_in(self, value: Value, name: str, table: dict[str, Value]) -> Ref:
-        name = self._of_value[value.number] = self._unique("x" if name.startswith("input") else name)
+        name = self._of_value[value.number] = self._unique("x" if name.startswith(("input", "_")) else name)
         table[name] = value
         return Ref(name)
 

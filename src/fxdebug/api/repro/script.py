@@ -16,13 +16,14 @@ from fxdebug.api.repro.finding_row import FindingRow
 from fxdebug.api.repro.plain_calls import line_text
 from fxdebug.api.repro.region import Region, region_of
 from fxdebug.api.repro.tensors_at_hand import TensorsAtHand
-from fxdebug.comparison.result import KINDS, Side
+from fxdebug.comparison.result import KINDS, Row
 from fxdebug.comparison.tolerance import error_between
 from fxdebug.data.trace import TraceData, trace_of
 from fxdebug.data.values import Value
 from fxdebug.errors import SaveError, UsageError, first_line
 from fxdebug.files.write_file import all_written_whole
 from fxdebug.printable import printable
+from fxdebug.query.network import network_of
 from fxdebug.stats.measure import measure
 from fxdebug.version import __version__
 
@@ -31,18 +32,63 @@ MARK = "# Written by fxdebug"
 STEPS = 12  # times that both sides are followed further back, in search of tensors that both were given
 SAME = 1e-3  # relative error up to which two tensors count as the same one, rounded
 EXPLAINED = 0.3  # of the difference shown: the most by which a side may miss what was recorded
+_ONE_SIDED = ("missing", "extra", "dtype")  # nothing but the operation of one side may tell them apart
 _REWIRED = ("wiring", "missing", "extra", "overwritten")  # what goes in is what is wrong
 
 
 def write_repro(finding: FindingRow, folder: Path) -> Path:
     """Write the script of a finding and its tensors into a folder; return the path of the script."""
     _require_free(folder)
-    script, tensors = _Repro(finding).made()
+    script, tensors = _made(finding)
     with all_written_whole(folder) as new:
         new.mkdir()
         new.joinpath(SCRIPT).write_text(script, encoding="utf-8")
         save_file(tensors, new / TENSORS)
     return folder / SCRIPT
+
+
+def _made(finding: FindingRow) -> tuple[str, dict[str, Tensor]]:
+    """Return the text of the script and its tensors, of the first pair of results at which the finding shows."""
+    pairs = [pair for row in (finding, *finding.later) if (pair := _pair_of(row)) is not None]
+    if not pairs:
+        _refuse(f"{finding.where} ({finding.kind}) has no pair of results that differ", "take another finding")
+    refused: UsageError | None = None
+    for pair in pairs:
+        try:
+            return _Repro(finding, pair).made()
+        except UsageError as error:
+            refused = refused or error
+    assert refused is not None
+    raise refused
+
+
+@dataclass(frozen=True)
+class _Target:
+    """A result of one side: the run, the value, and the operation that returned it, where it is that of the finding."""
+
+    trace: TraceData
+    value: Value
+    node: str | None
+    source: str | None
+
+
+def _pair_of(row: Row) -> tuple[_Target, _Target] | None:
+    """Return the results of both sides of a row; of operations that are given other values, what they return."""
+    if row.a is None or row.b is None:
+        return None
+    targets = []
+    for side in (row.a, row.b):
+        trace = trace_of(side.call)
+        node = network_of(trace).nodes.get(side.node or "")
+        is_operation = node is not None and node.kind in ("call_function", "call_method")
+        value = side.value
+        if is_operation and node is not None and row.kind == "wiring":
+            value = node.value or value
+        if value is None:
+            return None
+        own = is_operation and node is not None and value in node.values
+        targets.append(_Target(trace, value, side.node if own else None, side.source))
+    return targets[0], targets[1]
 
 
 def _require_free(folder: Path) -> None:
@@ -71,14 +117,11 @@ class _Input:
 
 
 class _Repro:
-    def __init__(self, finding: FindingRow) -> None:
-        if finding.shown_at is None:
-            _refuse(f"{finding.where} ({finding.kind}) has no pair of results that differ", "take another finding")
-        self._finding, self._pair = finding, finding.shown_at
-        self._traces = [trace_of(side.call) for side in self._pair]
-        self._hands = [TensorsAtHand(trace, name) for trace, name in zip(self._traces, "ab")]
-        for trace, name in zip(self._traces, "ab"):
-            _require_data(trace, name)
+    def __init__(self, finding: FindingRow, pair: tuple[_Target, _Target]) -> None:
+        self._finding, self._pair = finding, pair
+        for target, name in zip(pair, "ab"):
+            _require_data(target.trace, name)
+        self._hands = [TensorsAtHand(target.trace, name) for target, name in zip(pair, "ab")]
 
     def made(self) -> tuple[str, dict[str, Tensor]]:
         """Return the text of the script and its tensors."""
@@ -95,19 +138,21 @@ class _Repro:
     def _regions(self) -> tuple[Region, Region]:
         """Return the operations of both sides, back to tensors that both were given."""
         inner: list[set[int]] = [set(), set()]
-        missing = self._finding.a or self._finding.b
-        if missing is not None and missing.value is not None and missing.value is not self._pair[0].value:
-            inner[0 if self._finding.b is None else 1].add(missing.value.number)
+        for target, inside, other in zip(self._pair, inner, reversed(self._pair)):
+            if target.node is not None or other.node is None:  # else what one side hands on as it is
+                inside.add(target.value.number)
         for _ in range(STEPS):
             a, b = [
-                region_of(trace, value_of(side), side.node if side.op else None, inside, hand.is_kept)
-                for trace, side, inside, hand in zip(self._traces, self._pair, inner, self._hands)
+                region_of(target.trace, target.value, target.node, inside, hand.is_kept)
+                for target, inside, hand in zip(self._pair, inner, self._hands)
             ]
             partners = self._partners(a, b)
             alone = [value for value in b.given.values() if value.number not in partners]
-            if not alone:
-                return a, b
             used = set(partners.values())
+            if not alone and (
+                self._finding.kind not in _ONE_SIDED or used >= {each.number for each in a.given.values()}
+            ):
+                return a, b
             before = [set(each) for each in inner]
             inner[1].update([value.number for value in alone])
             inner[0].update([value.number for value in a.given.values() if value.number not in used])
@@ -122,7 +167,7 @@ class _Repro:
     def _partners(self, a: Region, b: Region) -> dict[int, int]:
         """Return, by the number of each tensor that b is given, the number of the same tensor in a."""
         partners: dict[int, int] = {}
-        kept = [value for value in self._traces[0].values if self._hands[0].is_kept(value)]
+        kept = [value for value in self._pair[0].trace.values if self._hands[0].is_kept(value)]
         for value in b.given.values():
             same = [each for each in (*a.given.values(), *kept) if each.digest == value.digest is not None]
             if not same:
@@ -197,7 +242,7 @@ class _Repro:
                     shown.append(functions[name](*[file[each.shared].clone() for each in given]))
             except Exception as error:
                 _refuse(f"the operations of {name} cannot be run again: {first_line(error)}", "take another finding")
-            recorded.append(_distance(own, value_of(side), hand))
+            recorded.append(_distance(own, side.value, hand))
         apart = _relative(*shown)
         allowed = EXPLAINED * apart if apart < math.inf else SAME
         for name, distance in zip("ab", recorded):
@@ -210,7 +255,7 @@ class _Repro:
             _refuse("given the same tensors, the operations of a and of b return the same", "take another finding")
 
 
-def _function(name: str, region: Region, inputs: Iterable[_Input], side: Side) -> list[str]:
+def _function(name: str, region: Region, inputs: Iterable[_Input], side: _Target) -> list[str]:
     """Return the lines of one side as a function."""
     head = f"def {name}({', '.join([each.name for each in inputs])}):"
     source = "" if side.source is None else printable(side.source.replace("\\", "/").rpartition("/")[2])
@@ -231,9 +276,9 @@ def _item(name: str) -> str:
     return f't["{name}"]'
 
 
-def _printed(a: Side, b: Side) -> list[str]:
+def _printed(a: _Target, b: _Target) -> list[str]:
     """Return the lines that print how far the results are apart."""
-    one, other = value_of(a), value_of(b)
+    one, other = a.value, b.value
     if one.numel != other.numel:
         return ['print("shapes:", tuple(one.shape), tuple(other.shape))']
     lines = [] if one.shape == other.shape else [f"other = other.reshape({one.shape})"]
@@ -254,12 +299,6 @@ def _not_finite(value: Value) -> bool:
 
 
 # Tensors -----------------------------------------------------------------------------------------
-
-
-def value_of(side: Side) -> Value:
-    """Return the result of a side."""
-    assert side.value is not None
-    return side.value
 
 
 def _replaces(one: Tensor, other: Tensor, is_weight: bool, allowed: float) -> bool:
