@@ -26,7 +26,8 @@ _PREFIX = {"neg": "-", "invert": "~"}
 # their arguments are sizes, dimensions or places: names would say nothing, and some take any number of them
 _UNNAMED = frozenset(
     "view reshape expand repeat permute transpose swapaxes movedim size to type squeeze unsqueeze flatten unflatten "
-    "t chunk split cat stack einsum arange zeros ones full getitem roll new_zeros new_ones expand_as".split()
+    "t chunk split cat stack einsum arange zeros ones full getitem roll new_zeros new_ones expand_as "
+    "add add_ sub sub_ mul mul_ div div_ pow eq ne lt le gt ge matmul".split()
 )
 _HOMES = {
     "torch._C._nn.": "F.", "torch.nn.functional.": "F.", "torch._VariableFunctionsClass.": "torch.",
@@ -48,7 +49,9 @@ def line_text(line: Line) -> str:
     """
     op = line.op
     args = tuple([_plain(arg, line) for arg in op.args])
-    kwargs = {name: _plain(arg, line) for name, arg in op.kwargs.items() if not name.startswith("_")}
+    # the tensors of the file are on the CPU
+    named = {name: arg for name, arg in op.kwargs.items() if not name.startswith("_") and name != "device"}
+    kwargs = {name: _plain(arg, line) for name, arg in named.items()}
     if op.target.startswith("_operator.") or (op.kind == "call_method" and op.target in _OF_TENSORS):
         text = _with_sign(line.name, op.target.rpartition(".")[2], args, kwargs)
         if text is not None:
@@ -122,15 +125,17 @@ def _named(
     if first < len(args) and not all(n.isidentifier() for n in names[: len(args)]):
         return args, dict(kwargs)
     named = dict(zip(names[first:], args[first:])) | dict(kwargs)
-    return args[:first], {key: arg for key, arg in named.items() if not _is_default(arg, known.get(key, _NONE))}
+    return args[:first], {key: arg for key, arg in named.items() if not _is_silent(key, arg, known.get(key, _NONE))}
 
 
 _NONE = object()
 
 
-def _is_default(operand: Operand, default: object) -> bool:
+def _is_silent(name: str, operand: Operand, default: object) -> bool:
+    """Is an argument its default, so that it may be left out? Numbers such as an epsilon and words are always shown."""
     plain = operand.items if isinstance(operand, Group) else operand
-    return type(plain) is type(default) and plain == default and not isinstance(plain, (float, str))
+    is_shown = isinstance(plain, (float, str)) and name not in ("norm_type", "momentum")
+    return type(plain) is type(default) and plain == default and not is_shown
 
 
 def _parameters(

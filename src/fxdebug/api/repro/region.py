@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
@@ -14,7 +13,6 @@ from fxdebug.errors import UsageError
 from fxdebug.query.network import Network, Node, network_of
 
 MOST = 60  # operations of one side: nobody reads a longer script
-_NAME = re.compile(r"\w+")
 _IN_PLACE = ("setitem", "iadd", "isub", "imul", "itruediv")
 
 
@@ -40,41 +38,21 @@ class Region:
     given: dict[str, Value] = field(default_factory=dict)
     weights: dict[str, Value] = field(default_factory=dict)
 
-    def rename(self, names: Mapping[str, str]) -> None:
-        """Give tensors that go in other names, where these are free."""
-        taken = {line.name for line in self.lines} | self.given.keys() | self.weights.keys()
-        free = {old: new for old, new in names.items() if new not in taken}
-
-        def operand(item: Operand) -> Operand:
-            if isinstance(item, Ref):
-                return Ref(_NAME.sub(lambda match: free.get(match[0], match[0]), item.node, count=1))
-            if isinstance(item, Group):
-                return replace(item, items=tuple([operand(each) for each in item.items]))  # type: ignore[misc]
-            return item
-
-        def renamed(op: Op) -> Op:
-            kwargs = {name: operand(arg) for name, arg in op.kwargs.items()}
-            return replace(op, args=tuple([operand(arg) for arg in op.args]), kwargs=kwargs)
-
-        self.lines = [replace(line, op=renamed(line.op)) for line in self.lines]
-        self.given = {free.get(name, name): value for name, value in self.given.items()}
-        self.weights = {free.get(name, name): value for name, value in self.weights.items()}
-
 
 def region_of(
-    trace: TraceData, value: Value, node: str | None, inner: Set[int], is_kept: Callable[[Value], bool]
+    trace: TraceData, value: Value, node: str | None, cut: Set[int], is_kept: Callable[[Value], bool]
 ) -> Region:
     """Return the operations that compute a value of a run, the result of ``node`` where that is known.
 
-    They reach back to values that were kept, except those whose numbers are in ``inner``: these are computed as well.
+    They reach back to the values whose numbers are in ``cut``; a value that no operation computes must have been kept.
     Raises ``UsageError`` where they do not lead back to kept values.
     """
-    return _Search(network_of(trace), inner, is_kept).run(value, node)
+    return _Search(network_of(trace), cut, is_kept).run(value, node)
 
 
 class _Search:
-    def __init__(self, network: Network, inner: Set[int], is_kept: Callable[[Value], bool]) -> None:
-        self._net, self._inner, self._is_kept = network, inner, is_kept
+    def __init__(self, network: Network, cut: Set[int], is_kept: Callable[[Value], bool]) -> None:
+        self._net, self._cut, self._is_kept = network, cut, is_kept
         self._region = Region()
         self._lines: dict[str, Line | None] = {}  # by the id of the node; ``None`` while its operands are looked up
         self._names: dict[str, int] = {}
@@ -97,7 +75,7 @@ class _Search:
             return Ref(self._of_value[value.number])
         if value.name is not None:
             return self._goes_in(value, _short(value.name), self._region.weights)
-        if value.number not in self._inner and self._is_kept(value):
+        if value.number in self._cut:
             return self._goes_in(value, name, self._region.given)
         id = self._net.producer_of.get(value.number)
         node = None if id is None else self._net.nodes[id]
@@ -147,7 +125,7 @@ class _Search:
 
         args = tuple([operand(arg) for arg in op.args])
         kwargs = {name: operand(arg) for name, arg in op.kwargs.items()}
-        if args and _is_in_place(op) and isinstance(args[0], Ref) and args[0].node in self._region.given:
+        if args and is_in_place(op) and isinstance(args[0], Ref) and args[0].node in self._region.given:
             args = (Ref(f"{args[0].node}.clone()"), *args[1:])
         line = self._lines[node.id] = Line(
             self._unique(op.name), replace(op, args=args, kwargs=kwargs), node.source, node.id
@@ -225,7 +203,8 @@ def _short(name: str) -> str:
     return "_".join([part for part in name.split(".")[-2:] if not part.isdigit()]) or "weight"
 
 
-def _is_in_place(op: Op) -> bool:
+def is_in_place(op: Op) -> bool:
+    """Does an operation write to what it is given?"""
     return (op.target.endswith("_") and not op.target.endswith("__")) or op.target.rpartition(".")[2] in _IN_PLACE
 
 

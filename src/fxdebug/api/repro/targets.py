@@ -1,0 +1,68 @@
+"""The two results at which a finding shows, and the tensors of their runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fxdebug.api.repro.finding_row import FindingRow
+from fxdebug.api.repro.tensors_at_hand import TensorsAtHand
+from fxdebug.comparison.result import Row, Side
+from fxdebug.data.trace import TraceData, trace_of
+from fxdebug.data.values import Value
+from fxdebug.errors import UsageError
+from fxdebug.query.network import network_of
+
+
+@dataclass(frozen=True)
+class Target:
+    """A result of one side: the run, the value, and the operation that returned it, where it is that of the finding."""
+
+    trace: TraceData
+    hand: TensorsAtHand
+    value: Value
+    node: str | None
+    source: str | None
+
+
+def pairs_of(finding: FindingRow) -> Iterator[tuple[Target, Target]]:
+    """Yield the pairs of results at which a finding shows: its own, then the next that differ.
+
+    Raises ``UsageError`` where a run kept no tensors, or its operations are not known.
+    """
+    hands: dict[int, tuple[TraceData, TensorsAtHand]] = {}
+    for row in (finding, *finding.later):
+        if row.a is not None and row.b is not None:
+            a, b = _target(row, row.a, "a", hands), _target(row, row.b, "b", hands)
+            if a is not None and b is not None:
+                yield a, b
+
+
+def _target(row: Row, side: Side, name: str, hands: dict[int, tuple[TraceData, TensorsAtHand]]) -> Target | None:
+    key = id(side.call._tree)
+    if key not in hands:
+        trace = trace_of(side.call)
+        _require_data(trace, name)
+        hands[key] = trace, TensorsAtHand(trace, name)
+    trace, hand = hands[key]
+    node = network_of(trace).nodes.get(side.node or "")
+    value = side.value
+    if node is None or node.kind not in ("call_function", "call_method"):
+        return None if value is None else Target(trace, hand, value, None, side.source)
+    if row.kind == "wiring":  # of an operation that is given another value, what it returns
+        value = node.value or value
+    is_own = value is not None and value in node.values
+    return None if value is None else Target(trace, hand, value, node.id if is_own else None, side.source)
+
+
+def _require_data(trace: TraceData, name: str) -> None:
+    if trace.settings.get("values") != "tensors" or trace.data is None:
+        raise UsageError(
+            f"no script can be written: run {name} ({trace.model}) kept no tensors: run both with "
+            "fx_debug(…, values='tensors')"
+        )
+    if trace.call_graphs is None:
+        raise UsageError(
+            f"no script can be written: run {name} ({trace.model}) has no graphs, so its operations are not known: "
+            "run both without graph=False"
+        )
