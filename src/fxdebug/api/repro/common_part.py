@@ -41,7 +41,8 @@ def without_common_part(a: Side, b: Side) -> tuple[Side, Side, list[str]]:
     ends = {keys_a.get(_first(a.result)), keys_b.get(_first(b.result))}
     shared = ({keys_a[line.name] for line in a.lines} & {keys_b[line.name] for line in b.lines}) - ends
     names = {keys_a[line.name]: line.name for line in reversed(a.lines)}
-    sides, cut = [], dict[str, None]()
+    sides: list[Side] = []
+    cut = dict[str, None]()
     for side, keys in ((a, keys_a), (b, keys_b)):
         kept = [line for line in side.lines if keys[line.name] not in shared]
         used = dict.fromkeys([name for line in kept for name in _used(line.op)] + [_first(side.result)])
