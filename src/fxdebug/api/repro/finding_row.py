@@ -17,9 +17,14 @@ MOST_LATER = 3
 @brief
 @dataclass(frozen=True)
 class FindingRow(Row):
-    """A finding, with the next pairs of results that differ: it shows there where one side has no result of its own."""
+    """A finding that writes a script.
+
+    ``later`` are the next pairs of results that differ: it shows there where one side has no result of its own.
+    ``earlier`` are the operations of b in findings before it.
+    """
 
     later: tuple[Row, ...] = field(default=(), repr=False, compare=False)
+    earlier: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
 
     def repro(self, folder: str | os.PathLike[str]) -> Path:
         """Write a script that shows the finding without the model and without fxdebug; return its path.
@@ -51,7 +56,9 @@ def with_repro(findings: Sequence[Row], rows: Sequence[Row]) -> tuple[tuple[Find
     made: dict[int, FindingRow] = {}
     for row in findings:
         facts = {each.name: getattr(row, each.name) for each in fields(Row)}
-        made[id(row)] = FindingRow(**facts, later=tuple(islice(_differing_after(row, rows), MOST_LATER)))
+        before = [each.b.node for each in findings if each.position < row.position and each.b is not None]
+        later = tuple(islice(_differing_after(row, rows), MOST_LATER))
+        made[id(row)] = FindingRow(**facts, later=later, earlier=frozenset(node for node in before if node is not None))
     return tuple([made[id(row)] for row in findings]), tuple([made.get(id(row), row) for row in rows])
 
 

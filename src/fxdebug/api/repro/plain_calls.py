@@ -48,19 +48,21 @@ def line_text(line: Line) -> str:
     "gelu = F.gelu(x, approximate='tanh')"
     """
     op = line.op
-    args = tuple([_plain(arg, line) for arg in op.args])
     # the tensors of the file are on the CPU
-    named = {name: arg for name, arg in op.kwargs.items() if not name.startswith("_") and name != "device"}
-    kwargs = {name: _plain(arg, line) for name, arg in named.items()}
+    kwargs = {name: arg for name, arg in op.kwargs.items() if not name.startswith("_") and name != "device"}
     if op.target.startswith("_operator.") or (op.kind == "call_method" and op.target in _OF_TENSORS):
-        text = _with_sign(line.name, op.target.rpartition(".")[2], args, kwargs)
+        text = _with_sign(line.name, op.target.rpartition(".")[2], [_plain(arg, line) for arg in op.args], kwargs)
         if text is not None:
             return text
     if op.kind == "call_method":
-        args, kwargs = _named(op.target, getattr(torch.Tensor, op.target, None), args, kwargs)
+        head, name, function = "", op.target, getattr(torch.Tensor, op.target, None)
+    else:
+        head = _head(line)
+        name, function = op.op, _function(head)
+    given, named = _named(name, function, op.args, kwargs)
+    args, kwargs = [_plain(arg, line) for arg in given], {key: _plain(arg, line) for key, arg in named.items()}
+    if op.kind == "call_method":
         return f"{line.name} = {_operand(args[0])}.{op.target}({arguments_text(args[1:], kwargs)})"
-    head = _head(line)
-    args, kwargs = _named(op.op, _function(head), args, kwargs)
     return f"{line.name} = {head}({arguments_text(args, kwargs)})"
 
 
@@ -192,9 +194,9 @@ def _plain(operand: Operand, line: Line) -> Operand:
             return replace(one, items=items, text=None)
         if one.kind != "sequence":
             raise _unknown(one.type, line)
-        # text_of writes a tuple of one without its comma
-        kind = "list" if one.type == "list" or len(items) == 1 else "tuple"
-        return replace(one, type=kind, items=items, text=None)
+        if one.type != "list" and len(items) == 1:  # text_of writes a tuple of one without its comma
+            return Ref(f"({text_of(items[0])},)")
+        return replace(one, type="list" if one.type == "list" else "tuple", items=items, text=None)
 
     return rebuilt(operand, lambda leaf: _leaf(leaf, line), group)  # type: ignore[no-any-return, arg-type]
 

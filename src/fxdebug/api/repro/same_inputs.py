@@ -7,6 +7,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from fxdebug.api.repro.distance import relative_error
+from fxdebug.api.repro.finding_row import FindingRow
 from fxdebug.api.repro.region import Region, region_of
 from fxdebug.api.repro.targets import Target
 from fxdebug.comparison.result import Row
@@ -17,7 +18,7 @@ from fxdebug.query.network import network_of
 MOST_NODES = 400  # followed back on each side
 MOST_TRIED = 8  # tensors of a that one of b is compared with, element by element
 SAME = 1e-3  # relative error up to which two tensors count as the same one, rounded
-_REWIRED = ("wiring", "missing", "extra", "overwritten")  # what goes in is what is wrong
+_REWIRED = ("wiring", "missing", "extra", "overwritten", "dtype")  # what goes in is what is wrong
 
 
 @dataclass
@@ -29,7 +30,7 @@ class SameInputs:
     partner: dict[str, str]
 
 
-def same_inputs_of(finding: Row, a: Target, b: Target) -> SameInputs:
+def same_inputs_of(finding: FindingRow, a: Target, b: Target) -> SameInputs:
     """Return the operations of both sides, back to the nearest tensors that both sides have.
 
     Raises ``UsageError`` where b is given something that a does not have.
@@ -44,6 +45,11 @@ def same_inputs_of(finding: Row, a: Target, b: Target) -> SameInputs:
         partner = _partners(a, b, before_a, before_b, _allowed(finding))
     one = region_of(a.trace, a.value, a.node, cut_a or set(partner.values()), a.hand.is_kept)
     other = region_of(b.trace, b.value, b.node, set(partner), b.hand.is_kept)
+    if any(line.node in finding.earlier for line in other.lines):
+        raise UsageError(
+            f"no script can be written: what goes into {finding.where} in b is wrong already, by an earlier finding: "
+            "take the first finding, or compare_models, which gives b what a was given"
+        )
     names = {value.number: name for name, value in one.given.items()}
     alone = [name for name, value in other.given.items() if value.number not in partner]
     if alone:

@@ -105,7 +105,7 @@ class _Repro:
                     "do they draw random numbers, or was the model changed since?",
                 )
         if relative_error(whole[1], shown[1]) > EXPLAINED * apart:
-            _refuse("b was given too different tensors, by earlier findings", "take the first one, or compare_models")
+            _refuse("b was given other tensors, by earlier findings", "take the first one, or compare_models")
         if apart <= min(self._finding.tolerance, self._finding.error / 10):
             _refuse("given the same tensors, the operations of a and of b return the same", "take another finding")
         sides = self._shortened(shown)

@@ -140,6 +140,9 @@ def compare(options: argparse.Namespace) -> int:
     if options.output:
         written = comparison.export(options.output, options.to)
         print(f"\nwrote {written}", file=None if form == "text" else sys.stderr)
+    if options.repro and comparison.first is not None:
+        script = comparison.first.repro(options.repro)
+        print(f"\nwrote {script}", file=None if form == "text" else sys.stderr)
     return {"equal": OK, "different": FAILED, "could not compare": UNUSABLE}[comparison.verdict]
 
 

@@ -257,6 +257,11 @@ COMMANDS_OF_CORE: tuple[Command, ...] = (
                 help="also compare measures of both runs, such as time.self,flops, call by call",
             ),
             argument("--all", action="store_true", help="show every finding and every call"),
+            argument(
+                "--repro",
+                metavar="FOLDER",
+                help="also write a script and its tensors that show the first finding with torch alone",
+            ),
             argument("--json", action="store_true", help="print the verdict, the coverage and the findings as JSON"),
             argument("--csv", action="store_true", help="print every pair as CSV"),
             argument(
