@@ -84,6 +84,8 @@ def _with_sign(name: str, op: str, args: Sequence[Operand], kwargs: Mapping[str,
 
 def _index(operand: Operand) -> str:
     text = text_of(operand)
+    if text.startswith("(") and text.endswith(",)"):
+        return text[1:-2]
     return text[1:-1] if isinstance(operand, Group) and operand.type == "tuple" else text
 
 
