@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fxdebug.api.comparison import Comparison
 from fxdebug.api.files import load
 from fxdebug.api.trace import Trace
 from fxdebug.comparison import compare_traces
 from fxdebug.data.calls import Call
+from fxdebug.data.trace import AnyTrace, TraceData, trace_of
 from fxdebug.query.run_of_call import call_named, run_of_call
+
+if TYPE_CHECKING:
+    import torch
 
 
 def compare(
@@ -22,6 +28,8 @@ def compare(
     ignore: str | Iterable[str] = (),
     tolerance: float | None = None,
     strict: bool = False,
+    weights_a: Mapping[str, torch.Tensor] | str | os.PathLike[str] | None = None,
+    weights_b: Mapping[str, torch.Tensor] | str | os.PathLike[str] | None = None,
 ) -> Comparison:
     """Compare a run ``b`` with a reference ``a``: see :func:`fxdebug.comparison.compare_traces.compare`.
 
@@ -29,6 +37,10 @@ def compare(
     ``runs/port::layers.3``, ``runs/port::norm#1`` (the second call of a module) or ``runs/port::#2`` (the third of the
     model itself). Of calls, what is inside them is compared, with paths relative to them: a layer with the next one,
     or two steps of ``generate``.
+
+    ``weights_a`` and ``weights_b`` are the weights of runs that did not keep them: state dicts, or paths of safetensors
+    files, of ``.pt`` files (read without running anything in them) or of folders with such. Raises ``UsageError`` where
+    they are not the weights that ran.
 
     >>> import torch, fxdebug
     >>> trace = fxdebug.fx_debug(torch.nn.Linear(2, 2), torch.ones(1, 2))
@@ -39,19 +51,42 @@ def compare(
     >>> compare(first, second).equal
     True
     """
-    reference, run = run_to_compare(a), run_to_compare(b)
-    return Comparison.of(
-        compare_traces.compare(reference, run, mapping=mapping, ignore=ignore, tolerance=tolerance, strict=strict)
+    reference, run = run_to_compare(a, weights=weights_a), run_to_compare(b, weights=weights_b, argument="weights_b")
+    compared = compare_traces.compare(
+        reference, run, mapping=mapping, ignore=ignore, tolerance=tolerance, strict=strict
     )
+    lacking = [getattr(each.data, "lacking", "") for each in (reference, run)]
+    return Comparison.of(replace(compared, notes=(*compared.notes, *filter(None, lacking))))
 
 
-def run_to_compare(run: Trace | Call | str | os.PathLike[str], *, rank: int | None = None) -> Trace:
-    """Return a run to compare: a trace as it is, a saved run loaded, a call as a run of its own."""
+def run_to_compare(
+    run: Trace | Call | str | os.PathLike[str],
+    *,
+    rank: int | None = None,
+    weights: Mapping[str, torch.Tensor] | str | os.PathLike[str] | None = None,
+    argument: str = "weights_a",
+) -> Trace:
+    """Return a run to compare: a trace as it is, a saved run loaded, a call as a run of its own.
+
+    ``weights`` are those of a run that did not keep them, given as ``argument``.
+    """
     if isinstance(run, Call):
-        return Trace.of(run_of_call(run))
+        if weights is None:
+            return Trace.of(run_of_call(run))
+        return Trace.of(run_of_call(_with_weights(trace_of(run), weights, argument).calls[run.index]))
     if not isinstance(run, (str, os.PathLike)):
-        return run
+        return _with_weights(run, weights, argument)
     path, separator, name = os.fspath(run).rpartition("::")
     if not separator or Path(run).exists():
-        return load(run, rank=rank)
-    return Trace.of(run_of_call(call_named(load(path, rank=rank), name)))
+        return _with_weights(load(run, rank=rank), weights, argument)
+    return Trace.of(run_of_call(call_named(_with_weights(load(path, rank=rank), weights, argument), name)))
+
+
+def _with_weights(
+    trace: AnyTrace, weights: Mapping[str, torch.Tensor] | str | os.PathLike[str] | None, argument: str
+) -> AnyTrace:
+    if weights is None or not isinstance(trace, TraceData):
+        return trace
+    from fxdebug.analyses.given_weights import with_weights  # loads torch
+
+    return with_weights(trace, weights, argument)

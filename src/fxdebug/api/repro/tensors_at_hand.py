@@ -38,6 +38,9 @@ class TensorsAtHand:
             named = [*named_parameters_of(self._model), *named_buffers_of(self._model)]
             self._weights = {name: tensor.detach() for name, tensor in named}
         found = None if self._weights is None else self._weights.get(str(value.name))
+        given = getattr(self._trace.data, "weight", None)  # those that were given to compare
+        if found is None and given is not None:
+            found = given(str(value.name))
         if found is None:
             raise UsageError(
                 f"no script can be written: the weight {value.name} of {self._side} is not at hand: compare runs of "

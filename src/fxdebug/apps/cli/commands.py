@@ -150,6 +150,8 @@ def compared(options: argparse.Namespace, a: str, b: str) -> Comparison:
     """Return the comparison of two runs, or of two models with the inputs of the first, as the options say."""
     models = [_is_factory(one) for one in (a, b)]
     if all(models):
+        if options.weights_a or options.weights_b:
+            raise UsageError("--weights-a and --weights-b are for saved runs: models have their weights")
         (model_a, inputs), (model_b, _) = from_file(a), from_file(b)
         return api.compare_models(
             model_a,
@@ -169,6 +171,8 @@ def compared(options: argparse.Namespace, a: str, b: str) -> Comparison:
         ignore=options.ignore,
         tolerance=options.tolerance,
         strict=options.strict,
+        weights_a=options.weights_a,
+        weights_b=options.weights_b,
     )
 
 

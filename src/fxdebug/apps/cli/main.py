@@ -65,6 +65,8 @@ _PAIRS = (
         action="store_true",
         help="also find what is written differently but has no effect on these inputs, such as another epsilon",
     ),
+    argument("--weights-a", metavar="FILE", help="weights of A where its run has none: .safetensors, .pt or a folder"),
+    argument("--weights-b", metavar="FILE", help="the same for B"),
 )
 _TO = argument("--to", metavar="NAME", help="the program that opens it: tensorboard, netron, …, or a suffix")
 
