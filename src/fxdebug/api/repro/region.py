@@ -65,6 +65,12 @@ class _Search:
             self._region.result = _text(made if isinstance(known.item, Value) else _part(made, known, value))
         else:
             self._region.result = _text(self._value(value, "x"))
+            if not self._lines and value.number not in self._cut:
+                made_by = self._net.producer_of.get(value.number, "this step")
+                _refuse(
+                    f"the operations that compute the result of {made_by} were not recorded",
+                    "its call has a reason (call.reason); with gradients, torch takes no fused path",
+                )
         lines = [(self._net.nodes[id].position, line) for id, line in self._lines.items() if line is not None]
         self._region.lines = [line for _, line in sorted(lines, key=lambda pair: pair[0])]
         return self._region

@@ -104,6 +104,9 @@ class _Repro:
                     f"run again, the operations of {name} return something else than the run recorded",
                     "do they draw random numbers, or was the model changed since?",
                 )
+        sizes = [x.numel() if isinstance(x, Tensor) else None for x in shown]
+        if sizes[0] != sizes[1] and self._finding.kind != "shape":
+            _refuse("the two sides return other sizes here", "take a finding that compares results of one size")
         if relative_error(whole[1], shown[1]) > EXPLAINED * apart:
             _refuse("b was given other tensors, by earlier findings", "take the first one, or compare_models")
         if apart <= min(self._finding.tolerance, self._finding.error / 10):

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value
+from fxdebug.stats.cpu_sums import is_freed
 from fxdebug.store.tensors.encode import Pieces, digest_of
 from fxdebug.store.tensors.shards import BATCH_BYTES, ShardWriter
 
@@ -20,7 +21,9 @@ def weights_to_keep(trace: TraceData, weights: Mapping[str, Tensor]) -> list[tup
     kept: dict[str, Tensor] = {}
     for parameter in trace.parameters:
         tensor = next((weights[name] for name in parameter.names if name in weights), None)
-        if tensor is not None and not parameter.changed and parameter.sharding is None and Pieces.can_hold(tensor):
+        if tensor is None or parameter.changed or parameter.sharding is not None:
+            continue
+        if Pieces.can_hold(tensor) and not is_freed(tensor):
             kept |= dict.fromkeys(parameter.names, tensor)
     return [(value, kept[str(value.name)]) for value in trace.values if _is_weight(value, kept)]
 
@@ -41,7 +44,7 @@ def write_weights(pairs: list[tuple[Value, Tensor]], shards: ShardWriter) -> Non
     """Write weights beside the tensors of the run."""
     for value, tensor in pairs:
         if value.number not in shards.locations:
-            with contextlib.suppress(ValueError, RuntimeError):  # its data was freed meanwhile
+            with contextlib.suppress(ValueError, RuntimeError):  # as for the values of the run
                 shards.add(value, tensor.detach())
 
 
