@@ -60,7 +60,7 @@ class _Search:
 
     def run(self, value: Value, node: str | None) -> Region:
         known = None if node is None else self._net.nodes.get(node)
-        if known is not None and known.kind in ("call_function", "call_method"):
+        if known is not None and known.kind in ("call_function", "call_method") and value.number not in self._cut:
             made = self._node(known)
             self._region.result = _text(made if isinstance(known.item, Value) else _part(made, known, value))
         else:

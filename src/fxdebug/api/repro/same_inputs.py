@@ -18,6 +18,7 @@ from fxdebug.query.network import network_of
 MOST_NODES = 400  # followed back on each side
 MOST_TRIED = 8  # tensors of a that one of b is compared with, element by element
 SAME = 1e-3  # relative error up to which two tensors count as the same one, rounded
+_ONE_SIDED = ("missing", "extra", "dtype")
 _REWIRED = ("wiring", "missing", "extra", "overwritten", "dtype")  # what goes in is what is wrong
 
 
@@ -35,7 +36,8 @@ def same_inputs_of(finding: FindingRow, a: Target, b: Target) -> SameInputs:
 
     Raises ``UsageError`` where b is given something that a does not have.
     """
-    before_a, before_b = _kept_before(a, b), _kept_before(b, a)
+    is_one_sided = finding.kind in _ONE_SIDED
+    before_a, before_b = _kept_before(a, b, is_one_sided), _kept_before(b, a, is_one_sided)
     cut_a, partner = set[int](), dict[int, int]()
     if finding.kind == "wiring":  # which of the tensors that both have it is given, is what is wrong
         everywhere = {value.digest: value.number for value in a.trace.values if value.digest is not None}
@@ -62,12 +64,14 @@ def same_inputs_of(finding: FindingRow, a: Target, b: Target) -> SameInputs:
     return SameInputs(one, other, {name: names[number] for name, number in numbers.items() if number in names})
 
 
-def _kept_before(target: Target, other: Target) -> list[Value]:
+def _kept_before(target: Target, other: Target, is_one_sided: bool) -> list[Value]:
     """Return the tensors from which a result was computed and which were kept, the nearest first."""
     net = network_of(target.trace)
     found: dict[int, Value] = {}
     start = target.node or net.producer_of.get(target.value.number)
-    if target.node is None and other.node is not None:  # it may be what the other side's operation was given
+    if is_one_sided or (
+        target.node is None and other.node is not None
+    ):  # it may be what the other side's operation was given
         found[target.value.number] = target.value
     pending, seen = deque([] if start is None else [start]), {start}
     while pending and len(seen) <= MOST_NODES:
