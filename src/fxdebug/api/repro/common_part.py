@@ -52,11 +52,9 @@ def without_common_part(a: Side, b: Side) -> tuple[Side, Side, list[str]]:
         cut |= dict.fromkeys(cuts.values())
         inputs = {name: each for name, each in side.inputs.items() if name in used}
         inputs = {new[old]: cuts[old] for old in cuts} | inputs
-        if sides:
-            first = list(sides[0].inputs.values())
-            inputs = dict(
-                sorted(inputs.items(), key=lambda pair: first.index(pair[1]) if pair[1] in first else len(first))
-            )
+        if sides:  # in the order of a, what b alone is given first
+            first = {each: place for place, each in enumerate(sides[0].inputs.values())}
+            inputs = dict(sorted(inputs.items(), key=lambda pair: first.get(pair[1].removesuffix("_b"), -1)))
         lines = [replace(line, op=with_names(line.op, new)) for line in kept]
         sides.append(Side(lines, _replaced(side.result, new), inputs))
     return sides[0], sides[1], list(cut)

@@ -104,13 +104,16 @@ class _Repro:
                     f"run again, the operations of {name} return something else than the run recorded",
                     "do they draw random numbers, or was the model changed since?",
                 )
-        sizes = [x.numel() if isinstance(x, Tensor) else None for x in shown]
-        if sizes[0] != sizes[1] and self._finding.kind != "shape":
-            _refuse("the two sides return other sizes here", "take a finding that compares results of one size")
+        if _squeezed(self._pair[0].value) != _squeezed(self._pair[1].value) and self._finding.kind != "shape":
+            _refuse("the two sides return other shapes here", "take a finding that compares results of one shape")
         if relative_error(whole[1], shown[1]) > EXPLAINED * apart:
             _refuse("b was given other tensors, by earlier findings", "take the first one, or compare_models")
         if apart <= min(self._finding.tolerance, self._finding.error / 10):
-            _refuse("given the same tensors, the operations of a and of b return the same", "take another finding")
+            isolated = bool(
+                self._pair[1].trace.settings.get("isolated")
+            )  # then a caller's fault shows in plain runs alone
+            advice = "take that of compare(a, b), of two traces" if isolated else "take another finding"
+            _refuse("given the same tensors, the operations of a and of b return the same", advice)
         sides = self._shortened(shown)
         used = {shared for side in sides for shared in side.inputs.values()}
         return self._text(sides), {name: self._file[name].clone().contiguous() for name in self._file if name in used}
@@ -199,7 +202,7 @@ def _item(name: str) -> str:
 def _printed(a: Target, b: Target) -> list[str]:
     """Return the lines that print how far the results are apart."""
     one, other = a.value, b.value
-    if one.numel != other.numel:
+    if _squeezed(one) != _squeezed(other):
         return ['print("shapes:", tuple(one.shape), tuple(other.shape))']
     lines = [] if one.shape == other.shape else [f"other = other.reshape({one.shape})"]
     if not one.dtype.startswith(("float", "bfloat", "complex")):
@@ -212,6 +215,10 @@ def _printed(a: Target, b: Target) -> list[str]:
         f'print("largest difference:", (one - other{wide}).abs().max().item())',
         'print("largest value:", one.abs().max().item())',
     ]
+
+
+def _squeezed(value: Value) -> tuple[int, ...]:
+    return tuple([size for size in value.shape if size != 1])
 
 
 def _not_finite(value: Value) -> bool:

@@ -47,10 +47,10 @@ def _target(row: Row, side: Side, name: str, hands: dict[int, tuple[TraceData, T
     trace, hand = hands[key]
     node = network_of(trace).nodes.get(side.node or "")
     value = side.value
+    if row.kind == "wiring" and node is not None:  # of what is given another value, the result
+        value = node.value or value
     if node is None or node.kind not in ("call_function", "call_method"):
         return None if value is None else Target(trace, hand, value, None, side.source)
-    if row.kind == "wiring":  # of an operation that is given another value, what it returns
-        value = node.value or value
     is_own = value is not None and value in node.values
     return None if value is None else Target(trace, hand, value, node.id if is_own else None, side.source)
 
