@@ -34,7 +34,6 @@ LATE = {
         "a saved run is stepped through without torch, other commands without the console",
     ),
     "features/serve/command.py": (1, "other commands start without the server"),
-    "api/compare_runs.py": (1, "saved runs are compared without torch unless weights are given"),
     "api/repro/finding_row.py": (1, "saved runs are compared without torch until a script is asked for"),
     "api/names.py": (1, "the names of the core are there without the records of features"),
     "api/page/display.py": (1, "a page is written without torch unless the run kept tensors"),

@@ -8,10 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fxdebug import api
 from fxdebug.api.comparison import Comparison
 from fxdebug.api.files import load
 from fxdebug.api.trace import Trace
 from fxdebug.comparison import compare_traces
+from fxdebug.comparison.result import ComparisonData
 from fxdebug.data.calls import Call
 from fxdebug.data.trace import AnyTrace, TraceData, trace_of
 from fxdebug.query.run_of_call import call_named, run_of_call
@@ -30,6 +32,7 @@ def compare(
     strict: bool = False,
     weights_a: Mapping[str, torch.Tensor] | str | os.PathLike[str] | None = None,
     weights_b: Mapping[str, torch.Tensor] | str | os.PathLike[str] | None = None,
+    budget: float = 0.0,
 ) -> Comparison:
     """Compare a run ``b`` with a reference ``a``: see :func:`fxdebug.comparison.compare_traces.compare`.
 
@@ -42,6 +45,10 @@ def compare(
     files, of ``.pt`` files (read without running anything in them) or of folders with such. Raises ``UsageError`` where
     they are not the weights that ran.
 
+    With a ``budget``, causes are tried as in :func:`compare_models`, by runs with edits that begin in so many seconds:
+    where both traces are of this process, with ``values="tensors"`` and their models, and these return again what they
+    returned. Without one no model runs.
+
     >>> import torch, fxdebug
     >>> trace = fxdebug.fx_debug(torch.nn.Linear(2, 2), torch.ones(1, 2))
     >>> compare(trace, trace).equal
@@ -52,11 +59,14 @@ def compare(
     True
     """
     reference, run = run_to_compare(a, weights=weights_a), run_to_compare(b, weights=weights_b, argument="weights_b")
-    compared = compare_traces.compare(
-        reference, run, mapping=mapping, ignore=ignore, tolerance=tolerance, strict=strict
-    )
+
+    def compared(one: TraceData, other: TraceData) -> ComparisonData:
+        return compare_traces.compare(one, other, mapping=mapping, ignore=ignore, tolerance=tolerance, strict=strict)
+
+    found = compared(reference, run)
     lacking = [getattr(each.data, "lacking", "") for each in (reference, run)]
-    return Comparison.of(replace(compared, notes=(*compared.notes, *filter(None, lacking))))
+    whole = Comparison.of(replace(found, notes=(*found.notes, *filter(None, lacking))))
+    return api.tried_in_traces(whole, compared, budget) if budget > 0 and whole.findings else whole
 
 
 def run_to_compare(
@@ -87,6 +97,4 @@ def _with_weights(
 ) -> AnyTrace:
     if weights is None or not isinstance(trace, TraceData):
         return trace
-    from fxdebug.analyses.given_weights import with_weights  # loads torch
-
-    return with_weights(trace, weights, argument)
+    return api.with_weights(trace, weights, argument)  # by the door, as it loads torch
