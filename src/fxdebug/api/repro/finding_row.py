@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from itertools import islice
 from pathlib import Path
 
 from fxdebug.brief import brief
@@ -20,11 +20,11 @@ class FindingRow(Row):
     """A finding that writes a script.
 
     ``later`` are the next pairs of results that differ: it shows there where one side has no result of its own.
-    ``earlier`` are the operations of b in findings before it.
+    ``of_findings`` has the positions of all findings by their operations in b.
     """
 
     later: tuple[Row, ...] = field(default=(), repr=False, compare=False)
-    earlier: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
+    of_findings: Mapping[str, int] = field(default_factory=dict, repr=False, compare=False)
 
     def repro(self, folder: str | os.PathLike[str]) -> Path:
         """Write a script that shows the finding without the model and without fxdebug; return its path.
@@ -53,19 +53,25 @@ class FindingRow(Row):
 
 def with_repro(findings: Sequence[Row], rows: Sequence[Row]) -> tuple[tuple[FindingRow, ...], tuple[Row, ...]]:
     """Return findings that write scripts, and all rows with these among them."""
+    if not findings:
+        return (), tuple(rows)
+    differing = sorted(filter(_differs, rows), key=_position)
+    positions = [row.position for row in differing]
+    of_nodes = {row.b.node: row.position for row in reversed(findings) if row.b is not None and row.b.node is not None}
     made: dict[int, FindingRow] = {}
     for row in findings:
         facts = {each.name: getattr(row, each.name) for each in fields(Row)}
-        before = [each.b.node for each in findings if each.position < row.position and each.b is not None]
-        later = tuple(islice(_differing_after(row, rows), MOST_LATER))
-        made[id(row)] = FindingRow(**facts, later=later, earlier=frozenset(node for node in before if node is not None))
+        start = bisect_left(positions, row.position)
+        later = tuple(differing[start : start + MOST_LATER])
+        made[id(row)] = FindingRow(**facts, later=later, of_findings=of_nodes)
     return tuple([made[id(row)] for row in findings]), tuple([made.get(id(row), row) for row in rows])
 
 
-def _differing_after(row: Row, rows: Sequence[Row]) -> Iterator[Row]:
-    """Yield the pairs of results after a finding that differ, too."""
-    for each in rows:
-        if each is not row and each.kind is None and each.position >= row.position and each.measured:
-            has_results = all(side is not None and side.value is not None for side in (each.a, each.b))
-            if has_results and each.error > each.tolerance:
-                yield each
+def _position(row: Row) -> int:
+    return row.position
+
+
+def _differs(row: Row) -> bool:
+    """Is it a pair of results that differ, and no finding?"""
+    has_results = all(side is not None and side.value is not None for side in (row.a, row.b))
+    return row.kind is None and has_results and row.measured and row.error > row.tolerance

@@ -47,7 +47,7 @@ def same_inputs_of(finding: FindingRow, a: Target, b: Target) -> SameInputs:
         partner = _partners(a, b, before_a, before_b, _allowed(finding))
     one = region_of(a.trace, a.value, a.node, cut_a or set(partner.values()), a.hand.is_kept)
     other = region_of(b.trace, b.value, b.node, set(partner), b.hand.is_kept)
-    if any(line.node in finding.earlier for line in other.lines):
+    if any(finding.of_findings.get(line.node, finding.position) < finding.position for line in other.lines):
         raise UsageError(
             f"no script can be written: what goes into {finding.where} in b is wrong already, by an earlier finding: "
             "take the first finding, or compare_models, which gives b what a was given"

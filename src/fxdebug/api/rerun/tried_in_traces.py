@@ -15,12 +15,13 @@ from fxdebug.api.trace import Trace
 from fxdebug.api.tried_repairs import tried
 from fxdebug.capture.pausing.replaced_operations import ReplacedOperations
 from fxdebug.capture.runs.same_start import deep_copy, state_restored
-from fxdebug.comparison.result import ComparisonData
+from fxdebug.comparison.result import ComparisonData, Row
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Group, Item, Value, rebuilt
 from fxdebug.errors import FxDebugError
 from fxdebug.query.run_of_call import CALL
 
+STILL = ", and b still returns something else"  # of ``tried``
 _NOT_WHOLE = {CALL, "rank", "isolated"}  # settings of runs that are no whole run of a model by itself
 _PLAIN: dict[str, Callable[[Any], Any]] = {"list": list, "tuple": tuple}
 
@@ -58,6 +59,8 @@ def _tried(
                 note = f"not tried: run again, {side.name} returns something else than it did, or raises"
                 return replace(found, notes=(*found.notes, note))
 
+    firsts: list[Row | None] = []  # where b differs first with each edit
+
     def see_a(stepper: ReplacedOperations) -> None:
         with state_restored(a.model, b.model):
             a.run(stepper)
@@ -65,16 +68,29 @@ def _tried(
     def run_b(stepper: ReplacedOperations) -> ComparisonData | None:
         with state_restored(a.model, b.model):
             try:
-                return compared(found.a, b.run(stepper))
+                after = compared(found.a, b.run(stepper))
+                firsts.append(after.first)
+                return after
             except FxDebugError:
                 raise
             except Exception:  # of the model, with an operation that was replaced
                 return None
 
-    told = dict(zip(map(id, found.findings), tried(found.findings, found, see_a, run_b, budget)))
+    judged = tried(found.findings, found, see_a, run_b, budget)
+    if len(judged) == 1 and firsts:
+        judged = [_with_next(judged[0], firsts[0])]
+    told = dict(zip(map(id, found.findings), judged))
     findings = tuple([told[id(row)] for row in found.findings])
     rows = tuple([told.get(id(row), row) for row in found.rows])
     return Comparison.of(replace(found, findings=findings, rows=rows))  # type: ignore[arg-type]
+
+
+def _with_next(row: Row, after: Row | None) -> Row:
+    """Return the only finding of two runs, of which later faults are not seen, with where b differs after its edit."""
+    is_later = after is not None and after.position > row.position and row.kind in ("constant", "weights")
+    if after is None or not is_later or not row.repair.endswith(STILL):
+        return row
+    return replace(row, repair=f"{row.repair.removesuffix(STILL)}, and b then differs first at {after.where}")
 
 
 class NotKept(Exception):
