@@ -16,17 +16,19 @@ _NAME = re.compile(r"\w+")
 class Side:
     """The lines of one side, the name of its result, and by the name of each input that of its tensor in the file."""
 
-    def __init__(self, lines: Iterable[Line], result: str, inputs: Mapping[str, str]) -> None:
+    def __init__(
+        self, lines: Iterable[Line], result: str, inputs: Mapping[str, str], weights: frozenset[str] = frozenset()
+    ) -> None:
         self.lines, self.result, self.inputs = list(lines), result, dict(inputs)
+        self.weights = weights  # tensors of the file that are weights
 
     def renamed(self, names: Mapping[str, str]) -> Side:
         """Return the same with tensors that go in under other names, where these are free."""
         taken = {line.name for line in self.lines} | self.inputs.keys()
         free = {old: new for old, new in names.items() if new not in taken}
         lines = [replace(line, op=with_names(line.op, free)) for line in self.lines]
-        return Side(
-            lines, _replaced(self.result, free), {free.get(key, key): each for key, each in self.inputs.items()}
-        )
+        inputs = {free.get(key, key): each for key, each in self.inputs.items()}
+        return Side(lines, _replaced(self.result, free), inputs, self.weights)
 
 
 def without_common_part(a: Side, b: Side) -> tuple[Side, Side, list[str]]:
@@ -52,11 +54,13 @@ def without_common_part(a: Side, b: Side) -> tuple[Side, Side, list[str]]:
         cut |= dict.fromkeys(cuts.values())
         inputs = {name: each for name, each in side.inputs.items() if name in used}
         inputs = {new[old]: cuts[old] for old in cuts} | inputs
-        if sides:  # in the order of a, what b alone is given first
-            first = {each: place for place, each in enumerate(sides[0].inputs.values())}
-            inputs = dict(sorted(inputs.items(), key=lambda pair: first.get(pair[1].removesuffix("_b"), -1)))
+        if sides:  # in the order of a; what b alone is given first, and weights last
+            order = {each: place for place, each in enumerate(sides[0].inputs.values())}
+            for each in inputs.values():
+                order.setdefault(each, order.get(each.removesuffix("_b"), len(order) if each in side.weights else -1))
+            inputs = dict(sorted(inputs.items(), key=lambda pair: order[pair[1]]))
         lines = [replace(line, op=with_names(line.op, new)) for line in kept]
-        sides.append(Side(lines, _replaced(side.result, new), inputs))
+        sides.append(Side(lines, _replaced(side.result, new), inputs, side.weights))
     return sides[0], sides[1], list(cut)
 
 

@@ -15,7 +15,7 @@ from fxdebug.api.repro.finding_row import FindingRow
 from fxdebug.api.repro.plain_calls import line_text
 from fxdebug.api.repro.region import Region
 from fxdebug.api.repro.same_inputs import SAME, same_inputs_of
-from fxdebug.api.repro.targets import Target, pairs_of
+from fxdebug.api.repro.targets import Target, pairs_of, squeezed
 from fxdebug.comparison.result import KINDS
 from fxdebug.data.values import Value
 from fxdebug.errors import SaveError, UsageError, first_line
@@ -91,7 +91,7 @@ class _Repro:
                 self._file[shared] = tensor
             inputs[name] = shared
         self._own.append(own | weights)
-        return Side(region.lines, region.result, inputs)
+        return Side(region.lines, region.result, inputs, frozenset([inputs[name] for name in weights]))
 
     def made(self) -> tuple[str, dict[str, Tensor]]:
         """Return the text of the script and its tensors."""
@@ -104,7 +104,7 @@ class _Repro:
                     f"run again, the operations of {name} return something else than the run recorded",
                     "do they draw random numbers, or was the model changed since?",
                 )
-        if _squeezed(self._pair[0].value) != _squeezed(self._pair[1].value) and self._finding.kind != "shape":
+        if squeezed(self._pair[0].value) != squeezed(self._pair[1].value) and self._finding.kind != "shape":
             _refuse("the two sides return other shapes here", "take a finding that compares results of one shape")
         if relative_error(whole[1], shown[1]) > EXPLAINED * apart:
             _refuse("b was given other tensors, by earlier findings", "take the first one, or compare_models")
@@ -202,7 +202,7 @@ def _item(name: str) -> str:
 def _printed(a: Target, b: Target) -> list[str]:
     """Return the lines that print how far the results are apart."""
     one, other = a.value, b.value
-    if _squeezed(one) != _squeezed(other):
+    if squeezed(one) != squeezed(other):
         return ['print("shapes:", tuple(one.shape), tuple(other.shape))']
     lines = [] if one.shape == other.shape else [f"other = other.reshape({one.shape})"]
     if not one.dtype.startswith(("float", "bfloat", "complex")):
@@ -215,10 +215,6 @@ def _printed(a: Target, b: Target) -> list[str]:
         f'print("largest difference:", (one - other{wide}).abs().max().item())',
         'print("largest value:", one.abs().max().item())',
     ]
-
-
-def _squeezed(value: Value) -> tuple[int, ...]:
-    return tuple([size for size in value.shape if size != 1])
 
 
 def _not_finite(value: Value) -> bool:

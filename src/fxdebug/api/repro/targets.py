@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fxdebug.api.repro.finding_row import FindingRow
 from fxdebug.api.repro.tensors_at_hand import TensorsAtHand
@@ -32,10 +32,27 @@ def pairs_of(finding: FindingRow) -> Iterator[tuple[Target, Target]]:
     """
     hands: dict[int, tuple[TraceData, TensorsAtHand]] = {}
     for row in (finding, *finding.later):
-        if row.a is not None and row.b is not None:
-            a, b = _target(row, row.a, "a", hands), _target(row, row.b, "b", hands)
-            if a is not None and b is not None:
-                yield a, b
+        if row.a is None or row.b is None:
+            continue
+        a, b = _target(row, row.a, "a", hands), _target(row, row.b, "b", hands)
+        if a is None or b is None:
+            continue
+        if squeezed(a.value) != squeezed(b.value) and row.kind != "shape" and row.a.op == row.b.op is not None:
+            own = _own_result(a, row.a), _own_result(b, row.b)  # one side is told by a view of it
+            if own[0] is not None and own[1] is not None:
+                yield own[0], own[1]
+        yield a, b
+
+
+def squeezed(value: Value) -> tuple[int, ...]:
+    """Return the sizes of a value that are not 1."""
+    return tuple([size for size in value.shape if size != 1])
+
+
+def _own_result(target: Target, side: Side) -> Target | None:
+    """Return the result of the operation of a side itself."""
+    node = network_of(target.trace).nodes.get(side.node or "")
+    return None if node is None or node.value is None else replace(target, value=node.value, node=node.id)
 
 
 def _target(row: Row, side: Side, name: str, hands: dict[int, tuple[TraceData, TensorsAtHand]]) -> Target | None:
