@@ -125,6 +125,23 @@ def test_a_call_is_compared_with_the_weights_of_the_whole_model(tmp_path: Path) 
         assert found.first is not None and found.first.because == "weight is that of a transposed"
 
 
+def test_a_run_that_saved_its_weights_and_did_not_measure_them_reads_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fxdebug.capture.tensors.parameters.AFFORDABLE", 10)  # as of a large model
+    right = original()
+    wrong = copy.deepcopy(right)
+    with torch.no_grad():
+        transposed(wrong)
+        for name, model in (("a", right), ("b", wrong)):
+            fxdebug.fx_debug(model, X, values="tensors", save=tmp_path / name)
+    a = fxdebug.load(tmp_path / "a")
+    assert a.parameters[0].before is None
+    found = fxdebug.compare(a, tmp_path / "b").first
+    assert found is not None and found.because == "first.weight is that of a transposed"
+    assert a.parameters[0].before is None
+
+
 def test_equal_runs_stay_equal_with_given_weights(tmp_path: Path) -> None:
     right, _ = saved(lambda model: None, tmp_path)
     given = right.state_dict()

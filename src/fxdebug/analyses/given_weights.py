@@ -69,7 +69,11 @@ def with_weights(trace: AnyTrace, given: GivenTo, argument: str) -> AnyTrace:
     >>> [parameter.before is not None for run in (trace, known) for parameter in run.parameters]
     [False, False, True, True]
     """
-    weights = _read(given, argument)
+    return _with_known(trace, _read(given, argument), argument)
+
+
+def _with_known(trace: AnyTrace, weights: Weights, argument: str) -> AnyTrace:
+    """Return a run with the weights that functions read, by name."""
     names = [name for parameter in trace.parameters for name in parameter.names]
     prefix = prefix_between(list(weights), names)
     if prefix:
@@ -99,6 +103,24 @@ def with_weights(trace: AnyTrace, given: GivenTo, argument: str) -> AnyTrace:
         if value.name in before and value.stats is None and value.shape == before[value.name].shape:
             complete(value, stats=before[value.name].before)
     return replaced(own, parameters=tuple(parameters), data=WithWeights(trace.data, known, lacking))
+
+
+def with_saved_weights(trace: AnyTrace) -> AnyTrace:
+    """Return a run with the statistics and the sums of the weights that it saved, where it did not measure them.
+
+    A run of a large model is saved with its weights, and does not measure them.
+
+    >>> import tempfile, torch, fxdebug
+    >>> trace = fxdebug.fx_debug(torch.nn.Linear(2, 2), torch.ones(1, 2), values="tensors")
+    >>> with_saved_weights(trace) is trace
+    True
+    """
+    lacking = {name for each in trace.parameters if each.before is None for name in each.names}
+    saved = {str(value.name): value for value in trace.values if value.name in lacking and value.saved is not None}
+    if not saved:
+        return trace
+    whole = _with_known(trace, {name: partial(trace.tensor, value) for name, value in saved.items()}, "a saved run")
+    return replaced(whole, data=trace.data)
 
 
 def _read(given: Any, argument: str) -> Weights:

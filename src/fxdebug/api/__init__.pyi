@@ -1,5 +1,6 @@
 """Made from fxdebug/api/names.py and the features by tests/house/test_names.py --update-golden."""
 
+from fxdebug.analyses.given_weights import with_saved_weights as with_saved_weights
 from fxdebug.analyses.given_weights import with_weights as with_weights
 from fxdebug.analyses.rules.settings import fails as fails
 from fxdebug.api.check_run import check as check

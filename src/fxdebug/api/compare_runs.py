@@ -64,9 +64,18 @@ def compare(
         return compare_traces.compare(one, other, mapping=mapping, ignore=ignore, tolerance=tolerance, strict=strict)
 
     found = compared(reference, run)
+    if found.findings and any(map(_has_unmeasured_weights, (reference, run))):
+        found = compared(api.with_saved_weights(reference), api.with_saved_weights(run))
     lacking = [getattr(each.data, "lacking", "") for each in (reference, run)]
     whole = Comparison.of(replace(found, notes=(*found.notes, *filter(None, lacking))))
     return api.tried_in_traces(whole, compared, budget) if budget > 0 and whole.findings else whole
+
+
+def _has_unmeasured_weights(trace: TraceData) -> bool:
+    """Has a run saved weights that it did not measure, as that of a large model?"""
+    if not any(each.before is None for each in trace.parameters):
+        return False
+    return trace.data is not None and any(value.name is not None and value.saved is not None for value in trace.values)
 
 
 def run_to_compare(

@@ -68,6 +68,7 @@ FURTHER = {
     "VALUES": "fxdebug.data.values",
     "viewer_command": "fxdebug.exports.programs.viewers",
     "VIEWERS": "fxdebug.exports.programs.viewers",
+    "with_saved_weights": "fxdebug.analyses.given_weights",
     "with_weights": "fxdebug.analyses.given_weights",
 }
 
