@@ -164,6 +164,26 @@ def test_written_out_attention_and_a_fused_one_are_given_the_same_tensors(tmp_pa
     assert printed(script)["largest difference"] > 0.01
 
 
+class Filled(nn.Module):
+    def __init__(self, number: float) -> None:
+        super().__init__()
+        self.number = number
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = x * 2
+        y[:, 0] = self.number
+        return y.exp()
+
+
+def test_what_is_written_to_in_place_before_the_finding_is_in_the_script(tmp_path: Path) -> None:
+    a, b = [fxdebug.fx_debug(Filled(number), torch.ones(2, 3), values="tensors") for number in (0.0, 1.0)]
+    found = fxdebug.compare(a, b).first
+    assert found is not None
+    text = found.repro(tmp_path).read_text()
+    assert "[:, 0] = 0.0" in text and "[:, 0] = 1.0" in text
+    assert printed(tmp_path / "repro.py")["largest difference"] >= 1.0
+
+
 def test_a_mask_that_is_missing_shows_in_what_is_not_finite(tmp_path: Path) -> None:
     found = compared(sets("attention.causal", False)).first
     assert found is not None

@@ -38,7 +38,7 @@ _HOMES = {
 
 
 def line_text(line: Line) -> str:
-    """Return an operation as a line of Python, with the names that its schema has for its constants.
+    """Return an operation as a line of Python (``x[…] = y`` as two), with the names that its schema has for constants.
 
     Raises ``UsageError`` for an operation that is no call of torch.
 
@@ -74,7 +74,7 @@ def _with_sign(name: str, op: str, args: Sequence[Operand], kwargs: Mapping[str,
     if op == "getitem":
         return f"{name} = {texts[0]}[{_index(args[1])}]"
     if op == "setitem":
-        return f"{texts[0]}[{_index(args[1])}] = {texts[2]}"
+        return f"{name} = {texts[0]}.clone()\n{name}[{_index(args[1])}] = {texts[2]}"
     if op in _PREFIX and len(args) == 1:
         return f"{name} = {_PREFIX[op]}{texts[0]}"
     if op in _IN_PLACE:

@@ -13,7 +13,7 @@ from fxdebug.errors import UsageError
 from fxdebug.query.network import Network, Node, network_of
 
 MOST = 60  # operations of one side: nobody reads a longer script
-_IN_PLACE = ("setitem", "iadd", "isub", "imul", "itruediv")
+_IN_PLACE = ("iadd", "isub", "imul", "itruediv")
 
 
 @dataclass(frozen=True)
@@ -144,10 +144,18 @@ class _Search:
         for edge in self._net.into.get(node.id, ()):
             if edge.kind == "memory" and edge.value is not None and edge.value.storage is not None:
                 writer = self._net.nodes[edge.source]
-                if not isinstance(writer.item, Value) or writer.item.shape != edge.value.shape:
+                written = self._base_of(writer) if writer.op == "setitem" else writer.item
+                if not isinstance(written, Value) or written.shape != edge.value.shape:
                     _refuse(f"{writer.id} writes to a part of a tensor", "write that part without changing it in place")
                 writers[edge.value.storage] = writer
         return writers
+
+    def _base_of(self, writer: Node) -> Item:
+        """Return the tensor that ``x[…] = y`` writes to."""
+        base = writer.step.args[0] if writer.step is not None and writer.step.args else None
+        name = base.node if isinstance(base, Ref) else ""
+        node = self._net.nodes.get(f"{self._net.call_id(writer.call)}/{name}")
+        return node.item if node is not None else self._item_of(writer, name)
 
     def _result(self, id: str, name: str, user: Node, written: dict[int, Node]) -> Operand:
         """Return what stands for the result of another node of the same graph."""
@@ -166,7 +174,7 @@ class _Search:
         body = self._net.bodies[user.call.index]
         steps = self._net.steps(user.call)
         assert body is not None
-        return next(item for step, item in zip(steps, body.results) if step.name == name)
+        return next((item for step, item in zip(steps, body.results) if step.name == name), None)
 
     def _operand(self, item: Item, name: str) -> Operand:
         if isinstance(item, Value):

@@ -184,7 +184,7 @@ def _function(name: str, side: Side, source: str | None) -> list[str]:
     autocast = {line.op.autocast for line in side.lines} - {None}
     if autocast:
         _refuse(f"{name} ran under autocast ({', '.join(map(str, autocast))})", "run both without autocast")
-    lines = [line_text(line) for line in side.lines]
+    lines = [text for line in side.lines for text in line_text(line).split("\n")]
     last = f"{side.result} = "
     end = lines.pop().removeprefix(last) if lines and lines[-1].startswith(last) else side.result
     return [
