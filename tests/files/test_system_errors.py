@@ -19,8 +19,8 @@ from safetensors.torch import save_file
 import fxdebug
 from fxdebug.api.files import save_measures
 from fxdebug.errors import LoadError
-from fxdebug.features.weights.checkpoints import read_checkpoint
 from fxdebug.store import report_file, training_file
+from fxdebug.store.tensors.checkpoints import read_checkpoint
 from fxdebug.store.trace_json import journal
 from support.stored import SHARD, Small, run
 
@@ -108,7 +108,7 @@ from pathlib import Path
 import torch
 torch.set_num_threads(1)
 import fxdebug
-from fxdebug.features.weights.checkpoints import read_checkpoint
+from fxdebug.store.tensors.checkpoints import read_checkpoint
 folder = sys.argv[1]
 trace = fxdebug.load(folder + "/run")
 value = next(value for value in trace.values if value.saved)

@@ -1,5 +1,7 @@
 """Made from fxdebug/api/names.py and the features by tests/house/test_names.py --update-golden."""
 
+from fxdebug.analyses.given_weights import with_saved_weights as with_saved_weights
+from fxdebug.analyses.given_weights import with_weights as with_weights
 from fxdebug.analyses.rules.settings import fails as fails
 from fxdebug.api.check_run import check as check
 from fxdebug.api.check_run import project_settings as project_settings
@@ -21,6 +23,7 @@ from fxdebug.api.reports.model_findings import findings_of_model as findings_of_
 from fxdebug.api.reports.model_findings import given_model as given_model
 from fxdebug.api.reports.plugin_analyses import analyse as analyse
 from fxdebug.api.reports.report import Report as Report
+from fxdebug.api.rerun.tried_in_traces import tried_in_traces as tried_in_traces
 from fxdebug.api.run_model import fx_debug as fx_debug
 from fxdebug.api.run_model import last_failed as last_failed
 from fxdebug.api.trace import Trace as Trace

@@ -136,7 +136,8 @@ def compare_models(
     found = _compared(model_a, model_b, given, settings, budget)
     if not found.findings and found.narrow is not None and inputs_b is None:
         found = _in_wide_dtype(found, model_a, model_b, given, settings, budget)
-    return with_gradients(_with_fused_written_out(found, model_a, model_b, given, settings, budget), *steps)
+    found = _with_fused_written_out(found, model_a, model_b, given, settings, budget)
+    return with_gradients(found, *steps)
 
 
 Given: TypeAlias = tuple[Any, Any, "Mapping[str, Any] | None"]
@@ -346,7 +347,7 @@ def _compared(
         if _closeness(findings[0]) < NAMED:  # what one edit repairs is the cause: such a finding follows from it
             findings = tuple(sorted(findings, key=lambda row: not row.proven))
         rows = tuple([told.get(id(row), row) for row in rows])
-    return replace(
+    whole = replace(
         isolated_comparison,
         findings=findings,
         rows=rows,
@@ -354,6 +355,7 @@ def _compared(
         notes=(*isolated_comparison.notes, note),
         missing=isolated_comparison.missing and plain.missing,
     )
+    return Comparison.of(whole)
 
 
 def _widened(a: nn.Module, b: nn.Module) -> tuple[nn.Module, nn.Module] | None:

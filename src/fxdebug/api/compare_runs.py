@@ -6,8 +6,9 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, overload
+from typing import TYPE_CHECKING, Literal, overload
 
+from fxdebug import api
 from fxdebug.analyses.gradients.facing import Step
 from fxdebug.analyses.gradients.of_comparison import differing_gradients
 from fxdebug.analyses.gradients.of_run import step_of_run
@@ -17,8 +18,13 @@ from fxdebug.api.files import load
 from fxdebug.api.reports.report import Report
 from fxdebug.api.trace import Trace
 from fxdebug.comparison import compare_traces
+from fxdebug.comparison.result import ComparisonData
 from fxdebug.data.calls import Call
+from fxdebug.data.trace import AnyTrace, TraceData, trace_of
 from fxdebug.query.run_of_call import call_named, run_of_call
+
+if TYPE_CHECKING:
+    import torch
 
 
 @overload
@@ -30,6 +36,9 @@ def compare(
     ignore: str | Iterable[str] = (),
     tolerance: float | None = None,
     strict: bool = False,
+    weights_a: Mapping[str, torch.Tensor] | str | os.PathLike[str] | None = None,
+    weights_b: Mapping[str, torch.Tensor] | str | os.PathLike[str] | None = None,
+    budget: float = 0.0,
     quantised: Literal[False] = False,
 ) -> Comparison:
     """Return the comparison, call by call."""
@@ -44,6 +53,9 @@ def compare(
     ignore: str | Iterable[str] = (),
     tolerance: float | None = None,
     strict: bool = False,
+    weights_a: Mapping[str, torch.Tensor] | str | os.PathLike[str] | None = None,
+    weights_b: Mapping[str, torch.Tensor] | str | os.PathLike[str] | None = None,
+    budget: float = 0.0,
     quantised: Literal[True],
 ) -> Report[QuantisedRow]:
     """Return the report on b, a quantised version of a."""
@@ -57,6 +69,9 @@ def compare(
     ignore: str | Iterable[str] = (),
     tolerance: float | None = None,
     strict: bool = False,
+    weights_a: Mapping[str, torch.Tensor] | str | os.PathLike[str] | None = None,
+    weights_b: Mapping[str, torch.Tensor] | str | os.PathLike[str] | None = None,
+    budget: float = 0.0,
     quantised: bool = False,
 ) -> Comparison | Report[QuantisedRow]:
     """Compare a run ``b`` with a reference ``a``: see :func:`fxdebug.comparison.compare_traces.compare`.
@@ -69,6 +84,14 @@ def compare(
     Where gradients were attached to both runs, and differ, ``comparison.gradients`` is the report of
     :func:`fxdebug.compare_gradients`.
 
+    ``weights_a`` and ``weights_b`` are the weights of runs that did not keep them: state dicts, or paths of safetensors
+    files, of ``.pt`` files (read without running anything in them) or of folders with such. Raises ``UsageError`` where
+    they are not the weights that ran.
+
+    With a ``budget``, causes are tried as in :func:`compare_models`, by runs with edits that begin in so many seconds:
+    where both traces are of this process, with ``values="tensors"`` and their models, and these return again what they
+    returned. Without one no model runs.
+
     >>> import torch, fxdebug
     >>> trace = fxdebug.fx_debug(torch.nn.Linear(2, 2), torch.ones(1, 2))
     >>> compare(trace, trace).equal
@@ -78,11 +101,20 @@ def compare(
     >>> compare(first, second).equal
     True
     """
-    reference, run = run_to_compare(a), run_to_compare(b)
-    found = compare_traces.compare(reference, run, mapping=mapping, ignore=ignore, tolerance=tolerance, strict=strict)
+    reference, run = run_to_compare(a, weights=weights_a), run_to_compare(b, weights=weights_b, argument="weights_b")
+
+    def compared(one: TraceData, other: TraceData) -> ComparisonData:
+        return compare_traces.compare(one, other, mapping=mapping, ignore=ignore, tolerance=tolerance, strict=strict)
+
+    found = compared(reference, run)
+    if found.findings and any(map(_has_unmeasured_weights, (reference, run))):
+        found = compared(api.with_saved_weights(reference), api.with_saved_weights(run))
     if quantised:
         return Report.of(quantised_report(found))
-    return with_gradients(Comparison.of(found), step_of_run(reference), step_of_run(run))
+    lacking = [getattr(each.data, "lacking", "") for each in (reference, run)]
+    whole = Comparison.of(replace(found, notes=(*found.notes, *filter(None, lacking))))
+    whole = api.tried_in_traces(whole, compared, budget) if budget > 0 and whole.findings else whole
+    return with_gradients(whole, step_of_run(reference), step_of_run(run))
 
 
 def with_gradients(comparison: Comparison, a: Step | None, b: Step | None) -> Comparison:
@@ -91,13 +123,39 @@ def with_gradients(comparison: Comparison, a: Step | None, b: Step | None) -> Co
     return comparison if report is None else replace(comparison, gradients=Report.of(report))
 
 
-def run_to_compare(run: Trace | Call | str | os.PathLike[str], *, rank: int | None = None) -> Trace:
-    """Return a run to compare: a trace as it is, a saved run loaded, a call as a run of its own."""
+def _has_unmeasured_weights(trace: TraceData) -> bool:
+    """Has a run saved weights that it did not measure, as that of a large model?"""
+    if not any(each.before is None for each in trace.parameters):
+        return False
+    return trace.data is not None and any(value.name is not None and value.saved is not None for value in trace.values)
+
+
+def run_to_compare(
+    run: Trace | Call | str | os.PathLike[str],
+    *,
+    rank: int | None = None,
+    weights: Mapping[str, torch.Tensor] | str | os.PathLike[str] | None = None,
+    argument: str = "weights_a",
+) -> Trace:
+    """Return a run to compare: a trace as it is, a saved run loaded, a call as a run of its own.
+
+    ``weights`` are those of a run that did not keep them, given as ``argument``.
+    """
     if isinstance(run, Call):
-        return Trace.of(run_of_call(run))
+        if weights is None:
+            return Trace.of(run_of_call(run))
+        return Trace.of(run_of_call(_with_weights(trace_of(run), weights, argument).calls[run.index]))
     if not isinstance(run, (str, os.PathLike)):
-        return run
+        return _with_weights(run, weights, argument)
     path, separator, name = os.fspath(run).rpartition("::")
     if not separator or Path(run).exists():
-        return load(run, rank=rank)
-    return Trace.of(run_of_call(call_named(load(path, rank=rank), name)))
+        return _with_weights(load(run, rank=rank), weights, argument)
+    return Trace.of(run_of_call(call_named(_with_weights(load(path, rank=rank), weights, argument), name)))
+
+
+def _with_weights(
+    trace: AnyTrace, weights: Mapping[str, torch.Tensor] | str | os.PathLike[str] | None, argument: str
+) -> AnyTrace:
+    if weights is None or not isinstance(trace, TraceData):
+        return trace
+    return api.with_weights(trace, weights, argument)  # by the door, as it loads torch

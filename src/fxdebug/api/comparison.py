@@ -11,6 +11,7 @@ from typing import Any, TypedDict, Unpack
 from fxdebug.analyses.measured_pairs import MeasuredPair, measured_pairs
 from fxdebug.api.page import display
 from fxdebug.api.reports.report import Report
+from fxdebug.api.repro.finding_row import FindingRow, with_repro
 from fxdebug.api.trace import Trace
 from fxdebug.comparison.result import ComparisonData
 from fxdebug.exports import registry
@@ -43,11 +44,19 @@ class Comparison(ComparisonData):
 
     a: Trace
     b: Trace
+    findings: tuple[FindingRow, ...]
 
     @classmethod
     def of(cls, data: ComparisonData) -> Comparison:
         """Return the same comparison with these methods."""
-        return cls(**{field.name: getattr(data, field.name) for field in fields(data)})
+        findings, rows = with_repro(data.findings, data.rows)
+        facts = {field.name: getattr(data, field.name) for field in fields(data)}
+        return cls(**facts | {"findings": findings, "rows": rows})
+
+    @property
+    def first(self) -> FindingRow | None:
+        """The first finding, or ``None``."""
+        return self.findings[0] if self.findings else None
 
     def export(self, path: str | os.PathLike[str], to: str | None = None, **options: Unpack[ExportOptions]) -> Path:
         """Write the comparison to a file, in the format of its suffix or for the program ``to``; return the path.

@@ -64,9 +64,12 @@ FURTHER = {
     "run_to_compare": "fxdebug.api.compare_runs",
     "save_measures": "fxdebug.api.files",
     "shows_ranks": "fxdebug.api.exported_folders",
+    "tried_in_traces": "fxdebug.api.rerun.tried_in_traces",
     "VALUES": "fxdebug.data.values",
     "viewer_command": "fxdebug.exports.programs.viewers",
     "VIEWERS": "fxdebug.exports.programs.viewers",
+    "with_saved_weights": "fxdebug.analyses.given_weights",
+    "with_weights": "fxdebug.analyses.given_weights",
 }
 
 

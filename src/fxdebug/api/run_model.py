@@ -58,7 +58,8 @@ def fx_debug(
     standard JSON, as transformers does.
     ``progress``: a line on the terminal; ``None`` shows it on long runs where the output is a terminal.
     ``method``: the method to call instead of the model itself, e.g. ``"generate"`` (a bound method in
-    place of ``model`` does the same). ``weights``: statistics of all parameters; ``None`` when they are few.
+    place of ``model`` does the same). ``weights``: statistics of all parameters; ``None`` when they are few. A saved
+    run with ``"tensors"`` has the weights as well, once; with ``False`` or above 2 GB it has not.
     ``graph=False`` leaves out the operations: a tree of calls alone costs less. ``stop_on_nonfinite`` ends the run with
     ``NonFinite`` at the operation (without graphs: the call) that makes the first unintended NaN or infinity.
 
@@ -139,7 +140,8 @@ def stored_run(
     check_values(values)
     rank = distributed.rank_and_size()
     folder = None if save is None else rank_folder(Path(save), rank[0] if rank else None)
-    store = RunStore(folder, values, keeping.get("budget", WAITING_BYTES))
+    has_weights = recording.get("weights", False) is not False  # a training calls for each of its forwards without them
+    store = RunStore(folder, values, keeping.get("budget", WAITING_BYTES), weights=has_weights)
     try:
         shown = progress_line.line(keeping.get("progress"), type(module).__name__)
         settings = settings_of(values=values, method=method, prune=prune)

@@ -7,9 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from fxdebug.api.trace import Trace
 from fxdebug.capture.runs.build_trace import Options
 from fxdebug.capture.tensors.value_table import complete
+from fxdebug.capture.torch_state.module_members import named_buffers_of, named_parameters_of
+from fxdebug.capture.torch_state.untracked import untracked
+from fxdebug.data.calls import Note
 from fxdebug.data.values import Keeping, Value
 from fxdebug.errors import SaveError
 from fxdebug.store.publish_run import next_shard, publish, publishing_to
@@ -18,6 +23,13 @@ from fxdebug.store.staging_folder import StagingFolder
 from fxdebug.store.tensors.live_data import LiveData
 from fxdebug.store.tensors.saved_data import SavedData
 from fxdebug.store.tensors.shards import ShardWriter
+from fxdebug.store.tensors.weights_of_run import (
+    MOST_BYTES,
+    bytes_of_weights,
+    digests_of_weights,
+    weights_to_keep,
+    write_weights,
+)
 from fxdebug.store.trace_json.journal import Journal
 from fxdebug.store.trace_json.samples import Samples
 from fxdebug.store.trace_json.trace_file import renamed_shard
@@ -27,8 +39,9 @@ from fxdebug.store.transformers.print_tensor import Printer
 class RunStore:
     """The storage of one run: its staging folder, shards, journal and samples, as the options ask for them."""
 
-    def __init__(self, folder: Path | None, values: Keeping, budget: int) -> None:
+    def __init__(self, folder: Path | None, values: Keeping, budget: int, *, weights: bool = False) -> None:
         self.folder = folder
+        self._with_weights = weights and folder is not None and values == "tensors"
         # all files are written here; they move to the folder of the run, or live as long as the trace
         self.staging: StagingFolder | None = None
         self.shards: ShardWriter | None = None
@@ -83,6 +96,7 @@ class RunStore:
         """Note in the trace, which no user has yet, where its values are stored; write the files of the run."""
         try:
             if self.shards is not None:
+                trace = self._keep_weights(trace, model, self.shards)
                 for number, (saved, digest) in self.shards.finish().items():
                     complete(trace.values[number], saved=saved, digest=digest)
             if self.run_data is not None or self.samples is not None:
@@ -96,6 +110,21 @@ class RunStore:
                 return trace
             error.trace = trace  # type: ignore[attr-defined]
             raise
+
+    def _keep_weights(self, trace: Trace, model: Any, shards: ShardWriter) -> Trace:
+        """Write the weights that the run read, once; of many bytes only their digests, with a note in the trace."""
+        if not self._with_weights or not isinstance(model, nn.Module):
+            return trace
+        with untracked():
+            pairs = weights_to_keep(trace, dict([*named_parameters_of(model), *named_buffers_of(model)]))
+            size = bytes_of_weights(pairs)
+            if size <= MOST_BYTES:
+                write_weights(pairs, shards)
+                return trace
+            for value, digest in digests_of_weights(pairs):
+                complete(value, digest=digest)
+        told = f"the weights ({size / 1e9:.1f} GB) were not saved: compare takes them as weights_a or weights_b"
+        return replace(trace, notes=(*trace.notes, Note(told)))
 
     def _publish(self, trace: Trace, folder: Path, staging: StagingFolder, model: Any, prune: bool) -> Trace:
         target = staging.target or folder

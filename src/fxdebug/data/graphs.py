@@ -6,7 +6,7 @@ and has the values of the graph's nodes in this call.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias, get_args
 
@@ -145,6 +145,15 @@ def text_of(operand: Operand) -> str:
         else:
             pieces.append(repr(item))
     return "".join(pieces)
+
+
+def arguments_text(args: Sequence[Operand], kwargs: Mapping[str, Operand]) -> str:
+    """Return the arguments of a call as Python writes them.
+
+    >>> arguments_text((Ref("x"), 2), {"dim": -1})
+    'x, 2, dim=-1'
+    """
+    return ", ".join([text_of(arg) for arg in args] + [f"{key}={text_of(arg)}" for key, arg in kwargs.items()])
 
 
 def _written_out(group: Group) -> list[Operand]:

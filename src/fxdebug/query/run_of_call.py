@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from fxdebug.data.calls import Call, Note
+from fxdebug.data.calls import Call, Note, Parameter
 from fxdebug.data.graphs import CallGraph, RunGraphs
 from fxdebug.data.trace import ModuleClass, TraceData, trace_of
 from fxdebug.data.values import Item, Value, leaves
@@ -61,7 +61,9 @@ def run_of_call(call: Call) -> TraceData:
         model=call.type,
         calls=tuple(_relative_calls(inside, places, call)),
         values=tuple([_renamed(values[number], call.path) for number in sorted(values)]),
-        parameters=tuple([parameter for parameter in trace.parameters if _are_inside(parameter.names, call.path)]),
+        parameters=tuple(
+            [_under(parameter, call.path) for parameter in trace.parameters if _is_in(parameter, call.path)]
+        ),
         modules={_relative(path, call.path): kind for path, kind in trace.modules.items() if _inside(path, call.path)},
         classes=tuple(_relative_classes(trace.classes, call.path)),
         notes=tuple(_relative_notes(trace.notes, places)),
@@ -80,8 +82,13 @@ def _inside(path: str, whole: str) -> bool:
     return not whole or path == whole or path.startswith(f"{whole}.")
 
 
-def _are_inside(names: Iterable[str], whole: str) -> bool:
-    return any(_inside(name, whole) for name in names)
+def _is_in(parameter: Parameter, whole: str) -> bool:
+    return any(_inside(name, whole) for name in parameter.names)
+
+
+def _under(parameter: Parameter, whole: str) -> Parameter:
+    """Return the record of a weight with its names relative to the call."""
+    return replace(parameter, names=tuple([_relative(name, whole) for name in parameter.names if _inside(name, whole)]))
 
 
 def _relative(path: str, whole: str) -> str:

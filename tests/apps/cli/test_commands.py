@@ -669,7 +669,13 @@ def test_compare_of_two_models_tries_the_cause_and_refuses_a_model_against_a_run
     assert main.main(["compare", "model.py:original", "model.py:port"]) == 1
     told = " ".join(capsys.readouterr().out.split())
     assert "tried layer_norm with the settings of a: with this edit b returns what a returns" in told
-    assert main.main(["compare", "model.py:original", "model.py:original"]) == 0
+    assert main.main(["compare", "model.py:original", "model.py:port", "--repro", "repro"]) == 1
+    assert capsys.readouterr().out.endswith(f"\n\nwrote {Path('repro', 'repro.py')}\n")
+    assert "eps=0.3" in Path("repro", "repro.py").read_text()
+    assert main.main(["compare", "model.py:original", "model.py:port", "--repro", "."]) == 2
+    assert "holds other files" in capsys.readouterr().err
+    assert main.main(["compare", "model.py:original", "model.py:original", "--repro", "none"]) == 0
+    assert not Path("none").exists()
     assert main.main(["compare", "model.py:original", "runs"]) == 2
     assert "give two runs, or two functions FILE.py:function" in capsys.readouterr().err
 

@@ -62,4 +62,5 @@ def _histograms(trace: TraceData) -> tuple[dict[int, Histogram], int]:
 
 
 def _has_histogram(value: Value) -> bool:
-    return value.saved is not None and value.numel > 1 and "complex" not in value.dtype and value.dtype != "bool"
+    is_kept = value.saved is not None and value.name is None  # weights have reports of their own
+    return is_kept and value.numel > 1 and "complex" not in value.dtype and value.dtype != "bool"

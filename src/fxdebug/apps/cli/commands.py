@@ -144,6 +144,9 @@ def compare(options: argparse.Namespace) -> int:
     if options.output:
         written = comparison.export(options.output, options.to)
         print(f"\nwrote {written}", file=None if form == "text" else sys.stderr)
+    if options.repro and comparison.first is not None:
+        script = comparison.first.repro(options.repro)
+        print(f"\nwrote {script}", file=None if form == "text" else sys.stderr)
     return {"equal": OK, "different": FAILED, "could not compare": UNUSABLE}[comparison.verdict]
 
 
@@ -179,12 +182,15 @@ def _to_compare(options: argparse.Namespace, a: str, b: str) -> tuple[Callable[.
     chosen["strict"] = options.strict
     models = [_is_factory(one) for one in (a, b)]
     if all(models):
+        if options.weights_a or options.weights_b:
+            raise UsageError("--weights-a and --weights-b are for saved runs: models have their weights")
         (model_a, inputs), (model_b, _) = from_file(a), from_file(b)
         return partial(api.compare_models, **chosen), (model_a, model_b, inputs)
     if any(models):
         raise UsageError(f"{a} and {b}: give two runs, or two functions FILE.py:function that return (model, inputs)")
     runs = [load_run(one, options, api.run_to_compare) for one in (a, b)]
-    return partial(api.compare, **chosen), tuple(runs)
+    weights = {"weights_a": options.weights_a, "weights_b": options.weights_b}
+    return partial(api.compare, **chosen, **weights), tuple(runs)
 
 
 def _is_factory(text: str) -> bool:

@@ -65,6 +65,8 @@ _PAIRS = (
         action="store_true",
         help="also find what is written differently but has no effect on these inputs, such as another epsilon",
     ),
+    argument("--weights-a", metavar="FILE", help="weights of A where its run has none: .safetensors, .pt or a folder"),
+    argument("--weights-b", metavar="FILE", help="the same for B"),
 )
 _TO = argument("--to", metavar="NAME", help="the program that opens it: tensorboard, netron, …, or a suffix")
 
@@ -262,6 +264,11 @@ COMMANDS_OF_CORE: tuple[Command, ...] = (
                 help="also compare measures of both runs, such as time.self,flops, call by call",
             ),
             argument("--all", action="store_true", help="show every finding and every call"),
+            argument(
+                "--repro",
+                metavar="FOLDER",
+                help="also write a script and its tensors that show the first finding with torch alone",
+            ),
             argument("--json", action="store_true", help="print the verdict, the coverage and the findings as JSON"),
             argument("--csv", action="store_true", help="print every pair as CSV"),
             argument(

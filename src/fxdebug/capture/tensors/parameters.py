@@ -313,7 +313,7 @@ class Parameters:
         known = {name for names in self._table.names for name in names}
         for place, names in enumerate(table.names):
             if new := tuple([name for name in names if name not in known]):
-                stats = None if self._measuring is False else _stats_of(tensors[place])
+                stats = None if self._measuring is False else stats_of(tensors[place])
                 records.append(_record_of(new, *table.kinds[place], tensors[place], values, True, None, stats))
         return tuple(records)
 
@@ -326,7 +326,7 @@ class Parameters:
         changed = is_other or not is_unmoved or is_rewritten
         if changed and is_unmoved and not is_other:
             values.clear_stats_of(tensor)
-        stats = _stats_of(tensor) if changed and self._measuring is not False else before
+        stats = stats_of(tensor) if changed and self._measuring is not False else before
         sums = None if changed or before is None else self._sums[position]
         return _record_of(
             self._table.names[position], *self._table.kinds[position], tensor, values, changed, before, stats, sums
@@ -382,12 +382,12 @@ def _statistics(
     ]
     for position, measured in zip(others, _all_stats_of([tensors[position] for position in others])):
         stats[position] = measured
-        sums[position] = _sums_of(tensors[position]) if table.affords_all else None
+        sums[position] = sums_of(tensors[position]) if table.affords_all else None
     table.remember(checksums, stats, sums)
     return stats, sums
 
 
-def _sums_of(tensor: Tensor) -> str | None:
+def sums_of(tensor: Tensor) -> str | None:
     """Return the sums over the slices of a weight; of a vector, its elements."""
     body = None if is_uninitialised(tensor) else description_of(tensor).body
     if body is None or not body.is_floating_point() or body.layout is not torch.strided or body.is_nested:
@@ -398,10 +398,11 @@ def _sums_of(tensor: Tensor) -> str | None:
         sums = [elements.sum(axis=tuple([x for x in whole if x != d])) for d in summed_dimensions(elements.shape)]
         return packed([np.asarray(side, "<f4").tobytes() for side in sums])
     except (RuntimeError, NotImplementedError, TypeError):
-        return None  # as in `_stats_of`
+        return None  # as in `stats_of`
 
 
-def _stats_of(tensor: Tensor) -> Stats | None:
+def stats_of(tensor: Tensor) -> Stats | None:
+    """Return the statistics of a weight; ``None`` for one of an unusual kind."""
     return _all_stats_of([tensor])[0]
 
 

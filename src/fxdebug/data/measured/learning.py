@@ -191,11 +191,8 @@ class LearningFacts:
     nested: bool = False
     dtype: str = ""  # of most elements of the weights
     maximizes: bool = False  # the optimizer goes uphill
-<<<<<<< HEAD
     outdated: tuple[str, ...] = ()
-=======
     answers_alike: int | None = None
->>>>>>> w/learn
 
 
 @brief

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fxdebug.data.calls import Call, Failure, Parameter
-from fxdebug.data.graphs import NODE_KINDS, STATUSES, Graph, refs_in, text_of
+from fxdebug.data.graphs import NODE_KINDS, STATUSES, Graph, arguments_text, refs_in, text_of
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Group, Inputs, Item, Outputs, Sharding, Stats, Value, leaves, shape_text
 from fxdebug.exports.page.bodies import Bodies
@@ -190,8 +190,7 @@ def _code(graph: Graph, texts: Texts) -> int:
 
 
 def _arguments(args: Sequence[Any], kwargs: Any) -> str:
-    parts = [text_of(arg) for arg in args] + [f"{key}={text_of(arg)}" for key, arg in kwargs.items()]
-    text = ", ".join(parts)
+    text = arguments_text(args, kwargs)
     return text if len(text) <= _LONGEST_ARGUMENTS else text[: _LONGEST_ARGUMENTS - 1] + "…"
 
 

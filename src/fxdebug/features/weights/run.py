@@ -21,7 +21,6 @@ from fxdebug.errors import UsageError
 from fxdebug.features.weights.changed.changes import ChangeRow, changes_report
 from fxdebug.features.weights.changed.kinds import find_kinds
 from fxdebug.features.weights.changed.names import find_unmatched
-from fxdebug.features.weights.checkpoints import Weights, read_checkpoint
 from fxdebug.features.weights.facts import change_of, facts_of
 from fxdebug.features.weights.facts_of_model import weight_facts
 from fxdebug.features.weights.fresh_twin import fresh_deviations
@@ -29,6 +28,7 @@ from fxdebug.features.weights.initialisation import Drawn, WeightLimits
 from fxdebug.features.weights.record import UnreadWeight
 from fxdebug.features.weights.report import WeightRow, weights_report
 from fxdebug.plugins.given import GivenModel
+from fxdebug.store.tensors.checkpoints import Weights, read_checkpoint
 
 Row: TypeAlias = WeightRow | ChangeRow
 Checkpoint: TypeAlias = nn.Module | str | os.PathLike[str]

@@ -46,9 +46,7 @@ EARLY = 200
 ENDS = 8  # parameters of each end whose gradients are looked at before a backward
 FEW = 64  # elements of each of them
 LEAK = 0.995
-<<<<<<< HEAD
 MOST_NAMED = 8  # layers
-=======
 MOST_SETTINGS = 16  # of an optimizer
 _TOLD_ELSEWHERE = frozenset(
     "lr weight_decay params foreach fused capturable differentiable decoupled_weight_decay".split()
@@ -58,7 +56,6 @@ FEWEST_ANSWERS, MOST_ANSWERS = 8, 64  # examples of a batch whose answers are co
 ALIKE = 1e-2  # of how far they were from one another at first, and of the largest magnitude
 MOST_TOLD = 256  # numbers of each
 SURE_LOOKS = 3  # at which they were, one after the other
->>>>>>> w/learn
 WHOLE = 2  # steps whose whole graph is walked
 _ADAPTIVE = ("adam", "rms", "adag", "adad", "lion", "rprop", "muon", "sign", "lamb")
 
@@ -550,11 +547,8 @@ class Learning:
             nested=self._nested,
             dtype=widths.most_common(1)[0][0] if widths else "",
             maximizes=self._loop.maximizes,
-<<<<<<< HEAD
             outdated=tuple([path for path in modules if self._outdated[path] > 1][:MOST_NAMED]),
-=======
             answers_alike=self._alike[0] if len(self._alike) >= SURE_LOOKS else None,
->>>>>>> w/learn
         )
 
     def _silent(self) -> tuple[tuple[str, ...], tuple[str, ...], int]:

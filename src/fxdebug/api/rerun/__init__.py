@@ -1,0 +1,1 @@
+"""Models of recorded runs, run again with what they were given."""

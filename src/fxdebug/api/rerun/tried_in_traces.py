@@ -1,0 +1,160 @@
+"""Try the causes of a comparison of two traces whose models and inputs are at hand, as ``compare_models`` does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from fxdebug.api.comparison import Comparison
+from fxdebug.api.run_model import run_and_store
+from fxdebug.api.trace import Trace
+from fxdebug.api.tried_repairs import tried
+from fxdebug.capture.pausing.replaced_operations import ReplacedOperations
+from fxdebug.capture.runs.same_start import deep_copy, state_restored
+from fxdebug.comparison.result import ComparisonData, Row
+from fxdebug.data.trace import TraceData
+from fxdebug.data.values import Group, Item, Value, rebuilt
+from fxdebug.errors import FxDebugError
+from fxdebug.query.run_of_call import CALL
+
+STILL = ", and b still returns something else"  # of ``tried``
+_NOT_WHOLE = {CALL, "rank", "isolated"}  # settings of runs that are no whole run of a model by itself
+_PLAIN: dict[str, Callable[[Any], Any]] = {"list": list, "tuple": tuple}
+
+
+def tried_in_traces(found: Comparison, compared: Callable[..., ComparisonData], budget: float) -> Comparison:
+    """Return a comparison with its causes tried, where both models run again and return what was recorded.
+
+    ``compared`` compares two traces as this comparison was made. Where a model returns something else than it did, as
+    it draws random numbers or was changed, nothing is tried, and a note says so.
+
+    >>> import copy, torch, fxdebug
+    >>> model = torch.nn.Sequential(torch.nn.LayerNorm(4))
+    >>> port = copy.deepcopy(model)
+    >>> port[0].eps = 0.1
+    >>> a, b = [fxdebug.fx_debug(each, torch.arange(8.0).view(2, 4), values="tensors") for each in (model, port)]
+    >>> tried_in_traces(fxdebug.compare(a, b), fxdebug.compare, 10).first.repair
+    'layer_norm with the settings of a: with this edit b returns what a returns'
+    """
+    a, b = _Again.of(found.a, "a"), _Again.of(found.b, "b")
+    if a is None or b is None or not found.findings:
+        return found
+    return _tried(found, a, b, compared, budget)
+
+
+def _tried(
+    found: Comparison,
+    a: _Again,
+    b: _Again,
+    compared: Callable[..., ComparisonData],
+    budget: float,
+) -> Comparison:
+    with state_restored(a.model, b.model):
+        for side in (a, b):
+            if not side.is_as_recorded():
+                note = f"not tried: run again, {side.name} returns something else than it did, or raises"
+                return replace(found, notes=(*found.notes, note))
+
+    firsts: list[Row | None] = []  # where b differs first with each edit
+
+    def see_a(stepper: ReplacedOperations) -> None:
+        with state_restored(a.model, b.model):
+            a.run(stepper)
+
+    def run_b(stepper: ReplacedOperations) -> ComparisonData | None:
+        with state_restored(a.model, b.model):
+            try:
+                after = compared(found.a, b.run(stepper))
+                firsts.append(after.first)
+                return after
+            except FxDebugError:
+                raise
+            except Exception:  # of the model, with an operation that was replaced
+                return None
+
+    judged = tried(found.findings, found, see_a, run_b, budget)
+    if len(judged) == 1 and firsts:
+        judged = [_with_next(judged[0], firsts[0])]
+    told = dict(zip(map(id, found.findings), judged))
+    findings = tuple([told[id(row)] for row in found.findings])
+    rows = tuple([told.get(id(row), row) for row in found.rows])
+    return Comparison.of(replace(found, findings=findings, rows=rows))  # type: ignore[arg-type]
+
+
+def _with_next(row: Row, after: Row | None) -> Row:
+    """Return the only finding of two runs, of which later faults are not seen, with where b differs after its edit."""
+    is_later = after is not None and after.position > row.position and row.kind in ("constant", "weights")
+    if after is None or not is_later or not row.repair.endswith(STILL):
+        return row
+    return replace(row, repair=f"{row.repair.removesuffix(STILL)}, and b then differs first at {after.where}")
+
+
+class NotKept(Exception):
+    """An argument of the model was not kept, or is no plain data."""
+
+
+class _Again:
+    """A recorded run that can be made again: its model, and what that was given."""
+
+    def __init__(self, name: str, trace: TraceData, model: nn.Module, args: Any, kwargs: Mapping[str, Any]) -> None:
+        self.name, self._trace, self.model, self._args, self._kwargs = name, trace, model, args, kwargs
+
+    @classmethod
+    def of(cls, trace: TraceData, name: str) -> _Again | None:
+        """Return the run of a trace; ``None`` where its model, its inputs or its state are not at hand."""
+        model, root = getattr(trace.graph_source, "model", None), trace.root
+        is_whole = (
+            root.method == "forward" and trace.error is None and not {CALL, "rank", "isolated"} & trace.settings.keys()
+        )
+        if not isinstance(model, nn.Module) or not is_whole or trace.settings.get("values") != "tensors":
+            return None
+        if root.training != model.training or root.given is not None or root.returned is not None:
+            return None
+        try:
+            args = tuple([_thing(trace, item) for item in root.inputs.args])
+            return cls(name, trace, model, args, {key: _thing(trace, item) for key, item in root.inputs.kwargs.items()})
+        except (NotKept, FxDebugError):
+            return None
+
+    def run(self, stepper: ReplacedOperations | None = None) -> Trace:
+        """Run the model again."""
+        with torch.set_grad_enabled(bool(self._trace.settings.get("grad", True))):
+            given = deep_copy((self._args, self._kwargs))
+            return run_and_store(self.model, *given, values="tensors", weights=False, stepper=stepper)
+
+    def is_as_recorded(self) -> bool:
+        """Does the model return what it did, to the last bit?"""
+        try:
+            again = self.run()
+        except FxDebugError:
+            raise
+        except Exception:  # of the model
+            return False
+        digests = [[value.digest for value in run.root.outputs or ()] for run in (self._trace, again)]
+        return digests[0] == digests[1] and None not in digests[0] and bool(digests[0])
+
+
+def _thing(trace: TraceData, item: Item) -> Any:
+    """Return an argument from what the run kept. Raises ``NotKept`` for what is no plain data."""
+
+    def leaf(one: Any) -> Any:
+        if isinstance(one, Value):
+            if one.saved is None or one.type not in ("Tensor", "Parameter") or one.device != "cpu":
+                raise NotKept
+            return trace.tensor(one)
+        if one is None or isinstance(one, (bool, int, float, complex, str, bytes)):
+            return one
+        raise NotKept
+
+    def group(one: Group, items: tuple[Any, ...]) -> Any:
+        if one.type in _PLAIN:
+            return _PLAIN[one.type](items)
+        if one.type == "dict":
+            return dict(zip(one.keys or (), items))
+        raise NotKept
+
+    return rebuilt(item, leaf, group)

@@ -1,0 +1,127 @@
+"""Causes that ``compare`` tries with a budget, where both traces have their models."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import fxdebug
+from fxdebug.api.comparison import Comparison
+from support.watched import state_of
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(16), nn.Linear(16, 32), nn.Linear(32, 16)
+        self.approximate, self.factor, self.rate, self.runs = "tanh", 1.0, 0.0, 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.runs += 1
+        y = self.down(F.gelu(self.up(self.norm(x)), approximate=self.approximate))
+        return x + F.dropout(y if self.factor == 1.0 else y * self.factor, self.rate)
+
+
+X = torch.randn(2, 5, 16, generator=torch.Generator().manual_seed(0)) * 3
+
+
+def pair(plant: Callable[[nn.Module], None]) -> tuple[nn.Module, nn.Module]:
+    torch.manual_seed(0)
+    right = nn.Sequential(*[Block() for _ in range(3)]).eval()
+    wrong = copy.deepcopy(right)
+    plant(wrong)
+    return right, wrong
+
+
+def change(**attributes: object) -> Callable[[nn.Module], None]:
+    return lambda model: [setattr(model[1], name, thing) for name, thing in attributes.items()] and None
+
+
+def shuffled(model: nn.Module) -> None:
+    model[1].up.weight.data = model[1].up.weight.data.flip(0)
+
+
+def compared(models: tuple[nn.Module, nn.Module], budget: float = 10.0, **keeping: object) -> Comparison:
+    a, b = [fxdebug.fx_debug(model, X, **({"values": "tensors"} | keeping)) for model in models]
+    return fxdebug.compare(a, b, budget=budget)
+
+
+@pytest.mark.parametrize(
+    ("plant", "words"),
+    [
+        (change(approximate="none"), "gelu with the settings of a"),
+        (change(factor=1.5), "mul left out"),
+        (shuffled, "linear with the weights of a"),
+    ],
+)
+def test_the_edit_that_repairs_a_fault_is_proven(plant: Callable[[nn.Module], None], words: str) -> None:
+    models = pair(plant)
+    found, whole = compared(models), fxdebug.compare_models(*models, X)
+    assert found.first is not None and found.first.proven and found.repaired
+    assert found.first.repair == f"{words}: with this edit b returns what a returns"
+    assert [row.repair for row in found.findings] == [row.repair for row in whole.findings]
+
+
+def test_of_several_faults_the_first_is_likely_and_the_place_of_the_next_is_told() -> None:
+    def both(model: nn.Module) -> None:
+        model[1].approximate = model[2].approximate = "none"
+
+    ((row,)) = compared(pair(both)).findings
+    assert (row.path, row.proven) == ("1", False)
+    assert row.repair == "likely: gelu with the settings of a was tried, and b then differs first at 2/gelu"
+
+
+def test_without_a_budget_no_model_runs() -> None:
+    models = pair(change(approximate="none"))
+    found = compared(models, budget=0.0)
+    assert found.first is not None and (found.first.proven, found.first.repair) == (False, "")
+    assert [block.runs for model in models for block in model] == [1] * 6
+
+
+def test_models_and_random_numbers_are_as_before() -> None:
+    models = pair(change(approximate="none"))
+    a, b = [fxdebug.fx_debug(model, X, values="tensors") for model in models]
+    before, state = [state_of(model) for model in models], torch.get_rng_state()
+    assert fxdebug.compare(a, b, budget=10.0).repaired
+    assert [state_of(model) for model in models] == before and torch.equal(state, torch.get_rng_state())
+    assert [block.runs for model in models for block in model] == [1] * 6
+
+
+def test_what_draws_random_numbers_or_was_changed_since_is_not_tried_and_a_note_says_so() -> None:
+    random = pair(change(rate=0.5, approximate="none"))
+    assert not any(row.repair for row in compared(random).findings)
+    models = pair(change(approximate="none"))
+    a, b = [fxdebug.fx_debug(model, X, values="tensors") for model in models]
+    models[1][1].down.bias.data += 1.0
+    found = fxdebug.compare(a, b, budget=10.0)
+    assert not any(row.repair for row in found.findings)
+    assert found.notes[-1] == "not tried: run again, b returns something else than it did, or raises"
+
+
+def test_a_model_that_raises_the_second_time_is_not_tried() -> None:
+    models = pair(change(approximate="none"))
+    a, b = [fxdebug.fx_debug(model, X, values="tensors") for model in models]
+    models[0][2].norm = nn.Linear(3, 3)
+    found = fxdebug.compare(a, b, budget=10.0)
+    assert found.notes[-1] == "not tried: run again, a returns something else than it did, or raises"
+
+
+def test_runs_without_models_or_tensors_and_single_calls_are_compared_as_ever(tmp_path: Path) -> None:
+    models = pair(change(approximate="none"))
+    plain = compared(models, values="stats")
+    a, b = [fxdebug.fx_debug(model, X, values="tensors", save=tmp_path / name) for model, name in zip(models, "ab")]
+    saved = fxdebug.compare(tmp_path / "a", tmp_path / "b", budget=10.0)
+    calls = fxdebug.compare(a.find("1")[0], b.find("1")[0], budget=10.0)
+    for found in (plain, saved, calls):
+        assert found.first is not None and found.first.kind == "constant" and not found.first.repair
+
+
+def test_equal_runs_are_not_run_again() -> None:
+    models = pair(lambda model: None)
+    assert compared(models).equal and [block.runs for model in models for block in model] == [1] * 6
