@@ -65,14 +65,14 @@ def watched(folder: Path, net: nn.Module, run: Callable[[], Any]) -> Given:
     return folder, {}
 
 
-def of_the_bench(name: str, steps: int) -> Callable[[Path], Given]:
-    """A loop of ``tools/learn_faults.py``."""
+def of_the_bench(name: str, steps: int, file: str = "learn_faults") -> Callable[[Path], Given]:
+    """A loop of ``tools/learn_faults.py``, or of another file there."""
 
     def make(folder: Path) -> Given:
         before = list(sys.path)
         sys.path.insert(0, str(TOOLS))
         try:
-            cases = importlib.import_module("learn_faults").CASES.every
+            cases = importlib.import_module(file).CASES.every
         finally:
             sys.path[:] = before
         torch.manual_seed(0)
@@ -182,6 +182,7 @@ def squashed() -> nn.Module:
 
 TRAININGS: dict[str, Callable[[Path], Given]] = {
     **{f"training.{rule}": of_the_bench(name, steps) for rule, (name, steps) in OF_THE_BENCH.items()},
+    "training.answers alike": of_the_bench("triplets_collapse", 150, "learn_threads"),
     "training.cleared between": Usual(steps=10, parts=4, clear=lambda net: net.zero_grad()),
     "training.accumulated undivided": Usual(steps=20, parts=8, rate=0.3),
     "training.targets not scaled": Usual(net=squashed, batch=of_hundreds, loss=F.mse_loss),
