@@ -43,6 +43,7 @@ from fxdebug.data.trace import replaced
 from fxdebug.data.values import Keeping
 from fxdebug.errors import FxDebugError, UsageError
 from fxdebug.operators.dtypes import EPS
+from fxdebug.operators.names import ACTIVATIONS
 
 BUDGET = 10.0  # seconds in which runs with edits begin
 MOST_COPIED = 1 << 28  # parameters of two models that are copied in float32: 1 GiB
@@ -221,7 +222,8 @@ def _is_closer(row: Row, than: Row | None, operations: Set[str], *, by_name: boo
         return row.proven
     if by_name:
         return known[0] >= NAMED > known[1]
-    is_part = than is not None and than.kind == "missing" and than.a is not None and than.a.op in operations
+    whole = than.a.op if than is not None and than.kind == "missing" and than.a is not None else None
+    is_part = whole in operations and whole not in ACTIVATIONS  # of which nobody lacks a part
     return known[0] >= known[1] if is_part else known[0] > known[1]
 
 

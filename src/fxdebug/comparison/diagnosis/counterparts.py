@@ -137,8 +137,25 @@ def moved(divergence: Divergence, name: str, step: Step, *, of_b: bool) -> Cause
     where = _given(pairs.a, one), _given(pairs.b, other)
     if where[0] == where[1] or not computes_floats(other):
         return None
+    new = _new_makers(pairs, other)
+    if len(new) == 1 and not of_b and all(maker.index in pairs.steps_of_a for maker in _makers(pairs.a, one)):
+        return divergence.cause("extra", new[0], f"{new[0].op} has no counterpart in a")
     because = f"{other.op} stands in another order: it is given {where[0]} in a, {where[1]} in b"
     return divergence.cause("wiring", other, because, partner=one)
+
+
+def _new_makers(pairs: Pairs, step: Step) -> list[Step]:
+    """Return what makes the values that a step of b is given, where a has no such operations at all."""
+    known = {other.name for other in pairs.a.steps if other.index not in pairs.steps_of_a}
+    return [
+        maker
+        for maker in _makers(pairs.b, step)
+        if maker.index not in pairs.steps and maker.name not in known and computes_floats(maker)
+    ]
+
+
+def _makers(run: StepList, step: Step) -> list[Step]:
+    return [maker for given in step.data if (maker := run.maker(given.value)) is not None]
 
 
 def in_the_same_place(pairs: Pairs, step: Step, *, of_b: bool) -> Step | None:

@@ -79,8 +79,10 @@ def _other_scale(divergence: Divergence, tables: tuple[Tables, Tables]) -> Cause
     (scale_a, steps_a), (scale_b, steps_b) = in_a, in_b
     if math.isclose(scale_a, scale_b, rel_tol=SAME_SCALE):
         return None
-    because = f"the scores are scaled by {scale_a:.4g} in a, by {scale_b:.4g} in b"
     computing = divergence.in_b.computing
+    is_attention = any(step.name in (ATTENTION, "softmax") or multiplied_pairs(step) for step in computing)
+    scaled = "the scores are scaled" if is_attention else "scaled"
+    because = f"{scaled} by {scale_a:.4g} in a, by {scale_b:.4g} in b"
     named = [step for step in computing if step.name in (ATTENTION, "softmax") or multiplied_pairs(step)]
     attention = next(iter(named), divergence.in_b.last)
     if steps_b:
