@@ -466,7 +466,7 @@ def _weight_of(run: StepList, value: Value) -> str:
     maker = run.maker(value)
     if maker is not None and maker.name in SLICES and len(maker.weights) == 1 and not maker.data:
         value = maker.weights[0].value
-    return weight_behind(run, value) or run.root(value).name or ""
+    return run.root(value).name or weight_behind(run, value) or ""
 
 
 def _told_by_statistics(name: str, b: Value, ours: str, a: Value) -> str:
