@@ -71,7 +71,8 @@ def _calls_of(divergence: Divergence, step: Step) -> list[Call]:
     partner = pairs.calls_of_a.get(step.call.index)
     known = [] if partner is None else [pairs.b.trace.calls[partner]]
     around = [other.call for other in divergence.in_b.steps]
-    around += [other.call for other in view_chain(pairs.b, divergence.b)]
+    values = [divergence.b, *(given.value for other in divergence.in_b.steps for given in other.data)]
+    around += [other.call for value in values for other in view_chain(pairs.b, value)]
     return list({call.index: call for call in (*known, *around)}.values())
 
 

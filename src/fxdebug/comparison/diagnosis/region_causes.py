@@ -12,7 +12,13 @@ from fxdebug.comparison.diagnosis.attention.attention_arguments import (
     other_bias_table_in,
     other_masking_in,
 )
-from fxdebug.comparison.diagnosis.attention.tables import Tables, differing_table, have_the_same_tables
+from fxdebug.comparison.diagnosis.attention.tables import (
+    Tables,
+    difference_of,
+    differing_table,
+    have_the_same_tables,
+    whole_table,
+)
 from fxdebug.comparison.diagnosis.attention.written_attention import other_attention_in, visible_shares
 from fxdebug.comparison.diagnosis.cause import Cause, differing_settings, listed, make_cause, values_differ
 from fxdebug.comparison.diagnosis.counterparts import (
@@ -88,6 +94,9 @@ class RegionDiagnosis:
         pairs = self.judge.pairs
         in_a = region_of(pairs.a, a, pairs.is_firm_in_a, through=through)
         in_b = region_of(pairs.b, b, pairs.is_firm, through=through)
+        table = whole_table(pairs, self.tables, result.partner, result.step)
+        if table is not None:  # how each makes it is its own affair
+            return self._wrong_table(Divergence(self.judge, result, *table, in_a, in_b))
         if self._inherits(in_b) and not self._is_another_function(result, in_a, in_b):
             return None
         key = (tuple(step.index for step in in_a.steps), tuple(step.index for step in in_b.steps), b.number)
@@ -132,12 +141,16 @@ class RegionDiagnosis:
     def _other_table(self, divergence: Divergence) -> Cause | None:
         """Return the step that makes another table of constants, such as angles of positions, than a has."""
         found = differing_table(self.judge.pairs, self.tables, divergence.in_a, divergence.in_b)
-        if found is None:
+        return None if found is None else self._wrong_table(replace(divergence, a=found[0], b=found[1]))
+
+    def _wrong_table(self, divergence: Divergence) -> Cause | None:
+        """Return the step that makes a table with other numbers than that of a; ``None`` where it is told already."""
+        found = difference_of(self.judge.pairs, divergence.a, divergence.b)
+        if found is None or divergence.b.number in self._wrong_tables:
             return None
-        self._wrong_tables.add(found.b.number)
+        self._wrong_tables |= {divergence.b.number, found.b.number}
         kind: Kind = "constant" if found.is_constant else "values"
-        apart = replace(divergence, a=found.a, b=found.b)
-        return apart.cause(kind, found.step, found.because, partner=found.partner)
+        return replace(divergence, a=found.a, b=found.b).cause(kind, found.step, found.because, partner=found.partner)
 
     def explain_by_siblings(self, result: StepResult) -> Cause | None:
         """Return what differs on the way to a step from a healthy call of the same class."""

@@ -74,7 +74,30 @@ class TableDifference:
     is_constant: bool  # is it one number that is written differently?
 
 
-def differing_table(pairs: Pairs, tables: tuple[Tables, Tables], a: Region, b: Region) -> TableDifference | None:
+def whole_table(pairs: Pairs, tables: tuple[Tables, Tables], a: Step, b: Step) -> tuple[Value, Value] | None:
+    """Return the tables that are applied to data at last, where two steps make parts of such that differ."""
+    if not tables[0].makes(a) or not tables[1].makes(b):
+        return None
+    pending, visited = [*b.outputs], {value.number for value in b.outputs}
+    while pending and len(visited) < MOST_STEPS:
+        value = pending.pop(0)
+        partner = pairs.value_in_a(value)
+        users = pairs.b.users.get(value.number, ())
+        is_applied = value.dtype in EPS and any(not tables[1].makes(user) for user in users)
+        if is_applied and partner is not None and tables[0].has(partner) and not _same_table(partner, value):
+            return partner, value
+        made = [other for user in users if tables[1].makes(user) for other in user.outputs]
+        pending += [other for other in made if other.number not in visited]
+        visited |= {other.number for other in made}
+    return None
+
+
+def difference_of(pairs: Pairs, a: Value, b: Value) -> TableDifference | None:
+    """Return what makes a table of b hold other numbers than one of a."""
+    return _difference(pairs, *_first_apart(pairs, a, b))
+
+
+def differing_table(pairs: Pairs, tables: tuple[Tables, Tables], a: Region, b: Region) -> tuple[Value, Value] | None:
     """Return a table that two regions use and that holds other numbers in b; ``None`` where each has its counterpart.
 
     Tables of one operation are counterparts, such as cosine and cosine; sizes do not count.
@@ -86,7 +109,7 @@ def differing_table(pairs: Pairs, tables: tuple[Tables, Tables], a: Region, b: R
         maker = pairs.b.maker(y)
         facing = [x for x in left if maker is not None and _name(pairs.a, x) == maker.name and x.dtype == y.dtype]
         if len(facing) == 1:
-            return _difference(pairs, *_first_apart(pairs, facing[0], y))
+            return facing[0], y
     return None
 
 

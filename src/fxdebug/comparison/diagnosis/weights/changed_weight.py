@@ -29,6 +29,9 @@ def changed_weight(a: str, b: str, weights_a: Weights, weights_b: Weights) -> st
         return None
     if other.is_zero:
         return f"{b} is zero, {ours} is not"
+    sides = _stats(one), _stats(other)
+    if sides[1] is not None and sides[1].min == sides[1].max and sides[0] is not None and sides[0].min != sides[0].max:
+        return f"{b} is {sides[1].max:g} throughout, {ours} is not"
     elsewhere = [name for name in weights_a.names if name != one.name and _is_there(weights_a.find(name), other)]
     if elsewhere:
         beside = [name for name in weights_b.names if name != other.name and _is_there(weights_b.find(name), one)]
