@@ -23,6 +23,7 @@ from torch import nn
 
 import fxdebug
 from fxdebug import api
+from fxdebug.capture.decompositions.decomposed import decomposed
 from fxdebug.capture.graphs.known_templates import forget_templates
 from fxdebug.capture.hooks import patch
 from fxdebug.capture.hooks.compiled_modules import compiled_code_of, compiled_in
@@ -446,6 +447,8 @@ def test_a_run_patches_what_the_table_says(monkeypatch: pytest.MonkeyPatch) -> N
     with fxdebug.watch(model, save=None):
         pass
     api.paused_run(model, torch.ones(1, 2)).quit()
+    with decomposed(model):
+        pass
     rare = {  # a job of several processes, threads at work while a body is run again, dynamo imported meanwhile,
         # a graph that hands over a weight or sets a switch, a training that is watched, a trainer's epoch
         "functions of torch.distributed that communicate", "torch.ops.c10d", "sys.setswitchinterval", "sys.meta_path",

@@ -76,10 +76,8 @@ def quantised_models(
             if path not in told and time.monotonic() <= until:
                 found, _ = _tried(run, model_b, call_b, [*told, path], expected)
                 still |= {} if found is None or not whole or left - found < LEAST_GAIN * whole else {path: found}
-    reasons = {one.path: _reason(known[one.path], quantised[one.path], one) for one in leaves if one.path in known}
-    measured = Measured(
-        whole, without, tuple(told), left, {path: text for path, text in reasons.items() if text}, untried
-    )
+    seen = {one.path: _reason(known[one.path], quantised[one.path], one) for one in leaves if one.path in known}
+    measured = Measured(whole, without, tuple(told), left, {path: text for path, text in seen.items() if text}, untried)
     return Report.of(quantised_report(isolated, measured, () if whole is not None else (_UNKNOWN,)))
 
 

@@ -65,7 +65,7 @@ from fxdebug.comparison.tolerance import error_between, is_distinctive
 from fxdebug.data.calls import Call
 from fxdebug.data.values import Value
 from fxdebug.operators.dtypes import EPS
-from fxdebug.operators.names import ACTIVATIONS, FACTORIES, REPEATING, SLICES, normalized_constants, role
+from fxdebug.operators.names import ACTIVATIONS, FACTORIES, REPEATING, SLICES, UNINITIALISED, normalized_constants, role
 from fxdebug.query import network
 
 _SUMS = frozenset(["add", "sub", "rsub"])
@@ -324,7 +324,7 @@ def _nonfinite(divergence: Divergence) -> Cause | None:
     if not _has_nan_or_inf(divergence.b) or _has_nan_or_inf(divergence.a):
         return None
     for step in divergence.in_b.computing:
-        made = any(map(_has_nan_or_inf, step.outputs))
+        made = any(map(_has_nan_or_inf, step.outputs)) and step.name not in UNINITIALISED
         if made and not any(_has_nan_or_inf(given.value) for given in step.inputs):
             because = "NaN or infinity comes of finite numbers"
             gone, new = unmatched_steps(divergence.in_a, divergence.in_b)
