@@ -84,7 +84,8 @@ def whole_table(pairs: Pairs, tables: tuple[Tables, Tables], a: Step, b: Step) -
         partner = pairs.value_in_a(value)
         users = pairs.b.users.get(value.number, ())
         is_applied = value.dtype in EPS and any(not tables[1].makes(user) for user in users)
-        if is_applied and partner is not None and tables[0].has(partner) and not _same_table(partner, value):
+        is_facing = partner is not None and tables[0].has(partner) and partner.numel == value.numel
+        if is_applied and partner is not None and is_facing and not _same_table(partner, value):
             return partner, value
         made = [other for user in users if tables[1].makes(user) for other in user.outputs]
         pending += [other for other in made if other.number not in visited]
