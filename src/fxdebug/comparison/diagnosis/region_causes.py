@@ -95,7 +95,8 @@ class RegionDiagnosis:
         in_a = region_of(pairs.a, a, pairs.is_firm_in_a, through=through)
         in_b = region_of(pairs.b, b, pairs.is_firm, through=through)
         table = whole_table(pairs, self.tables, result.partner, result.step)
-        if table is not None:  # how each makes it is its own affair
+        found = None if table is None else difference_of(pairs, *table)
+        if table is not None and found is not None and found.is_constant:  # how each makes it is its own affair
             return self._wrong_table(Divergence(self.judge, result, *table, in_a, in_b))
         if self._inherits(in_b) and not self._is_another_function(result, in_a, in_b):
             return None
