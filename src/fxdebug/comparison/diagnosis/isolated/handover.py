@@ -25,6 +25,8 @@ from fxdebug.query import network
 
 Slots: TypeAlias = Inputs | Outputs
 
+NOT_AS_IN_A = "not as in a"  # of a value that comes from the same place on both sides: it says that it differs
+
 
 Explain: TypeAlias = Callable[[Value, Value, Measures], Row | None]
 
@@ -114,7 +116,7 @@ def _input_row(judge: Judge, call: Call, slot: str, wrong: Value, measures: Meas
     name = call.path.rpartition(".")[2] or call.type
     where_a = "something else" if right is None else _source_of(pairs.a, right)
     where_b = _source_of(pairs.b, wrong)
-    because = f"{name} is given {where_b} as {slot}, " + (f"{where_a} in a" if where_a != where_b else "not as in a")
+    because = f"{name} is given {where_b} as {slot}, " + (f"{where_a} in a" if where_a != where_b else NOT_AS_IN_A)
     a = None if partner is None else _side(pairs.a.trace, partner, right)
     source = _calling_line(parent, call) or call.source
     sides = a, _side(pairs.b.trace, call, wrong)

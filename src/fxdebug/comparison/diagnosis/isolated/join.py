@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from fxdebug.comparison.diagnosis.isolated.handover import NOT_AS_IN_A
 from fxdebug.comparison.result import ComparisonData, Row, in_order
 
 _UNSURE = ("values", "wiring", "shape")  # kinds that an isolated run tells where values that it put in meet others
@@ -25,6 +26,8 @@ def joined(plain: ComparisonData, isolated: ComparisonData) -> tuple[tuple[Row, 
     same = next((row for row in found if _same(first, row)), None)
     shown = next((row for row in found if row.handed_over and row.path == first.path), None)
     anchor = same or shown or _anchor(first, isolated.rows)
+    if anchor is None and first_alone.handed_over and first_alone.because.endswith(NOT_AS_IN_A):
+        return (first, *found), (first, *isolated.rows)  # what the plain runs know says since when
     told_both_sides = shown is not None and shown.kind == first.kind == "wiring"
     if anchor is None or told_both_sides or _names_the_source(first_alone, anchor, first):
         return found, isolated.rows
