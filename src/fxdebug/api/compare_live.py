@@ -172,7 +172,8 @@ def _with_fused_written_out(
     if first is None or first.proven or first.kind not in _BEYOND_A_FUSED_OPERATION:
         return found
     operations = _fused_in_one(found)
-    homes = [side.call.parent or side.call for side in (first.a, first.b) if side is not None]
+    known = [side.call for side in (first.a, first.b) if side is not None]
+    homes = [*known, *(call.parent for call in known if call.parent is not None)]
     calls = [call for home in homes for call in (home.walk() if home.parent is not None else (home,))]
     inside = {op.op for call in calls for op in _ops_of(call)}
     if operations.isdisjoint(inside.union(*[_INSIDE_KERNELS.get(call.type, ()) for call in calls])):
