@@ -25,11 +25,11 @@ from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult, compa
 from fxdebug.comparison.diagnosis.narrowing_cast import rounded_positions
 from fxdebug.comparison.diagnosis.region import maker_of_mask, view_chain
 from fxdebug.comparison.diagnosis.region_causes import RegionDiagnosis
-from fxdebug.comparison.diagnosis.weights.changed_weight import changed_weight, changed_within, is_same
+from fxdebug.comparison.diagnosis.weights.changed_weight import changed_weight, changed_within, have_equal_sums, is_same
 from fxdebug.comparison.diagnosis.weights.folded_norm import wrongly_folded
 from fxdebug.comparison.diagnosis.weights.misplaced_weights import MisplacedWeights, weight_behind
 from fxdebug.comparison.diagnosis.weights.stacked_weights import StackedWeights
-from fxdebug.comparison.diagnosis.weights.weight_slices import Weights
+from fxdebug.comparison.diagnosis.weights.weight_slices import Weight, Weights
 from fxdebug.comparison.pairing.by_path import renamed
 from fxdebug.comparison.result import Kind
 from fxdebug.comparison.steps import Step, StepInput, StepList
@@ -245,11 +245,8 @@ class Diagnoser:
 
     def _another_module(self, result: StepResult, a: str, b: str) -> Cause | None:
         """Return the call of another module than in a, where b has the weights of a, but uses other ones here."""
-        of_a, of_b = self._weights
-        mine, known = of_b.find(b), of_a.find(renamed(self._pairs.b, b))
-        if known is None and len(of_a.names) == len(of_b.names) and b in of_b.names:  # the same place under other names
-            known = of_a.find(list(of_a.names)[of_b.names[b]])
-        if mine is None or known is None or known.parameter.shape != mine.parameter.shape or not is_same(known, mine):
+        mine, known = self._weights[1].find(b), self._in_its_place(b)
+        if mine is None or known is None or not is_same(known, mine):  # biases of zeros say nothing
             return None
         used, here, own = (name.split(".") for name in (a, known.name, b))
         while used and here and own and used[-1] == here[-1]:
@@ -257,12 +254,24 @@ class Diagnoser:
         if not used or not own:
             return None
         paths = [".".join(parts) for parts in (used, own)]
+        if any(self._in_its_place(weight.name) is None for weight in self._weights[1].within(paths[1])):
+            return None  # weights of the module are others: the module may be the right one
         calls = {call.path: call for call in result.step.call.with_ancestors()}
         call = calls.get(paths[1])
         where = result.step.call if call is None or call.parent is None else call.parent
         because = f"{paths[0]} is {'used' if call is None else 'called'} in a, {paths[1]} in b"
         op = result.step.op if call is None else call.type
         return make_cause(self._judge, "wiring", where, op, because, result, absorbable=False)
+
+    def _in_its_place(self, name: str) -> Weight | None:
+        """Return the weight of a that a weight of b should be, if it is the same."""
+        of_a, of_b = self._weights
+        mine, known = of_b.find(name), of_a.find(renamed(self._pairs.b, name))
+        if known is None and len(of_a.names) == len(of_b.names) and name in of_b.names:  # under another name
+            known = of_a.find(list(of_a.names)[of_b.names[name]])
+        if mine is None or known is None or known.parameter.shape != mine.parameter.shape:
+            return None
+        return known if have_equal_sums(known, mine) else None
 
     def _weights_of_unrecorded(self, partner: Step, step: Step) -> str | None:
         """Return how weights differ of a module whose operations neither run recorded, as of a fused attention."""

@@ -25,7 +25,7 @@ def changed_weight(a: str, b: str, weights_a: Weights, weights_b: Weights) -> st
     if one is None or other is None or one.parameter.shape != other.parameter.shape:
         return None
     ours = "that of a" if a == b else f"{a} of a"
-    if _have_equal_sums(one, other):
+    if have_equal_sums(one, other):
         return None
     if other.is_zero:
         return f"{b} is zero, {ours} is not"
@@ -64,7 +64,7 @@ def changed_within(path_a: str, path_b: str, weights_a: Weights, weights_b: Weig
     for other in weights_b.within(path_b):
         one = weights_a.find(f"{path_a}{other.name[len(path_b) :]}".lstrip("."))
         known = one is not None and one.parameter.dtype == other.parameter.dtype  # a cast changes sums, too
-        if one is None or not known or one.parameter.shape != other.parameter.shape or _have_equal_sums(one, other):
+        if one is None or not known or one.parameter.shape != other.parameter.shape or have_equal_sums(one, other):
             continue
         ours = "that of a" if one.name == other.name else f"{one.name} of a"
         told.append(changed_weight(one.name, other.name, weights_a, weights_b) or f"{other.name} differs from {ours}")
@@ -78,10 +78,10 @@ def _is_there(weight: Weight | None, other: Weight) -> bool:
 
 def is_same(one: Weight, other: Weight) -> bool:
     """Have two weights of one shape the same sums of slices, in the same places?"""
-    return _are_told_apart(other) and _have_equal_sums(one, other)
+    return _are_told_apart(other) and have_equal_sums(one, other)
 
 
-def _have_equal_sums(one: Weight, other: Weight) -> bool:
+def have_equal_sums(one: Weight, other: Weight) -> bool:
     """Are the sums of their slices equal? So are those of two biases of zeros."""
     return all(_equal(one.sums[at], other.sums[at]) for at in other.sums)
 
