@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
-from collections import Counter
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple, TypeAlias, overload
 
@@ -19,31 +17,25 @@ from fxdebug.api.compare_runs import compare, with_gradients
 from fxdebug.api.comparison import Comparison
 from fxdebug.api.quantised.of_models import called, inputs_for, quantised_models
 from fxdebug.api.reports.report import Report
+from fxdebug.api.rerun.fused_written_out import NAMED, closeness, with_fused_written_out
 from fxdebug.api.run_model import fx_debug, last_failed, run_and_store
 from fxdebug.api.trace import Trace
 from fxdebug.api.trials.recurrent_gates import told_of_gates
 from fxdebug.api.tried_repairs import returns_the_same, tried
-from fxdebug.capture.decompositions.decomposed import FUSED, IN_TWO_FORMS, decomposed
 from fxdebug.capture.pausing.replaced_operations import ReplacedOperations
 from fxdebug.capture.runs.isolated import InputReplay
 from fxdebug.capture.runs.same_start import deep_copy, state_restored
 from fxdebug.capture.torch_state.module_members import parameters_of
 from fxdebug.capture.torch_state.torch_tracing import not_compiled
 from fxdebug.comparison.compare_traces import pair_traces
-from fxdebug.comparison.diagnosis.cause import LONG_LIST
 from fxdebug.comparison.diagnosis.isolated.join import joined
-from fxdebug.comparison.diagnosis.missing_steps import SEVERAL
 from fxdebug.comparison.diagnosis.outputs import UNEXPLAINED
 from fxdebug.comparison.elementwise import is_reordered
 from fxdebug.comparison.pairing.replay_plan import replay_plan
-from fxdebug.comparison.result import Kind, Row
-from fxdebug.data.calls import Call
-from fxdebug.data.graphs import Op
 from fxdebug.data.trace import replaced
 from fxdebug.data.values import Keeping
 from fxdebug.errors import FxDebugError, UsageError
 from fxdebug.operators.dtypes import EPS
-from fxdebug.operators.names import ACTIVATIONS
 
 BUDGET = 10.0  # seconds in which runs with edits begin
 MOST_COPIED = 1 << 28  # parameters of two models that are copied in float32: 1 GiB
@@ -134,10 +126,13 @@ def compare_models(
         return _quantised(model_a, model_b, (inputs, own, kwargs), settings, budget)
     steps = [_gradients_of(model) for model in (model_a, model_b)]
     given = inputs, inputs if inputs_b is None else inputs_b, kwargs
-    found = _compared(model_a, model_b, given, settings, budget)
+
+    def compared(a: nn.Module, b: nn.Module) -> Comparison:
+        return with_fused_written_out(a, b, lambda: _compared(a, b, given, settings, budget))
+
+    found = compared(model_a, model_b)
     if not found.findings and found.narrow is not None and inputs_b is None:
-        found = _in_wide_dtype(found, model_a, model_b, given, settings, budget)
-    found = _with_fused_written_out(found, model_a, model_b, given, settings, budget)
+        found = _in_wide_dtype(found, model_a, model_b, compared)
     return with_gradients(found, *steps)
 
 
@@ -146,101 +141,18 @@ Given: TypeAlias = tuple[Any, Any, "Mapping[str, Any] | None"]
 
 
 def _in_wide_dtype(
-    found: Comparison, a: nn.Module, b: nn.Module, given: Given, settings: Mapping[str, Any], budget: float
+    found: Comparison, a: nn.Module, b: nn.Module, compared: Callable[[nn.Module, nn.Module], Comparison]
 ) -> Comparison:
     """Return what both models with rounded weights, in the wider dtype, show where the narrow one hides it."""
     try:
         wide = _widened(a, b)
         if wide is None:
             return found
-        again = _compared(*wide, given, settings, budget)
-        again = _with_fused_written_out(again, *wide, given, settings, budget)
+        again = compared(*wide)
     except Exception:  # of a model that cannot be cast, or whose code asks for the narrow dtype
         return found
     note = f"told in float32, of copies of both models whose weights are rounded to {found.narrow}"
     return replace(again, notes=(*again.notes, note)) if again.findings else found
-
-
-def _with_fused_written_out(
-    found: Comparison, a: nn.Module, b: nn.Module, given: Given, settings: Mapping[str, Any], budget: float
-) -> Comparison:
-    """Return what the models show with their fused operations written out, where that names the cause more closely.
-
-    A port may write out what the original has as one operation: an attention, a norm, the cells of a recurrent layer.
-    """
-    first = found.first
-    if first is None or first.proven or first.kind not in _BEYOND_A_FUSED_OPERATION:
-        return found
-    operations = _fused_in_one(found)
-    known = [side.call for side in (first.a, first.b) if side is not None]
-    homes = [*known, *(call.parent for call in known if call.parent is not None)]
-    calls = [call for home in homes for call in (home.walk() if home.parent is not None else (home,))]
-    inside = {op.op for call in calls for op in _ops_of(call)}
-    if operations.isdisjoint(inside.union(*[_INSIDE_KERNELS.get(call.type, ()) for call in calls])):
-        return found
-    for in_another_form in (False, True) if operations & IN_TWO_FORMS else (False,):
-        try:
-            with decomposed(a, b, operations=operations, in_another_form=in_another_form):
-                again = _compared(a, b, given, settings, budget)
-        except Exception:  # of a model that asks for a kernel
-            return found
-        if again.first is not None and _is_closer(again.first, found.first, operations, by_name=in_another_form):
-            note = f"run as the operations that they are made of, in both models: {', '.join(sorted(operations))}"
-            found = replace(again, notes=(*again.notes, note))
-        if again.first is None or again.first.proven:
-            break
-    return found
-
-
-# Kinds of findings that may stand for something else within an operation that one of the models has as a whole.
-_BEYOND_A_FUSED_OPERATION = ("values", "missing", "extra", "wiring", "nonfinite")
-
-
-def _fused_in_one(found: Comparison) -> Set[str]:
-    """Return the names of operations that one run has as a whole more often than the other."""
-    counts = [Counter(op.op for call in run.calls for op in _ops_of(call)) for run in (found.a, found.b)]
-    kernels = [Counter(call.type for call in run.calls if not _ops_of(call)) for run in (found.a, found.b)]
-    names = {name for name in FUSED if counts[0][name] != counts[1][name]}
-    for kind, inside in _INSIDE_KERNELS.items():
-        names |= inside if kernels[0][kind] != kernels[1][kind] else set()
-    return names
-
-
-# The operations in modules that may run as one kernel.
-_INSIDE_KERNELS = {
-    "MultiheadAttention": {"multi_head_attention_forward"},
-    "TransformerEncoderLayer": {"multi_head_attention_forward", "layer_norm", "gelu"},
-}
-
-
-def _ops_of(call: Call) -> tuple[Op, ...]:
-    return () if call.graph is None else call.graph.ops
-
-
-def _is_closer(row: Row, than: Row | None, operations: Set[str], *, by_name: bool) -> bool:
-    """Does a finding name a cause more closely than another one? ``by_name``: it must name a setting or a weight."""
-    known = _closeness(row), _closeness(than)
-    if row.proven or row.kind == "weights":  # where these are in another layout, what faces what is a guess
-        return row.proven
-    if by_name:
-        return known[0] >= NAMED > known[1]
-    whole = than.a.op if than is not None and than.kind == "missing" and than.a is not None else None
-    is_part = whole in operations and whole not in ACTIVATIONS  # of which nobody lacks a part
-    return known[0] >= known[1] if is_part else known[0] > known[1]
-
-
-def _closeness(row: Row | None) -> int:
-    """Return how much a finding says: a list of operations in the place of others may stand for anything."""
-    if row is None or row.kind is None or SEVERAL in row.because or LONG_LIST in row.because:
-        return 0
-    if _SAME_NAME.search(row.because):
-        return -1
-    return _CLOSENESS.get(row.kind, NAMED)
-
-
-_SAME_NAME = re.compile(r"the result of \S*?(\w+) in a, of \S*?\b\1 in b$")  # it tells nothing apart
-NAMED = 3  # it names a setting or a weight
-_CLOSENESS: dict[Kind, int] = {"missing": 2, "shape": 2, "wiring": 1, "values": 1, "nonfinite": 1, "extra": 0}
 
 
 class _Runs(NamedTuple):
@@ -348,7 +260,7 @@ def _compared(
             known = told_of_gates(known, run_edited, budget)
         told = dict(zip(map(id, findings), known))
         findings = tuple([told[id(row)] for row in findings])
-        if _closeness(findings[0]) < NAMED:  # what one edit repairs is the cause: such a finding follows from it
+        if closeness(findings[0]) < NAMED:  # what one edit repairs is the cause: such a finding follows from it
             findings = tuple(sorted(findings, key=lambda row: not row.proven))
         rows = tuple([told.get(id(row), row) for row in rows])
     whole = replace(

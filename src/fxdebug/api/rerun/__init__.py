@@ -1,1 +1,1 @@
-"""Models of recorded runs, run again with what they were given."""
+"""Models that run once more: as recorded, with edits, or with fused operations written out."""
