@@ -6,6 +6,7 @@ its caller. The plan for that comes from ``comparison/pairing/replay_plan``.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
@@ -38,28 +39,24 @@ class InputReplay:
         self._hooked = _hookable(model)
         keys = [key for key in inputs if key[0] in self._hooked]
         self.replayed = sum(bool(inputs[key] or outputs.get(key)) for key in keys)
-        self._handles: list[Any] = []
+        self._hooks = contextlib.ExitStack()
         self._counts: dict[str, int] = {}
         # what a call was given in several places is one tensor there: an attention to itself asks if it is
         self._placed: dict[tuple[int, int], Tensor] = {}
 
     def __enter__(self) -> InputReplay:
-        try:
+        with contextlib.ExitStack() as stack:  # an interrupt on the way removes those that are there
             for path, module in self._hooked.items():
-                before, after = self._hooks(path)
-                self._handles.append(nn.Module.register_forward_pre_hook(module, before, with_kwargs=True))
-                self._handles.append(nn.Module.register_forward_hook(module, after, with_kwargs=True))
-        except BaseException:
-            self.__exit__()
-            raise
+                before, after = self._hooks_of(path)
+                stack.enter_context(nn.Module.register_forward_pre_hook(module, before, with_kwargs=True))
+                stack.enter_context(nn.Module.register_forward_hook(module, after, with_kwargs=True))
+            self._hooks = stack.pop_all()
         return self
 
     def __exit__(self, *error: object) -> None:
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
+        self._hooks.close()
 
-    def _hooks(self, path: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    def _hooks_of(self, path: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
         running: list[int] = []  # open calls of this module: it may call itself
 
         def before(module: nn.Module, args: Any, kwargs: Any) -> Any:

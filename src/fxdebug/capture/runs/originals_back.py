@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -23,24 +24,20 @@ class OriginalsBack:
         modules = dict(named_modules_of(model, every_name=True))
         self._modules = {path: modules[path] for path in originals if path in modules}
         self._originals = originals
-        self._handles: list[Any] = []
+        self._hooks = contextlib.ExitStack()
         self.replaced: set[str] = set()
         self.failed: dict[str, str] = {}
 
     def __enter__(self) -> OriginalsBack:
-        try:
+        with contextlib.ExitStack() as stack:  # an interrupt on the way removes those that are there
             for path, module in self._modules.items():
                 hook = self._hook(path, self._originals[path])
-                self._handles.append(nn.Module.register_forward_hook(module, hook, with_kwargs=True))
-        except BaseException:
-            self.__exit__()
-            raise
+                stack.enter_context(nn.Module.register_forward_hook(module, hook, with_kwargs=True))
+            self._hooks = stack.pop_all()
         return self
 
     def __exit__(self, *error: object) -> None:
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
+        self._hooks.close()
 
     def _hook(self, path: str, original: nn.Module) -> Callable[..., Any]:
         dtype = next((p.dtype for p in parameters_of(original) if p.is_floating_point()), None)
