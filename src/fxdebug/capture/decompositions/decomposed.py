@@ -35,7 +35,7 @@ if hasattr(F, "rms_norm"):  # torch 2.4
 _IN_ANOTHER_FORM: dict[Any, Callable[..., Any]] = {
     F.scaled_dot_product_attention: functools.partial(attention.scaled_dot_product_attention, scale_first=True),
     F.multi_head_attention_forward: functools.partial(attention.multi_head_attention_forward, scale_first=True),
-    F.batch_norm: normalization.folded_batch_norm,
+    F.batch_norm: functools.partial(normalization.batch_norm, folded=True),
 }
 
 FUSED = frozenset(function.__name__ for function in _WRITTEN_OUT)

@@ -63,8 +63,12 @@ def batch_norm(
     training: bool = False,
     momentum: float = 0.1,
     eps: float = 1e-5,
+    *,
+    folded: bool = False,
 ) -> Tensor | None:
     """Return what ``F.batch_norm`` returns in evaluation; ``None`` in training, where it moves its statistics.
+
+    ``folded``: by one factor and one summand per channel.
 
     >>> x, mean, variance = torch.randn(2, 6, 5), torch.randn(6), torch.rand(6)
     >>> torch.allclose(torch.nn.functional.batch_norm(x, mean, variance), batch_norm(x, mean, variance), atol=1e-5)
@@ -72,33 +76,14 @@ def batch_norm(
     """
     if training or running_mean is None or running_var is None:
         return None
+    if folded:
+        root = torch.sqrt(running_var + eps)
+        scale = 1 / root if weight is None else weight / root
+        shift = -running_mean * scale if bias is None else bias - running_mean * scale
+        return _by_channel(input, scale, shift)
     shape = _channels(input)
     normal = (input - running_mean.view(shape)) / torch.sqrt(running_var.view(shape) + eps)
     return _by_channel(normal, weight, bias)
-
-
-def folded_batch_norm(
-    input: Tensor,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    training: bool = False,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-) -> Tensor | None:
-    """Return what :func:`batch_norm` returns, by one factor and one summand per channel.
-
-    >>> x, mean, variance = torch.randn(2, 6, 5), torch.randn(6), torch.rand(6)
-    >>> torch.allclose(batch_norm(x, mean, variance), folded_batch_norm(x, mean, variance), atol=1e-5)
-    True
-    """
-    if training or running_mean is None or running_var is None:
-        return None
-    root = torch.sqrt(running_var + eps)
-    scale = 1 / root if weight is None else weight / root
-    shift = -running_mean * scale if bias is None else bias - running_mean * scale
-    return _by_channel(input, scale, shift)
 
 
 def _last(shape: Sequence[int]) -> int | tuple[int, ...]:
