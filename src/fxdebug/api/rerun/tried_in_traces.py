@@ -107,9 +107,7 @@ class _Again:
     def of(cls, trace: TraceData, name: str) -> _Again | None:
         """Return the run of a trace; ``None`` where its model, its inputs or its state are not at hand."""
         model, root = getattr(trace.graph_source, "model", None), trace.root
-        is_whole = (
-            root.method == "forward" and trace.error is None and not {CALL, "rank", "isolated"} & trace.settings.keys()
-        )
+        is_whole = root.method == "forward" and trace.error is None and not _NOT_WHOLE & trace.settings.keys()
         if not isinstance(model, nn.Module) or not is_whole or trace.settings.get("values") != "tensors":
             return None
         if root.training != model.training or root.given is not None or root.returned is not None:
