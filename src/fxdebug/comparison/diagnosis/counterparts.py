@@ -131,7 +131,7 @@ def moved(divergence: Divergence, name: str, step: Step, *, of_b: bool) -> Cause
     if name not in (step.name, step.op):
         return None
     pairs = divergence.judge.pairs
-    facing = _facing(pairs, step, of_b)
+    facing = facing_step(pairs, step, of_b=of_b)
     if facing is None:
         return None
     one, other = (facing, step) if of_b else (step, facing)
@@ -161,19 +161,15 @@ def _makers(run: StepList, step: Step) -> list[Step]:
 
 def in_the_same_place(pairs: Pairs, step: Step, *, of_b: bool) -> Step | None:
     """Return the step of the other side that stands for one, where the code gives both the same."""
-    facing = _facing(pairs, step, of_b)
+    facing = facing_step(pairs, step, of_b=of_b)
     if facing is None:
         return None
     one, other = (facing, step) if of_b else (step, facing)
     return facing if _given(pairs.a, one) == _given(pairs.b, other) else None
 
 
-def is_facing(pairs: Pairs, step: Step, *, of_b: bool) -> bool:
-    """Has the other side a step that may be this one, in whatever place?"""
-    return _facing(pairs, step, of_b) is not None
-
-
-def _facing(pairs: Pairs, step: Step, of_b: bool) -> Step | None:
+def facing_step(pairs: Pairs, step: Step, *, of_b: bool) -> Step | None:
+    """Return the step of the other side that may be this one, in whatever place."""
     return _with_equal_weights(pairs, step, of_b) if step.weights else _alike(pairs, step, of_b)
 
 

@@ -131,7 +131,7 @@ class Diagnoser:
         if result is None or cause.b is not result.step:
             return cause
         for one, other in result.inputs:
-            name_a, name_b = _weight_of(self._pairs.a, one.value), _weight_of(self._pairs.b, other.value)
+            name_a, name_b = weight_behind(self._pairs.a, one.value), weight_behind(self._pairs.b, other.value)
             if name_a and name_b:
                 change = changed_weight(name_a, name_b, *self._weights)
                 if change is not None:
@@ -468,14 +468,6 @@ class Diagnoser:
         # for two dtypes statistics alone do not prove another order
         reordered = self._judge.same_dtypes or self._judge.meter.is_reordered(one.value, other.value)
         return self._rearranged_inputs(result) if reordered else None
-
-
-def _weight_of(run: StepList, value: Value) -> str:
-    """Return the name of a weight, also of a stack of weights of which a value is a slice; empty where it is none."""
-    maker = run.maker(value)
-    if maker is not None and maker.name in SLICES and len(maker.weights) == 1 and not maker.data:
-        value = maker.weights[0].value
-    return run.root(value).name or weight_behind(run, value) or ""
 
 
 def _told_by_statistics(name: str, b: Value, ours: str, a: Value) -> str:

@@ -13,6 +13,7 @@ from fxdebug.comparison.diagnosis.attention.attention_arguments import (
     other_masking_in,
 )
 from fxdebug.comparison.diagnosis.attention.tables import (
+    TableDifference,
     Tables,
     difference_of,
     differing_table,
@@ -22,8 +23,8 @@ from fxdebug.comparison.diagnosis.attention.tables import (
 from fxdebug.comparison.diagnosis.attention.written_attention import other_attention_in, visible_shares
 from fxdebug.comparison.diagnosis.cause import Cause, differing_settings, listed, make_cause, values_differ
 from fxdebug.comparison.diagnosis.counterparts import (
+    facing_step,
     in_the_same_place,
-    is_facing,
     moved,
     other_factory,
     without_effect,
@@ -97,7 +98,7 @@ class RegionDiagnosis:
         table = whole_table(pairs, self.tables, result.partner, result.step)
         found = None if table is None else difference_of(pairs, *table)
         if table is not None and found is not None and found.is_constant:  # how each makes it is its own affair
-            return self._wrong_table(Divergence(self.judge, result, *table, in_a, in_b))
+            return self._wrong_table(Divergence(self.judge, result, *table, in_a, in_b), found)
         if self._inherits(in_b) and not self._is_another_function(result, in_a, in_b):
             return None
         key = (tuple(step.index for step in in_a.steps), tuple(step.index for step in in_b.steps), b.number)
@@ -141,12 +142,14 @@ class RegionDiagnosis:
 
     def _other_table(self, divergence: Divergence) -> Cause | None:
         """Return the step that makes another table of constants, such as angles of positions, than a has."""
-        found = differing_table(self.judge.pairs, self.tables, divergence.in_a, divergence.in_b)
-        return None if found is None else self._wrong_table(replace(divergence, a=found[0], b=found[1]))
+        table = differing_table(self.judge.pairs, self.tables, divergence.in_a, divergence.in_b)
+        if table is None:
+            return None
+        apart = replace(divergence, a=table[0], b=table[1])
+        return self._wrong_table(apart, difference_of(self.judge.pairs, *table))
 
-    def _wrong_table(self, divergence: Divergence) -> Cause | None:
+    def _wrong_table(self, divergence: Divergence, found: TableDifference | None) -> Cause | None:
         """Return the step that makes a table with other numbers than that of a; ``None`` where it is told already."""
-        found = difference_of(self.judge.pairs, divergence.a, divergence.b)
         if found is None or divergence.b.number in self._wrong_tables:
             return None
         self._wrong_tables |= {divergence.b.number, found.b.number}
@@ -202,7 +205,7 @@ class RegionDiagnosis:
         if bool(gone) != bool(new) and all(map(self.judge.adds_error, counterparts)):
             return None  # each has its counterpart, and is a finding of its own
         if bool(gone) != bool(new):
-            alone = [named for named in gone or new if not is_facing(self.judge.pairs, named[1], of_b=bool(new))]
+            alone = [named for named in gone or new if facing_step(self.judge.pairs, named[1], of_b=bool(new)) is None]
             gone, new = (alone or gone, new) if gone else (gone, alone or new)
             name, step = next((named for named in gone or new if computes_floats(named[1])), (gone or new)[0])
             elsewhere = moved(divergence, name, step, of_b=bool(new)) or self._made_otherwise(divergence, step, new)

@@ -307,8 +307,9 @@ def _use_the_same_rows(
 def weight_behind(run: StepList, value: Value) -> str | None:
     """Return the name of the weight that a value is, or is a slice or a view of."""
     for _ in range(MOST_VIEWS):
-        if value.name is not None:
-            return value.name
+        name = run.root(value).name  # in a call that is compared by itself, that of its own module
+        if name is not None:
+            return name
         maker = run.makers.get(value.number)
         if maker is None or len(maker.inputs) != 1 or not (maker.transparent or maker.name in SLICES):
             return None
