@@ -142,8 +142,10 @@ def test_the_variable_watches_a_script_that_runs_as_it_would(name: str, python: 
     script = tmp_path / "train.py"
     script.write_text(text)
     bare = {key: value for key, value in os.environ.items() if key not in ("FXDEBUG_WATCH", "PYTHONPATH")}
+    bare["OMP_NUM_THREADS"] = "2"  # a process that is forked waits for ever for OpenMP threads that a watch started
+    command = [python, script, "--epochs", "3"]
     ran = [
-        subprocess.run([python, script, "--epochs", "3"], capture_output=True, text=True, cwd=tmp_path, env=environment)
+        subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=300)
         for environment in (bare, bare | {"FXDEBUG_WATCH": "seen"})
     ]
     plain, watched = ran

@@ -1,4 +1,8 @@
-"""The targets of a training, over all of its batches: how a constant answer would do, and what they repeat."""
+"""The targets of a training, over all of its batches: how a constant answer would do, and what they repeat.
+
+Products are numpy's: torch's (MKL) start OpenMP threads also for a few rows. In a script that had none, a process that
+is forked later waits for them for ever.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,8 @@ import math
 from collections import Counter, deque
 from statistics import median
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -25,6 +31,9 @@ MOST_FEATURES = 256
 MOST_CLASSES = 32
 HELD_FEATURES = 8  # batches
 ENOUGH_ROWS = 256  # of features, as they are now
+
+
+_Numbers = npt.NDArray[np.floating]
 
 
 class Targets:
@@ -198,38 +207,40 @@ class Targets:
             best = float(loss) if best is None else min(best, float(loss))
         return best
 
+    @np.errstate(all="ignore")  # numbers that are not finite are told by others
     def leak(self, least: float) -> tuple[str, str, float, int] | None:
         """Return the input whose correlation with a target is at least ``least``, over a hundred examples and more."""
         if self._held_rows < FEWEST_ROWS or len({len(one[0]) for one in self._inputs}) > 1:
             return None
-        given, labels = torch.cat(self._inputs), torch.cat(self._labels)
+        given, labels = torch.cat(self._inputs).numpy(), torch.cat(self._labels).numpy()
         given = given - given.mean(0)
-        sizes = given.norm(dim=0)
+        sizes = np.linalg.norm(given, axis=0)
         columns = [("the target", labels)]
         if self.classes:
-            columns += [(f"class {int(k)}", (labels == k).float()) for k in sorted(self.classes)[:64]]
+            columns += [(f"class {int(k)}", (labels == k).astype(np.float32)) for k in sorted(self.classes)[:64]]
         for name, column in columns:
             column = column - column.mean()
-            if (column != 0).sum() < 10 or not float(column.norm()):
+            size = float(np.linalg.norm(column))
+            if np.count_nonzero(column) < 10 or not size:
                 continue
-            found = (given.T @ column) / (sizes * column.norm() + 1e-12)
+            found = (given.T @ column) / (sizes * size + 1e-12)
             found[sizes < 1e-6 * sizes.max()] = 0
-            at = int(found.abs().argmax())
-            if float(found[at].abs()) >= least:
+            at = int(np.abs(found).argmax())
+            if float(abs(found[at])) >= least:
                 self.others_tell = _explained(given, at, column)
                 return f"input {at}", name, float(found[at]), len(labels)
         return None
 
 
-def _explained(given: Tensor, but: int, column: Tensor) -> float | None:
+def _explained(given: _Numbers, but: int, column: _Numbers) -> float | None:
     """Return the share of a column's variance that a line through all inputs but one explains, less that of chance."""
-    others = torch.cat([given[:, :but], given[:, but + 1 :]], 1).double()
+    others = np.delete(given, but, axis=1).astype(np.float64)
     rows, width = others.shape
     if not width or rows < 3 * width:
         return None
-    column = column.double()[:, None]
-    left = column - others @ torch.linalg.lstsq(others, column, driver="gelsd").solution
-    share = 1 - float(left.square().sum() / column.square().sum())
+    column = column.astype(np.float64)
+    left = column - others @ np.linalg.lstsq(others, column, rcond=None)[0]
+    share = 1 - float(np.square(left).sum() / np.square(column).sum())
     return 1 - (1 - share) * (rows - 1) / (rows - width - 1)
 
 
@@ -280,31 +291,28 @@ class Features:
         return None if first is None or last is None else (first, last, rows)
 
 
+@np.errstate(all="ignore")
 def _chance(pairs: list[tuple[Tensor, Tensor]], kind: str) -> float | None:
     """Return the p-value of a permutation test: features against targets, permuted inside of each batch."""
     if len({x.shape[1] for x, _ in pairs}) != 1 or len({y.shape[1] for _, y in pairs}) != 1:
         return None
-    generator = torch.Generator().manual_seed(0)
+    generator = np.random.default_rng(0)
     classes = (
         sorted({int(c) for _, y in pairs for c in y[:, 0].tolist()})[:MOST_CLASSES] if kind == "cross_entropy" else []
     )
     batches = []
-    for x, y in pairs:
-        told = torch.stack([(y[:, 0] == c).float() for c in classes], 1) if classes else y
-        x = torch.cat([x - x.mean(0), (x - x.mean(0)).square()], 1)  # parity and the like show in the squares
+    for x, y in ((x.numpy(), y.numpy()) for x, y in pairs):
+        told = np.stack([(y[:, 0] == c).astype(np.float32) for c in classes], 1) if classes else y
+        x = np.concatenate([x - x.mean(0), np.square(x - x.mean(0))], 1)  # parity and the like show in the squares
         x = x - x.mean(0)
-        x = x / (x.std(0) + 1e-9 * x.abs().max() + 1e-30)
+        x = x / (x.std(0, ddof=1) + 1e-9 * np.abs(x).max() + 1e-30)
         batches.append((x, told - told.mean(0)))
-    if not all(bool(x.isfinite().all()) and bool(t.isfinite().all()) for x, t in batches):
+    if not all(np.isfinite(x).all() and np.isfinite(told).all() for x, told in batches):
         return None
 
     def size(permuted: bool) -> float:
-        total = None
-        for x, told in batches:
-            told = told[torch.randperm(len(told), generator=generator)] if permuted else told
-            product = x.T @ told
-            total = product if total is None else total + product
-        return float(total.norm()) if total is not None else 0.0
+        orders = (generator.permutation(len(told)) if permuted else slice(None) for _, told in batches)
+        return float(np.linalg.norm(sum(x.T @ told[order] for (x, told), order in zip(batches, orders, strict=True))))
 
     true = size(False)
     return (1 + sum(size(True) >= true for _ in range(DRAWS))) / (1 + DRAWS)
