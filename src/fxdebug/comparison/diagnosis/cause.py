@@ -16,6 +16,8 @@ from fxdebug.data.values import Value
 from fxdebug.operators.dtypes import EPS
 from fxdebug.operators.names import canonical
 
+SAME_INPUTS = "the same inputs give other values"  # it names the place alone, as the next one
+SAME_OPERATIONS = "the same operations give other values"
 BOTH_DREW = "random numbers were drawn: seed both runs alike"
 
 

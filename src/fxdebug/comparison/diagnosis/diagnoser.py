@@ -8,7 +8,15 @@ from dataclasses import replace
 
 from fxdebug.comparison.constants import as_written
 from fxdebug.comparison.diagnosis.attention.attention_arguments import other_heads, other_masking
-from fxdebug.comparison.diagnosis.cause import BOTH_DREW, Cause, differing_settings, listed, make_cause, values_differ
+from fxdebug.comparison.diagnosis.cause import (
+    BOTH_DREW,
+    SAME_INPUTS,
+    Cause,
+    differing_settings,
+    listed,
+    make_cause,
+    values_differ,
+)
 from fxdebug.comparison.diagnosis.element_order import (
     ElementOrder,
     arranging_step,
@@ -43,6 +51,7 @@ from fxdebug.operators.names import (
     REORDERING_VIEWS,
     SLICES,
     SUMS,
+    TRANSPARENT,
     canonical,
     family,
     role,
@@ -131,7 +140,8 @@ class Diagnoser:
         if result is None or cause.b is not result.step:
             return cause
         for one, other in result.inputs:
-            name_a, name_b = weight_behind(self._pairs.a, one.value), weight_behind(self._pairs.b, other.value)
+            name_a = weight_behind(self._pairs.a, one.value, computed=True)
+            name_b = weight_behind(self._pairs.b, other.value, computed=True)
             if name_a and name_b:
                 change = changed_weight(name_a, name_b, *self._weights)
                 if change is not None:
@@ -177,7 +187,7 @@ class Diagnoser:
     def _own_cause(self, result: StepResult) -> Cause:
         step, partner = result.step, result.partner
         kind: Kind = "values"
-        because = "the same inputs give other values"
+        because = SAME_INPUTS
         told: str | None = None  # of a weight
         gone, new = differing_settings(partner, step)
         other_settings = bool(gone or new) and canonical(step.op) in (canonical(partner.op), partner.name)
@@ -199,7 +209,7 @@ class Diagnoser:
         elif result.measures.what == "shape":
             kind = "shape"
             because = f"{shape_text(result.a.shape)} in a, {shape_text(result.b.shape)} in b"
-            if gone and new and partner.name == step.name and not step.transparent:
+            if gone and new and partner.name == step.name and step.name not in TRANSPARENT:
                 because = f"{listed(gone)} in a, {listed(new)} in b: its result is {because}"
         elif draws_random(step) and (draws_random(partner) or not other_settings):
             kind = "random"
@@ -323,6 +333,10 @@ class Diagnoser:
             if same_operation and (change := find(self._judge, result)) is not None:
                 return self._order_cause(result, change)
         rearranged = self._rearranged_inputs(result)
+        if rearranged is None and same_operation and result.step.transparent:  # views of one value
+            rearranged = self._other_views(
+                result, view_chain(self._pairs.a, result.a), view_chain(self._pairs.b, result.b)
+            )
         if rearranged is not None:
             return rearranged
         for find in (first_inexact, arranging_step):

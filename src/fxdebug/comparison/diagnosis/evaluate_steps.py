@@ -195,9 +195,9 @@ class Judge:
         sides = facing_inputs(self.pairs, partner, step) if alike else []
         error_in, worst, weights, exact = 0.0, None, None, True
         if not alike:  # one step of a region each: what the step of b was given says what it inherits
-            known = [(self.pairs.value_in_a(given.value), given.value) for given in step.data]
-            errors = [self.value_error(one, other) for one, other in known if one is not None]
-            error_in, exact = max(errors, default=0.0), len(errors) == len(known) and not any(errors)
+            known = [both for given in step.data if (both := self.pairs.facing(given.value)) is not None]
+            errors = [self.value_error(*both) for both in known]
+            error_in, exact = max(errors, default=0.0), len(errors) == len(step.data) and not any(errors)
         for one, other in sides:
             error = self.input_error(one, other)
             if one.is_weight and other.is_weight:
@@ -313,9 +313,9 @@ class Judge:
             if root.number in visited:
                 continue
             visited.add(root.number)
-            partner = self.pairs.value_in_a(at)
-            if partner is not None and self.pairs.is_firm(at) and comparable(partner, at) and at.dtype in EPS:
-                error = self.meter(partner, at).error
+            both = self.pairs.facing(at)
+            if both is not None and self.pairs.is_firm(at) and comparable(*both) and at.dtype in EPS:
+                error = self.meter(*both).error
                 largest = max(largest, error if math.isfinite(error) else 0.0)
             maker = self.pairs.b.makers.get(root.number)
             pending += [] if maker is None else [given.value for given in maker.data]
@@ -323,9 +323,9 @@ class Judge:
 
     def _known_error(self, value: Value, depth: int) -> float:
         """Return the error of a value of b by data: its own, else the largest among the values it was computed from."""
-        partner = self.pairs.value_in_a(value)
-        if partner is not None and comparable(partner, value):
-            measures = self.meter(partner, value)
+        both = self.pairs.facing(value)
+        if both is not None and comparable(*both):
+            measures = self.meter(*both)
             if measures.basis == "tensors":
                 return measures.error if math.isfinite(measures.error) else 0.0
         maker = self.pairs.b.maker(value)

@@ -21,7 +21,14 @@ from fxdebug.comparison.diagnosis.attention.tables import (
     whole_table,
 )
 from fxdebug.comparison.diagnosis.attention.written_attention import other_attention_in, visible_shares
-from fxdebug.comparison.diagnosis.cause import Cause, differing_settings, listed, make_cause, values_differ
+from fxdebug.comparison.diagnosis.cause import (
+    SAME_OPERATIONS,
+    Cause,
+    differing_settings,
+    listed,
+    make_cause,
+    values_differ,
+)
 from fxdebug.comparison.diagnosis.counterparts import (
     facing_step,
     in_the_same_place,
@@ -495,8 +502,7 @@ def _equal_steps(divergence: Divergence) -> Cause:
         return known
     last = divergence.in_b.last or result.step
     in_a, in_b = ([_written(step) for step in side.computing] for side in (divergence.in_a, divergence.in_b))
-    same = "the same operations give other values"
-    because = f"{listed(in_a)} in a, {listed(in_b)} in b" if in_a and in_b and in_a != in_b else same
+    because = f"{listed(in_a)} in a, {listed(in_b)} in b" if in_a and in_b and in_a != in_b else SAME_OPERATIONS
     return divergence.cause("values", last, because, partner=divergence.in_a.last)
 
 

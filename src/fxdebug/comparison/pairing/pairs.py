@@ -86,6 +86,11 @@ class Pairs:
         pair = self.values.get(self.b.root(b).number)
         return None if pair is None else self.a.values[pair.a]
 
+    def facing(self, b: Value) -> tuple[Value, Value] | None:
+        """Return the value of a that is paired with one of b, and that one of b before views, as both are laid out."""
+        partner = self.value_in_a(b)
+        return None if partner is None else (partner, self.b.root(b))
+
     def value_in_b(self, a: Value) -> Value | None:
         """Return the value of b that is paired with one of a."""
         number = self.values_of_a.get(self.a.root(a).number)

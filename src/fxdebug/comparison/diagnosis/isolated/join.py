@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from fxdebug.comparison.diagnosis.cause import SAME_INPUTS, SAME_OPERATIONS
 from fxdebug.comparison.diagnosis.isolated.handover import NOT_AS_IN_A
 from fxdebug.comparison.result import ComparisonData, Row, in_order
 
@@ -26,7 +27,7 @@ def joined(plain: ComparisonData, isolated: ComparisonData) -> tuple[tuple[Row, 
     same = next((row for row in found if _same(first, row)), None)
     shown = next((row for row in found if row.handed_over and row.path == first.path), None)
     anchor = same or shown or _anchor(first, isolated.rows)
-    if anchor is None and first_alone.handed_over and first_alone.because.endswith(NOT_AS_IN_A):
+    if anchor is None and _names_no_cause(first_alone):
         return (first, *found), (first, *isolated.rows)  # what the plain runs know says since when
     told_both_sides = shown is not None and shown.kind == first.kind == "wiring"
     if anchor is None or told_both_sides or _names_the_source(first_alone, anchor, first):
@@ -43,9 +44,14 @@ def _names_the_source(row: Row, at: Row, plain: Row) -> bool:
     """Is it an operation before another one that an isolated run knows by itself, as one whose statistics are equal?"""
     ops = [side.op if side is not None else None for side in (row.a, row.b)]
     is_unsure = row.kind in ("wiring", "shape")
-    if plain.kind == "wiring" and row.because == f"{ops[0]} in a, {ops[1]} in b":
+    if _names_no_cause(row) or (plain.kind == "wiring" and row.because == f"{ops[0]} in a, {ops[1]} in b"):
         is_unsure = True  # where values meet that the plain runs know to be of other places
     return not row.handed_over and not is_unsure and row.position < at.position
+
+
+def _names_no_cause(row: Row) -> bool:
+    """Does it say that something differs, and no more?"""
+    return row.because in (SAME_INPUTS, SAME_OPERATIONS) or (row.handed_over and row.because.endswith(NOT_AS_IN_A))
 
 
 def _same(a: Row, b: Row) -> bool:

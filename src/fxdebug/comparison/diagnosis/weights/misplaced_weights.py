@@ -304,14 +304,14 @@ def _use_the_same_rows(
     return len(wanted & used) >= LEAST_SHARED * len(wanted)
 
 
-def weight_behind(run: StepList, value: Value) -> str | None:
-    """Return the name of the weight that a value is, or is a slice or a view of."""
+def weight_behind(run: StepList, value: Value, *, computed: bool = False) -> str | None:
+    """Return the name of the weight that a value is, or is a slice or a view of; ``computed``: or any function of."""
     for _ in range(MOST_VIEWS):
         name = run.root(value).name  # in a call that is compared by itself, that of its own module
         if name is not None:
             return name
         maker = run.makers.get(value.number)
-        if maker is None or len(maker.inputs) != 1 or not (maker.transparent or maker.name in SLICES):
+        if maker is None or len(maker.inputs) != 1 or not (computed or maker.transparent or maker.name in SLICES):
             return None
         value = maker.inputs[0].value
     return None
