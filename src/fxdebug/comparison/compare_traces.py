@@ -38,6 +38,7 @@ from fxdebug.comparison.pairing.name_mapping import NameMapping, is_ignored, rea
 from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.pairing.patched_values import rejoin_patched
 from fxdebug.comparison.pairing.renamed_calls import pair_renamed_calls
+from fxdebug.comparison.pairing.weights_in_place import pair_in_place
 from fxdebug.comparison.result import ComparisonData, Row, in_order
 from fxdebug.comparison.rows import Rows
 from fxdebug.data.trace import TraceData
@@ -218,6 +219,7 @@ def pair_traces(
     pairs = Pairs(one, other)
     pair_by_path(pairs)
     pair_weights(pairs)
+    pair_in_place(pairs)
     pair_values(pairs, meter)
     pair_forwards(pairs)
     pair_fused_projections(pairs)

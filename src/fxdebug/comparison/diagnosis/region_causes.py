@@ -123,7 +123,7 @@ class RegionDiagnosis:
             return None
         if not in_a.computing and not in_b.computing:
             return _rewired(divergence)
-        return (
+        return self._once(
             _nonfinite(divergence)
             or _other_mask(divergence)
             or other_masking_in(divergence)
@@ -135,6 +135,15 @@ class RegionDiagnosis:
             or self._other_table(divergence)
             or self._other_steps(divergence)
         )
+
+    def _once(self, cause: Cause | None) -> Cause | None:
+        """Return a cause that was not told of the same operation before: several values may show it."""
+        if cause is None or cause.b is None:
+            return cause
+        key = (cause.kind, cause.op, cause.because, cause.b.index)
+        known = key in self.reported
+        self.reported.add(key)
+        return None if known else cause
 
     def _is_given(self, region: Region, value: Value) -> bool:
         """Is a region of a given what a value of b is, whatever both were paired with?"""
@@ -549,11 +558,13 @@ def _shapes_given(step: Step) -> list[Sequence[int]]:
 
 
 def _other_source(divergence: Divergence) -> Cause | None:
-    """Return the cause where the region of b begins with another value than that of a."""
-    wanted, given = (
-        [value for value in region.paired_inputs if value.dtype in EPS] for region in (divergence.in_a, divergence.in_b)
-    )
-    if len(wanted) != 1 or len(given) != 1 or divergence.judge.pairs.are_paired(wanted[0], given[0]):
+    """Return the cause where the region of b begins with another value than that of a, beside values of both."""
+    pairs, regions = divergence.judge.pairs, (divergence.in_a, divergence.in_b)
+    wanted, given = ([value for value in region.paired_inputs if value.dtype in EPS] for region in regions)
+    both = [(x, y) for x in wanted for y in given if pairs.are_paired(x, y)]
+    wanted = [x for x in wanted if all(x is not one for one, _ in both)]
+    given = [y for y in given if all(y is not other for _, other in both)]
+    if len(wanted) != 1 or len(given) != 1:
         return None
     number, result = given[0].number, divergence.result
     user = next((s for s in divergence.in_b.steps if any(x.value.number == number for x in s.inputs)), result.step)
@@ -602,7 +613,7 @@ def _rewired(divergence: Divergence) -> Cause | None:
         return None
     call, inner = handing_call(pairs, result.step, a, b)
     where_a, where_b = _made_in(pairs.a.maker(a), a), _made_in(pairs.b.maker(b), b)
-    if where_a == where_b:
+    if where_a == where_b or _in_the_same_call(pairs, pairs.a.maker(a), pairs.b.maker(b)):
         where_a, where_b = (f"{where_a}{_arguments(run, value)}" for run, value in ((pairs.a, a), (pairs.b, b)))
     what = "it" if inner is None else inner.path.rpartition(".")[2] or inner.type
     because = f"{what} is given the result of {where_a} in a, of {where_b} in b"
@@ -611,6 +622,11 @@ def _rewired(divergence: Divergence) -> Cause | None:
     op = result.step.op if inner is None else inner.type
     cause = make_cause(judge, "wiring", call, op, because, result, a=a, b=b)
     return replace(cause, regrouped=given is not None and _is_summed_in_another_order(divergence, given))
+
+
+def _in_the_same_call(pairs: Pairs, a: Step | None, b: Step | None) -> bool:
+    """Are two steps of one name in calls that are each other's counterparts, which may have other names?"""
+    return a is not None and b is not None and a.op == b.op and pairs.call_in_a(b.call) is a.call
 
 
 def _beside(run: StepList, wanted: Value, given: Value | None) -> str:
