@@ -122,7 +122,7 @@ class RegionDiagnosis:
         if self._uses_known_table(in_b):
             return None
         if not in_a.computing and not in_b.computing:
-            return _rewired(divergence)
+            return self._once(_rewired(divergence))
         return self._once(
             _nonfinite(divergence)
             or _other_mask(divergence)
@@ -614,7 +614,7 @@ def _rewired(divergence: Divergence) -> Cause | None:
     call, inner = handing_call(pairs, result.step, a, b)
     where_a, where_b = _made_in(pairs.a.maker(a), a), _made_in(pairs.b.maker(b), b)
     if where_a == where_b or _in_the_same_call(pairs, pairs.a.maker(a), pairs.b.maker(b)):
-        where_a, where_b = (f"{where_a}{_arguments(run, value)}" for run, value in ((pairs.a, a), (pairs.b, b)))
+        where_a, where_b = f"{where_a}{_arguments(pairs.a, a)}", f"{where_b}{_arguments(pairs.b, b)}"
     what = "it" if inner is None else inner.path.rpartition(".")[2] or inner.type
     because = f"{what} is given the result of {where_a} in a, of {where_b} in b"
     if where_a == where_b:
