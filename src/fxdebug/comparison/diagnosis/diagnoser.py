@@ -57,6 +57,7 @@ from fxdebug.operators.names import (
     role,
 )
 
+MOST_FUNCTIONS = 6  # of a single value, between a product and the step that shows another order of its rows
 _BY_CUDNN = ("conv", "lstm", "gru", "rnn")  # the beginnings of names of operations
 
 
@@ -328,6 +329,9 @@ class Diagnoser:
 
     def _reordered(self, result: StepResult) -> Cause | None:
         """Return the step that puts the elements into another order, by the surest signs first."""
+        weight = self._weight_with_other_rows(result)
+        if weight is not None:
+            return weight
         same_operation = result.partner.name == result.step.name
         for find in (inputs_swapped, constants_changed):
             if same_operation and (change := find(self._judge, result)) is not None:
@@ -343,6 +347,29 @@ class Diagnoser:
             if same_operation and (change := find(self._judge, result)) is not None:
                 return self._order_cause(result, change)
         return None
+
+    def _weight_with_other_rows(self, result: StepResult) -> Cause | None:
+        """Return the product on the way to a step whose weight has a's rows in other places."""
+        for one, other in result.inputs:
+            sides = self._product_behind(self._pairs.a, one.value), self._product_behind(self._pairs.b, other.value)
+            at = None if sides[1] is None else self._judge.results.get(sides[1].index)
+            if at is None or at.partner is not sides[0] or at.error_in > at.tolerance:
+                continue
+            own = make_cause(self._judge, "values", at.step.call, at.step.op, "", at)
+            found = self._rearranged_weight(own, at)
+            if found is not own:
+                return replace(found, position=result.position)
+        return None
+
+    @staticmethod
+    def _product_behind(run: StepList, value: Value) -> Step | None:
+        """Return the product with weights that a value comes of, behind operations on that value alone."""
+        step = run.maker(value)
+        for _ in range(MOST_FUNCTIONS):
+            if step is None or step.weights or len(step.data) != 1:
+                break
+            step = run.maker(step.data[0].value)
+        return step if step is not None and step.weights and family(step.name) == "product" else None
 
     def _other_mask(self, result: StepResult) -> Cause | None:
         """Return the step that makes a mask of b, if it lets another share of positions through than a's mask."""

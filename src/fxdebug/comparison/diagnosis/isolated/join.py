@@ -29,7 +29,7 @@ def joined(plain: ComparisonData, isolated: ComparisonData) -> tuple[tuple[Row, 
     anchor = same or shown or _anchor(first, isolated.rows)
     if anchor is None and _names_no_cause(first_alone):
         return (first, *found), (first, *isolated.rows)  # what the plain runs know says since when
-    told_both_sides = shown is not None and shown.kind == first.kind == "wiring"
+    told_both_sides = shown is not None and shown.kind == first.kind == "wiring" and not _names_no_cause(shown)
     if anchor is None or told_both_sides or _names_the_source(first_alone, anchor, first):
         return found, isolated.rows
     told = same or _told(first, anchor)
