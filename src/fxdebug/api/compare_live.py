@@ -17,11 +17,12 @@ from fxdebug.api.compare_runs import compare, with_gradients
 from fxdebug.api.comparison import Comparison
 from fxdebug.api.quantised.of_models import called, inputs_for, quantised_models
 from fxdebug.api.reports.report import Report
+from fxdebug.api.rerun.edited_runs import EditedRuns, RunAgain
 from fxdebug.api.rerun.fused_written_out import NAMED, closeness, with_fused_written_out
 from fxdebug.api.run_model import fx_debug, last_failed, run_and_store
 from fxdebug.api.trace import Trace
 from fxdebug.api.trials.recurrent_gates import told_of_gates
-from fxdebug.api.tried_repairs import returns_the_same, tried
+from fxdebug.api.trials.tried_repairs import returns_the_same, tried
 from fxdebug.capture.pausing.replaced_operations import ReplacedOperations
 from fxdebug.capture.runs.isolated import InputReplay
 from fxdebug.capture.runs.same_start import deep_copy, state_restored
@@ -215,61 +216,48 @@ def _compared(
 ) -> Comparison:
     """Compare two models as they run: plain, then each call of b on a's inputs; try what may repair it."""
     inputs, own_inputs, kwargs = given_to
-    a, b, plain, isolated_comparison, replayed, failed = _runs(model_a, model_b, given_to, settings)
-    if isolated_comparison is None:
-        return replace(plain, notes=(*plain.notes, f"not isolated: {failed}"))
+    runs = _runs(model_a, model_b, given_to, settings)
+    found = _judged(runs)
+    if not found.findings or budget <= 0 or runs.b.error is not None:
+        return found
 
     def compared(a: Trace, b: Trace) -> Comparison:
         return compare(a, b, **settings)
 
-    if not isolated_comparison.findings and plain.findings and _differs_far(plain):
+    edited = EditedRuns(
+        RunAgain(model_a, runs.a, lambda stepper: _stepped(model_a, inputs, kwargs, stepper)),
+        RunAgain(model_b, runs.b, lambda stepper: _stepped(model_b, own_inputs, kwargs, stepper)),
+        compared,
+        settings["mapping"],
+    )
+    known = tried(found.findings, runs.plain, edited, budget)
+    if not any(row.proven for row in known) and not returns_the_same(runs.plain):
+        known = told_of_gates(known, edited, budget)
+    told = dict(zip(map(id, found.findings), known))
+    findings = [told[id(row)] for row in found.findings]
+    if closeness(findings[0]) < NAMED:  # what one edit repairs is the cause: such a finding follows from it
+        findings.sort(key=lambda row: not row.proven)
+    rows = tuple([told.get(id(row), row) for row in found.rows])
+    return Comparison.of(replace(found, findings=tuple(findings), rows=rows))
+
+
+def _judged(runs: _Runs) -> Comparison:
+    """Return what the plain runs and the isolated one show together."""
+    plain, isolated = runs.plain, runs.isolated
+    if isolated is None:
+        return replace(plain, notes=(*plain.notes, f"not isolated: {runs.failed}"))
+    if not isolated.findings and plain.findings and _differs_far(plain):
         why = "not isolated: with what a was given, nothing differs, but what the plain runs return does"
         return replace(plain, notes=(*plain.notes, why))
-    note = f"isolated: {replayed} of {len(b.calls) - 1} calls of b were given what those of a were given"
-    findings, rows = joined(plain, isolated_comparison)
-    if findings and budget > 0:
-
-        def see_a(stepper: ReplacedOperations) -> None:
-            with state_restored(model_a, model_b):
-                run_and_store(model_a, *deep_copy((inputs, kwargs)), weights=False, stepper=stepper)
-
-        def run_b(stepper: ReplacedOperations) -> Comparison | None:
-            with state_restored(model_a, model_b):
-                try:
-                    given = deep_copy((own_inputs, kwargs))
-                    return compared(a, run_and_store(model_b, *given, values="tensors", stepper=stepper))
-                except FxDebugError:
-                    raise
-                except Exception:  # of the model, with an operation that was replaced
-                    return None
-
-        def run_edited(side: str, stepper: ReplacedOperations) -> Comparison | None:
-            if side == "b":
-                return run_b(stepper)
-            with state_restored(model_a, model_b):
-                try:
-                    given = deep_copy((inputs, kwargs))
-                    return compared(run_and_store(model_a, *given, values="tensors", stepper=stepper), b)
-                except FxDebugError:
-                    raise
-                except Exception:  # of the model, with an operation that was replaced
-                    return None
-
-        known = tried(findings, plain, see_a, run_b, budget)
-        if not any(row.proven for row in known) and not returns_the_same(plain):
-            known = told_of_gates(known, run_edited, budget)
-        told = dict(zip(map(id, findings), known))
-        findings = tuple([told[id(row)] for row in findings])
-        if closeness(findings[0]) < NAMED:  # what one edit repairs is the cause: such a finding follows from it
-            findings = tuple(sorted(findings, key=lambda row: not row.proven))
-        rows = tuple([told.get(id(row), row) for row in rows])
+    note = f"isolated: {runs.replayed} of {len(runs.b.calls) - 1} calls of b were given what those of a were given"
+    findings, rows = joined(plain, isolated)
     whole = replace(
-        isolated_comparison,
+        isolated,
         findings=findings,
         rows=rows,
         outputs=plain.outputs,
-        notes=(*isolated_comparison.notes, note),
-        missing=isolated_comparison.missing and plain.missing,
+        notes=(*isolated.notes, note),
+        missing=isolated.missing and plain.missing,
     )
     return Comparison.of(whole)
 
@@ -298,6 +286,11 @@ def _gradients_of(model: nn.Module) -> Step | None:
         return step_of_grads(model)
     except UsageError:
         return None
+
+
+def _stepped(model: nn.Module, inputs: Any, kwargs: Any, stepper: ReplacedOperations) -> Trace:
+    """Run a model with operations replaced."""
+    return run_and_store(model, *deep_copy((inputs, kwargs)), values="tensors", weights=False, stepper=stepper)
 
 
 def _differs_far(plain: Comparison) -> bool:

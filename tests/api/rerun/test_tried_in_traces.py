@@ -70,11 +70,11 @@ def test_the_edit_that_repairs_a_fault_is_proven(plant: Callable[[nn.Module], No
 
 def test_of_several_faults_the_first_is_likely_and_the_place_of_the_next_is_told() -> None:
     def both(model: nn.Module) -> None:
-        model[1].approximate = model[2].approximate = "none"
+        model[1].approximate, model[2].factor = "none", 1.5
 
     ((row,)) = compared(pair(both)).findings
     assert (row.path, row.proven) == ("1", False)
-    assert row.repair == "likely: gelu with the settings of a was tried, and b then differs first at 2/gelu"
+    assert row.repair == "likely: gelu with the settings of a was tried, and b then differs first at 2/mul"
 
 
 def test_without_a_budget_no_model_runs() -> None:

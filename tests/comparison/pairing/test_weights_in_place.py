@@ -86,6 +86,15 @@ def test_two_exchanged_weights_are_told_as_weights_of_both_places() -> None:
     assert told(model, port) == [("one.norm", "weights", first), ("three.norm", "weights", second)]
 
 
+def test_two_exchanged_weights_that_are_used_one_after_the_other_are_told_as_such() -> None:
+    model, port = built(Port())
+    layer = port.one
+    layer.up.weight, layer.gate.weight = layer.gate.weight, layer.up.weight  # type: ignore[union-attr]
+    first = "one.up.weight is first.gate.weight of a, not first.up.weight: exchanged with one.gate.weight"
+    second = "one.gate.weight is first.up.weight of a, not first.gate.weight: exchanged with one.up.weight"
+    assert told(model, port) == [("one.up", "weights", first), ("one.gate", "weights", second)]
+
+
 def test_the_weights_of_another_layer_are_told_by_its_name() -> None:
     model, port = built(Port())
     port.one.up.weight = nn.Parameter(model.second.up.weight.detach().clone())  # type: ignore[union-attr]

@@ -10,9 +10,10 @@ import torch
 from torch import nn
 
 from fxdebug.api.comparison import Comparison
+from fxdebug.api.rerun.edited_runs import EditedRuns, RunAgain
 from fxdebug.api.run_model import run_and_store
 from fxdebug.api.trace import Trace
-from fxdebug.api.tried_repairs import tried
+from fxdebug.api.trials.tried_repairs import STILL, tried
 from fxdebug.capture.pausing.replaced_operations import ReplacedOperations
 from fxdebug.capture.runs.same_start import deep_copy, state_restored
 from fxdebug.comparison.result import ComparisonData, Row
@@ -21,7 +22,6 @@ from fxdebug.data.values import Group, Item, Value, rebuilt
 from fxdebug.errors import FxDebugError
 from fxdebug.query.run_of_call import CALL
 
-STILL = ", and b still returns something else"  # of ``tried``
 _NOT_WHOLE = {CALL, "rank", "isolated"}  # settings of runs that are no whole run of a model by itself
 _PLAIN: dict[str, Callable[[Any], Any]] = {"list": list, "tuple": tuple}
 
@@ -47,38 +47,17 @@ def tried_in_traces(found: Comparison, compared: Callable[..., ComparisonData], 
 
 
 def _tried(
-    found: Comparison,
-    a: _Again,
-    b: _Again,
-    compared: Callable[..., ComparisonData],
-    budget: float,
+    found: Comparison, a: _Again, b: _Again, compared: Callable[..., ComparisonData], budget: float
 ) -> Comparison:
     with state_restored(a.model, b.model):
         for side in (a, b):
             if not side.is_as_recorded():
                 note = f"not tried: run again, {side.name} returns something else than it did, or raises"
                 return replace(found, notes=(*found.notes, note))
-
-    firsts: list[Row | None] = []  # where b differs first with each edit
-
-    def see_a(stepper: ReplacedOperations) -> None:
-        with state_restored(a.model, b.model):
-            a.run(stepper)
-
-    def run_b(stepper: ReplacedOperations) -> ComparisonData | None:
-        with state_restored(a.model, b.model):
-            try:
-                after = compared(found.a, b.run(stepper))
-                firsts.append(after.first)
-                return after
-            except FxDebugError:
-                raise
-            except Exception:  # of the model, with an operation that was replaced
-                return None
-
-    judged = tried(found.findings, found, see_a, run_b, budget)
-    if len(judged) == 1 and firsts:
-        judged = [_with_next(judged[0], firsts[0])]
+    runs = EditedRuns(RunAgain(a.model, found.a, a.run), RunAgain(b.model, found.b, b.run), compared)
+    judged = tried(found.findings, found, runs, budget)
+    if len(judged) == 1 and runs.firsts:
+        judged = [_with_next(judged[0], runs.firsts[0])]
     told = dict(zip(map(id, found.findings), judged))
     findings = tuple([told[id(row)] for row in found.findings])
     rows = tuple([told.get(id(row), row) for row in found.rows])

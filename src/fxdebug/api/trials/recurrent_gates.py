@@ -11,21 +11,20 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from fxdebug.api.tried_repairs import place_of, returns_the_same
+from fxdebug.api.rerun.edited_runs import EditedRuns
+from fxdebug.api.trials.edits_of_operations import op_of, place_of
+from fxdebug.api.trials.tried_repairs import returns_the_same
 from fxdebug.capture.pausing.replaced_operations import Ran, ReplacedOperations
-from fxdebug.comparison.result import ComparisonData, Row, Side
+from fxdebug.comparison.result import Row, Side
 from fxdebug.operators.names import GATES
 
-Run: TypeAlias = Callable[[str, ReplacedOperations], ComparisonData | None]
-"""Runs the model of a side with operations replaced, and compares it with the other's run; ``None``: it raised."""
 
-
-def told_of_gates(findings: Sequence[Row], run: Run, budget: float) -> list[Row]:
+def told_of_gates(findings: Sequence[Row], runs: EditedRuns, budget: float) -> list[Row]:
     """Return the findings, the first about a recurrent operation with the gates that are exchanged.
 
     Nothing is told where no order of the gates makes both models return the same. No run begins after ``budget``
@@ -33,31 +32,28 @@ def told_of_gates(findings: Sequence[Row], run: Run, budget: float) -> list[Row]
     """
     rows, until = list(findings), time.monotonic() + budget
     for number, row in enumerate(rows):
-        for name, side in (("a", row.a), ("b", row.b)):
+        sides: tuple[tuple[Literal["a", "b"], Side | None], ...] = (("a", row.a), ("b", row.b))
+        for name, side in sides:
             other = row.b if name == "a" else row.a
             place, gates = place_of(side), _gates(side)
-            if row.kind != "values" or place is None or not gates or (other is not None and other.op == _op(side)):
+            if row.kind != "values" or place is None or not gates or (other is not None and other.op == op_of(side)):
                 continue
             for words, edit in _hypotheses(gates):
                 if time.monotonic() > until:
                     return rows
                 stepper = ReplacedOperations({place: edit})
-                found = run(name, stepper)
+                found = runs.run(name, stepper)
                 if found is not None and stepper.made and returns_the_same(found):
-                    told = f"{_op(side)} in {name}; in {'b' if name == 'a' else 'a'} {words}"
-                    proof = f"{_op(side)} of {name} computed like that: both models return the same"
+                    told = f"{op_of(side)} in {name}; in {'b' if name == 'a' else 'a'} {words}"
+                    proof = f"{op_of(side)} of {name} computed like that: both models return the same"
                     rows[number] = replace(row, because=told, proven=True, repair=proof)
                     return rows
     return rows
 
 
-def _op(side: Side | None) -> str:
-    return (side.op if side is not None else "") or ""
-
-
 def _gates(side: Side | None) -> str:
     """Return the gates of an operation of torch in the order of its weights; empty for other operations."""
-    return GATES.get(_op(side).removesuffix("_cell"), "")
+    return GATES.get(op_of(side).removesuffix("_cell"), "")
 
 
 def _hypotheses(gates: str) -> Iterator[tuple[str, Callable[[Ran], Any]]]:

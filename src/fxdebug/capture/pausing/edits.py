@@ -17,7 +17,7 @@ from torch import Tensor
 from fxdebug.capture.recorder.frame import Frame
 from fxdebug.capture.recorder.recorder import Recorder
 from fxdebug.capture.tape.call_tape import CallTape, TapeEntry
-from fxdebug.capture.tape.op_traits import op_name
+from fxdebug.capture.tape.op_traits import node_name, op_name
 from fxdebug.capture.tensors.named_tensors import named_tensors
 from fxdebug.errors import UsageError, with_article
 from fxdebug.operators.attention import FUSED, SOFTMAX
@@ -129,7 +129,7 @@ class Edits:
         name = op_name(entry.what)
         count = self._counts.get((call_tape.index, name), 0)
         self._counts[call_tape.index, name] = count + 1
-        numbered = f"{name}_{count}" if count else name
+        numbered = node_name(name, count)
         for number, edit in fitting:
             fits = name in _HEADS if edit.heads else fnmatchcase(name, edit.op) or fnmatchcase(numbered, edit.op)
             if fits:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 from fxdebug.capture.recorder.frame import Frame
 from fxdebug.capture.recorder.recorder import Recorder
 from fxdebug.capture.tape.call_tape import CallTape, TapeEntry
-from fxdebug.capture.tape.op_traits import op_name
+from fxdebug.capture.tape.op_traits import node_name, op_name
 
 Place: TypeAlias = tuple[int, str]
 """The index of a call, and the name of an operation in its graph: ``(3, "mul_1")``."""
@@ -70,7 +70,7 @@ class ReplacedOperations:
         name = op_name(entry.what)
         count = self._counts.get((call_tape.index, name), 0)
         self._counts[call_tape.index, name] = count + 1
-        place = call_tape.index, f"{name}_{count}" if count else name
+        place = call_tape.index, node_name(name, count)
         change = self._changes.get(place)
         if change is None:
             return result

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+import keyword
 from typing import Any
 
 import torch
@@ -102,6 +104,16 @@ def written_form(function: Any) -> str:
 def op_name(function: Any) -> str:
     """Return the name of an operation, as in the graphs: ``softmax``; ``add`` for ``x + y``."""
     return function_name(function).strip("_")
+
+
+def node_name(op: str, before: int) -> str:
+    """Return the name of an operation's node in a graph, with ``before`` operations of its name in the same call.
+
+    >>> node_name("mul", 0), node_name("mul", 1), node_name("sum", 0)
+    ('mul', 'mul_1', 'sum_1')
+    """
+    number = before + (hasattr(builtins, op) or keyword.iskeyword(op))  # torch.fx leaves Python's own names alone
+    return f"{op}_{number}" if number else op
 
 
 def function_name(function: Any) -> str:

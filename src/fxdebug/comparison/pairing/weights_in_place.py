@@ -22,13 +22,14 @@ def pair_in_place(pairs: Pairs) -> None:
     if len(anchors) < LEAST_IN_PLACE * len(places):
         return
     used = _first_uses(pairs.a), _first_uses(pairs.b)
+    elsewhere = [
+        (pair.a, number) for number, pair in known.items() if pair.matched_by == "weights" and places[number] != pair.a
+    ]
+    in_place = [(places[number], number) for _, number in elsewhere]
     moved = [
-        (pair.a, number)
-        for number, pair in known.items()
-        if pair.matched_by == "weights"
-        and places[number] != pair.a
-        and _contradicts((pair.a, number), anchors, *used)
-        and not _contradicts((places[number], number), anchors, *used)
+        pair
+        for pair, own in zip(elsewhere, in_place)
+        if _contradicts(pair, [*anchors, *elsewhere], *used) and not _contradicts(own, [*anchors, *in_place], *used)
     ]
     for one, other in moved:
         del pairs.values[other]

@@ -68,7 +68,12 @@ def _anchor(first: Row, rows: Sequence[Row]) -> Row | None:
 
 def _told(first: Row, at: Row) -> Row:
     """Return the finding of the plain runs with the sides that an isolated run has of it."""
-    return replace(first, a=at.a or first.a, b=at.b or first.b, position=at.position)
+    knows = first.b is None or first.b.op is None or (at.b is not None and at.b.op is not None)  # the operation
+    return (
+        replace(first, a=at.a or first.a, b=at.b or first.b, position=at.position)
+        if knows
+        else replace(first, position=at.position)
+    )
 
 
 def _position(row: Row) -> int:

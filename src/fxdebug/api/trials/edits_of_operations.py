@@ -1,0 +1,132 @@
+"""Edits of one operation of b: computed anew as the operation of a, with its settings or its weights, or left out.
+
+Each function is given both operations as they ran, and returns the result that b gets in the place of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+from torch import Tensor, nn
+
+from fxdebug.capture.pausing.replaced_operations import Place, Ran
+from fxdebug.comparison.result import Row, Side
+
+Edit: TypeAlias = Callable[[Ran], Any]
+EditOfBoth: TypeAlias = Callable[[Ran | None, Ran], Any]
+"""Computes an operation of b from that of a, where it is known, and from itself."""
+
+
+class NoEdit(Exception):
+    """An operation cannot be computed anew as a finding says."""
+
+
+def edits_of(row: Row) -> Iterator[tuple[str, EditOfBoth, bool]]:
+    """Yield the edits of a finding's operation in words, and whether each undoes what the finding says."""
+    for words, make in _EDITS.get(row.kind or "", ()):
+        if make is _with_operation and row.kind == "missing" and row.op != op_of(row.a):
+            continue  # a larger operation has the missing one: to put that in proves too little
+        yield words.format(a=op_of(row.a), b=op_of(row.b)), make, make in _UNDOING
+
+
+def op_of(side: Side | None) -> str:
+    """Return the operation of a side; empty for a call."""
+    return (side.op if side is not None else "") or ""
+
+
+def place_of(side: Side | None) -> Place | None:
+    """Return where the operation of a side is; ``None`` for a call."""
+    return None if side is None or not side.node or side.op is None else (side.call.index, side.node.rpartition("/")[2])
+
+
+def _same_operation(theirs: Ran | None, ours: Ran) -> Ran:
+    """Return the operation of a, where it is the same as that of b, with as many arguments; else raise ``NoEdit``."""
+    if theirs is None or is_inplace(ours) or _name(ours) != _name(theirs) or len(ours.args) != len(theirs.args):
+        raise NoEdit
+    return theirs
+
+
+def _with_settings(theirs: Ran | None, ours: Ran) -> Any:
+    """Compute an operation with the arguments of a that are no tensors."""
+    theirs = _same_operation(theirs, ours)
+    args = [x if _has_tensors(x) or _has_tensors(y) else y for x, y in zip(ours.args, theirs.args)]
+    kwargs = {name: x for name, x in ours.kwargs.items() if _has_tensors(x)}
+    kwargs |= {name: y for name, y in theirs.kwargs.items() if not _has_tensors(y) and name not in kwargs}
+    return ours.function(*args, **kwargs)
+
+
+def _with_weights(theirs: Ran | None, ours: Ran) -> Any:
+    """Compute an operation with the parameters of a."""
+    theirs = _same_operation(theirs, ours)
+    changed: list[Tensor] = []
+
+    def chosen(x: Any, y: Any) -> Any:
+        if isinstance(x, nn.Parameter) and isinstance(y, nn.Parameter) and x.shape == y.shape:
+            changed.append(x)
+            return y.to(x.dtype)
+        return x
+
+    args = [chosen(x, y) for x, y in zip(ours.args, theirs.args)]
+    kwargs = {name: chosen(x, theirs.kwargs.get(name)) for name, x in ours.kwargs.items()}
+    if not changed:
+        raise NoEdit
+    return ours.function(*args, **kwargs)
+
+
+def _with_operation(theirs: Ran | None, ours: Ran) -> Any:
+    """Compute another function of the same tensors, with a's settings and weights."""
+    if theirs is None or is_inplace(ours) or is_inplace(theirs) or theirs.kwargs.keys() & {"out"}:
+        raise NoEdit
+    given = [x for x in (*ours.args, *ours.kwargs.values()) if _is_data(x)]
+    wanted = [x for x in (*theirs.args, *theirs.kwargs.values()) if _is_data(x)]
+    if len(given) != len(wanted) or any(x.shape != y.shape for x, y in zip(given, wanted)):
+        raise NoEdit
+    left = iter(given)
+    args = [next(left) if _is_data(x) else x for x in theirs.args]
+    return theirs.function(*args, **{name: next(left) if _is_data(x) else x for name, x in theirs.kwargs.items()})
+
+
+def _left_out(theirs: Ran | None, ours: Ran) -> Any:
+    """Return the first tensor that an operation was given, where it has the shape of the result."""
+    given = next((x for x in ours.args if isinstance(x, Tensor)), None)
+    if is_inplace(ours) or given is None or not isinstance(ours.result, Tensor) or given.shape != ours.result.shape:
+        raise NoEdit
+    return given
+
+
+_UNDOING = (_with_settings, _with_weights, _left_out)
+_REPLACED: tuple[str, EditOfBoth] = ("{a} of a in the place of {b}", _with_operation)
+_EDITS: dict[str, list[tuple[str, EditOfBoth]]] = {
+    "constant": [("{b} with the settings of a", _with_settings), _REPLACED],
+    "weights": [("{b} with the weights of a", _with_weights)],
+    "extra": [_REPLACED, ("{b} left out", _left_out)],
+    "dtype": [("{b} left out", _left_out)],
+    "missing": [_REPLACED],
+    "values": [_REPLACED],
+}
+
+
+def _name(ran: Ran) -> str:
+    return str(getattr(ran.function, "__name__", ""))
+
+
+def _is_data(thing: Any) -> bool:
+    return isinstance(thing, Tensor) and not isinstance(thing, nn.Parameter)
+
+
+def is_inplace(ran: Ran) -> bool:
+    """Does an operation write to what it is given? Then it cannot be computed a second time."""
+    return any(ran.result is x for x in ran.args) or (_name(ran).endswith("_") and not _name(ran).endswith("__"))
+
+
+def _has_tensors(thing: Any) -> bool:
+    return any(True for _ in _tensors(thing))
+
+
+def _tensors(thing: Any) -> Iterator[Tensor]:
+    if isinstance(thing, Tensor):
+        yield thing
+    elif isinstance(thing, (list, tuple)):
+        for one in thing:
+            yield from _tensors(one)

@@ -1,0 +1,320 @@
+"""Plan the edits that may undo a finding: at its operation, at others by the pairs of the runs, and all over its line.
+
+An operation of a is put behind or before one of b, or an operation of b is given what that of a is given. All values
+are then those of b, as it has them by then: with tensors of a, anything would be repaired.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from fxdebug.api.rerun.edited_runs import EditedRuns
+from fxdebug.api.trials.edits_of_operations import EditOfBoth, NoEdit, edits_of, is_inplace, op_of, place_of
+from fxdebug.capture.pausing.replaced_operations import Place, Ran
+from fxdebug.capture.torch_state import internals
+from fxdebug.comparison.diagnosis.region import view_chain
+from fxdebug.comparison.result import Row
+from fxdebug.comparison.steps import Step, StepInput, StepList
+from fxdebug.data.values import Value
+from fxdebug.operators.dtypes import EPS
+from fxdebug.operators.names import FACTORIES
+
+MOST_PLACES = 64  # of a line that runs many times
+
+
+class Source(NamedTuple):
+    """Where b makes a value: an operation, which of its results where there are several, and a's views of that."""
+
+    place: Place
+    at: int | None = None
+    views: tuple[Place, ...] = ()
+
+
+@dataclass(frozen=True)
+class Part:
+    """An edit of one place of b, the operation of a that it needs, and the values of b in the place of some of a's."""
+
+    place: Place
+    of_a: Place | None
+    make: Callable[[Ran | None, Ran, Mapping[int, Tensor]], Any]
+    own: tuple[tuple[int, Source], ...] = ()  # by the number of the tensor among those that a's operation is given
+
+
+@dataclass(frozen=True)
+class PlannedEdit:
+    """An edit in words, of one place of b or of several. ``is_cause``: it undoes what the finding says."""
+
+    words: str
+    parts: tuple[Part, ...]
+    is_cause: bool = False
+
+
+@dataclass(frozen=True)
+class Sites:
+    """The operations of a and b of a finding, and those that the same lines ran otherwise, in execution order."""
+
+    pairs: tuple[tuple[Step, Step], ...]
+    at: int  # the finding's own
+
+    @property
+    def own(self) -> tuple[Step, Step]:
+        return self.pairs[self.at]
+
+
+class EditPlan:
+    """Plan edits of findings by the pairs of two plain runs."""
+
+    def __init__(self, runs: EditedRuns) -> None:
+        self._pairs, self._meter = runs.pairs()
+        self._constants: dict[int, bool] = {}
+
+    def edits(self, row: Row) -> list[PlannedEdit]:
+        """Return the edits that may undo a finding, those at one place first."""
+        here = place_of(row.b)
+        single = [
+            PlannedEdit(words, (Part(here, place_of(row.a), partial(_alone, make)),), is_cause)
+            for words, make, is_cause in edits_of(row)
+            if here is not None
+        ]
+        sites = self._sites(row)
+        if sites is None:
+            return single
+        alone = Sites((sites.own,), 0)
+        planned = [*single, *self._of_pairs(row, alone), *self._after_all(row, alone)]
+        if len(sites.pairs) > 1:
+            everywhere = [
+                replace(edit, parts=tuple([Part(_place(y), _place(x), edit.parts[0].make) for x, y in sites.pairs]))
+                for edit in single
+            ]
+            planned += map(_more, [*everywhere, *self._of_pairs(row, sites), *self._after_all(row, sites)])
+        elif len(lines := self._line(self._pairs.a, sites.own[0])) > 1:
+            every = Sites(tuple([(step, sites.own[1]) for step in lines]), lines.index(sites.own[0]))
+            planned += map(_more, self._after_all(row, every))
+        return planned
+
+    def _sites(self, row: Row) -> Sites | None:
+        """Return the operations that a finding is about, with those of the same lines where they face each other."""
+        one, other = (
+            None if side is None or side.node is None else run.by_node.get(side.node)
+            for run, side in ((self._pairs.a, row.a), (self._pairs.b, row.b))
+        )
+        if one is None or other is None:
+            return None
+        lines = self._line(self._pairs.a, one), self._line(self._pairs.b, other)
+        found = tuple(zip(*lines)) if len(lines[0]) == len(lines[1]) else ()
+        return Sites(found, found.index((one, other))) if (one, other) in found else Sites(((one, other),), 0)
+
+    def _line(self, run: StepList, at: Step) -> list[Step]:
+        """Return an operation, or all that its place in its line ran, if these are not too many."""
+        source, name = at.node.source, _place(at)[1]
+        found = [] if source is None else [s for s in run.steps if s.node.source == source and _place(s)[1] == name]
+        return found if 1 < len(found) <= MOST_PLACES else [at]
+
+    def _of_pairs(self, row: Row, sites: Sites) -> Iterator[PlannedEdit]:
+        """Yield the edits that give an operation of b something else, at all of some sites."""
+        one, other = sites.own
+        if one.unrecorded or other.unrecorded:
+            return
+        for slot, given in enumerate(one.inputs) if row.kind == "missing" else ():
+            facing = [at for at, own in enumerate(other.inputs) if self._pairs.are_paired(given.value, own.value)]
+            others = [at for at in range(len(one.inputs)) if at != slot]
+            if facing and not given.is_weight:
+                make = partial(_put_before, slot, facing[0])
+                yield from self._edit(f"{op_of(row.a)} of a before {op_of(row.b)}", make, sites, others)
+        if row.kind in ("wiring", "missing"):
+            words = f"{op_of(row.b)} given what that of a is given"
+            wrong = self._wrong(one, other)
+            yield from self._edit(words, partial(_given_as_in_a, wrong), sites, wrong) if wrong else ()
+            users = list(self._users(one, other)) if len(sites.pairs) == 1 else []
+            if len(users) > 1:
+                words = "all operations that are given the same as it, given what those of a are given"
+                yield PlannedEdit(f"{op_of(row.b)} and {words}", tuple(users))
+
+    def _edit(
+        self,
+        words: str,
+        make: Callable[[Ran | None, Ran, Mapping[int, Tensor]], Any],
+        sites: Sites,
+        needed: Sequence[int],
+    ) -> Iterator[PlannedEdit]:
+        """Yield an edit at all of some sites, where b has what it needs of the inputs of a's operation."""
+        known = self._at_hand(needed, sites, [other for _, other in sites.pairs])
+        if known is not None:
+            sides = zip(sites.pairs, known)
+            yield PlannedEdit(words, tuple([Part(_place(y), _place(x), make, own) for (x, y), own in sides]))
+
+    def _after_all(self, row: Row, sites: Sites) -> Iterator[PlannedEdit]:
+        """Yield the edits that put some operations of a, which b lacks, behind what b has of their inputs."""
+        one = sites.own[0]
+        for slot, given in enumerate(one.inputs) if row.kind == "missing" and not one.unrecorded else ():
+            value = None if given.is_weight else self._pairs.value_in_b(given.value)
+            maker = None if value is None else self._pairs.b.maker(value)
+            if value is None or maker is None or maker.unrecorded:
+                continue
+            makers = self._line(self._pairs.b, maker) if len(sites.pairs) > 1 else [maker]
+            others = [at for at in range(len(one.inputs)) if at != slot]
+            if len(makers) != len(sites.pairs) or makers[sites.at] is not maker:
+                continue
+            known = self._at_hand(others, sites, makers)
+            if known is not None:
+                make = partial(_put_after, slot, self._number(value, maker))
+                parts = [Part(_place(y), _place(x), make, own) for (x, _), y, own in zip(sites.pairs, makers, known)]
+                yield PlannedEdit(f"{op_of(row.a)} of a after {maker.op}", tuple(parts))
+
+    def _users(self, one: Step, other: Step) -> Iterator[Part]:
+        """Yield the edits that give all operations of a call what those of a are given, in the place of one value."""
+        b = self._pairs.b
+        inside = {call.index for call in other.call.walk()}
+        roots = {b.root(other.inputs[at].value).number for at in self._wrong(one, other)}
+        for user in [user for root in sorted(roots) for user in b.users.get(root, ())]:
+            partner = self._pairs.step_in_a(user)
+            wrong = () if partner is None or user.unrecorded else self._wrong(partner, user)
+            if partner is not None and wrong and not user.transparent and user.call.index in inside:
+                known = self._at_hand(wrong, Sites(((partner, user),), 0), [other])
+                if known is not None:
+                    yield Part(_place(user), _place(partner), partial(_given_as_in_a, wrong), known[0])
+
+    def _wrong(self, one: Step, other: Step) -> tuple[int, ...]:
+        """Return which inputs of two operations of one kind do not face each other."""
+        if one.name != other.name or len(one.inputs) != len(other.inputs):
+            return ()
+        sides = enumerate(zip(one.inputs, other.inputs))
+        return tuple([at for at, (x, y) in sides if not self._pairs.are_paired(x.value, y.value) and not x.is_weight])
+
+    # What b has ----------------------------------------------------------------------------------
+
+    def _at_hand(
+        self, needed: Sequence[int], sites: Sites, before: Sequence[Step]
+    ) -> list[tuple[tuple[int, Source], ...]] | None:
+        """Return for each site where b makes some inputs of a's operation by then; ``None`` where it has them not."""
+        found: list[dict[int, Source]] = [{} for _ in sites.pairs]
+        for slot in needed:
+            given = sites.own[0].inputs[slot]
+            value = self._pairs.value_in_b(given.value)
+            if value is None:
+                if not self._can_be_made(given, before[sites.at]):
+                    return None
+                continue
+            maker, own = self._pairs.b.maker(value), self._pairs.a.root(given.value)
+            if not self._is_equal(own, value) or (maker is not None and maker.index >= before[sites.at].index):
+                return None
+            if maker is None or given.is_weight:  # both have the same
+                continue
+            makers = self._line(self._pairs.b, maker) if len(sites.pairs) > 1 else [maker]
+            if len(makers) != len(sites.pairs) or makers[sites.at] is not maker:
+                return None
+            for at, (step, (one, _)) in enumerate(zip(makers, sites.pairs)):
+                views = tuple([_place(view) for view in view_chain(self._pairs.a, one.inputs[slot].value)])
+                found[at][slot] = Source(_place(step), self._number(value, maker), views)
+        return [tuple(of_site.items()) for of_site in found]
+
+    def _number(self, value: Value, maker: Step) -> int | None:
+        numbers = [result.number for result in maker.outputs]
+        return numbers.index(self._pairs.b.root(value).number) if len(numbers) > 1 else None
+
+    def _is_equal(self, a: Value, b: Value) -> bool:
+        return self._meter(a, b).error <= self._meter.tolerance(a, b)
+
+    def _can_be_made(self, given: StepInput, before: Step) -> bool:
+        """Can b make what a is given: a weight, a table of constants, a mask or indices of what it has by then?"""
+        value, maker = self._pairs.value_in_b(given.value), self._pairs.a.maker(given.value)
+        if value is not None:
+            own, made = self._pairs.a.root(given.value), self._pairs.b.maker(value)
+            return self._is_equal(own, value) and (made is None or made.index < before.index)
+        if given.is_weight or maker is None or self._is_constant(maker):
+            return given.is_weight or maker is not None
+        return given.value.dtype not in EPS and all(self._can_be_made(x, before) for x in maker.inputs)
+
+    def _is_constant(self, step: Step) -> bool:
+        """Is it made of nothing that the model was given or has?"""
+        if step.index not in self._constants:
+            makers = [self._pairs.a.makers.get(given.value.number) for given in step.inputs]
+            known = bool(makers) and all(each is not None and self._is_constant(each) for each in makers)
+            self._constants[step.index] = known or step.name in FACTORIES
+        return self._constants[step.index]
+
+
+def _more(edit: PlannedEdit) -> PlannedEdit:
+    """Return an edit of several places, with how many these are in its words."""
+    count = len({part.place for part in edit.parts}) - 1
+    words = f"{edit.words}, and at {count} more place{'s' * (count > 1)} of this line"
+    return replace(edit, words=words, is_cause=False)
+
+
+def _place(step: Step) -> Place:
+    return step.call.index, step.node.id.rpartition("/")[2]
+
+
+def _alone(make: EditOfBoth, theirs: Ran | None, ours: Ran, own: Mapping[int, Tensor]) -> Any:
+    """Make an edit that needs no other values of b."""
+    return make(theirs, ours)
+
+
+def _put_after(slot: int, at: int | None, theirs: Ran | None, ours: Ran, own: Mapping[int, Tensor]) -> Any:
+    """Return what an operation of a makes of a result of one of b, of that with a number where there are several."""
+    result = ours.result if at is None else ours.result[at]
+    made = _made_of(slot, theirs, result, own)
+    return made if at is None else type(ours.result)([*ours.result[:at], made, *ours.result[at + 1 :]])
+
+
+def _put_before(slot: int, at: int, theirs: Ran | None, ours: Ran, own: Mapping[int, Tensor]) -> Any:
+    """Compute an operation of b with one of its tensors replaced by what an operation of a makes of that."""
+    if is_inplace(ours):
+        raise NoEdit
+    args, kwargs = _with_tensors(ours, {at: _made_of(slot, theirs, _tensors_of(ours)[at], own)})
+    return ours.function(*args, **kwargs)
+
+
+def _made_of(slot: int, theirs: Ran | None, tensor: Any, own: Mapping[int, Tensor]) -> Tensor:
+    """Return what an operation of a makes of a tensor of b in the place of its own."""
+    if theirs is None or is_inplace(theirs) or not isinstance(tensor, Tensor):
+        raise NoEdit
+    known = _tensors_of(theirs)
+    if slot >= len(known) or known[slot].shape != tensor.shape:
+        raise NoEdit
+    args, kwargs = _with_tensors(theirs, {**own, slot: tensor})
+    made = theirs.function(*args, **kwargs)
+    if not isinstance(made, Tensor) or made.shape != tensor.shape:
+        raise NoEdit
+    return made
+
+
+def _given_as_in_a(slots: Sequence[int], theirs: Ran | None, ours: Ran, own: Mapping[int, Tensor]) -> Any:
+    """Compute an operation of b with the values that its counterpart in a was given."""
+    if theirs is None or is_inplace(ours):
+        raise NoEdit
+    tensors = {**dict(enumerate(_tensors_of(theirs))), **own}
+    args, kwargs = _with_tensors(ours, {slot: tensors[slot] for slot in slots if slot in tensors})
+    made = ours.function(*args, **kwargs)
+    if isinstance(made, Tensor) and made.shape != ours.result.shape:
+        raise NoEdit
+    return made
+
+
+def seen_as_in_a(tensor: Tensor, views: Sequence[Ran]) -> Tensor:
+    """Return a tensor of b through the views that a has of its counterpart."""
+    for view in views:
+        args, kwargs = _with_tensors(view, {0: tensor})
+        tensor = view.function(*args, **kwargs)
+    return tensor
+
+
+def _tensors_of(ran: Ran) -> list[Tensor]:
+    found: list[Tensor] = []
+    internals.tree_map(lambda leaf: found.append(leaf) if isinstance(leaf, Tensor) else None, (ran.args, ran.kwargs))
+    return found
+
+
+def _with_tensors(ran: Ran, new: Mapping[int, Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments of an operation with some tensors, counted from 0, replaced by others."""
+    counted = itertools.count()
+    args, kwargs = internals.tree_map(
+        lambda leaf: new.get(next(counted), leaf) if isinstance(leaf, Tensor) else leaf, (ran.args, dict(ran.kwargs))
+    )
+    return tuple(args), dict(kwargs)

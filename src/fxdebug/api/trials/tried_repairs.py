@@ -1,0 +1,144 @@
+"""Try the causes that a comparison of live models names: with this one edit, does b return what a returns?
+
+A cause whose edit repairs b is proven. One whose edit does not, where it is the only finding, is told as likely.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from fxdebug.api.rerun.edited_runs import EditedRuns
+from fxdebug.api.trials.edits_of_operations import Edit, place_of
+from fxdebug.api.trials.planned_edits import EditPlan, Part, PlannedEdit, seen_as_in_a
+from fxdebug.capture.pausing.replaced_operations import Place, Ran, ReplacedOperations
+from fxdebug.comparison.diagnosis.weights.folded_norm import FOLDED
+from fxdebug.comparison.result import ComparisonData, Row
+
+MOST = 8  # findings that are tried
+LIKELY = "likely"
+STILL = ", and b still returns something else"
+
+
+def tried(findings: Sequence[Row], plain: ComparisonData, runs: EditedRuns, budget: float) -> list[Row]:
+    """Return the findings with what became of their edits.
+
+    No run begins after ``budget`` seconds. Nothing is tried where the plain runs return the same to the last bit.
+    Where they do within tolerance, a repair must make it so to the last bit.
+    """
+    until = time.monotonic() + budget
+    rows = list(findings)
+    # what rounding explains is no proof where only the last bits differ
+    exactly = returns_the_same(plain)
+    if exactly and returns_the_same(plain, exactly=True):
+        return rows
+    # the weights of a are none for a convolution with a norm folded in
+    known = [number for number, row in enumerate(rows[:MOST]) if place_of(row.b) and FOLDED not in row.because]
+    plan = EditPlan(runs) if known else None
+    planned = {number: edits for number in known if plan is not None and (edits := plan.edits(rows[number]))}
+    if not planned:
+        return rows
+    seen = _seen_in_a([edit for edits in planned.values() for edit in edits], runs)
+    for number, edits in planned.items():
+        failed = []
+        for edit in edits:
+            if time.monotonic() > until:
+                return rows
+            repaired = _repairs(_made(edit, seen), runs, exactly)
+            if repaired:
+                told = f"{edit.words}: with this edit b returns what a returns"
+                rows[number] = replace(rows[number], proven=True, repair=told)
+                return rows
+            failed += [edit.words] if repaired is False and edit.is_cause else []
+        if failed and len(rows) == 1:
+            told = f"{LIKELY}: {failed[0]} was tried{STILL}"
+            rows[number] = replace(rows[number], repair=told)
+    return _all_at_once(rows, planned, seen, runs, exactly) if time.monotonic() <= until else rows
+
+
+def _all_at_once(
+    rows: list[Row],
+    planned: dict[int, list[PlannedEdit]],
+    seen: dict[Place, Ran],
+    runs: EditedRuns,
+    exactly: bool,
+) -> list[Row]:
+    """Return the findings, proven where the first edits of all of them together repair b."""
+    first = {number: edits[0] for number, edits in planned.items()}
+    if not 1 < len(first) == len(rows):
+        return rows
+    together = {place: make for edit in first.values() for place, make in _made(edit, seen).items()}
+    if not _repairs(together, runs, exactly):
+        return rows
+    more = f"with this and {len(rows) - 1} more edit{'s' * (len(rows) > 2)} b returns what a returns"
+    return [replace(row, proven=True, repair=f"{first[at].words}: {more}") for at, row in enumerate(rows)]
+
+
+def _seen_in_a(edits: Sequence[PlannedEdit], runs: EditedRuns) -> dict[Place, Ran]:
+    """Return the operations of a that some edits need, as they ran."""
+    seen: dict[Place, Ran] = {}
+
+    def keep(place: Place) -> Edit:
+        def kept(ran: Ran) -> Any:
+            seen[place] = ran
+            return ran.result
+
+        return kept
+
+    parts = [part for edit in edits for part in edit.parts]
+    wanted = {part.of_a for part in parts if part.of_a is not None}
+    wanted |= {view for part in parts for _, source in part.own for view in source.views}
+    runs.see_a(ReplacedOperations({place: keep(place) for place in wanted}))
+    return seen
+
+
+def _made(edit: PlannedEdit, seen: dict[Place, Ran]) -> dict[Place, Edit]:
+    """Return what an edit does at places of b: looks at values that it needs later, and new results."""
+    kept: dict[Place, Any] = {}
+
+    def look(place: Place, then: Edit | None, ran: Ran) -> Any:
+        result = ran.result if then is None else then(ran)
+        kept[place] = result
+        return result
+
+    def make(part: Part, ran: Ran) -> Any:
+        own = {}
+        for slot, (place, at, views) in part.own:
+            result = kept[place] if at is None else kept[place][at]
+            own[slot] = seen_as_in_a(result, [seen[view] for view in views])
+        return part.make(None if part.of_a is None else seen.get(part.of_a), ran, own)
+
+    edits: dict[Place, Edit] = {part.place: partial(make, part) for part in edit.parts}
+    for place in {source.place for part in edit.parts for _, source in part.own}:
+        edits[place] = partial(look, place, edits.get(place))
+    return edits
+
+
+def _repairs(edits: dict[Place, Edit], runs: EditedRuns, exactly: bool) -> bool | None:
+    """Does b with these edits return what a returns? ``None`` where an edit could not be made."""
+    failed: list[Exception] = []
+
+    def guarded(edit: Edit) -> Edit:
+        def changed(ran: Ran) -> Any:
+            try:
+                return edit(ran)
+            except Exception as error:
+                failed.append(error)
+                return ran.result
+
+        return changed
+
+    stepper = ReplacedOperations({place: guarded(edit) for place, edit in edits.items()})
+    found = runs.run("b", stepper)
+    if failed or found is None or stepper.made != edits.keys():
+        return None
+    return returns_the_same(found, exactly=exactly)
+
+
+def returns_the_same(comparison: ComparisonData, *, exactly: bool = False) -> bool:
+    """Do both models return the same, within tolerance or to the last bit?"""
+    rows = [row for row in comparison.outputs if row.measured]
+    return bool(rows) and all(row.error == 0.0 if exactly else row.verdict == "equal" for row in rows)
