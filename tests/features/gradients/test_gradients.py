@@ -307,3 +307,42 @@ def test_a_reentrant_checkpoint_that_cuts_the_gradient_is_named(checkpoints: Any
         f.path: (f.severity, "use_reentrant=False" in f.advice) for f in report.findings if f.rule == "not reached"
     }
     assert found == {"unused": ("advice", False)} | ({"layers": (severity, True)} if severity else {})
+
+
+class Masked(nn.Module):
+    """The entropy of a softmax some of whose elements are masked, and left out behind it."""
+
+    def __init__(self, right: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.right, self.scores = right, nn.Linear(4, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        seen = torch.arange(5) < 3
+        p = self.scores(x).masked_fill(~seen, -torch.inf).softmax(-1)
+        log = torch.where(seen, p, 1.0).log() if self.right else p.log()
+        return torch.where(seen, p * log, 0.0).sum(-1)
+
+
+def test_gradients_of_zero_that_meet_an_infinite_element_are_told_as_such() -> None:
+    x = torch.randn(6, 4)
+    (finding,) = fxdebug.gradients(Masked(right=False), x, torch.mean).findings
+    assert finding.what.endswith("the gradients of these elements are 0, and 0 × an Inf of the forward is NaN")
+    assert fxdebug.gradients(Masked(right=True), x, torch.mean).findings == ()
+
+
+def test_nan_of_the_forward_is_told_before_the_backward_that_meets_it() -> None:
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.mha, self.out = nn.MultiheadAttention(8, 2, batch_first=True), nn.Linear(8, 2)
+
+        def forward(self, x: Tensor, hidden: Tensor) -> Tensor:
+            return self.out(self.mha(x, x, x, attn_mask=hidden)[0])[
+                :, :3
+            ]  # the last token, which sees none, is left out
+
+    hidden = torch.tensor([[False] * 4] * 3 + [[True] * 4])
+    found = fxdebug.check(Attention(), (torch.randn(2, 4, 8), hidden), torch.mean)
+    assert [(one.rule, one.path) for one in found][:2] == [("nan", "mha"), ("backward not finite", "out")]
+    assert found[1].what.endswith(": the forward gave it 16 NaN")

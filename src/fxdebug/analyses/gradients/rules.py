@@ -17,7 +17,14 @@ from fxdebug.analyses.gradients.updates import (
     find_updates,
 )
 from fxdebug.data.findings import ADVICE, ERROR, SEVERITIES, WARNING, Finding
-from fxdebug.data.measured.gradients import GradientRecord, GradientStop, ParameterGradient, Reach, Recomputed
+from fxdebug.data.measured.gradients import (
+    BadBackward,
+    GradientRecord,
+    GradientStop,
+    ParameterGradient,
+    Reach,
+    Recomputed,
+)
 from fxdebug.data.measures import counted, quantity
 
 
@@ -103,19 +110,38 @@ def not_finite(record: GradientRecord) -> Iterator[Finding]:
     bad = record.bad
     if bad is not None:
         kinds = " and ".join([f"{count} {name}" for name, count in (("NaN", bad.nan), ("infinite", bad.inf)) if count])
+        why, advice = _why_not_finite(bad)
         yield Finding(
             rule="backward not finite",
-            severity=ERROR,
+            severity=WARNING if bad.held else ERROR,  # what made the NaN in the forward stands first
             path=bad.path,
             call=f"{bad.path}#{bad.number}",
             op=bad.op,
-            what=f"the backward of {bad.op} makes {kinds} elements from finite gradients ({bad.node})",
+            what=f"the backward of {bad.op} makes {kinds} elements from finite gradients ({bad.node}){why}",
             source=bad.source,
             measured=float(bad.nan + bad.inf),
             threshold=0.0,
-            advice="Keep its input away from the point where the derivative is infinite, for instance by adding an "
-            "epsilon inside: torch.where behind it does not help.",
+            advice=advice,
         )
+
+
+def _why_not_finite(bad: BadBackward) -> tuple[str, str]:
+    """Return why a backward is not finite, as far as known, and what to do."""
+    if bad.held:
+        return f": the forward gave it {bad.held} NaN", (
+            "check(model, inputs) names the operation of the forward that made them: leaving them out of the loss does "
+            "not keep them out of the backward."
+        )
+    if bad.of_zero and bad.nan:
+        infinite = "an Inf of the forward" if bad.held_inf else "an infinite derivative"
+        return f": the gradients of these elements are 0, and 0 × {infinite} is NaN", (
+            "Where what follows leaves them out, choose before it, not behind it, as in "
+            "torch.where(ok, x, 1.0).log(); else add an epsilon inside."
+        )
+    return "", (
+        "Keep its input away from the point where the derivative is infinite, for instance by adding an epsilon "
+        "inside: torch.where behind it does not help."
+    )
 
 
 def told_recomputed(one: Recomputed) -> str:
