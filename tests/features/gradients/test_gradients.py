@@ -346,3 +346,24 @@ def test_nan_of_the_forward_is_told_before_the_backward_that_meets_it() -> None:
     found = fxdebug.check(Attention(), (torch.randn(2, 4, 8), hidden), torch.mean)
     assert [(one.rule, one.path) for one in found][:2] == [("nan", "mha"), ("backward not finite", "out")]
     assert found[1].what.endswith(": the forward gave it 16 NaN")
+
+
+class HardlyRounded(nn.Module):
+    def __init__(self, straight: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.straight, self.enc, self.dec = straight, nn.Linear(5, 4), nn.Linear(4, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        codes = self.enc(x)
+        rounded = torch.round(codes * 4)
+        return self.dec(codes + (rounded - codes).detach() if self.straight else rounded)
+
+
+def test_an_operation_whose_derivative_is_0_is_named_where_gradients_are_0_behind_it() -> None:
+    x = torch.randn(8, 5)
+    (finding,) = fxdebug.gradients(HardlyRounded(straight=False), x, torch.mean).findings
+    assert (finding.rule, finding.severity) == ("zero gradient", "warning")
+    assert finding.what.endswith("as it comes back through round, whose derivative is 0 everywhere")
+    assert finding.source is not None and "test_gradients.py:" in finding.source
+    assert fxdebug.gradients(HardlyRounded(straight=True), x, torch.mean).findings == ()

@@ -221,3 +221,16 @@ def test_decay_of_norms_and_biases_is_told_by_the_steps_to_halve_them(
 ) -> None:
     net = trained()
     assert [rule for _, rule, _ in found(net, optimizer=make(net))] == expected
+
+
+@pytest.mark.parametrize(
+    ("held", "said"),
+    [([1e-41, 0.0, 3e33, 0.1], "has numbers up to 3e+33"), ([1e-41, 0.0, 9e-42, 0.0], "is at most 1e-41, below the")],
+)
+def test_a_parameter_that_holds_what_memory_held_is_found(held: list[float], said: str) -> None:
+    net = trained()
+    with torch.no_grad():
+        net.layers[0].bias.copy_(torch.tensor(held * 8))
+    (finding,) = fxdebug.check(net, analyses=["state"], config=False)
+    assert finding.what.startswith(f"the parameter layers.0.bias {said}")
+    assert "torch.empty() and to_empty() fill nothing" in str(finding.advice)

@@ -34,6 +34,7 @@ from fxdebug.capture.torch_state.untracked import is_in_transform, untracked
 from fxdebug.data.measured.gradients import BadBackward, GradientStop, ResultGradient, TensorGradient, norm_of
 from fxdebug.stats.measure import Unmeasurable, elements_of, measure
 
+FLAT = frozenset("round floor ceil trunc fix sign sgn".split())  # their derivative is 0 where there is one
 BLOCK = 1 << 16  # elements at a time: they stay in the cache
 IN_TRANSFORM = "what runs inside a functorch transform (vmap, grad, …) has no gradients that could be looked at"
 
@@ -101,15 +102,9 @@ class ValueGradients(ForwardsOnly, MeasuringMode):
         if is_in_transform():
             return
         if self.stops.follow(args, kwargs, result):
-            at = self._op(func)
-            call = None if at.call is None else self._calls.calls[at.call]
-            path, number = ("", 0) if call is None else (call.path, call.number)
-            self.stops.note(
-                GradientStop(
-                    path, number, self.name_of(func), None if at.line is None else at.line.text(),
-                    not torch.is_grad_enabled(), (),
-                )
-            )  # fmt: skip
+            self.stops.note(self._stop(func))
+        elif isinstance(result, Tensor) and result.requires_grad and self.name_of(func).strip("_") in FLAT:
+            self.stops.note_flat(result, self._stop(func))
         if not torch.is_grad_enabled():
             return
         op: _Op | None = None
@@ -117,6 +112,13 @@ class ValueGradients(ForwardsOnly, MeasuringMode):
             if isinstance(tensor, Tensor) and tensor.grad_fn is not None and tensor.grad_fn not in self._known:
                 op = op or self._op(func)
                 self.follow(tensor.grad_fn, op)
+
+    def _stop(self, func: Callable[..., Any]) -> GradientStop:
+        at = self._op(func)
+        call = None if at.call is None else self._calls.calls[at.call]
+        path, number = ("", 0) if call is None else (call.path, call.number)
+        line = None if at.line is None else at.line.text()
+        return GradientStop(path, number, self.name_of(func), line, not torch.is_grad_enabled(), ())
 
     def _op(self, func: Callable[..., Any]) -> _Op:
         line = user_line(sys._getframe(1), self._lines)

@@ -194,9 +194,9 @@ class GradientRecord:
 
     ``loss`` is ``None`` where the step does not tell. ``unregistered`` learns and is no parameter of the model.
     ``foreign`` tells whether the optimizer has none of the model's parameters. ``checkpointed`` are the paths of
-    modules that ran in a reentrant checkpoint. ``stops`` are where gradients of parameters
-    stop. ``loss_inputs`` are operands of the loss that it is not made for. ``recomputed`` are modules that the backward
-    ran again with other random numbers.
+    modules that ran in a reentrant checkpoint. ``stops`` are where gradients of parameters stop, ``flat`` operations
+    with the derivative 0 behind parameters whose gradient is 0. ``loss_inputs`` are operands of the loss that it is not
+    made for. ``recomputed`` are modules that the backward ran again with other random numbers.
     """
 
     loss: float | None
@@ -210,4 +210,5 @@ class GradientRecord:
     checkpointed: tuple[str, ...] = ()
     loss_inputs: tuple[LossInput, ...] = ()
     stops: tuple[GradientStop, ...] = ()
+    flat: tuple[GradientStop, ...] = ()
     recomputed: tuple[Recomputed, ...] = ()
