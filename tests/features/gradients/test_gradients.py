@@ -367,3 +367,24 @@ def test_an_operation_whose_derivative_is_0_is_named_where_gradients_are_0_behin
     assert finding.what.endswith("as it comes back through round, whose derivative is 0 everywhere")
     assert finding.source is not None and "test_gradients.py:" in finding.source
     assert fxdebug.gradients(HardlyRounded(straight=True), x, torch.mean).findings == ()
+
+
+def test_parts_whose_gradients_stop_at_different_places_are_told_apart() -> None:
+    class Kept(nn.Module):
+        """What a hook keeps of the inner layers is used alone, detached: the last layer is left out altogether."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.Linear(8, 8))
+            self.other, self.kept = nn.Linear(6, 8), [torch.zeros(())]
+            self.net[1].register_forward_hook(lambda _, given, result: self.kept.__setitem__(0, result.detach()))
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.net(x)
+            return self.kept[0] + self.other(x)
+
+    found = fxdebug.gradients(Kept(), torch.randn(4, 6), torch.mean).findings
+    assert [(one.rule, one.path, "it stops at detach in net" in one.what) for one in found] == [
+        ("not reached", "net.0", True),
+        ("not reached", "net.2", False),
+    ]

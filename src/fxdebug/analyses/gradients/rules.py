@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from fxdebug.analyses.gradients.loss_inputs import find_loss_inputs
 from fxdebug.analyses.gradients.slopes import slopes
@@ -20,7 +21,6 @@ from fxdebug.data.findings import ADVICE, ERROR, SEVERITIES, WARNING, Finding
 from fxdebug.data.measured.gradients import (
     BadBackward,
     GradientRecord,
-    GradientStop,
     ParameterGradient,
     Reach,
     Recomputed,
@@ -235,6 +235,7 @@ def _tiny(record: GradientRecord, null: Collection[str], limits: Limits) -> Iter
     )
 
 
+_PASSED: Final[Reach] = "not reached"
 _REASONS: Mapping[Reach, tuple[str, str]] = {
     "frozen": ("do not ask for gradients (requires_grad is False)", "If they are to learn, call requires_grad_()."),
     "not called": ("got no gradient: their modules were not called", "Remove the modules, or call them."),
@@ -258,8 +259,12 @@ def _without_gradient(record: GradientRecord) -> Iterator[Finding]:
     """Parts of the model that do not learn, each under the largest module all of whose parameters share the reason."""
     if all(parameter.gradient is None for parameter in record.parameters):
         return
-    for reach, (reason, advice) in _REASONS.items():
-        for paths, group in _alike(_largest_parts(record.parameters, reach)):
+    stop_of = {name: stop for stop in reversed(record.stops) for name in stop.parameters}
+    causes = [(reach, stop) for reach in _REASONS for stop in (*record.stops, None) if stop is None or reach == _PASSED]
+    for reach, stop in causes:
+        reason, advice = _REASONS[reach]
+        of_cause = {p.name for p in record.parameters if p.reach == reach and stop_of.get(p.name) is stop}
+        for paths, group in _alike(_largest_parts(record.parameters, of_cause)):
             path = paths[0]
             elements = sum(math.prod(parameter.shape) for parameter in group)
             whole = sum(math.prod(parameter.shape) for parameter in record.parameters)
@@ -269,8 +274,7 @@ def _without_gradient(record: GradientRecord) -> Iterator[Finding]:
             routed = reach == "not called" and _have_others(paths, record.parameters)
             cut = reach == "not reached" and all(parameter.path in record.checkpointed for parameter in group)
             why, then = _CHECKPOINTED if cut else (reason, _ROUTED if routed else advice)
-            stop = None if cut else _stop_of(group, record)
-            if stop is not None:
+            if stop is not None and not cut:
                 why, then = f"got no gradient although their modules ran: {STOPS}{stop.place}", _STOPPED
             yield Finding(
                 rule=reach,
@@ -282,16 +286,10 @@ def _without_gradient(record: GradientRecord) -> Iterator[Finding]:
                 measured=share,
                 threshold=0.0,
                 unit="%",
-                source=None if stop is None else stop.source,
+                source=None if stop is None or cut else stop.source,
                 advice=then,
                 others=tuple([parameter.name for parameter in group[1:]]),
             )
-
-
-def _stop_of(group: Sequence[ParameterGradient], record: GradientRecord) -> GradientStop | None:
-    """Return the place at which the gradients of all these parameters stop, ``None`` where none is known."""
-    names = {parameter.name for parameter in group}
-    return next((stop for stop in record.stops if names <= set(stop.parameters)), None)
 
 
 def _alike(
@@ -315,16 +313,18 @@ def _pattern(path: str) -> str:
     return ".".join("#" if part.isdigit() else part for part in path.split("."))
 
 
-def _largest_parts(parameters: Sequence[ParameterGradient], reach: Reach) -> dict[str, list[ParameterGradient]]:
-    """Return the parameters with this reason by the path of the largest module that has no others."""
+def _largest_parts(
+    parameters: Sequence[ParameterGradient], chosen: Collection[str]
+) -> dict[str, list[ParameterGradient]]:
+    """Return the parameters of these names by the path of the largest module that has no others."""
     mixed: set[str] = set()
     for parameter in parameters:
-        if parameter.reach != reach:
+        if parameter.name not in chosen:
             parts = parameter.path.split(".")
             mixed.update(".".join(parts[:length]) for length in range(len(parts) + 1))
     groups: defaultdict[str, list[ParameterGradient]] = defaultdict(list)
     for parameter in parameters:
-        if parameter.reach == reach:
+        if parameter.name in chosen:
             parts = parameter.path.split(".")
             prefixes = (".".join(parts[:length]) for length in range(len(parts) + 1))
             groups[next((path for path in prefixes if path not in mixed), parameter.path)].append(parameter)
