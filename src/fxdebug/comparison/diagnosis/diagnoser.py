@@ -27,6 +27,7 @@ from fxdebug.comparison.diagnosis.region import maker_of_mask, view_chain
 from fxdebug.comparison.diagnosis.region_causes import RegionDiagnosis
 from fxdebug.comparison.diagnosis.weights.changed_weight import changed_weight, changed_within, have_equal_sums, is_same
 from fxdebug.comparison.diagnosis.weights.folded_norm import wrongly_folded
+from fxdebug.comparison.diagnosis.weights.merged_adapter import wrongly_merged
 from fxdebug.comparison.diagnosis.weights.misplaced_weights import MisplacedWeights, weight_behind
 from fxdebug.comparison.diagnosis.weights.stacked_weights import StackedWeights
 from fxdebug.comparison.diagnosis.weights.weight_slices import Weight, Weights
@@ -189,6 +190,7 @@ class Diagnoser:
             if called is not None:
                 return called
             told = wrongly_folded(self._pairs.a, partner, self._pairs.b, step, self._weights)
+            told = told or wrongly_merged(self._pairs.a, partner, self._pairs.b, step, self._weights)
             told = told or changed_weight(one.value.name or "", names, *self._weights)
             kind, because = (
                 "weights",
