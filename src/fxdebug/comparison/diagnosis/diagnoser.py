@@ -230,6 +230,8 @@ class Diagnoser:
             because = f"{partner.name} in a, {step.name} in b"
         elif self._device_type(result.a) != self._device_type(result.b):
             because = f"computed on {self._device_of(0, result)} in a, on {self._device_of(1, result)} in b"
+        elif (counted := _counted_elsewhere(result)) is not None:
+            because = counted
         elif self._may_be_reordered(result):
             if (rounded := rounded_positions(self._judge, result)) is not None:
                 return make_cause(
@@ -482,6 +484,17 @@ def _told_by_statistics(name: str, b: Value, ours: str, a: Value) -> str:
     if a.numel == b.numel == 1:
         return f"{name} is {b.stats.max:.6g}, {ours} is {a.stats.max:.6g}"
     return f"{name} differs from {ours}"
+
+
+def _counted_elsewhere(result: StepResult) -> str | None:
+    """Say by how much integers are off that all are off by as much, as positions counted from another start are."""
+    most, mean = result.measures.max_abs, result.measures.mean_abs
+    if not result.b.dtype.startswith("int") or not most or most != mean:
+        return None
+    if result.a.stats is None or result.b.stats is None or result.a.stats.max is None or result.b.stats.max is None:
+        return None
+    more = "more" if result.b.stats.max > result.a.stats.max else "less"
+    return f"integers are {most:g} {more} than in a, all of them: they are counted from another start"
 
 
 def _single_numbers(step: Step, other: Step) -> list[str]:
