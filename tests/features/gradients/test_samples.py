@@ -130,3 +130,21 @@ def test_gradients_that_differ_alone_were_changed_behind_the_backward() -> None:
     report = fxdebug.compare_gradients(a, b)
     assert report.answer.startswith("1 of 6 parameters differ: the first in the order of the backward is 1.weight")
     assert "the backward passed them rightly" in str(report.findings[0].advice)
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ((slice(6, 12),), "12 samples in a, 6 of which are not in b; the others have the factor 1;"),
+        ((slice(0, 6), slice(0, 6)), "12 samples in a, 6 of which are not in b; the others have the factor 2;"),
+    ],
+)
+def test_samples_that_are_not_in_one_of_the_steps_are_counted(parts: tuple[slice, ...], said: str) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(32, 24), nn.ReLU(), nn.Linear(24, 10))
+    other = copy.deepcopy(model)
+    x, y = torch.randn(12, 32), torch.randint(10, (12,))
+    F.cross_entropy(model(x), y).backward()
+    for part in parts:
+        (F.cross_entropy(other(x[part]), y[part]) / 2).backward()
+    assert said in fxdebug.compare_gradients(model, other).answer

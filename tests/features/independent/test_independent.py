@@ -213,3 +213,23 @@ def test_lengths_and_masks_that_mark_padding_are_read(padding: dict[str, Tensor]
     assert first(Convolved(right=True), given, "padding") == []
     found = fxdebug.independent(Convolved(right=False), given, over="padding").findings[0]
     assert found.op == "conv1d"
+
+
+def test_a_last_state_that_is_returned_beside_all_others_may_differ() -> None:
+    class Weighted(nn.Module):
+        """Weights of all time steps, or of those up to each one."""
+
+        def __init__(self, right: bool) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.right, self.rnn, self.score = right, nn.LSTM(5, 6, batch_first=True), nn.Linear(6, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y, _ = self.rnn(x)
+            scores = self.score(y)
+            weights = scores.exp() / scores.exp().cumsum(1) if self.right else scores.softmax(1)
+            return torch.cumsum(weights * y, 1) if not self.right else weights * y
+
+    x = torch.randn(2, 10, 5)
+    assert [op for op, _ in first(Weighted(right=False), x, "length")] == ["softmax"]
+    assert first(Weighted(right=True), x, "length") == []

@@ -234,3 +234,30 @@ def test_a_parameter_that_holds_what_memory_held_is_found(held: list[float], sai
     (finding,) = fxdebug.check(net, analyses=["state"], config=False)
     assert finding.what.startswith(f"the parameter layers.0.bias {said}")
     assert "torch.empty() and to_empty() fill nothing" in str(finding.advice)
+
+
+def test_a_part_that_all_entries_of_a_list_share_is_advice() -> None:
+    class Heads(nn.Module):
+        def __init__(self, shared: bool) -> None:
+            super().__init__()
+            block = nn.Sequential(nn.Linear(8, 8), nn.SiLU())
+            blocks = [block if shared else copy.deepcopy(block) for _ in range(3)]
+            self.heads = nn.ModuleList([nn.Sequential(one, nn.Linear(8, 20)) for one in blocks])
+
+    (finding,) = fxdebug.check(Heads(shared=True), analyses=["state"], config=False)
+    assert (finding.severity, finding.rule) == ("advice", "repeated module")
+    assert finding.what == "heads.0.0 is one module in all 3 entries of heads: they share its weights"
+    assert fxdebug.check(Heads(shared=False), analyses=["state"], config=False).findings == ()
+
+
+def test_a_complex_table_of_rotary_positions_that_is_zero_is_found() -> None:
+    class Turned(nn.Module):
+        def __init__(self, filled: bool) -> None:
+            super().__init__()
+            angles = torch.arange(12.0).reshape(3, 4)
+            table = torch.polar(torch.ones_like(angles) * filled, angles)
+            self.register_buffer("freqs_cis", table, persistent=False)
+
+    (finding,) = fxdebug.check(Turned(filled=False), analyses=["state"], config=False)
+    assert finding.what == "the buffer freqs_cis is zero: what every position is multiplied by"
+    assert fxdebug.check(Turned(filled=True), analyses=["state"], config=False).findings == ()

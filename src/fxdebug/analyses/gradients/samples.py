@@ -53,6 +53,13 @@ def samples_told(pairs: Sequence[Facing]) -> tuple[str, str]:
             return _weighted(f"rows of {name} that one sample makes have", factors), _WEIGHTED
     for pair in pairs:
         factors = weights_of_samples(pair)
+        lost = sum(factor == 0.0 for factor in factors)
+        if lost:
+            rest = ", ".join([f"{factor:.3g}" for factor in _apart(factors)[1 : MOST + 1]])
+            return (
+                f"{pair.name} is made by {len(factors)} samples in a, {lost} of which are not in b; the others have "
+                f"the factor {rest}"
+            ), _LOST
         if len(factors) > 1:
             return _weighted(f"{pair.name} is made by {len(factors)} samples that have", _apart(factors)), _WEIGHTED
     return "", ""
@@ -124,9 +131,10 @@ def weights_of_samples(pair: Facing) -> list[float]:
     if float((left @ inner @ right - y).norm()) > pair.limit * float(y.norm()):
         return []  # other samples went in
     found = torch.linalg.eigvals(inner / sizes[:rank])
-    factors = sorted(found.real.tolist())
-    is_real = float(found.imag.abs().max()) <= APART * float(found.real.abs().max())
-    return factors if is_real and factors[0] > 0 and factors[-1] > factors[0] * (1 + 2 * APART) else []
+    largest = float(found.real.abs().max())
+    factors = sorted([0.0 if abs(factor) <= APART * largest else factor for factor in found.real.tolist()])
+    is_real = float(found.imag.abs().max()) <= APART * largest
+    return factors if is_real and factors[0] >= 0 and factors[-1] > factors[0] * (1 + 2 * APART) else []
 
 
 def _rows_of(tensor: Tensor) -> Tensor:
@@ -141,6 +149,10 @@ def _listed(marked: Tensor) -> tuple[int, ...]:
 _OTHER_TOKENS: Final = (
     "Gradients of an earlier step (no zero_grad()), another batch, padding that is counted in the loss; or, where b "
     "has fewer, micro batches or ranks that are missing (zero_grad() or no_sync() between them)."
+)
+_LOST: Final = (
+    "Look for zero_grad() between micro batches, for a rank that sums nothing (no_sync()), or for a part of the batch "
+    "that is taken twice in place of another."
 )
 _WEIGHTED: Final = (
     "Micro batches, samples or ranks with other numbers of tokens are averaged each, and then over their number: "

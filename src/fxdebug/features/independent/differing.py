@@ -60,8 +60,9 @@ def difference(run: ObservedRun, given: Results, other: Results, alone: Alone, h
             for number, (a, b) in enumerate(zip(results, by_key.get(key, [])))
         ]
         known = [(*pair, a) for pair, a in pairs if pair is not None]
-        if place == end and alone.row is None:  # what a sequence returns as one, such as its last token, may differ
-            known = [(part, b, a) for part, b, a in known if a.shape != part.shape]
+        by_token = [(part, b, a) for part, b, a in known if alone.token_dims(a, part)]
+        if by_token or (place == end and alone.row is None):
+            known = by_token  # what a sequence returns as one beside it, such as a last state, may differ
         unpaired += len(known) < len(results) or key not in by_key
         if known:
             worst = max(((_error(part, other), part, other, a) for part, other, a in known), key=lambda row: row[0])

@@ -18,6 +18,7 @@ from fxdebug.data.findings import ERROR, Finding
 HUGE = 1e20  # in float32; masks have one such number, and no module a table of them
 ALIKE = 0.05  # relative, of sections in bfloat16
 SAME = 1e-3  # relative: a buffer may be cast to bfloat16 after it was made
+TURNS = ("freqs_cis", "freqs_complex", "cos_cached", "cos_cache", "cos")  # tables of rotary positions
 CAUSE = (
     "It is in no checkpoint: a model built on the meta device and filled with to_empty() has to make it again. "
     "Call the code of its __init__, or build the model on a device with data."
@@ -36,8 +37,8 @@ def find_buffers(model: nn.Module) -> Iterator[Finding]:
                 yield _finding(path, module, name, f"the parameter {members.join(path, name)} {what}", FILL)
         odd: dict[str, str] = {}
         for name, buffer in module._buffers.items():
-            if buffer is not None and _has_numbers(buffer):
-                what = _odd(name, buffer)
+            if buffer is not None and _has_numbers(buffer, or_complex=True):
+                what = _odd(name, torch.view_as_real(buffer.resolve_conj()) if buffer.is_complex() else buffer)
                 if what:
                     odd[name] = what
         loose = {
@@ -67,9 +68,9 @@ def _finding(path: str, module: nn.Module, name: str, what: str, advice: str) ->
     )
 
 
-def _has_numbers(buffer: Tensor) -> bool:
+def _has_numbers(buffer: Tensor, or_complex: bool = False) -> bool:
     return (
-        buffer.is_floating_point()
+        (buffer.is_floating_point() or (or_complex and buffer.is_complex()))
         and not buffer.is_meta
         and buffer.numel() > 0
         and buffer.layout is torch.strided
@@ -85,6 +86,8 @@ def _odd(name: str, buffer: Tensor) -> str:
     if bool(numbers.isnan().any()):
         return f"has {int(numbers.isnan().sum())} NaN of {numbers.numel()}"
     what = _of_memory(buffer)
+    if not what and name in TURNS and numbers.numel() > 1 and not bool(numbers.any()):
+        return "is zero: what every position is multiplied by"
     if what or not name.endswith("inv_freq") or numbers.numel() < 2:
         return what
     return _odd_frequencies(numbers.double())
