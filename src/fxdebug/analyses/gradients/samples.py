@@ -1,4 +1,4 @@
-"""What two gradients tell of the samples behind them: which were seen, and with what weights.
+"""The samples behind two gradients: which were seen in which step, and with what weights.
 
 The row of an embedding is made by one token alone. A token that was seen in one step alone leaves a row that is zero in
 the other. A row that only one sample makes keeps its direction where samples are weighted otherwise, with that sample's
@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Final
 
 from fxdebug.analyses.gradients.facing import Facing
 from fxdebug.data.measures import counted
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 LEAST: Final = 4  # rows that have gradients, of which anything is told
 NAMED: Final = 4
@@ -121,6 +121,8 @@ def weights_of_samples(pair: Facing) -> list[float]:
     a, b = pair.a.tensor, pair.b.tensor
     if a is None or b is None or len(pair.a.shape) != 2 or not 1 < min(pair.a.shape) <= LARGEST:
         return []
+    import torch
+
     x, y = _rows_of(a), _rows_of(b)
     left, sizes, right = torch.linalg.svd(x, full_matrices=False)
     rank = int((sizes > RANK * sizes[0]).sum())
@@ -156,5 +158,5 @@ _LOST: Final = (
 )
 _WEIGHTED: Final = (
     "Micro batches, samples or ranks with other numbers of tokens are averaged each, and then over their number: "
-    "divide the sum of all losses by the number of all tokens."
+    "divide the sum of all losses by the number of all tokens. So does clipping of each micro batch."
 )

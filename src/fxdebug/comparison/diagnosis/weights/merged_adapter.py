@@ -20,7 +20,7 @@ FAR = 8  # operations between what is added and the adapter's first product
 
 @dataclass(frozen=True)
 class _Adapter:
-    """What is added to a product with weights: ``scale`` × ``up`` @ ``down`` of the same input."""
+    """An addition to a product with weights: ``scale`` × ``up`` @ ``down`` of the same input."""
 
     down: Step
     up: Step
