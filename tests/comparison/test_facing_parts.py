@@ -180,3 +180,40 @@ def test_without_the_tensors_nothing_faces_anything() -> None:
         ]
     found = fxdebug.compare(*runs)
     assert found.first is not None and found.first.kind == "input"
+
+
+class Cached(nn.Module):
+    """Attention over a cache of keys and values; ``counts`` positions from the end of the cache, or from 0."""
+
+    def __init__(self, counts: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.counts, self.tokens, self.places = counts, nn.Embedding(50, 16), nn.Embedding(32, 16)
+        self.q, self.k, self.v = (nn.Linear(16, 16) for _ in range(3))
+
+    def forward(self, ids: Tensor, past: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        start, count = 0 if past is None else past[0].shape[1], ids.shape[1]
+        x = self.tokens(ids) + self.places(torch.arange(count) + (start if self.counts else 0))
+        k, v = self.k(x), self.v(x)
+        if past is not None:
+            k, v = torch.cat((past[0], k), 1), torch.cat((past[1], v), 1)
+        hidden = ~torch.ones(count, start + count, dtype=torch.bool).tril(start)
+        weights = (self.q(x) @ k.transpose(1, 2) / 4).masked_fill(hidden, -torch.inf).softmax(-1)
+        return weights @ v, (k, v)
+
+
+@pytest.mark.parametrize("values", ["stats", "tensors"])
+def test_a_step_that_counts_its_positions_from_0_is_named_and_a_right_one_is_not(values: str) -> None:
+    ids = torch.randint(50, (1, 8), generator=torch.Generator().manual_seed(0))
+    found = {}
+    for counts in (False, True):
+        model = Cached(counts).eval()
+        with torch.no_grad():
+            whole, past = fx_debug(model, ids, values=values), model(ids[:, :7])[1]
+            found[counts] = fxdebug.compare(whole, fx_debug(model, (ids[:, 7:], past), values=values))
+    assert found[True].findings == ()
+    first = found[False].findings[0]
+    if values == "tensors":
+        assert first.because == "integers are 7 less than in a, all of them: they are counted from another start"
+    else:  # the caches alone have equal shapes
+        assert first.because.endswith("differs, and nothing that could be paired says since when")

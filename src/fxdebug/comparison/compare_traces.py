@@ -108,6 +108,8 @@ def compare(
     causes_found = [rows.finding(cause) for cause in behind if cause is not None]
     # of other inputs, other shapes and other sources are computed: these are no findings of their own
     findings += [row for row in causes_found if not findings or row.kind not in ("shape", "wiring")]
+    if meter.facing is not None and meter.facing.by == "cache":  # which one of both alone puts together
+        findings = [row for row in findings if row.kind not in ("extra", "missing")]
     if not findings and outputs.differ_in_narrow_dtype():  # what seemed absorbed was not: see there
         constants = (cause for cause in constant_causes(judge) if not is_ignored(cause.call.path, globs))
         hidden = [cause for cause in sorted(absorbed.values(), key=_position) if not cause.regrouped]

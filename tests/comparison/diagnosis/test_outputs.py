@@ -119,3 +119,48 @@ def test_a_model_that_is_asked_for_less_may_return_less() -> None:
     for one, other in (((x, True), (x, False)), ({"x": x, "both": True}, {"x": x, "both": False}), (x, (x, False))):
         assert fxdebug.compare(fx_debug(model, one), fx_debug(model, other)).equal
         assert fxdebug.compare(fx_debug(model, other), fx_debug(model, one)).equal
+
+
+class Remembers(nn.Module):
+    """A recurrent layer that goes on from the state of the call before, unless it is reset."""
+
+    def __init__(self, resets: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.resets, self.rnn, self.state, self.seen = resets, nn.GRU(5, 8), None, torch.zeros(8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.resets:
+            self.state = None
+        y, state = self.rnn(x, self.state)
+        self.state = state.detach()
+        return y
+
+
+class Averages(nn.Module):
+    """Takes off an average over calls, which is no buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer, self.average = nn.Linear(5, 8), torch.zeros(8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.layer(x)
+        self.average = 0.9 * self.average + 0.1 * y.mean((0, 1))
+        return y - self.average
+
+
+def test_state_of_an_earlier_call_is_told_where_two_calls_of_one_model_differ() -> None:
+    x = torch.randn(6, 2, 5, generator=torch.Generator().manual_seed(0))
+    held = "a tensor that the model held before the run, no input and no weight (state of an earlier call?)"
+    for model, said in (
+        (Remembers(resets=False), f"in b it is given {held}, in a it is not"),
+        (Averages(), f"it is given {held}, which is another one in a"),
+    ):
+        with torch.no_grad():
+            first = fxdebug.compare(fx_debug(model, x), fx_debug(model, x)).first
+        assert first is not None and first.because == said
+    model = Remembers(resets=True)
+    with torch.no_grad():
+        assert fxdebug.compare(fx_debug(model, x), fx_debug(model, x)).equal

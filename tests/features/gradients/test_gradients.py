@@ -307,3 +307,84 @@ def test_a_reentrant_checkpoint_that_cuts_the_gradient_is_named(checkpoints: Any
         f.path: (f.severity, "use_reentrant=False" in f.advice) for f in report.findings if f.rule == "not reached"
     }
     assert found == {"unused": ("advice", False)} | ({"layers": (severity, True)} if severity else {})
+
+
+class Masked(nn.Module):
+    """The entropy of a softmax some of whose elements are masked, and left out behind it."""
+
+    def __init__(self, right: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.right, self.scores = right, nn.Linear(4, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        seen = torch.arange(5) < 3
+        p = self.scores(x).masked_fill(~seen, -torch.inf).softmax(-1)
+        log = torch.where(seen, p, 1.0).log() if self.right else p.log()
+        return torch.where(seen, p * log, 0.0).sum(-1)
+
+
+def test_gradients_of_zero_that_meet_an_infinite_element_are_told_as_such() -> None:
+    x = torch.randn(6, 4)
+    (finding,) = fxdebug.gradients(Masked(right=False), x, torch.mean).findings
+    assert finding.what.endswith("the gradients of these elements are 0, and 0 × an Inf of the forward is NaN")
+    assert fxdebug.gradients(Masked(right=True), x, torch.mean).findings == ()
+
+
+def test_nan_of_the_forward_is_told_before_the_backward_that_meets_it() -> None:
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.mha, self.out = nn.MultiheadAttention(8, 2, batch_first=True), nn.Linear(8, 2)
+
+        def forward(self, x: Tensor, hidden: Tensor) -> Tensor:
+            return self.out(self.mha(x, x, x, attn_mask=hidden)[0])[
+                :, :3
+            ]  # the last token, which sees none, is left out
+
+    hidden = torch.tensor([[False] * 4] * 3 + [[True] * 4])
+    found = fxdebug.check(Attention(), (torch.randn(2, 4, 8), hidden), torch.mean)
+    assert [(one.rule, one.path) for one in found][:2] == [("nan", "mha"), ("backward not finite", "out")]
+    assert found[1].what.endswith(": the forward gave it 16 NaN")
+
+
+class HardlyRounded(nn.Module):
+    def __init__(self, straight: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.straight, self.enc, self.dec = straight, nn.Linear(5, 4), nn.Linear(4, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        codes = self.enc(x)
+        rounded = torch.round(codes * 4)
+        return self.dec(codes + (rounded - codes).detach() if self.straight else rounded)
+
+
+def test_an_operation_whose_derivative_is_0_is_named_where_gradients_are_0_behind_it() -> None:
+    x = torch.randn(8, 5)
+    (finding,) = fxdebug.gradients(HardlyRounded(straight=False), x, torch.mean).findings
+    assert (finding.rule, finding.severity) == ("zero gradient", "warning")
+    assert finding.what.endswith("as it comes back through round, whose derivative is 0 everywhere")
+    assert finding.source is not None and "test_gradients.py:" in finding.source
+    assert fxdebug.gradients(HardlyRounded(straight=True), x, torch.mean).findings == ()
+
+
+def test_parts_whose_gradients_stop_at_different_places_are_told_apart() -> None:
+    class Kept(nn.Module):
+        """What a hook keeps of the inner layers is used alone, detached: the last layer is left out altogether."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.Linear(8, 8))
+            self.other, self.kept = nn.Linear(6, 8), [torch.zeros(())]
+            self.net[1].register_forward_hook(lambda _, given, result: self.kept.__setitem__(0, result.detach()))
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.net(x)
+            return self.kept[0] + self.other(x)
+
+    found = fxdebug.gradients(Kept(), torch.randn(4, 6), torch.mean).findings
+    assert [(one.rule, one.path, "it stops at detach in net" in one.what) for one in found] == [
+        ("not reached", "net.0", True),
+        ("not reached", "net.2", False),
+    ]

@@ -150,3 +150,86 @@ def test_the_model_and_random_numbers_are_as_before() -> None:
     fxdebug.independent(model, IDS)
     assert all(torch.equal(before[name], now) for name, now in model.state_dict().items())
     assert torch.equal(state, torch.get_rng_state())
+
+
+class Blocks(nn.Module):
+    """Adds the mean of a block of four tokens to each of them: those before it end see what is behind them."""
+
+    def __init__(self, right: bool = False) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.right, self.tok, self.mix = right, nn.Embedding(50, 16), nn.Linear(16, 16)
+
+    def forward(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        x = self.tok(ids)
+        blocks = x.unflatten(1, (-1, 4))
+        mean = blocks.cumsum(2) / torch.arange(1, 5)[:, None] if self.right else blocks.mean(2, keepdim=True)
+        x = x + self.mix(mean.expand_as(blocks).flatten(1, 2))
+        return x, x[:, -1]  # the last token alone may depend on all of them
+
+
+def test_a_block_that_ends_where_the_first_half_does_is_seen_at_the_end() -> None:
+    ids = torch.randint(50, (2, 16), generator=torch.Generator().manual_seed(0))
+    report = fxdebug.independent(Blocks(), ids, over="length")
+    assert [row.error > 0 for row in report.rows] == [False, True]
+    assert first(Blocks(), ids, "length") == [("mean", "the start (tokens 0 to 14) depends on later tokens")]
+    assert ", at tokens 12, 13, 14;" in report.findings[0].what  # the 16 features of the mean are no tokens
+    assert first(Blocks(right=True), ids, "length") == []
+
+
+class Convolved(nn.Module):
+    """A convolution along time; a right one sees zeros where padding is."""
+
+    def __init__(self, right: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.right, self.up, self.conv = right, nn.Conv1d(2, 6, 1), nn.Conv1d(6, 6, 3, padding=1)
+
+    def forward(
+        self, wave: Tensor, lengths: Tensor | None = None, src_key_padding_mask: Tensor | None = None
+    ) -> Tensor:
+        if lengths is not None:
+            hidden = torch.arange(wave.shape[2]) >= lengths[:, None]
+        else:
+            assert src_key_padding_mask is not None
+            hidden = src_key_padding_mask
+        x = self.up(wave)
+        return self.conv(x.masked_fill(hidden[:, None], 0.0) if self.right else x)
+
+
+HIDDEN = torch.tensor([[False] * 7, [False] * 4 + [True] * 3])
+
+
+@pytest.mark.parametrize(
+    "padding",
+    [
+        {"lengths": torch.tensor([7, 4])},
+        {"src_key_padding_mask": HIDDEN},
+        {"src_key_padding_mask": HIDDEN | torch.tensor([[False] * 6 + [True]])},  # no row without padding
+    ],
+)
+def test_lengths_and_masks_that_mark_padding_are_read(padding: dict[str, Tensor]) -> None:
+    given = {"wave": torch.randn(2, 2, 7)} | padding
+    assert first(Convolved(right=True), given, "padding") == []
+    found = fxdebug.independent(Convolved(right=False), given, over="padding").findings[0]
+    assert found.op == "conv1d"
+
+
+def test_a_last_state_that_is_returned_beside_all_others_may_differ() -> None:
+    class Weighted(nn.Module):
+        """Weights of all time steps, or of those up to each one."""
+
+        def __init__(self, right: bool) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.right, self.rnn, self.score = right, nn.LSTM(5, 6, batch_first=True), nn.Linear(6, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y, _ = self.rnn(x)
+            scores = self.score(y)
+            weights = scores.exp() / scores.exp().cumsum(1) if self.right else scores.softmax(1)
+            return torch.cumsum(weights * y, 1) if not self.right else weights * y
+
+    x = torch.randn(2, 10, 5)
+    assert [op for op, _ in first(Weighted(right=False), x, "length")] == ["softmax"]
+    assert first(Weighted(right=True), x, "length") == []

@@ -221,3 +221,43 @@ def test_decay_of_norms_and_biases_is_told_by_the_steps_to_halve_them(
 ) -> None:
     net = trained()
     assert [rule for _, rule, _ in found(net, optimizer=make(net))] == expected
+
+
+@pytest.mark.parametrize(
+    ("held", "said"),
+    [([1e-41, 0.0, 3e33, 0.1], "has numbers up to 3e+33"), ([1e-41, 0.0, 9e-42, 0.0], "is at most 1e-41, below the")],
+)
+def test_a_parameter_that_holds_what_memory_held_is_found(held: list[float], said: str) -> None:
+    net = trained()
+    with torch.no_grad():
+        net.layers[0].bias.copy_(torch.tensor(held * 8))
+    (finding,) = fxdebug.check(net, analyses=["state"], config=False)
+    assert finding.what.startswith(f"the parameter layers.0.bias {said}")
+    assert "torch.empty() and to_empty() fill nothing" in str(finding.advice)
+
+
+def test_a_part_that_all_entries_of_a_list_share_is_advice() -> None:
+    class Heads(nn.Module):
+        def __init__(self, shared: bool) -> None:
+            super().__init__()
+            block = nn.Sequential(nn.Linear(8, 8), nn.SiLU())
+            blocks = [block if shared else copy.deepcopy(block) for _ in range(3)]
+            self.heads = nn.ModuleList([nn.Sequential(one, nn.Linear(8, 20)) for one in blocks])
+
+    (finding,) = fxdebug.check(Heads(shared=True), analyses=["state"], config=False)
+    assert (finding.severity, finding.rule) == ("advice", "repeated module")
+    assert finding.what == "heads.0.0 is one module in all 3 entries of heads: they share its weights"
+    assert fxdebug.check(Heads(shared=False), analyses=["state"], config=False).findings == ()
+
+
+def test_a_complex_table_of_rotary_positions_that_is_zero_is_found() -> None:
+    class Turned(nn.Module):
+        def __init__(self, filled: bool) -> None:
+            super().__init__()
+            angles = torch.arange(12.0).reshape(3, 4)
+            table = torch.polar(torch.ones_like(angles) * filled, angles)
+            self.register_buffer("freqs_cis", table, persistent=False)
+
+    (finding,) = fxdebug.check(Turned(filled=False), analyses=["state"], config=False)
+    assert finding.what == "the buffer freqs_cis is zero: what every position is multiplied by"
+    assert fxdebug.check(Turned(filled=True), analyses=["state"], config=False).findings == ()

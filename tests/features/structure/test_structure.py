@@ -160,3 +160,42 @@ def test_a_saved_run_tells_the_same(tmp_path: Any) -> None:
     fxdebug.fx_debug(Attention(-2).eval(), {"x": x, "attention_mask": mask}, save=tmp_path / "run")
     report = fxdebug.check(tmp_path / "run", analyses=["structure"], config=False)
     assert [finding.rule for finding in report] == ["mask not read", "softmax axis"]
+
+
+class ByLetters(nn.Module):
+    """Attention by einsum, whose softmax is over ``dim``; ``turned``: the keys stand in the rows of the weights."""
+
+    def __init__(self, dim: int, turned: bool = False) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(16, 16) for _ in range(3))
+        self.dim, self.turned = dim, turned
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (layer(x).unflatten(-1, (2, 8)) for layer in (self.q, self.k, self.v))
+        if self.turned:
+            weights = torch.einsum("bihd,bjhd->bhji", q, k).softmax(self.dim)
+            return torch.einsum("bhji,bjhd->bihd", weights, v).flatten(2)
+        weights = torch.einsum("bihd,bjhd->bhij", q, k).softmax(self.dim)
+        return torch.einsum("bhij,bjhd->bihd", weights, v).flatten(2)
+
+
+@pytest.mark.parametrize(("turned", "wrong", "right"), [(False, -2, -1), (True, -1, -2), (False, 1, 3)])
+def test_the_axis_that_an_einsum_sums_over_is_read_from_its_letters(turned: bool, wrong: int, right: int) -> None:
+    (one,) = found(ByLetters(wrong, turned).eval(), x)
+    assert one[:2] == ("warning", "softmax axis")
+    assert found(ByLetters(right, turned).eval(), x) == []
+
+
+def test_a_softmax_over_the_one_output_of_a_layer_is_found() -> None:
+    class Pool(nn.Module):
+        def __init__(self, dim: int) -> None:
+            super().__init__()
+            self.score, self.dim = nn.Linear(16, 1), dim
+
+        def forward(self, x: Tensor) -> Tensor:
+            return (self.score(x).softmax(self.dim) * x).sum(1)
+
+    finding = fxdebug.check(Pool(-1).eval(), x, analyses=["structure"], config=False)[0]
+    assert finding.what == "softmax over one element (dim 2 of 2×6×1), as score (linear) makes it: every result is 1"
+    assert found(Pool(1).eval(), x) == []
+    assert found(Attention().eval(), x[:, :1]) == []  # a sequence of one token

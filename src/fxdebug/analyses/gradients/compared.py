@@ -18,6 +18,7 @@ from fxdebug.analyses.gradients.relations import (
     sums,
     weight_decay,
 )
+from fxdebug.analyses.gradients.samples import samples_told
 from fxdebug.data.calls import Note
 from fxdebug.data.findings import ERROR, WARNING, Finding, Severity
 from fxdebug.data.report import Column, ReportData
@@ -136,6 +137,8 @@ class _Said:
         said, severity, advice = self._of_pairs(bool(apart))
         if severity is not None:
             apart += self._recomputed()
+        if severity is not None and any(row.state in ("none in b", "none in a") for row in self._rows):
+            return "; ".join([*apart, said]), severity, _TERM  # what differs may follow from it
         return "; ".join([said, *apart]), ERROR if apart and severity is None else severity, advice
 
     def _of_pairs(self, others: bool) -> tuple[str, Severity | None, str]:
@@ -211,7 +214,8 @@ class _Said:
             where += f", with all behind it; the {first} before it {rest}"
         else:
             where += f"; the other {len(rows) - len(wrong)} {rest}"
-        return f"{len(wrong)} of {parameters(len(rows))} differ: {where}", ERROR, _PLACE
+        alone = rows[-1].state == EQUAL and all(row.state != EQUAL for row in rows[first : first + len(wrong)])
+        return f"{len(wrong)} of {parameters(len(rows))} differ: {where}", ERROR, _ALONE if alone else _PLACE
 
     def _no_factor(self) -> tuple[str, Severity | None, str]:
         """No factor is common to most parameters."""
@@ -232,14 +236,11 @@ class _Said:
         right = [row for row in self._rows if row.state == EQUAL]
         first = next(row for row in self._rows if row.state in (FACTOR, DIFFERS))
         every = "all" if not right else f"{len(pairs) - len(right)} of"
-        return (
-            (
-                f"{every} {parameters(len(pairs))} differ, from {first.name} on, the first in the order of the backward"
-                f", and by not one factor: {between}"
-            ),
-            ERROR,
-            _MIXED,
-        )
+        samples, advice = samples_told(pairs)
+        what = f"{every} {parameters(len(pairs))} differ, and by not one factor: {between}"
+        if samples:
+            return f"{samples}; {what}", ERROR, advice
+        return f"{what}; the first in the order of the backward is {first.name}", ERROR, _MIXED
 
     def _tied(self) -> str:
         """Say where a gradient is the sum of those of parameters that are one in the other step."""
@@ -301,12 +302,20 @@ _PLACE = (
     "Look at what this parameter's module and the ones that run right after it do: detach(), another seed of "
     "dropout in a recomputation, a backward of one's own."
 )
+_ALONE = (
+    "Gradients of parameters before them in the forward are equal, so the backward passed them rightly: look for a "
+    "hook, a clip, or a sum over ranks that is made of these alone, or leaves them out."
+)
 _OWN = (
     "Look for what scales gradients of single parameters: hooks, clipping of each, a layer that is called more often."
 )
 _MIXED = (
     "Compare what the forwards return first. Where these are equal: micro batches with different numbers of tokens, "
     "averaged each, other random numbers (dropout), other data."
+)
+_TERM = (
+    "Look for a term of the loss, or a branch, that one step leaves out or detaches: parameters that both branches "
+    "share differ by it."
 )
 _TIED = "Tie the weights again (tie_weights()), after loading or wrapping the model."
 

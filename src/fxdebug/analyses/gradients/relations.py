@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 
 from fxdebug.analyses.gradients.facing import Facing, Step, elements_of, error_between, factor_limit, factor_spread
 from fxdebug.data.measures import counted
@@ -70,6 +71,9 @@ def reading(factor: float, pairs: Sequence[Facing], a: Step, b: Step, counts: Ma
             return f": {count:g} is the number of {name}, and b is not divided by it where a is"
         if count > 0 and is_near(1 / count):
             return f": {count:g} is the number of {name}, and b is divided by it once more than a"
+    for (one, some), (other, all_of) in permutations(counts.items(), 2):
+        if some > 0 < all_of and is_near(some / all_of):
+            return f": {some:g} / {all_of:g} ({one} / {other})"
     for large, clipped, plain in ((factor < 1, b, a), (factor > 1, a, b)):
         norm = clipped.total
         if large and norm < plain.total and all(p.by_elements for p in pairs) and _is_round(norm):
@@ -93,6 +97,8 @@ def reading(factor: float, pairs: Sequence[Facing], a: Step, b: Step, counts: Ma
         return f", as a sum over {round(factor)} leaves it (micro batches, ranks) that a averages over"
     if 0 < factor < 1 and round(1 / factor) <= MOST and is_near(1 / round(1 / factor)) and near / factor < UNSURE:
         return f", as averaging over {round(1 / factor)} leaves it (ranks, micro batches) once more than in a"
+    if 0.05 < factor < 20:
+        return ", as another number to divide by leaves it (of tokens, with padding or without it, or of samples)"
     return ""
 
 

@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from fxdebug.analyses.gradients.loss_inputs import find_loss_inputs
 from fxdebug.analyses.gradients.slopes import slopes
@@ -17,7 +18,13 @@ from fxdebug.analyses.gradients.updates import (
     find_updates,
 )
 from fxdebug.data.findings import ADVICE, ERROR, SEVERITIES, WARNING, Finding
-from fxdebug.data.measured.gradients import GradientRecord, GradientStop, ParameterGradient, Reach, Recomputed
+from fxdebug.data.measured.gradients import (
+    BadBackward,
+    GradientRecord,
+    ParameterGradient,
+    Reach,
+    Recomputed,
+)
 from fxdebug.data.measures import counted, quantity
 
 
@@ -103,19 +110,38 @@ def not_finite(record: GradientRecord) -> Iterator[Finding]:
     bad = record.bad
     if bad is not None:
         kinds = " and ".join([f"{count} {name}" for name, count in (("NaN", bad.nan), ("infinite", bad.inf)) if count])
+        why, advice = _why_not_finite(bad)
         yield Finding(
             rule="backward not finite",
-            severity=ERROR,
+            severity=WARNING if bad.held else ERROR,  # what made the NaN in the forward stands first
             path=bad.path,
             call=f"{bad.path}#{bad.number}",
             op=bad.op,
-            what=f"the backward of {bad.op} makes {kinds} elements from finite gradients ({bad.node})",
+            what=f"the backward of {bad.op} makes {kinds} elements from finite gradients ({bad.node}){why}",
             source=bad.source,
             measured=float(bad.nan + bad.inf),
             threshold=0.0,
-            advice="Keep its input away from the point where the derivative is infinite, for instance by adding an "
-            "epsilon inside: torch.where behind it does not help.",
+            advice=advice,
         )
+
+
+def _why_not_finite(bad: BadBackward) -> tuple[str, str]:
+    """Return why a backward is not finite, as far as known, and what to do."""
+    if bad.held:
+        return f": the forward gave it {bad.held} NaN", (
+            "check(model, inputs) names the operation of the forward that made them: leaving them out of the loss does "
+            "not keep them out of the backward."
+        )
+    if bad.of_zero and bad.nan:
+        infinite = "an Inf of the forward" if bad.held_inf else "an infinite derivative"
+        return f": the gradients of these elements are 0, and 0 × {infinite} is NaN", (
+            "Where what follows leaves them out, choose before it, not behind it, as in "
+            "torch.where(ok, x, 1.0).log(); else add an epsilon inside."
+        )
+    return "", (
+        "Keep its input away from the point where the derivative is infinite, for instance by adding an epsilon "
+        "inside: torch.where behind it does not help."
+    )
 
 
 def told_recomputed(one: Recomputed) -> str:
@@ -209,6 +235,7 @@ def _tiny(record: GradientRecord, null: Collection[str], limits: Limits) -> Iter
     )
 
 
+_PASSED: Final[Reach] = "not reached"
 _REASONS: Mapping[Reach, tuple[str, str]] = {
     "frozen": ("do not ask for gradients (requires_grad is False)", "If they are to learn, call requires_grad_()."),
     "not called": ("got no gradient: their modules were not called", "Remove the modules, or call them."),
@@ -232,8 +259,12 @@ def _without_gradient(record: GradientRecord) -> Iterator[Finding]:
     """Parts of the model that do not learn, each under the largest module all of whose parameters share the reason."""
     if all(parameter.gradient is None for parameter in record.parameters):
         return
-    for reach, (reason, advice) in _REASONS.items():
-        for paths, group in _alike(_largest_parts(record.parameters, reach)):
+    stop_of = {name: stop for stop in reversed(record.stops) for name in stop.parameters}
+    causes = [(reach, stop) for reach in _REASONS for stop in (*record.stops, None) if stop is None or reach == _PASSED]
+    for reach, stop in causes:
+        reason, advice = _REASONS[reach]
+        of_cause = {p.name for p in record.parameters if p.reach == reach and stop_of.get(p.name) is stop}
+        for paths, group in _alike(_largest_parts(record.parameters, of_cause)):
             path = paths[0]
             elements = sum(math.prod(parameter.shape) for parameter in group)
             whole = sum(math.prod(parameter.shape) for parameter in record.parameters)
@@ -243,8 +274,7 @@ def _without_gradient(record: GradientRecord) -> Iterator[Finding]:
             routed = reach == "not called" and _have_others(paths, record.parameters)
             cut = reach == "not reached" and all(parameter.path in record.checkpointed for parameter in group)
             why, then = _CHECKPOINTED if cut else (reason, _ROUTED if routed else advice)
-            stop = None if cut else _stop_of(group, record)
-            if stop is not None:
+            if stop is not None and not cut:
                 why, then = f"got no gradient although their modules ran: {STOPS}{stop.place}", _STOPPED
             yield Finding(
                 rule=reach,
@@ -256,16 +286,10 @@ def _without_gradient(record: GradientRecord) -> Iterator[Finding]:
                 measured=share,
                 threshold=0.0,
                 unit="%",
-                source=None if stop is None else stop.source,
+                source=None if stop is None or cut else stop.source,
                 advice=then,
                 others=tuple([parameter.name for parameter in group[1:]]),
             )
-
-
-def _stop_of(group: Sequence[ParameterGradient], record: GradientRecord) -> GradientStop | None:
-    """Return the place at which the gradients of all these parameters stop, ``None`` where none is known."""
-    names = {parameter.name for parameter in group}
-    return next((stop for stop in record.stops if names <= set(stop.parameters)), None)
 
 
 def _alike(
@@ -289,16 +313,18 @@ def _pattern(path: str) -> str:
     return ".".join("#" if part.isdigit() else part for part in path.split("."))
 
 
-def _largest_parts(parameters: Sequence[ParameterGradient], reach: Reach) -> dict[str, list[ParameterGradient]]:
-    """Return the parameters with this reason by the path of the largest module that has no others."""
+def _largest_parts(
+    parameters: Sequence[ParameterGradient], chosen: Collection[str]
+) -> dict[str, list[ParameterGradient]]:
+    """Return the parameters of these names by the path of the largest module that has no others."""
     mixed: set[str] = set()
     for parameter in parameters:
-        if parameter.reach != reach:
+        if parameter.name not in chosen:
             parts = parameter.path.split(".")
             mixed.update(".".join(parts[:length]) for length in range(len(parts) + 1))
     groups: defaultdict[str, list[ParameterGradient]] = defaultdict(list)
     for parameter in parameters:
-        if parameter.reach == reach:
+        if parameter.name in chosen:
             parts = parameter.path.split(".")
             prefixes = (".".join(parts[:length]) for length in range(len(parts) + 1))
             groups[next((path for path in prefixes if path not in mixed), parameter.path)].append(parameter)

@@ -233,6 +233,7 @@ def _zero_gradients(
         return
     whole = len(zero) == len([p for p in trained if p.gradient is not None])
     share = _elements(zero) / max(_elements(record.parameters), 1)
+    flat = next((stop for stop in record.flat if {p.name for p in zero} <= set(stop.parameters)), None)
     silent = next((r for r in record.results if r.silent and function_of(r.type) in RECTIFIERS), None)
     names = _named([p.name for p in zero])
     what = f"no gradient reaches {names} ({quantity(100 * share, '%')} of all elements): it is exactly 0"
@@ -244,11 +245,15 @@ def _zero_gradients(
     if record.loss == 0:
         severity, what = ADVICE, f"{what}; the loss is 0, too"
         advice = "A loss with a margin is 0, without a gradient, where all margins are kept."
+    elif flat is not None:
+        severity, what = WARNING, f"{what}, as it comes back through {flat.op}, whose derivative is 0 everywhere"
+        advice = f"Let the gradient pass as if it were not there: x + ({flat.op}(x) - x).detach()."
     elif silent is not None:
         severity = WARNING if whole or share >= SHARE else ADVICE
         what = f"{what}; {silent.path or 'the model'} ({silent.type}) returned only zeros"
         advice = "Where it returns 0 it has no slope: look at the weights and biases before it, and at its inputs."
-    yield _finding("zero gradient", severity, zero, what, advice, 0.0)
+    finding = _finding("zero gradient", severity, zero, what, advice, 0.0)
+    yield finding if flat is None else replace(finding, source=flat.source)
 
 
 def _no_update(

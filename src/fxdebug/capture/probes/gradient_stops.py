@@ -1,4 +1,5 @@
 """Note the operations of a forward at which gradients stop: what they are given asks for gradients, their result not.
+Beside them those whose derivative is 0.
 
 What follows from such a result is marked. A stop counts where something marked meets what asks for gradients, or is the
 loss; it is told of parameters without a gradient that it depends on.
@@ -45,7 +46,27 @@ class GradientStops:
 
     def __init__(self) -> None:
         self._stops: list[_Stop] = []
+        self._flat: list[_Stop] = []
         self._marks: dict[int, tuple[weakref.ref[Tensor], frozenset[int]]] = {}
+
+    def note_flat(self, result: Tensor, about: GradientStop) -> None:
+        """Note an operation whose derivative is 0 everywhere."""
+        self._flat.append(_Stop((result.grad_fn,), frozenset(), about))
+
+    @property
+    def has_flat(self) -> bool:
+        """Was there an operation whose derivative is 0?"""
+        return bool(self._flat)
+
+    def flat_of(self, zero: Mapping[str, Tensor]) -> tuple[GradientStop, ...]:
+        """Return the operations whose derivative is 0 that parameters with a gradient of 0 lead to, with these."""
+        told = []
+        for stop in self._flat:
+            leaves = self._leaves(stop)
+            names = tuple([name for name, parameter in zero.items() if id(parameter) in leaves])
+            if names and stop.about is not None:
+                told.append(replace(stop.about, parameters=names))
+        return tuple(told)
 
     def follow(self, args: Any, kwargs: Mapping[str, Any], result: Any) -> bool:
         """Look at an operation that has run; say whether gradients stop there: then :meth:`note` tells of it."""
@@ -93,7 +114,7 @@ class GradientStops:
         counting = [position for position, stop in enumerate(self._stops) if stop.counts and stop.about is not None]
         counting.sort(key=lambda position: not self._stops[position].exact)
         for name, parameter in missing.items():
-            first = next((p for p in counting if id(parameter) in self._leaves(p)), None)
+            first = next((p for p in counting if id(parameter) in self._leaves(self._stops[p])), None)
             if first is not None:
                 found.setdefault(self._head(first), []).append(name)
         told = []
@@ -106,6 +127,7 @@ class GradientStops:
     def forget(self) -> None:
         """Let go of tensors and of autograd's graph."""
         self._stops.clear()
+        self._flat.clear()
         self._marks.clear()
 
     def _head(self, position: int) -> int:
@@ -121,9 +143,8 @@ class GradientStops:
         known = self._marks.get(id(tensor))
         return known[1] if known is not None and known[0]() is tensor else frozenset()
 
-    def _leaves(self, position: int) -> set[int]:
+    def _leaves(self, stop: _Stop) -> set[int]:
         """Return the ids of the leaves that a stop depends on."""
-        stop = self._stops[position]
         if stop.leaves is None:
             stop.leaves, seen, pending = set(), set(), list(stop.roots)
             while pending:

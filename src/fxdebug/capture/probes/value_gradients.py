@@ -34,6 +34,7 @@ from fxdebug.capture.torch_state.untracked import is_in_transform, untracked
 from fxdebug.data.measured.gradients import BadBackward, GradientStop, ResultGradient, TensorGradient, norm_of
 from fxdebug.stats.measure import Unmeasurable, elements_of, measure
 
+FLAT = frozenset("round floor ceil trunc fix sign sgn".split())  # their derivative is 0 where there is one
 BLOCK = 1 << 16  # elements at a time: they stay in the cache
 IN_TRANSFORM = "what runs inside a functorch transform (vmap, grad, …) has no gradients that could be looked at"
 
@@ -101,15 +102,9 @@ class ValueGradients(ForwardsOnly, MeasuringMode):
         if is_in_transform():
             return
         if self.stops.follow(args, kwargs, result):
-            at = self._op(func)
-            call = None if at.call is None else self._calls.calls[at.call]
-            path, number = ("", 0) if call is None else (call.path, call.number)
-            self.stops.note(
-                GradientStop(
-                    path, number, self.name_of(func), None if at.line is None else at.line.text(),
-                    not torch.is_grad_enabled(), (),
-                )
-            )  # fmt: skip
+            self.stops.note(self._stop(func))
+        elif isinstance(result, Tensor) and result.requires_grad and self.name_of(func).strip("_") in FLAT:
+            self.stops.note_flat(result, self._stop(func))
         if not torch.is_grad_enabled():
             return
         op: _Op | None = None
@@ -118,6 +113,13 @@ class ValueGradients(ForwardsOnly, MeasuringMode):
                 op = op or self._op(func)
                 self.follow(tensor.grad_fn, op)
 
+    def _stop(self, func: Callable[..., Any]) -> GradientStop:
+        at = self._op(func)
+        call = None if at.call is None else self._calls.calls[at.call]
+        path, number = ("", 0) if call is None else (call.path, call.number)
+        line = None if at.line is None else at.line.text()
+        return GradientStop(path, number, self.name_of(func), line, not torch.is_grad_enabled(), ())
+
     def _op(self, func: Callable[..., Any]) -> _Op:
         line = user_line(sys._getframe(1), self._lines)
         return _Op(str(getattr(func, "__name__", func)), line, self._calls.innermost())
@@ -125,12 +127,13 @@ class ValueGradients(ForwardsOnly, MeasuringMode):
     def follow(self, node: Any, op: _Op | None = None) -> None:
         """Put hooks on the nodes of autograd's graph that were added since the last operation."""
         for new in new_nodes(node, self._known):
-            read = self.guard.hook("the gradients of an operation", self._reader(type(new).__name__, op))
+            kept = None if internals.top_saved_tensors_hooks() is not None else new  # a checkpoint computes them again
+            read = self.guard.hook("the gradients of an operation", self._reader(type(new).__name__, op, kept))
             self._handles.append(new.register_hook(read))
 
     # The backward --------------------------------------------------------------------------------
 
-    def _reader(self, node: str, op: _Op | None) -> Callable[[Sequence[Any], Sequence[Any]], None]:
+    def _reader(self, node: str, op: _Op | None, kept: Any) -> Callable[[Sequence[Any], Sequence[Any]], None]:
         def read(made: Sequence[Any], given: Sequence[Any]) -> None:
             if self.bad is not None or all(map(_is_finite, made)) or not all(map(_is_finite, given)):
                 return
@@ -138,6 +141,8 @@ class ValueGradients(ForwardsOnly, MeasuringMode):
             with untracked():
                 nan = sum(int(torch.isnan(_data_of(gradient)).sum()) for gradient in bad)
                 inf = sum(int(torch.isinf(_data_of(gradient)).sum()) for gradient in bad)
+                held, held_inf = _not_finite(_kept_by(kept))
+                of_zero = any(_is_zero_where_bad(gradient, bad) for gradient in given)
             call = None if op is None or op.call is None else self._calls.calls[op.call]
             self.bad = BadBackward(
                 path="" if call is None else call.path,
@@ -148,6 +153,9 @@ class ValueGradients(ForwardsOnly, MeasuringMode):
                 source=None if op is None or op.line is None else op.line.text(),
                 nan=nan,
                 inf=inf,
+                held=held,
+                held_inf=held_inf,
+                of_zero=of_zero,
             )
 
         return read
@@ -216,6 +224,25 @@ def _data_of(gradient: Tensor) -> Tensor:
     if body is None:
         raise Unmeasurable(f"a gradient that is a {type(gradient).__name__} has no data")
     return elements_of(body.detach())
+
+
+def _kept_by(node: Any) -> list[Tensor]:
+    """Return the floating tensors that the forward kept for a node of autograd's graph."""
+    names = [name for name in dir(node) if name.startswith("_saved_")]
+    found = [getattr(node, name, None) for name in names]
+    return [one for one in found if isinstance(one, Tensor) and one.is_floating_point() and type(one) in PLAIN]
+
+
+def _not_finite(tensors: Sequence[Tensor]) -> tuple[int, int]:
+    """Return the numbers of NaN and of infinities in some tensors."""
+    parts = [_data_of(tensor) for tensor in tensors]
+    return sum(int(part.isnan().sum()) for part in parts), sum(int(part.isinf().sum()) for part in parts)
+
+
+def _is_zero_where_bad(gradient: Any, made: Sequence[Tensor]) -> bool:
+    """Is a gradient 0 wherever one that was made of it, of its shape, is not finite?"""
+    alike = [one for one in made if isinstance(gradient, Tensor) and one.shape == gradient.shape]
+    return bool(alike) and not any(bool(_data_of(gradient)[~torch.isfinite(_data_of(one))].any()) for one in alike)
 
 
 def _is_finite(gradient: Any) -> bool:

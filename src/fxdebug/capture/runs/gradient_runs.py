@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from fxdebug.capture.hooks.guard import Guard
+from fxdebug.capture.probes.gradient_stops import GradientStops
 from fxdebug.capture.probes.recomputations import Recomputations
 from fxdebug.capture.probes.value_gradients import ValueGradients, gradient_numbers
 from fxdebug.capture.recorder.module_names import Sites
@@ -24,7 +25,7 @@ from fxdebug.capture.tensors.special_tensors import SHARDED, has_sharded_weights
 from fxdebug.capture.torch_state.loss_inputs import loss_inputs
 from fxdebug.capture.torch_state.module_members import named_parameters_of, parameters_of
 from fxdebug.capture.torch_state.untracked import untracked
-from fxdebug.data.measured.gradients import GradientRecord, ParameterGradient, Reach, norm_of
+from fxdebug.data.measured.gradients import GradientRecord, GradientStop, ParameterGradient, Reach, norm_of
 from fxdebug.errors import UsageError, first_line
 from fxdebug.stats.measure import measure
 
@@ -74,6 +75,7 @@ def run_with_gradients(
                     scalar.backward()
             missing = {name: p for name, p in named_parameters_of(model) if p.requires_grad and p.grad is None}
             stops = probe.guard("where gradients stop", probe.stops.of, missing) or ()
+            flat = probe.guard("where derivatives are 0", _flat, probe.stops, model) or ()
         finally:
             probe.forget()
         if keep is not None:
@@ -102,9 +104,19 @@ def run_with_gradients(
             checkpointed=tuple(sorted(probe.checkpointed)),
             loss_inputs=operands,
             stops=stops,
+            flat=flat,
             recomputed=tuple(again.found),
             foreign=optimised is not None and bool(parameters) and not any(p.optimised for p in parameters),
         )
+
+
+def _flat(stops: GradientStops, model: nn.Module) -> tuple[GradientStop, ...]:
+    """Return the operations with the derivative 0 behind parameters whose gradient is 0."""
+    if not stops.has_flat:
+        return ()
+    with untracked():
+        zero = {name: p for name, p in named_parameters_of(model) if p.grad is not None and not bool(p.grad.any())}
+    return stops.flat_of(zero)
 
 
 def rates_of(optimizer: Optimizer) -> dict[int, float | None]:

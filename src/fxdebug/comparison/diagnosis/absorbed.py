@@ -8,6 +8,7 @@ from __future__ import annotations
 from fxdebug.comparison.diagnosis.cause import Cause
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult, comparable
 from fxdebug.comparison.diagnosis.outputs import differing_numbers
+from fxdebug.comparison.diagnosis.weights.merged_adapter import is_merged
 from fxdebug.comparison.pairing.by_dataflow import following_batch_norm, following_bias
 from fxdebug.comparison.pairing.patched_values import replacements, replacements_of
 from fxdebug.comparison.pairing.returned_values import facing_outputs, last_call, returned_by
@@ -29,7 +30,7 @@ def is_absorbed(judge: Judge, cause: Cause) -> bool:
     A difference in weights, or in an operation with weights that is certainly paired, is never absorbed: a bias that
     softmax cancels is still another bias.
     """
-    if cause.regrouped or (cause.kind == "weights" and _norm_is_folded_in(judge, cause)):
+    if cause.regrouped or (cause.kind == "weights" and (_norm_is_folded_in(judge, cause) or _is_merged(judge, cause))):
         return True
     if not cause.absorbable or cause.kind in ("weights", "input", "raised"):
         return False
@@ -96,6 +97,10 @@ def _norm_is_folded_in(judge: Judge, cause: Cause) -> bool:
     ends = [norm or following_bias(run, step) or step for norm, (run, step) in zip(norms, sides)]
     a, b = (end.outputs[0] for end in ends)
     return comparable(a, b) and judge.meter(a, b).error <= judge.clean_for(a, b)
+
+
+def _is_merged(judge: Judge, cause: Cause) -> bool:
+    return cause.a is not None and cause.b is not None and is_merged(judge.pairs.a, cause.a, judge.pairs.b, cause.b)
 
 
 def _return_the_same(judge: Judge) -> bool:

@@ -35,6 +35,7 @@ from fxdebug.comparison.diagnosis.region import maker_of_mask, view_chain
 from fxdebug.comparison.diagnosis.region_causes import RegionDiagnosis
 from fxdebug.comparison.diagnosis.weights.changed_weight import changed_weight, changed_within, have_equal_sums, is_same
 from fxdebug.comparison.diagnosis.weights.folded_norm import wrongly_folded
+from fxdebug.comparison.diagnosis.weights.merged_adapter import wrongly_merged
 from fxdebug.comparison.diagnosis.weights.misplaced_weights import MisplacedWeights, weight_behind
 from fxdebug.comparison.diagnosis.weights.stacked_weights import StackedWeights
 from fxdebug.comparison.diagnosis.weights.weight_slices import Weight, Weights
@@ -200,6 +201,7 @@ class Diagnoser:
             if called is not None:
                 return called
             told = wrongly_folded(self._pairs.a, partner, self._pairs.b, step, self._weights)
+            told = told or wrongly_merged(self._pairs.a, partner, self._pairs.b, step, self._weights)
             told = told or changed_weight(one.value.name or "", names, *self._weights)
             kind, because = (
                 "weights",
@@ -239,6 +241,8 @@ class Diagnoser:
             because = f"{partner.name} in a, {step.name} in b"
         elif self._device_type(result.a) != self._device_type(result.b):
             because = f"computed on {self._device_of(0, result)} in a, on {self._device_of(1, result)} in b"
+        elif (counted := _counted_elsewhere(result)) is not None:
+            because = counted
         elif self._may_be_reordered(result):
             if (rounded := rounded_positions(self._judge, result)) is not None:
                 return make_cause(
@@ -521,6 +525,17 @@ def _told_by_statistics(name: str, b: Value, ours: str, a: Value) -> str:
     if a.numel == b.numel == 1:
         return f"{name} is {b.stats.max:.6g}, {ours} is {a.stats.max:.6g}"
     return f"{name} differs from {ours}"
+
+
+def _counted_elsewhere(result: StepResult) -> str | None:
+    """Say by how much integers are off that all are off by as much, as positions counted from another start are."""
+    most, mean = result.measures.max_abs, result.measures.mean_abs
+    if not result.b.dtype.startswith("int") or not most or most != mean:
+        return None
+    if result.a.stats is None or result.b.stats is None or result.a.stats.max is None or result.b.stats.max is None:
+        return None
+    more = "more" if result.b.stats.max > result.a.stats.max else "less"
+    return f"integers are {most:g} {more} than in a, all of them: they are counted from another start"
 
 
 def _single_numbers(step: Step, other: Step) -> list[str]:

@@ -178,9 +178,32 @@ class OutputDiagnosis:
             if draws_random(first.step) and draws_random(first.partner):  # into memory that was never written
                 yield make_cause(self._judge, "random", first.step.call, first.step.op, BOTH_DREW, first)
                 return
-            because = "what it was given differs already, and nothing that could be paired says since when"
+            held = self._held(first)
+            because = held or "what it was given differs already, and nothing that could be paired says since when"
             cause = make_cause(self._judge, "values", first.step.call, first.step.op, because, first, absorbable=False)
-            yield replace(cause, confidence=0.3)
+            yield cause if held else replace(cause, confidence=0.3)
+
+    def _held(self, result: StepResult) -> str:
+        """Say that a step is given a tensor that was there before the run, as state that an earlier call left."""
+        pairs, judge = self._pairs, self._judge
+        kept = {
+            side: [
+                each.value
+                for each in step.data
+                if run.maker(each.value) is None and not run.is_input(each.value) and run.root(each.value).name is None
+            ]
+            for side, run, step in (("a", pairs.a, result.partner), ("b", pairs.b, result.step))
+        }
+        one, other = kept["a"], kept["b"]
+        if len(one) == len(other) and not any(
+            _is_far(judge, x, y, judge.clean) for x, y in zip(one, other) if comparable(x, y)
+        ):
+            return ""
+        what = "a tensor that the model held before the run, no input and no weight (state of an earlier call?)"
+        if len(one) == len(other):
+            return f"it is given {what}, which is another one in a"
+        side, rest = ("b", "a") if len(other) > len(one) else ("a", "b")
+        return f"in {side} it is given {what}, in {rest} it is not"
 
 
 def _is_far(judge: Judge, a: Value, b: Value, limit: float) -> bool:

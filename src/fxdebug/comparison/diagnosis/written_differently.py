@@ -121,7 +121,7 @@ def _why(judge: Judge, written: Written) -> str:
     if written.is_absorbed:
         return "no effect beyond tolerance on what is returned for these inputs"
     if written.result is not None and written.result.error > written.result.tolerance:
-        return "its effect cannot be told from that of what it was given"
+        return "what it was given differs already, so what this adds is not known"
     if written.kind == "weights" and written.result is not None and written.result.error == 0.0 and _casts(written):
         return "the result is the same to the last bit, as where autocast's cache has the casts of earlier weights"
     return "no effect beyond tolerance on these inputs"

@@ -128,7 +128,9 @@ class BadBackward:
     """The first operation of a backward whose gradients in are finite and whose gradients out are not.
 
     ``op`` is the operation of the forward and ``source`` the user's line that asked for it; ``node`` is the name of
-    autograd's node. ``nan`` and ``inf`` count the elements that are not finite.
+    autograd's node. ``nan`` and ``inf`` count the elements that are not finite. ``held`` counts the NaN, ``held_inf``
+    the infinities that the forward kept for this backward. ``of_zero`` tells whether the gradients are 0 wherever those
+    made of them are not finite: what follows leaves these elements out, or is flat there.
     """
 
     path: str
@@ -139,6 +141,9 @@ class BadBackward:
     source: str | None
     nan: int
     inf: int
+    held: int = 0
+    held_inf: int = 0
+    of_zero: bool = False
 
 
 @brief
@@ -189,9 +194,9 @@ class GradientRecord:
 
     ``loss`` is ``None`` where the step does not tell. ``unregistered`` learns and is no parameter of the model.
     ``foreign`` tells whether the optimizer has none of the model's parameters. ``checkpointed`` are the paths of
-    modules that ran in a reentrant checkpoint. ``stops`` are where gradients of parameters
-    stop. ``loss_inputs`` are operands of the loss that it is not made for. ``recomputed`` are modules that the backward
-    ran again with other random numbers.
+    modules that ran in a reentrant checkpoint. ``stops`` are where gradients of parameters stop, ``flat`` operations
+    with the derivative 0 behind parameters whose gradient is 0. ``loss_inputs`` are operands of the loss that it is not
+    made for. ``recomputed`` are modules that the backward ran again with other random numbers.
     """
 
     loss: float | None
@@ -205,4 +210,5 @@ class GradientRecord:
     checkpointed: tuple[str, ...] = ()
     loss_inputs: tuple[LossInput, ...] = ()
     stops: tuple[GradientStop, ...] = ()
+    flat: tuple[GradientStop, ...] = ()
     recomputed: tuple[Recomputed, ...] = ()

@@ -108,8 +108,14 @@ def _error_text(row: Row) -> str:
     if row.tolerance:
         parts.append(f"allowed {number(row.tolerance)}")
     if row.kind != "input":
-        parts.append("what went in is equal" if not row.error_in else f"of what went in {number(row.error_in)}")
+        parts.append(_of_inputs(row.error_in))
     return ", ".join(parts)
+
+
+def _of_inputs(error: float) -> str:
+    if not error:
+        return "what went in is equal"
+    return "what went in differs" if error == math.inf else f"what went in differs by {number(error)}"
 
 
 _MATCHED_BY = {

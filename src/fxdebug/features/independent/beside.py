@@ -19,7 +19,10 @@ MOST = 4  # samples that are run alone
 
 @dataclass(frozen=True)
 class Alone:
-    """One sample alone: ``row`` and ``places`` are where it stands in what was given, of ``rows`` and ``length``."""
+    """One sample alone: ``row`` and ``places`` are where it stands in what was given, of ``rows`` and ``length``.
+
+    ``beside`` tells that others still stand beside it, and are others than in what was given.
+    """
 
     name: str
     inputs: Mapping[str, Any]
@@ -27,9 +30,45 @@ class Alone:
     rows: int
     places: Tensor | None
     length: int
+    beside: bool = False
 
-    def part(self, tensor: Tensor, other: Tensor) -> Tensor | None:
-        """Return the part of a result that belongs to the sample, in the shape of ``other``; ``None`` if none does."""
+    def pair(self, tensor: Tensor, other: Tensor, half: Tensor | None) -> tuple[Tensor, Tensor] | None:
+        """Return the parts of both results that belong to the sample, in one shape; ``None`` if none does.
+
+        ``half`` is the result for half of the tokens: the dimensions that are shorter there are those of tokens.
+        """
+        if not self.beside:
+            part = self._part(tensor, other)
+            return None if part is None else (part, other)
+        if tensor.shape != other.shape or half is None or half.ndim != tensor.ndim:
+            return None
+        for dim, (size, less) in enumerate(zip(tensor.shape, half.shape)):
+            if size != less:
+                places = self._beside(size)
+                if places is None:
+                    return None
+                tensor, other = (one.index_select(dim, places.to(one.device)) for one in (tensor, other))
+        return tensor, other
+
+    def token_dims(self, whole: Tensor, part: Tensor) -> list[int]:
+        """Return the dimensions of a result that its part has the sample's tokens alone of."""
+        if self.places is None:
+            return []
+        return [
+            dim
+            for dim, (size, kept) in enumerate(zip(whole.shape, part.shape))
+            if size != kept and kept == len(self.places)
+        ]
+
+    def _beside(self, size: int) -> Tensor | None:
+        assert self.places is not None
+        if size == self.length:
+            return self.places
+        if size == self.rows * self.length:
+            return (torch.arange(self.rows)[:, None] * self.length + self.places).flatten()
+        return None
+
+    def _part(self, tensor: Tensor, other: Tensor) -> Tensor | None:
         if tensor.ndim != other.ndim:
             return None
         for dim, (size, wanted) in enumerate(zip(tensor.shape, other.shape)):
@@ -73,23 +112,65 @@ def without_others(inputs: Mapping[str, Any], over: Over) -> Iterator[Alone]:
         places = torch.arange((length + 1) // 2)
         cut = {name: _at(value, places, length, first=1) for name, value in inputs.items()}
         yield Alone(f"the first half (tokens 0 to {len(places) - 1})", cut, None, rows, places, length)
+        yield from _with_other_ends(inputs, first, rows, length)
     elif over == "padding":
-        yield from _unpadded(inputs, tensors, rows, length)
+        yield from _unpadded(inputs, tensors, first, rows)
     else:
         yield from _unpacked(inputs, tensors)
 
 
-def _unpadded(inputs: Mapping[str, Any], tensors: Mapping[str, Tensor], rows: int, length: int) -> Iterator[Alone]:
-    mask = next((t for name, t in tensors.items() if "mask" in name and t.shape == (rows, length)), None)
-    if mask is None or bool(mask.bool().all()) or not bool(mask.bool().any(1).all()):
+def _with_other_ends(inputs: Mapping[str, Any], first: Tensor, rows: int, length: int) -> Iterator[Alone]:
+    """Yield the inputs with other tokens at the end: blocks that end where the first half does hide nothing from it."""
+    places = torch.arange(length - (1 if length % 2 == 0 else 2))
+    if not len(places):
+        return
+    changed = first.clone()
+    changed[:, len(places) :] = first[:, :1]
+    if torch.equal(changed, first):
+        return
+    given = {name: changed if value is first else value for name, value in inputs.items()}
+    yield Alone(f"the start (tokens 0 to {len(places) - 1})", given, None, rows, places, length, beside=True)
+
+
+def _unpadded(inputs: Mapping[str, Any], tensors: Mapping[str, Tensor], first: Tensor, rows: int) -> Iterator[Alone]:
+    mask = next((_kept(name, t) for name, t in tensors.items() if _is_mask(name, t, first)), None)
+    if mask is None:
+        mask = next((_counted(t, first) for name, t in tensors.items() if _are_lengths(name, t, first)), None)
+    if mask is None or bool(mask.all()) or not bool(mask.any(1).all()):
         raise UsageError(
-            "over='padding' needs a mask of shape (rows, tokens) among the inputs, with 0 where padding is"
+            "over='padding' needs a mask of shape (rows, tokens) among the inputs, with 0 where padding is, or lengths"
         )
-    padded = [row for row in range(rows) if not bool(mask[row].bool().all())]
+    length = mask.shape[1]
+    padded = [row for row in range(rows) if not bool(mask[row].all())]
     for row in padded[:MOST]:
-        places = mask[row].bool().nonzero().flatten().cpu()
+        places = mask[row].nonzero().flatten().cpu()
         alone = {name: _at(_row(value, row, rows), places, length, first=1) for name, value in inputs.items()}
         yield Alone(f"row {row}", alone, row, rows, places, length)
+
+
+def _is_mask(name: str, tensor: Tensor, first: Tensor) -> bool:
+    return "mask" in name and tensor.ndim == 2 and tensor.shape[0] == first.shape[0] and tensor.shape[1] in first.shape
+
+
+def _kept(name: str, mask: Tensor) -> Tensor:
+    """Return where tokens are: a row without padding tells which of both that is, else the name does."""
+    marked = mask.bool()
+    if bool(marked.all(1).any()):
+        return marked
+    hides = not bool(marked.any(1).all()) or (mask.dtype == torch.bool and "padding" in name)
+    return ~marked if hides else marked
+
+
+def _are_lengths(name: str, tensor: Tensor, first: Tensor) -> bool:
+    whole = tensor.ndim == 1 and not tensor.is_floating_point() and tensor.dtype != torch.bool
+    return whole and "len" in name and len(tensor) == first.shape[0] and 0 < int(tensor.min()) <= max(first.shape[1:])
+
+
+def _counted(lengths: Tensor, first: Tensor) -> Tensor:
+    """Return where tokens are; they are counted along the dimension that is as long as the longest sample."""
+    longest = int(lengths.max())
+    length = longest if longest in first.shape[1:] else max(first.shape[1:])
+    return torch.arange(length, device=lengths.device) < lengths[:, None]
 
 
 def _unpacked(inputs: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Iterator[Alone]:

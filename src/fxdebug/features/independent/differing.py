@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,9 @@ from torch import Tensor
 
 from fxdebug.capture.probe import ObservedRun, tensors_in, untracked
 from fxdebug.features.independent.beside import Alone
+from fxdebug.operators.categories import VIEWS
 from fxdebug.operators.dtypes import EPS
+from fxdebug.operators.names import COPYING
 from fxdebug.query.network import Network, Node, network_of
 
 ROUNDINGS, MOST = 1024, 0.05  # kernels add in another order when the batch is of another size
@@ -45,19 +48,25 @@ class Difference:
     places: tuple[int, ...] = ()
 
 
-def difference(run: ObservedRun, given: Results, other: Results, alone: Alone) -> Difference:
-    """Compare a run with that of a sample alone, operation by operation."""
-    by_key = dict(other.of.values())
+def difference(run: ObservedRun, given: Results, other: Results, alone: Alone, half: Results) -> Difference:
+    """Compare a run with that of a sample alone, operation by operation; ``half`` is that of half of the tokens."""
+    by_key, shorter = dict(other.of.values()), dict(half.of.values())
     errors: dict[tuple[int, int], tuple[float, tuple[int, ...]]] = {}
-    unpaired = 0
+    unpaired, end = 0, run.place(run.trace.root)
     for place, (key, results) in given.of.items():
-        pairs = [(alone.part(a, b), a, b) for a, b in zip(results, by_key.get(key, []))]
-        known = [(part, a, b) for part, a, b in pairs if part is not None]
+        cut = shorter.get(key, [])
+        pairs = [
+            (alone.pair(a, b, cut[number] if number < len(cut) else None), a)
+            for number, (a, b) in enumerate(zip(results, by_key.get(key, [])))
+        ]
+        known = [(*pair, a) for pair, a in pairs if pair is not None]
+        by_token = [(part, b, a) for part, b, a in known if alone.token_dims(a, part)]
+        if by_token or (place == end and alone.row is None):
+            known = by_token  # what a sequence returns as one beside it, such as a last state, may differ
         unpaired += len(known) < len(results) or key not in by_key
         if known:
-            worst = max(((_error(part, b), part, a, b) for part, a, b in known), key=lambda row: row[0])
+            worst = max(((_error(part, other), part, other, a) for part, other, a in known), key=lambda row: row[0])
             errors[place] = worst[0], _tokens(*worst[1:], alone)
-    end = run.place(run.trace.root)
     error = errors.get(end, (0.0, ()))[0]
     first = _first(run, errors) if error else None
     if first is None:
@@ -81,12 +90,10 @@ def _error(part: Tensor, other: Tensor) -> float:
     return error if error > min(ROUNDINGS * EPS.get(str(other.dtype)[6:], 0.0), MOST) else 0.0
 
 
-def _tokens(part: Tensor, whole: Tensor, other: Tensor, alone: Alone) -> tuple[int, ...]:
+def _tokens(part: Tensor, other: Tensor, whole: Tensor, alone: Alone) -> tuple[int, ...]:
     """Return the tokens of a sample, as they were given, at which its results differ."""
-    if alone.places is None:
-        return ()
-    dims = [dim for dim, size in enumerate(other.shape) if size == len(alone.places) and whole.shape[dim] != size]
-    if not dims:
+    dims = alone.token_dims(whole, part)
+    if alone.places is None or not dims:
         return ()
     bound = 0 if not part.is_floating_point() else EPS.get(str(part.dtype)[6:], 0.0) * ROUNDINGS
     gaps = (part.double() - other.double()).abs().nan_to_num(nan=0.0, posinf=1e300)
@@ -116,7 +123,30 @@ def _first(
                 continue  # equal: what differs before it has no effect
             found.append((net.nodes[id].position, net.nodes[id], place))
         pending += _sources(net, id)
-    return min(found, key=lambda row: row[0])[1:] if found else None
+    if not found:
+        return None
+    _, node, place = min(found, key=lambda row: row[0])
+    if node.op in VIEWS | COPYING:  # it mixes nothing: what does stands before it
+        unknown = _unpaired_before(net, node, {id for id, place in places.items() if place in errors})
+        node = unknown[0] if len(unknown) == 1 else node
+    return node, place
+
+
+def _unpaired_before(net: Network, node: Node, known: Set[str]) -> list[Node]:
+    """Return the operations before a node that have no tokens to pair in their result, but for views."""
+    found: list[Node] = []
+    pending, seen = _sources(net, node.id), set[str]()
+    while pending:
+        id = pending.pop()
+        if id in known or id in seen:
+            continue
+        seen.add(id)
+        one = net.nodes[id]
+        computes = one.kind in ("call_function", "call_method") and one.shape is not None
+        if computes and one.op not in VIEWS | COPYING:
+            found.append(one)
+        pending += _sources(net, id)
+    return found
 
 
 def _sources(net: Network, id: str) -> list[str]:

@@ -59,14 +59,14 @@ def independent(
 ) -> Report[SampleRow]:
     """Run a model on what is given and on samples of it alone, and tell where a sample depends on its neighbours.
 
-    ``over="batch"`` runs rows alone; ``"length"`` the first half of the tokens, so that what a token returns must not
-    depend on later ones; ``"padding"`` padded rows without their padding, by the mask among the inputs; ``"pack"`` the
-    samples of a pack, by ``position_ids`` that begin again at 0 or by cumulative lengths. Results are compared at the
-    places of the sample, operation by operation; within what a sum in another order explains, they are equal. A finding
-    names the first operation that differs and that what is returned depends on, with the tokens. There is a row for
-    each sample; no finding means independent. ``inputs`` are as for :func:`fxdebug.fx_debug`. Random generators start
-    alike, and the model is as before. Raises ``UsageError`` for inputs without neighbours; exceptions of the model
-    pass through.
+    ``over="batch"`` runs rows alone; ``"length"`` the first half of the tokens, and all of them with others at the end:
+    what a token returns must not depend on later ones; ``"padding"`` padded rows without their padding, by the mask or
+    the lengths among the inputs; ``"pack"`` the samples of a pack, by ``position_ids`` that begin again at 0 or by
+    cumulative lengths. Results are compared at the places of the sample, operation by operation; within what a sum in
+    another order explains, they are equal. A finding names the first operation that differs and that what is returned
+    depends on, with the tokens. There is a row for each sample; no finding means independent. ``inputs`` are as for
+    :func:`fxdebug.fx_debug`. Random generators start alike, and the model is as before. Raises ``UsageError`` for
+    inputs without neighbours; exceptions of the model pass through.
 
     >>> import torch, fxdebug
     >>> class Shares(torch.nn.Module):
@@ -97,8 +97,13 @@ def independent(
     run, results = observed(named)
     rows: list[SampleRow] = []
     findings: dict[str, Finding] = {}
+    half: Results | None = None
     for alone in samples:
-        differs = difference(run, results, observed(alone.inputs)[1], alone)
+        if alone.beside and findings:
+            break  # the first half told it
+        other = observed(alone.inputs)[1]
+        half = half or other
+        differs = difference(run, results, other, alone, half)
         node = differs.first
         rows.append(
             SampleRow(alone.name, differs.error, None if node is None else node.id, differs.compared, differs.unpaired)

@@ -1,4 +1,4 @@
-"""Buffers whose numbers their module cannot have made: what no checkpoint has, and nothing was written to."""
+"""Buffers and parameters whose numbers their module cannot have made: nothing was written to them."""
 
 from __future__ import annotations
 
@@ -18,21 +18,27 @@ from fxdebug.data.findings import ERROR, Finding
 HUGE = 1e20  # in float32; masks have one such number, and no module a table of them
 ALIKE = 0.05  # relative, of sections in bfloat16
 SAME = 1e-3  # relative: a buffer may be cast to bfloat16 after it was made
+TURNS = ("freqs_cis", "freqs_complex", "cos_cached", "cos_cache", "cos")  # tables of rotary positions
 CAUSE = (
     "It is in no checkpoint: a model built on the meta device and filled with to_empty() has to make it again. "
     "Call the code of its __init__, or build the model on a device with data."
 )
+FILL = "torch.empty() and to_empty() fill nothing: call an initialisation (torch.nn.init), or load it."
 
 
 def find_buffers(model: nn.Module) -> Iterator[Finding]:
-    """Yield the buffers that are not as their modules make them."""
+    """Yield the buffers that are not as their modules make them, and the parameters that hold what memory held."""
     for path, module in members.named_modules_of(model):
         if isinstance(module, torch.jit.ScriptModule):
             continue  # its buffers were loaded with it
+        for name, parameter in module._parameters.items():
+            what = "" if parameter is None or not _has_numbers(parameter) else _of_memory(parameter)
+            if what:
+                yield _finding(path, module, name, f"the parameter {members.join(path, name)} {what}", FILL)
         odd: dict[str, str] = {}
         for name, buffer in module._buffers.items():
-            if buffer is not None and _has_numbers(buffer):
-                what = _odd(name, buffer)
+            if buffer is not None and _has_numbers(buffer, or_complex=True):
+                what = _odd(name, torch.view_as_real(buffer.resolve_conj()) if buffer.is_complex() else buffer)
                 if what:
                     odd[name] = what
         loose = {
@@ -45,25 +51,26 @@ def find_buffers(model: nn.Module) -> Iterator[Finding]:
         }
         odd |= _unlike_its_start(module, getattr(model, "config", None), loose)
         for name, what in odd.items():
-            buffer = module._buffers[name]
-            assert buffer is not None
-            full = members.join(path, name)
-            yield Finding(
-                rule="buffer",
-                severity=ERROR,
-                path=path,
-                call=f"{path}#0",
-                op=type(module).__name__,
-                what=f"the buffer {full} {what}",
-                advice=CAUSE
-                if name in module._non_persistent_buffers_set
-                else "Load it again, or make it as its module's __init__ does.",
-            )
+            loose_ones = module._non_persistent_buffers_set
+            advice = CAUSE if name in loose_ones else "Load it again, or make it as its module's __init__ does."
+            yield _finding(path, module, name, f"the buffer {members.join(path, name)} {what}", advice)
 
 
-def _has_numbers(buffer: Tensor) -> bool:
+def _finding(path: str, module: nn.Module, name: str, what: str, advice: str) -> Finding:
+    return Finding(
+        rule="buffer",
+        severity=ERROR,
+        path=path,
+        call=f"{path}#0",
+        op=type(module).__name__,
+        what=what,
+        advice=advice,
+    )
+
+
+def _has_numbers(buffer: Tensor, or_complex: bool = False) -> bool:
     return (
-        buffer.is_floating_point()
+        (buffer.is_floating_point() or (or_complex and buffer.is_complex()))
         and not buffer.is_meta
         and buffer.numel() > 0
         and buffer.layout is torch.strided
@@ -78,15 +85,24 @@ def _odd(name: str, buffer: Tensor) -> str:
     numbers = buffer.detach().flatten()
     if bool(numbers.isnan().any()):
         return f"has {int(numbers.isnan().sum())} NaN of {numbers.numel()}"
+    what = _of_memory(buffer)
+    if not what and name in TURNS and numbers.numel() > 1 and not bool(numbers.any()):
+        return "is zero: what every position is multiplied by"
+    if what or not name.endswith("inv_freq") or numbers.numel() < 2:
+        return what
+    return _odd_frequencies(numbers.double())
+
+
+def _of_memory(tensor: Tensor) -> str:
+    """Return what no initialisation draws and no training makes, as memory has it that nothing was written to."""
+    numbers = tensor.detach().flatten()
     sizes = numbers.abs().double()
-    smallest = torch.finfo(buffer.dtype).tiny
+    smallest = torch.finfo(tensor.dtype).tiny
     some = sizes[sizes > 0]
     if some.numel() and bool((some < smallest).all()):
         return f"is at most {float(some.max()):.2g}, below the smallest normal number of its dtype ({smallest:.2g})"
     if bool((sizes > HUGE).any()) and len(numbers.unique()) > 2:  # a mask has two numbers
         return f"has numbers up to {float(sizes.max()):.2g}"
-    if name.endswith("inv_freq") and numbers.numel() > 1:
-        return _odd_frequencies(numbers.double())
     return ""
 
 

@@ -92,3 +92,28 @@ def find_repeated(model: nn.Module) -> Iterator[Finding]:
                     measured=float(times),
                     advice="[layer] * n repeats one module: make each, [Layer() for _ in range(n)], or copy.deepcopy.",
                 )
+        if len(entries) > 1:
+            yield from _shared_inside(path, [module._modules[first] for first, *_ in entries.values()])
+
+
+def _shared_inside(path: str, entries: list[nn.Module | None]) -> Iterator[Finding]:
+    """Yield modules with weights that stand at the same place in all entries of a list, and are one."""
+    first, *others = [dict(members.named_modules_of(one)) for one in entries if one is not None]
+    told: list[str] = []
+    for place, module in first.items():
+        if not place or not members.parameters_of(module) or any(place.startswith(f"{outer}.") for outer in told):
+            continue
+        if all(other.get(place) is module for other in others):
+            told.append(place)
+            names = [f"{members.join(path, str(number))}.{place}" for number in range(2)]
+            yield Finding(
+                rule="repeated module",
+                severity=ADVICE,
+                path=names[0],
+                call=f"{names[0]}#0",
+                op=type(module).__name__,
+                what=f"{names[0]} is one module in all {len(entries)} entries of {path or 'the model'}: they share its "
+                "weights",
+                measured=float(len(entries)),
+                advice="If each is to learn its own, make one for each entry, or copy.deepcopy.",
+            )

@@ -1,4 +1,4 @@
-"""Attention whose softmax is not over the keys."""
+"""Softmaxes over another dimension than meant: not over the keys of attention, or over one element."""
 
 from __future__ import annotations
 
@@ -6,33 +6,54 @@ from collections.abc import Iterator
 
 from fxdebug.data.findings import WARNING, Finding
 from fxdebug.operators.categories import SOFTMAXES
+from fxdebug.operators.names import CONVOLUTIONS
 from fxdebug.plugins import found
+from fxdebug.query.edges import Edge
 from fxdebug.query.network import Network, Node
 
-MULTIPLIES = frozenset("matmul bmm".split())
+MULTIPLIES = frozenset("matmul bmm einsum".split())
 HANDS_ON = frozenset("dropout to type type_as float half bfloat16 contiguous identity mul div add masked_fill".split())
 FAR = 8  # nodes, those of the modules in between included
 
 
 def find_other_axes(net: Network) -> Iterator[Finding]:
-    """Yield softmaxes of scores over another dimension than that which the product with the values sums over."""
+    """Yield softmaxes over one element, and those of scores over another dimension than the product with the values."""
     for node in net.nodes.values():
-        if node.step is None or node.op not in SOFTMAXES or node.shape is None or len(node.shape) < 3:
+        if node.step is None or node.op not in SOFTMAXES or not node.shape:
             continue
         axis = _axis(node)
-        if axis is None or axis == len(node.shape) - 1 or node.shape[-1] == 1:
+        if axis is None:
             continue
-        if _are_scores(net, node) and _weighs_values(net, node):
-            over = {len(node.shape) - 2: "the queries", 1 if len(node.shape) == 4 else -1: "the heads"}
-            name = over.get(axis, f"dimension {axis}")
-            yield found(
-                node,
-                f"softmax over {name} (dim {axis} of {'×'.join(map(str, node.shape))}): the product with the values "
-                "sums over the keys, whose weights do not have the sum 1",
-                rule="softmax axis",
-                severity=WARNING,
-                advice="Take it over the keys: softmax(dim=-1).",
-            )
+        shape = "×".join(map(str, node.shape))
+        if node.shape[axis] == 1:
+            maker = _made_one(net, node, axis)
+            if maker is not None:
+                where = maker.call.path or "the model"
+                yield found(
+                    node,
+                    f"softmax over one element (dim {axis} of {shape}), as {where} ({maker.op}) makes it: every result "
+                    "is 1",
+                    rule="softmax axis",
+                    severity=WARNING,
+                    advice="Take it over the dimension whose elements are to be weighed against each other.",
+                )
+        elif len(node.shape) > 2 and _are_scores(net, node):
+            summed = _summed(net, node)
+            if summed is not None and axis != summed and node.shape[summed] > 1:
+                yield found(
+                    node,
+                    f"softmax over {_name(axis, summed, len(node.shape))} (dim {axis} of {shape}): the product with "
+                    "the values sums over the keys, whose weights do not have the sum 1",
+                    rule="softmax axis",
+                    severity=WARNING,
+                    advice=f"Take it over the keys: softmax(dim={-1 if summed == len(node.shape) - 1 else summed}).",
+                )
+
+
+def _name(axis: int, summed: int, dims: int) -> str:
+    if {axis, summed} == {dims - 1, dims - 2}:
+        return "the queries"
+    return "the heads" if (axis, dims) == (1, 4) else f"dimension {axis}"
 
 
 def _axis(node: Node) -> int | None:
@@ -42,6 +63,19 @@ def _axis(node: Node) -> int | None:
     if not isinstance(given, int):
         return None
     return given % len(node.shape)
+
+
+def _made_one(net: Network, node: Node, axis: int) -> Node | None:
+    """Return the layer with one output that made the dimension; ``None`` where it is as long as what was given."""
+    pending = [node.id]
+    for _ in range(FAR):
+        sources = [net.nodes[edge.source] for id in pending for edge in net.into.get(id, ())]
+        for source in sources:
+            features = None if source.shape is None else len(source.shape) - 1 if source.op == "linear" else 1
+            if source.op == "linear" or source.op in CONVOLUTIONS:
+                return source if source.shape is not None and axis == features else None
+        pending = [source.id for source in sources if _is_handed_on(source, HANDS_ON)]
+    return None
 
 
 def _are_scores(net: Network, node: Node) -> bool:
@@ -56,8 +90,9 @@ def _are_scores(net: Network, node: Node) -> bool:
     return False
 
 
-def _weighs_values(net: Network, node: Node) -> bool:
-    """Is the result the first factor of a product, as it is?"""
+def _summed(net: Network, node: Node) -> int | None:
+    """Return the dimension that the product with the values sums over, where the result is given to one as it is."""
+    assert node.shape is not None
     pending = [node.id]
     for _ in range(FAR):
         edges = [edge for id in pending for edge in net.out_of.get(id, ())]
@@ -65,7 +100,30 @@ def _weighs_values(net: Network, node: Node) -> bool:
         for edge in edges:
             target = net.nodes[edge.target]
             if target.op in MULTIPLIES:
-                return edge.argument in ("args[0]", "input", "self")
-            if target.op in HANDS_ON - {"div", "mul", "add"} or target.kind in ("placeholder", "output", "call_module"):
+                return _contracted(target, edge, len(node.shape))
+            if _is_handed_on(target, HANDS_ON - {"div", "mul", "add"}):
                 pending.append(edge.target)
-    return False
+    return None
+
+
+def _is_handed_on(node: Node, ops: frozenset[str]) -> bool:
+    return node.op in ops or node.kind in ("placeholder", "output", "call_module")
+
+
+def _contracted(product: Node, edge: Edge, dims: int) -> int | None:
+    """Return the dimension of an operand that a product sums over."""
+    if product.op != "einsum":
+        first = edge.argument in ("args[0]", "input", "self")
+        return dims - 1 if first else None
+    assert product.step is not None
+    equation = product.step.args[0] if product.step.args else None
+    place = edge.argument.removeprefix("args[").removesuffix("]")
+    if not isinstance(equation, str) or "->" not in equation or not place.isdigit():
+        return None
+    operands, _, result = equation.replace(" ", "").partition("->")
+    letters = operands.split(",")[int(place) - 1 : int(place)]
+    summed = [letter for letter in letters[0].replace("...", "") if letter not in result] if letters else []
+    if len(summed) != 1:
+        return None
+    behind = len(letters[0]) - letters[0].index(summed[0])
+    return dims - behind if letters[0].startswith("...") or "..." not in letters[0] else None

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from fxdebug.comparison.diagnosis.cause import values_differ
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge, comparable
+from fxdebug.comparison.diagnosis.weights.merged_adapter import is_merged
 from fxdebug.comparison.measure_pair import Meter
 from fxdebug.comparison.measures import Measures
 from fxdebug.comparison.pairing.name_mapping import is_ignored
@@ -53,7 +54,9 @@ def handover_findings(judge: Judge, findings: Sequence[Row], globs: Sequence[str
             if before is None or after is None or is_ignored(whose.path, globs):
                 continue
             for slot, wrong, measures, limit in _wrongly_replaced(judge, before, after, hooked):
-                inherits = make_row is _output_row and _was_given_others(judge, partner, call)
+                inherits = make_row is _output_row and (
+                    _was_given_others(judge, partner, call) or _is_merged(judge, partner, call)
+                )
                 if inherits or explained & _upstream_nodes(run, wrong):
                     continue
                 row = make_row(judge, call, slot, wrong, measures, limit)
@@ -72,6 +75,14 @@ def _was_given_others(judge: Judge, a: Call, b: Call) -> bool:
     given = dict(a.inputs.named())
     sides = [(given[slot], value) for slot, value in b.inputs.named() if slot in given]
     return any(values_differ(judge, one, other) for one, other in sides if one.dtype in EPS)
+
+
+def _is_merged(judge: Judge, a: Call, b: Call) -> bool:
+    """Is it a layer, or the adapter beside it, whose sum is that of a: has b the adapter merged into the layer?"""
+    one, other = judge.pairs.a, judge.pairs.b
+    sides = [run.by_call.get(call.index, []) for run, call in ((one, a), (other, b))]
+    layers = [next((step for step in steps if step.weights), None) for steps in sides]
+    return layers[0] is not None and layers[1] is not None and is_merged(one, layers[0], other, layers[1])
 
 
 def _wrongly_replaced(
