@@ -1,9 +1,9 @@
 """Does the verdict name what keeps a training from learning, and leave healthy ones alone: ``make bench-learn``.
 
 ``python tools/bench_learn.py [NAME ...]`` runs the cases of these names, everything without any; ``--set`` chooses
-``known`` (written beside the rules), ``blind`` (written after them, with the rules as they were), ``reports`` and
-``threads`` (rebuilt from what people told), ``--seed N`` another seed, ``--short`` stops healthy ones early too,
-``--mended`` runs each fault again without it, which must learn.
+``known`` (written beside the rules), ``blind`` (written after them, with the rules as they were), ``reports``,
+``threads`` and ``held out`` (rebuilt from what people told), ``--seed N`` another seed, ``--short`` stops healthy ones
+early too, ``--mended`` runs each fault again without it, which must learn.
 ``--write`` puts the numbers into docs/learning.md. Exits with 1 if a bar is missed.
 """
 
@@ -25,6 +25,7 @@ import fxdebug  # noqa: E402
 import learn_blind  # noqa: E402
 import learn_faults  # noqa: E402
 import learn_healthy  # noqa: E402
+import learn_held_out  # noqa: E402
 import learn_reports  # noqa: E402
 import learn_threads  # noqa: E402
 from fxdebug.features.training.verdict.judge import Verdict  # noqa: E402
@@ -38,12 +39,14 @@ BARS = {
     "blind": (0.75, 1, 1),
     "reports": (0.75, 1, 1),
     "threads": (0.75, 1, 1),
+    "held out": (0.75, 1, 1),
 }  # named at least, wrong causes and false alarms at most
 SETS = {
     "known": [*learn_faults.CASES.every, *learn_healthy.CASES.every],
     "blind": learn_blind.CASES.every,
     "reports": learn_reports.CASES.every,
     "threads": learn_threads.CASES.every,
+    "held out": learn_held_out.CASES.every,
 }
 
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, lr_scheduler
 
-from learn_parts import Cases, Conv, Loop, changed, checkered, counting, images, usual
+from learn_parts import Cases, Conv, Loop, Reader, changed, checkered, counting, images, usual
 
 CASES = Cases()
 fault, healthy = CASES.fault, CASES.healthy
@@ -69,10 +69,10 @@ class Turned(nn.Module):
         return self.head(self.cells(self.embed(x.T))[0])[-1]
 
 
-# discuss.pytorch.org/t/62364: batch_first=True, and the input stays as it was; nothing of the numbers tells it
-@healthy
-def first_dimension_is_time() -> Loop:
-    net = Turned()
+# discuss.pytorch.org/t/62364: batch_first=True, and the input stays as it was
+@fault("batch mixed")
+def first_dimension_is_time(bad: bool) -> Loop:
+    net = Turned() if bad else Reader()
     return usual(net, Adam(net.parameters(), 5e-3), counting(), steps=200)
 
 

@@ -101,7 +101,7 @@ def labels_left_out(bad: bool) -> Loop:
 
 
 # taourl.com/read-2624309: an RNN takes (time, batch, …), and is given (batch, time, …)
-@fault("targets unrelated", mends=False)
+@fault("batch mixed")
 def time_and_batch_exchanged(bad: bool) -> Loop:
     net = Sequences(batch_first=not bad)
     return usual(net, adam(net), noisy_sine, F.mse_loss, steps=200)

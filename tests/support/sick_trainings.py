@@ -183,6 +183,13 @@ def squashed() -> nn.Module:
 TRAININGS: dict[str, Callable[[Path], Given]] = {
     **{f"training.{rule}": of_the_bench(name, steps) for rule, (name, steps) in OF_THE_BENCH.items()},
     "training.answers alike": of_the_bench("triplets_collapse", 150, "learn_threads"),
+    "training.idle optimizer": of_the_bench("maker_gets_nothing", 8, "learn_held_out"),
+    "training.batch mixed": of_the_bench("attends_to_other_examples", 20, "learn_held_out"),
+    "training.root of zero": of_the_bench("root_of_zero", 5, "learn_held_out"),
+    "training.eps of zero": of_the_bench("half_with_adam", 5, "learn_held_out"),
+    "training.targets out of range": of_the_bench("masks_of_255", 10, "learn_held_out"),
+    "training.labels smoothed": of_the_bench("smoothed_away", 30, "learn_held_out"),
+    "training.zero gradients": of_the_bench("more_labels_than_moments", 10, "learn_held_out"),
     "training.cleared between": Usual(steps=10, parts=4, clear=lambda net: net.zero_grad()),
     "training.accumulated undivided": Usual(steps=20, parts=8, rate=0.3),
     "training.targets not scaled": Usual(net=squashed, batch=of_hundreds, loss=F.mse_loss),

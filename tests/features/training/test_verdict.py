@@ -107,6 +107,19 @@ FAULTS: dict[str, Loop] = {
     "silent activation": Loop(prepare=bias),
     "frozen at random": Loop(prepare=freeze, rate=0.002),
     "weight decay": Loop(make=lambda net, rate: torch.optim.SGD(net.parameters(), rate, weight_decay=4.0)),
+    "zero gradients": Loop(loss=lambda out, y: F.relu(out - 1e3).sum() * 1.0),
+    "targets out of range": Loop(
+        loss=lambda out, y: F.binary_cross_entropy_with_logits(out, 255.0 * F.one_hot(y, 5)), rate=1e-3
+    ),
+    "labels smoothed": Loop(loss=lambda out, y: F.cross_entropy(out, y, label_smoothing=0.95)),
+    "root of zero": Loop(loss=lambda out, y: (out * 0).square().sum().sqrt() + F.cross_entropy(out, y)),
+    "eps of zero": Loop(
+        prepare=lambda net: net.half(),
+        inputs=lambda x: x.half(),
+        loss=lambda out, y: F.cross_entropy(out.float(), y),
+        make=lambda net, rate: torch.optim.Adam(net.parameters(), 1e-2),
+    ),
+    "inputs alike": Loop(inputs=lambda x: torch.arange(32.0 * 8).reshape(32, 8) / 256),
     "loss is a sum": Loop(loss=lambda out, y: F.cross_entropy(out, y, reduction="sum"), rate=0.3),
 }
 
@@ -130,6 +143,9 @@ HEALTHY: dict[str, Loop] = {
         loss=minus, make=lambda net, rate: torch.optim.SGD(net.parameters(), rate, maximize=True)
     ),
     "clipped": Loop(between=lambda net: nn.utils.clip_grad_norm_(net.parameters(), 0.5)),
+    "a model that returns logarithms": Loop(last=nn.LogSoftmax(1), loss=F.nll_loss),
+    "smoothed labels": Loop(loss=lambda out, y: F.cross_entropy(out, y, label_smoothing=0.1)),
+    "logits that are scaled outside": Loop(loss=lambda out, y: F.cross_entropy(out @ torch.eye(5) * 2, y)),
     "soft targets": Loop(targets=lambda y: F.one_hot(y, 5) * 0.9 + 0.02),
     "squares": Loop(loss=lambda out, y: (out - F.one_hot(y, 5)).pow(2).mean()),
 }
@@ -298,3 +314,148 @@ def test_of_two_players_gradients_of_the_other_are_not_said_to_be_left_over(clea
             said(net(fake), torch.ones(16, 1)).backward()
             of_maker.step()
     assert watched.verdict().rule == ("" if clears else "not cleared")
+
+
+class Pair(nn.Module):
+    """Two nets that are never called together."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Linear(4, 4), nn.Linear(4, 1)
+
+
+@pytest.mark.parametrize("cut", [True, False])
+def test_an_optimizer_whose_parameters_never_have_a_gradient_is_named(cut: bool) -> None:
+    net = Pair()
+    of_one, of_two = (torch.optim.SGD(part.parameters(), 0.1) for part in (net.one, net.two))
+    with fxdebug.watch(net, save=None) as watched:
+        for _ in range(6):
+            made = net.one(torch.randn(8, 4))
+            net.two(made.detach() if cut else made).square().mean().backward()
+            of_one.step()
+            of_two.step()
+    verdict = watched.verdict()
+    assert (verdict.rule == "idle optimizer") is cut, verdict
+    assert (
+        cut or str(verdict) == "cannot tell: no loss was seen in 12 steps: Pair itself was never called, only its parts"
+    )
+
+
+def uphill(net: nn.Module, step: int) -> None:
+    """Move the weights uphill and back, as sharpness-aware minimisation does."""
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.add_(0.05 if step else -0.05)
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+@pytest.mark.parametrize("way", ["uphill", "put together", "lost"])
+def test_gradients_that_are_cleared_after_they_were_used_are_not_said_to_be_lost(way: str, in_place: bool) -> None:
+    torch.manual_seed(0)
+    net = nn.Linear(8, 5)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    with fxdebug.watch(net, save=None) as watched:
+        for _ in range(12):
+            kept = []
+            for part in range(2):
+                optimizer.zero_grad(set_to_none=not in_place)
+                F.cross_entropy(net(torch.randn(16, 8)), torch.randint(0, 5, (16,))).backward()
+                kept.append([parameter.grad.clone() for parameter in net.parameters() if parameter.grad is not None])
+                if way == "uphill":
+                    uphill(net, part)
+            if way == "put together":
+                for parameter, *parts in zip(net.parameters(), *kept, strict=True):
+                    assert parameter.grad is not None
+                    parameter.grad.copy_(torch.stack(parts).mean(0))
+            if way == "lost":
+                nn.utils.clip_grad_norm_(net.parameters(), 0.1)
+            optimizer.step()
+    assert (watched.verdict().rule == "cleared between") is (way == "lost"), watched.verdict()
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN, nn.TransformerEncoderLayer])
+def test_what_goes_over_the_batch_as_over_a_sequence_is_named(kind: type[nn.Module], batch_first: bool) -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            more = {"nhead": 2} if kind is nn.TransformerEncoderLayer else {"hidden_size": 8}
+            self.layer = kind(8, batch_first=batch_first, **more)  # type: ignore[call-arg]
+            self.head = nn.Linear(8, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.layer(x)
+            return self.head((x if isinstance(x, Tensor) else x[0])[:, -1])
+
+    net = Net()
+    optimizer = torch.optim.SGD(net.parameters(), 0.01)
+    with fxdebug.watch(net, save=None) as watched:
+        for _ in range(4):
+            F.cross_entropy(net(torch.randn(16, 6, 8)), torch.randint(0, 3, (16,))).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    found = [finding for finding in watched.verdict().findings if finding.rule == "batch mixed"]
+    assert bool(found) is not batch_first, found
+    assert batch_first or "over dimension 0 of 16×6×8" in found[0].what
+
+
+def test_a_layer_that_is_made_in_forward_is_told_from_one_that_was_forgotten() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.head = nn.Linear(8, 8), nn.Linear(8, 5)
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.head = nn.Linear(8, 5)
+            return self.head(self.body(x))
+
+    net = Net()
+    optimizer = torch.optim.SGD(net.parameters(), 0.01)
+    with warnings.catch_warnings(), fxdebug.watch(net, save=None) as watched:
+        warnings.simplefilter("ignore")
+        for _ in range(8):
+            F.cross_entropy(net(torch.randn(16, 8)), torch.randint(0, 5, (16,))).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    verdict = watched.verdict()
+    assert verdict.rule == "not optimised" and "took the place of others" in str(verdict), verdict
+
+
+def test_a_batch_whose_targets_are_all_ignored_is_named_with_its_step() -> None:
+    def loss(out: Tensor, y: Tensor) -> Tensor:
+        calls.append(0)
+        return F.cross_entropy(out, y * 0 - 100 if len(calls) == 8 else y)
+
+    calls: list[int] = []
+    _, verdict = Loop(loss=loss, steps=20).run()
+    assert verdict is not None and verdict.rule == "targets ignored" and "step 7:" in str(verdict), verdict
+
+
+def test_a_method_that_is_a_whole_step_has_its_forward_followed() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(8, 5)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.layer(x)
+
+        def training_step(self, x: Tensor, y: Tensor) -> None:
+            F.cross_entropy(self(x), y).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    torch.manual_seed(0)
+    net = Net()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    with fxdebug.watch(net, save=None, method="training_step") as watched:
+        for _ in range(40):
+            y = torch.randint(0, 5, (32,))
+            net.training_step(CENTRES[y] + 0.5 * torch.randn(32, 8), y)
+    assert watched.verdict().state == "learns" and watched.verdict().constant is not None
+    assert "forward" not in vars(net) and "training_step" not in vars(net)
+
+
+def test_small_batches_of_a_rare_class_are_not_said_to_be_sorted() -> None:
+    _, verdict = Loop(targets=lambda y: (torch.rand(len(y)) < 0.02).long(), steps=60).run()
+    assert verdict is not None and verdict.rule != "data sorted", verdict

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -37,7 +37,8 @@ class LossRead:
 
     ``target`` is what it was compared with, or ``difference`` that of both. ``prediction`` is the node of what it was
     given, behind casts and views. ``weight`` are those of the classes, ``factor`` is on the whole loss. ``terms`` are
-    the known losses that are added up. ``over_batch``: its softmax runs over dimension 0.
+    the known losses that are added up. ``over_batch``: its softmax runs over dimension 0. ``smoothing`` is that of the
+    labels.
     """
 
     kind: str = ""
@@ -50,6 +51,12 @@ class LossRead:
     prediction: Any = None
     difference: Tensor | None = None
     over_batch: bool = False
+    smoothing: float = 0.0
+
+    @property
+    def classes(self) -> int:
+        """The number of classes of a cross entropy of one label each."""
+        return int(self.node.next_functions[0][0]._saved_result.shape[1])
 
     @property
     def bend(self) -> float:
@@ -84,9 +91,9 @@ def read_loss(root: Tensor, outputs: Sequence[Tensor] = ()) -> LossRead:
             factor = -factor
         elif name in ("Mul", "Div"):
             number = None if _elements(node) != 1 else _scalar(getattr(node, "_saved_other", None))
-            if number is None or not number:
+            if number is None or (name == "Mul" and not number):
                 break
-            factor = factor * number if name == "Mul" else factor / number
+            factor = factor * number if name == "Mul" else factor / (number or 1.0)  # by 0: of a mean over nothing
         elif name not in _PASSED and name not in ("Mean", "Sum"):
             break
         inputs = [inner for inner, _ in node.next_functions if inner is not None]
@@ -134,6 +141,8 @@ def _by_hand(node: Any, name: str, factor: float) -> LossRead | None:
             kind, None, factor=factor, terms=1, node=node, prediction=behind_views(asking[0]),
             difference=difference * sign,
         )  # fmt: skip
+    if name == "Add" and len(inputs) == 2:
+        return _smoothed(inputs, factor)
     if _name(first) == "LogSoftmax" and name in ("Gather", "Index", "Mul"):
         saved = first._saved_result
         dimension = _dimension(first, saved.dim())
@@ -146,6 +155,27 @@ def _by_hand(node: Any, name: str, factor: float) -> LossRead | None:
                 over_batch=saved.dim() >= 2 and dimension == 0,
             )  # fmt: skip
     return None
+
+
+def _smoothed(parts: Sequence[Any], factor: float) -> LossRead | None:
+    """Return a cross entropy with smoothed labels, which torch adds up of two: its share of the label and of all."""
+    shares = {id(part): _scalar(getattr(part, "_saved_other", None)) for part in parts if _name(part) == "Mul"}
+    inner = {id(part): behind_views(part.next_functions[0][0]) for part in parts if id(part) in shares}
+    of_label = next((part for part in parts if _name(inner.get(id(part))) in ("NllLoss", "NllLoss2D")), None)
+    of_all = next((part for part in parts if part is not of_label), None)
+    if of_label is None or of_all is None or id(of_all) not in shares:
+        return None
+    read = _of_function(inner[id(of_label)], _name(inner[id(of_label)]), factor)
+    node, share, rest = inner[id(of_all)], shares[id(of_label)], shares[id(of_all)]
+    for _ in range(MOST):
+        if _name(node) not in _PASSED | {"Div", "Sum", "Mean", "MaskedFill", "Neg"}:
+            break
+        node = node.next_functions[0][0]
+    if not read.kind or node is not read.node.next_functions[0][0] or share is None or rest is None:
+        return None
+    classes = node._saved_result.shape[1] if node._saved_result.dim() > 1 else 0
+    is_of_labels = bool(classes) and read.weight is None and abs(rest * classes - (1 - share)) < CLOSE
+    return replace(read, smoothing=1 - share) if is_of_labels else None
 
 
 def _picked(node: Any, name: str, saved: Tensor, dimension: int) -> Tensor | None:
@@ -223,6 +253,8 @@ def _of_classes(read: LossRead) -> tuple[float, int, int] | None:
     keep = target != read.ignore
     safe = target.clamp(min=0)
     picked = logs.gather(1, safe.unsqueeze(1)).squeeze(1).double()
+    if read.smoothing:
+        picked = (1 - read.smoothing) * picked + read.smoothing * logs.mean(1).double()
     weight = keep.double() if read.weight is None else read.weight.double()[safe] * keep
     return -float((picked * weight)[keep].sum()), float(weight.sum()), logs.shape[0]  # type: ignore[return-value]
 
@@ -241,6 +273,7 @@ def takes_output(read: LossRead, outputs: Sequence[Tensor]) -> bool:
     if read.prediction is None:
         return False
     made = [behind_views(tensor.grad_fn) for tensor in outputs if tensor.grad_fn is not None]
+    made += [behind_views(node.next_functions[0][0]) for node in made if _name(node) == "LogSoftmax"]
     if any(node is read.prediction for node in made):
         return True
     if all(tensor.numel() == 1 for tensor in outputs) and _name(read.prediction) in _LINEAR:
@@ -249,8 +282,8 @@ def takes_output(read: LossRead, outputs: Sequence[Tensor]) -> bool:
     return False
 
 
-def logarithms(root: Tensor, outputs: Sequence[Tensor]) -> Iterator[Tensor]:
-    """Yield what logarithms in a loss were taken of, after the model."""
+def logarithms_and_roots(root: Tensor, outputs: Sequence[Tensor]) -> Iterator[tuple[str, Tensor]]:
+    """Yield what logarithms (``Log``) were taken of in a loss, and what roots (``Sqrt``) gave, after the model."""
     pending: list[Any] = [root.grad_fn]
     known, ends = set[Any](), _ends(outputs)
     while pending and len(known) < MOST:
@@ -259,7 +292,9 @@ def logarithms(root: Tensor, outputs: Sequence[Tensor]) -> Iterator[Tensor]:
             continue
         known.add(node)
         if _name(node) == "Log":
-            yield node._saved_self
+            yield "Log", node._saved_self
+        elif _name(node) == "Sqrt":
+            yield "Sqrt", node._saved_result
         pending += [inner for inner, _ in node.next_functions]
 
 

@@ -65,11 +65,15 @@ class LossFacts:
     mean, of ``elements`` terms; ``factor`` is that on it (a quarter for four accumulated batches), without a scaler's.
     ``terms`` are the known losses that are added up. ``constant`` is the loss of the best answer that is always the
     same. ``log_of_zero``: the step, the zeros, and the elements of a logarithm in it. ``over_batch``: its softmax runs
-    over the batch instead of the classes.
+    over the batch instead of the classes. ``root_of_zero`` is the same of a square root as ``log_of_zero``.
 
     ``targets`` were seen, ``ignored`` of them count for nothing, ``only`` is their value where all are the same;
     ``level`` and ``spread`` are the mean and deviation of numbers.
-    ``classes`` is the number of different ones; ``within`` is the median entropy of the classes inside of a batch.
+    ``classes`` is the number of different ones; ``within`` is the mean entropy of the classes inside of a batch,
+    ``shuffled`` that of batches drawn at random.
+    ``lowest`` and ``highest`` are those of numbers. ``emptied`` is the first step of which all targets were ignored.
+    ``different`` counts batches of targets that differ, up to 64. ``smoothing`` is that of labels, ``lowest_loss`` the
+    loss of an answer that is right, which it keeps above 0.
     ``shifts`` tells how often target[i] is input[i + k]: k, agreements, places. ``leak`` are an input, what it tells of
     the target, their correlation and the examples; ``others_tell`` is the share of the target's variance that a line
     through the other inputs explains. ``unrelated``: the probabilities, at the beginning and now, that
@@ -93,11 +97,35 @@ class LossFacts:
     spread: float | None = None
     classes: int = 0
     within: float | None = None
+    shuffled: float | None = None
     batches: int = 0
     shifts: tuple[tuple[int, int, int], ...] = ()
     leak: tuple[str, str, float, int] | None = None
     unrelated: tuple[float, float, int] | None = None
     others_tell: float | None = None
+    root_of_zero: tuple[int, int, int] | None = None
+    lowest: float | None = None
+    highest: float | None = None
+    emptied: int | None = None
+    different: int = 0
+    smoothing: float = 0.0
+    lowest_loss: float | None = None
+
+
+@brief
+@dataclass(frozen=True, slots=True)
+class MixedBatch:
+    """A module that goes over the examples of a batch as over a sequence: its path and class, and the sizes it takes.
+
+    ``dimension`` is the one that it takes for the sequence, which has as many elements as there are targets.
+    ``is_single``: there is no other dimension, or it is of size 1.
+    """
+
+    path: str
+    type: str
+    sizes: tuple[int, ...]
+    dimension: int
+    is_single: bool
 
 
 @brief
@@ -150,6 +178,9 @@ class LearningFacts:
     weights were again as at the beginning. ``skipped`` steps were left out by a scaler, whose factor went from
     ``first_scale`` to ``last_scale``. ``alone``: one optimizer makes all steps. ``nested``: backwards run inside of
     steps (LBFGS). ``answers_alike`` is the step since which the model returns the same for different examples.
+    ``idle`` are parameters of an optimizer, ``idle_of``, that made ``idle_steps`` steps without a gradient of any of
+    them. ``anew`` counts the ``missing`` ones that took the place of others since the beginning. ``called``: the model
+    itself was called. ``mixed`` takes the examples of a batch for a sequence.
     """
 
     number: int
@@ -193,6 +224,12 @@ class LearningFacts:
     maximizes: bool = False  # the optimizer goes uphill
     outdated: tuple[str, ...] = ()
     answers_alike: int | None = None
+    idle: Names = Names()
+    idle_of: str = ""
+    idle_steps: int = 0
+    anew: int = 0
+    called: bool = True
+    mixed: MixedBatch | None = None
 
 
 @brief

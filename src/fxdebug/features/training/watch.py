@@ -46,7 +46,7 @@ from fxdebug.errors import SaveError, UsageError, first_line, with_article
 from fxdebug.exports import registry
 from fxdebug.features.training.actions import DUMP, STOP, Acting, Actions, StopTraining, checked_actions
 from fxdebug.features.training.recorder.held_forward import HeldForward
-from fxdebug.features.training.recorder.loop_facts import MANY, SETTLED, LoopFacts
+from fxdebug.features.training.recorder.loop_facts import MANY, SETTLED, SKIPS, LoopFacts
 from fxdebug.features.training.recorder.watcher import Watcher
 from fxdebug.features.training.report import TrainingRow, training_report, verdict_of
 from fxdebug.features.training.spikes import LEAST_STEPS, RECENT, is_spike
@@ -352,6 +352,8 @@ class Watch:
         elif facts.steps >= (2 if is_over else MANY) and not facts.arrived and "no gradient" not in told:
             if not facts.foreign and not facts.has_changed():
                 yield Incident(number, "no gradient", None, None, _without_gradient(facts, model), rank=self._rank)
+        elif 0 < facts.skipped < SKIPS:
+            return  # a scaler may begin with a factor that is too high
         elif not facts.steps and facts.forwards >= (MOST_WITHOUT if is_over else SETTLED) and not facts.has_changed():
             yield Incident(number, "no step", None, None, _without_step(facts, model), rank=self._rank)
 
@@ -475,6 +477,8 @@ class Watch:
         """Return the finding about the first backward that is not finite, given the gradients of the outputs."""
         if trouble not in ("gradient", "skipped") or not forward.gradients:
             return None
+        if not all(bool(gradient.isfinite().all()) for gradient in forward.gradients.values()):
+            return None  # they come from the loss function as they are
         with forward.as_it_began():
             record = run_with_gradients(
                 self._watcher.inner,

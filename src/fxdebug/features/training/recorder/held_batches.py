@@ -40,6 +40,7 @@ class HeldBatch:
     ignore: int = -100
     reduction: str = "mean"
     factor: float = 1.0
+    smoothing: float = 0.0
 
     def mean_loss(self, output: Any) -> Tensor:
         """Return the mean loss of what a model returned for this batch."""
@@ -70,7 +71,9 @@ class HeldBatch:
         if self.kind == "cross_entropy":
             if given.shape[:1] + given.shape[2:] != target.shape:
                 given, target = given.reshape(-1, given.shape[-1]), target.reshape(-1)
-            return functional.cross_entropy(given, target, weight=self.weight, ignore_index=self.ignore)
+            return functional.cross_entropy(
+                given, target, weight=self.weight, ignore_index=self.ignore, label_smoothing=self.smoothing
+            )
         loss: Tensor = getattr(functional, self.kind)(given.reshape(target.shape), target)
         return loss
 
@@ -119,7 +122,7 @@ class HeldBatches:
             batch = HeldBatch(
                 forward.args, forward.kwargs, self._places[found], read.kind, read.target.detach().clone(),
                 None if read.weight is None else read.weight.detach().clone(), read.ignore, reduction or "mean",
-                read.factor / scale,
+                read.factor / scale, read.smoothing,
             )  # fmt: skip
             value = number_of(root) / scale
             try:

@@ -44,6 +44,29 @@ class LeafCall:
     is_given_zeros: bool | None
 
 
+@dataclass(frozen=True)
+class SequenceCall:
+    """A call of a module that goes over a sequence: the sizes of its input, and the dimension that is the sequence."""
+
+    path: str
+    type: str
+    sizes: tuple[int, ...]
+    dimension: int
+
+    def goes_over(self, rows: int, target: tuple[int, ...]) -> bool | None:
+        """Is its sequence the batch of ``rows`` targets? ``None`` where sizes do not tell.
+
+        >>> call = SequenceCall("cells", "LSTM", (32, 20, 8), 0)
+        >>> call.goes_over(32, (32,)), call.goes_over(20, (20,)), call.goes_over(32, (32, 20))
+        (True, False, None)
+        """
+        along = self.sizes[self.dimension]
+        other = self.sizes[1 - self.dimension] if len(self.sizes) == 3 else 1
+        if along == other or (len(target) > 1 and target[1] in (along, other)):
+            return None
+        return along == rows and (other == 1 or other % rows != 0)
+
+
 class LeafCalls(ForwardsOnly):
     """An observer of one forward.
 
@@ -56,6 +79,7 @@ class LeafCalls(ForwardsOnly):
         self.last_linear: Tensor | None = None
         self.outdated: list[str] = []
         self.ran: set[str] = set()
+        self.sequences: list[SequenceCall] = []
         self._open = OpenCalls(sites)
 
     def around_forward(
@@ -76,6 +100,10 @@ class LeafCalls(ForwardsOnly):
     def _note(self, path: str, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         if next(iter(children_of(module)), None) is not None and not isinstance(module, nn.MultiheadAttention):
             return
+        if isinstance(module, (nn.RNNBase, nn.MultiheadAttention)) and args and isinstance(args[0], Tensor):
+            sizes = tuple(args[0].shape)
+            over = 1 if module.batch_first and len(sizes) == 3 else 0
+            self.sequences.append(SequenceCall(path, type(module).__name__, sizes, over))
         given = [t for _, t in named_tensors((args, kwargs)) if t.is_floating_point()]
         made = [t for _, t in named_tensors(output) if t.is_floating_point()]
         zeros = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -21,13 +22,21 @@ from fxdebug.capture.torch_state.loss_graph import (
     LossRead,
     behind_views,
     computed_again,
-    logarithms,
+    logarithms_and_roots,
     read_loss,
     takes_output,
 )
 from fxdebug.capture.torch_state.module_members import named_parameters_of, parameters_of
 from fxdebug.capture.torch_state.untracked import untracked
-from fxdebug.data.measured.learning import InputFacts, LearningFacts, LossFacts, Names, OptimizerFacts, StepSigns
+from fxdebug.data.measured.learning import (
+    InputFacts,
+    LearningFacts,
+    LossFacts,
+    MixedBatch,
+    Names,
+    OptimizerFacts,
+    StepSigns,
+)
 from fxdebug.features.training.recorder.gradient_norm import number_of
 from fxdebug.features.training.recorder.leaf_calls import (
     NORMALISATIONS,
@@ -51,6 +60,7 @@ MOST_SETTINGS = 16  # of an optimizer
 _TOLD_ELSEWHERE = frozenset(
     "lr weight_decay params foreach fused capturable differentiable decoupled_weight_decay".split()
 )
+SAME = 0.999  # cosine of gradients that are only clipped
 ROUNDING = 1e-6  # of the largest gradient of a step
 FEWEST_ANSWERS, MOST_ANSWERS = 8, 64  # examples of a batch whose answers are compared
 ALIKE = 1e-2  # of how far they were from one another at first, and of the largest magnitude
@@ -71,6 +81,9 @@ class _Step:
     backwards: int = 0
     scale: float = 1.0
     began: list[frozenset[int]] = field(default_factory=list)  # parameters that had gradients at each backward
+    weights: Tensor | None = None  # some, at a later backward that began without gradients
+    last: dict[int, Tensor] = field(default_factory=dict)  # what gradients that backward brought
+    is_used_up: bool = False  # what the backwards brought was used: weights were moved, or gradients put together
     arrived: Tensor | None = None  # a number that is still on its device: reading each would wait for it
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(("before", "forward", "backward"), 0.0))
 
@@ -144,7 +157,13 @@ class Learning:
         self._loss = LossFacts()
         self._read = LossRead()
         self._bend = 1.0  # where a loss that is square near zero becomes straight
-        self._log_of_zero: tuple[int, int, int] | None = None
+        self._smoothing = (0.0, 0)  # of labels, and the classes
+        self._is_rebuilt: bool | None = None
+        self._of_zero: dict[str, tuple[int, int, int]] = {}  # Log and Sqrt: the step, zeros, and elements
+        self._emptied: int | None = None
+        self._mixed: dict[str, tuple[MixedBatch, int]] = {}  # with the looks that showed it
+        self._idle: dict[int, tuple[str, list[Tensor], int]] = {}  # optimizers that never had a gradient: their steps
+        self._fed: set[int] = set()  # those that had one
         self._terms = 0
 
     @staticmethod
@@ -188,6 +207,11 @@ class Learning:
             with untracked():
                 self._inputs = _inputs(given[0])
         self._at = time.perf_counter()
+
+    def forget_step(self) -> None:
+        """Forget the step that is under way."""
+        self._step = self._calls = None
+        self._given, self._outputs = [], []
 
     def after_forward(self, outputs: Iterable[Tensor]) -> None:
         """Note the tensors that the model returned."""
@@ -235,17 +259,30 @@ class Learning:
         self._scale = step.scale = scale
         with untracked():
             step.began.append(self._with_gradients())
+            if step.backwards > 1 and not step.began[-1]:
+                self._note_use(step)
         self._look_at_loss(number, root, scale)
         if number < WHOLE and step.backwards <= 2:
             self._look_at_graph(number, root)
         self._at = time.perf_counter()
 
-    def _with_gradients(self) -> frozenset[int]:
-        """Return which of the first and the last parameters of each optimizer have gradients that are not 0."""
+    def _ends(self) -> list[Tensor]:
+        """Return the first and the last parameters of each optimizer."""
         own = self._loop.parameters
         players = [[p for p in own if id(p) in player] for player in self._players] or [own]
-        ends = [p for mine in players for p in (mine if len(mine) <= 2 * ENDS else [*mine[:ENDS], *mine[-ENDS:]])]
-        some = {id(p): p.grad for p in ends if p.grad is not None}
+        return [p for mine in players for p in (mine if len(mine) <= 2 * ENDS else [*mine[:ENDS], *mine[-ENDS:]])]
+
+    def _note_use(self, step: _Step) -> None:
+        """Note whether weights have moved since an earlier backward of the step: its gradients were for that."""
+        ends = self._ends()
+        now = joined([sample(p, FEW) for p in ends]) if ends else None
+        if now is not None and step.weights is not None and not torch.equal(now, step.weights):
+            step.is_used_up = True
+        step.weights = now
+
+    def _with_gradients(self) -> frozenset[int]:
+        """Return which of the first and the last parameters of each optimizer have gradients that are not 0."""
+        some = {id(p): p.grad for p in self._ends() if p.grad is not None}
         if not some:
             return frozenset()
         counts = torch.stack(
@@ -259,8 +296,8 @@ class Learning:
         self._terms = max(self._terms, read.terms)
         value = number_of(root) / scale
         looks = self.looks_at(number) or self._backwards <= 3
-        if looks or value != value or abs(value) == float("inf"):
-            self._look_at_logarithms(number, root)
+        if looks or not self._believed or value != value or abs(value) == float("inf"):
+            self._look_for_zeros(number, root)
         target = read.target if read.difference is None else self._target_behind(read)
         if not read.kind:
             self._read = read
@@ -270,7 +307,9 @@ class Learning:
             found = computed_again(read)
             reduction = "" if found is None else _reduction(found, value / factor if factor else 0.0, root)
             if value == value and abs(value) != float("inf"):
-                believed = bool(reduction) and takes_output(read, self._outputs) and target is not None
+                rebuilt = bool(reduction) and target is not None
+                believed = rebuilt and takes_output(read, self._outputs)
+                self._is_rebuilt = rebuilt if self._is_rebuilt is None else self._is_rebuilt and rebuilt
                 self._believed = believed if self._believed is None else self._believed and believed
             if found is not None and (reduction or not self._loss.kind):
                 self._loss = LossFacts(
@@ -278,8 +317,13 @@ class Learning:
                     divided=abs(factor) != 1.0, over_batch=read.over_batch,
                 )  # fmt: skip
         self._read, self._bend = replace(read, target=target), read.bend
+        if read.smoothing:
+            self._smoothing = read.smoothing, read.classes
         if target is not None:
             self._targets.add(read, target, self._given[0] if self._given else None)
+            if self._targets.is_empty and self._emptied is None:
+                self._emptied = number
+            self._note_mixed(tuple(target.shape))
             if self._calls is not None and self._calls.last_linear is not None:
                 self._features.add(self._calls.last_linear, target, read.kind, read.ignore)
 
@@ -294,14 +338,25 @@ class Learning:
                     return output.detach() - difference
         return None
 
-    def _look_at_logarithms(self, number: int, root: Tensor) -> None:
-        if self._log_of_zero is None:
-            for argument in logarithms(root, self._outputs):
+    def _note_mixed(self, target: tuple[int, ...]) -> None:
+        """Note modules whose sequence is the batch."""
+        for call in (self._calls.sequences if self._calls is not None else ()) if target else ():
+            goes_over = call.goes_over(target[0], target)
+            if goes_over:
+                is_single = len(call.sizes) < 3 or call.sizes[1 - call.dimension] == 1
+                mixed = MixedBatch(call.path, call.type, call.sizes, call.dimension, is_single)
+                self._mixed[call.path] = mixed, self._mixed.get(call.path, (mixed, 0))[1] + 1
+            elif goes_over is not None:
+                self._mixed.pop(call.path, None)
+
+    def _look_for_zeros(self, number: int, root: Tensor) -> None:
+        """Look for logarithms and roots of 0."""
+        for kind, numbers in logarithms_and_roots(root, self._outputs):
+            if kind not in self._of_zero:
                 with untracked():
-                    zeros = int((argument.detach() <= 0).sum())
+                    zeros = int((numbers.detach() <= 0).sum())
                 if zeros:
-                    self._log_of_zero = (number, zeros, argument.numel())
-                    break
+                    self._of_zero[kind] = (number, zeros, numbers.numel())
 
     def _look_at_graph(self, number: int, root: Tensor) -> None:
         pending: list[Any] = [root.grad_fn]
@@ -342,6 +397,8 @@ class Learning:
             mine = [p for p in own if id(p) in self._loop.optimised or not self._loop.optimised]
             found = [sample(p.grad) for p in mine if p.grad is not None]
             step.arrived = _norm(joined(found)) if found else torch.zeros(())
+            if step.weights is not None:
+                step.last = {id(p): one.clone() for p, one in zip(mine, found, strict=True)}  # before they change
         if self._calls is not None:
             for call in self._calls.calls:
                 if call.zeros is not None:
@@ -366,7 +423,11 @@ class Learning:
             self._step = _Step(training=self._model.training)
         parameters = [p for group in optimizer.param_groups for p in group["params"] if id(p) in self._names]
         with_gradient = [p for p in parameters if p.grad is not None]
+        self._note_idle(optimizer, parameters, is_fed=bool(with_gradient))
         with untracked():
+            if self._step.weights is not None:
+                self._note_use(self._step)
+                self._step.is_used_up = self._step.is_used_up or _are_others(with_gradient, self._step.last)
             weights = joined([sample(p) for p in parameters]) if parameters else None
             if self._first is None:
                 self._first = weights
@@ -379,6 +440,15 @@ class Learning:
                 scale = getattr(optimizer, "grad_scale", None)
                 self._mark.scale = 1.0 if scale is None else number_of(scale)
         self._at = time.perf_counter()
+
+    def _note_idle(self, optimizer: Optimizer, parameters: list[Tensor], *, is_fed: bool) -> None:
+        """Note an optimizer whose parameters ask for gradients, and never had one."""
+        key = id(optimizer)
+        if is_fed:
+            self._fed.add(key)
+            self._idle.pop(key, None)
+        elif key not in self._fed and all(p.requires_grad for p in parameters):
+            self._idle[key] = type(optimizer).__name__, parameters, self._idle.get(key, ("", [], 0))[2] + 1
 
     def _take_samples(self, mark: _Mark, parameters: list[Tensor], weights: Tensor | None) -> None:
         """Take samples of gradients, and of weights where they are not known yet."""
@@ -452,7 +522,7 @@ class Learning:
         digest = f"{sum(int(one, 16) for one in step.digests) % (1 << 32):08x}" if step.digests else ""
         return StepSigns(
             number, step.batch, digest, short(step.largest), step.training, step.backwards, step.scale,
-            carried=bool(began) and all(began), cleared=len(began) > 1 and not any(began[1:]),
+            carried=bool(began) and all(began), cleared=len(began) > 1 and not any(began[1:]) and not step.is_used_up,
             arrived=short(arrived), used=short(used), update=short(update), unmoved=short(unmoved),
             cosine=short(cosine),
             decay=max([float(one) for one in decays if isinstance(one, (int, float))], default=0.0), fresh=fresh,
@@ -504,6 +574,7 @@ class Learning:
         sizes = [one for one in self._sizes if one[1] == one[1]]
         silent, died, died_at = self._silent()
         modules = dict.fromkeys(name.rpartition(".")[0] for name, _ in own)
+        idle_of, idle, idle_steps = max(self._idle.values(), key=lambda one: one[2], default=("", [], 0))
         widths = Counter[str]()
         for _, p in own:
             widths[str(p.dtype)[6:]] += p.numel()
@@ -549,6 +620,12 @@ class Learning:
             maximizes=self._loop.maximizes,
             outdated=tuple([path for path in modules if self._outdated[path] > 1][:MOST_NAMED]),
             answers_alike=self._alike[0] if len(self._alike) >= SURE_LOOKS else None,
+            idle=names_of([(self._names[id(p)], p) for p in idle], self._whole),
+            idle_of=idle_of,
+            idle_steps=idle_steps,
+            anew=len([p for name, p in own if name in set(missing) and id(p) not in self._names]),
+            called=self._loop.ran,
+            mixed=next((mixed for mixed, looks in self._mixed.values() if looks > 1), None),
         )
 
     def _silent(self) -> tuple[tuple[str, ...], tuple[str, ...], int]:
@@ -567,20 +644,43 @@ class Learning:
     def _loss_facts(self, draws: bool) -> LossFacts:
         loss, targets = self._loss, self._targets
         one_kind = len(self._kinds) == 1 and "" not in self._kinds
-        known = bool(self._believed) and one_kind and bool(loss.kind) and self._terms <= 1
+        is_one = one_kind and bool(loss.kind) and self._terms <= 1
+        known = bool(self._believed) and is_one
+        is_measured = known or (bool(self._is_rebuilt) and is_one and loss.kind == "cross_entropy")
+        lowest, highest = targets.reach
         return LossFacts(
             kind=loss.kind, known=known, reduction=loss.reduction, elements=loss.elements, factor=loss.factor,
             divided=loss.divided, terms=self._terms,
-            constant=targets.constant(loss.kind, self._bend) if known else None,
-            log_of_zero=self._log_of_zero, over_batch=loss.over_batch,
+            constant=targets.constant(loss.kind, self._bend, self._smoothing) if is_measured else None,
+            log_of_zero=self._of_zero.get("Log"), root_of_zero=self._of_zero.get("Sqrt"), over_batch=loss.over_batch,
             level=short(targets.level_and_spread[0]), spread=short(targets.level_and_spread[1]),
             targets=targets.seen, ignored=targets.ignored,
-            only=targets.only if targets.batches else None, classes=targets.different, within=targets.within,
+            only=targets.only if targets.batches else None, classes=targets.different,
+            within=targets.within, shuffled=targets.shuffled,
             batches=targets.batches,
             shifts=tuple([(k, agree, places) for k, (agree, places) in targets.shifts.items() if places]),
             leak=targets.leak(LEAK), unrelated=self._features.unrelated(loss.kind) if known and draws else None,
-            others_tell=short(targets.others_tell),
+            others_tell=short(targets.others_tell), lowest=lowest, highest=highest, emptied=self._emptied,
+            different=len(targets.digests), smoothing=self._smoothing[0], lowest_loss=_floor(*self._smoothing),
         )  # fmt: skip
+
+
+def _floor(smoothing: float, classes: int) -> float | None:
+    """Return the loss of an answer that is right, where labels are smoothed."""
+    if not smoothing or classes < 2:
+        return None
+    rest = smoothing / classes
+    label = 1 - smoothing + rest
+    return short(-label * math.log(label) - (classes - 1) * rest * math.log(rest))
+
+
+def _are_others(parameters: Sequence[Tensor], last: dict[int, Tensor]) -> bool:
+    """Do the gradients of parameters point elsewhere than those that the last backward brought?"""
+    both = [(sample(p.grad), last[id(p)]) for p in parameters if p.grad is not None and id(p) in last]
+    if not both:
+        return bool(parameters)
+    now, then = (_wide(joined(list(side))) for side in zip(*both, strict=True))
+    return float(torch.nn.functional.cosine_similarity(now, then, 0)) < SAME
 
 
 def _reduction(found: tuple[float, int, int], value: float, root: Tensor) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from statistics import median
+from statistics import fmean, median
 
 import numpy as np
 import numpy.typing as npt
@@ -17,10 +17,12 @@ from torch import Tensor
 
 from fxdebug.capture.torch_state.loss_graph import LossRead
 from fxdebug.capture.torch_state.untracked import untracked
+from fxdebug.features.training.recorder.samples import digest_of
 
 MOST_TARGETS = 300_000  # that are counted: a share of 1e-5 is known
 MOST_NUMBERS = 20_000  # of a regression that are kept
 MOST_BATCHES = 500  # whose entropy is kept
+MOST_DIFFERENT = 64  # batches of targets that are told apart
 MOST_COLUMNS = 4096  # that have a mean of their own
 MOST_ROWS = 600  # of inputs that are held against the targets
 FEWEST_ROWS = 100
@@ -42,7 +44,7 @@ class Targets:
     def __init__(self) -> None:
         self.seen = self.ignored = self.batches = 0
         self.classes: Counter[int] = Counter()
-        self.entropies: deque[float] = deque(maxlen=MOST_BATCHES)
+        self.entropies: deque[tuple[float, int]] = deque(maxlen=MOST_BATCHES)  # of batches, with their sizes
         self.shifts = {k: [0, 0] for k in SHIFTS}
         self._shifted = 0
         self._weights: Tensor | None = None
@@ -56,12 +58,16 @@ class Targets:
         self._labels: list[Tensor] = []
         self._held_rows = 0
         self.others_tell: float | None = None  # of a target that an input has
+        self.is_empty = False  # were all targets of the last loss ignored?
+        self.digests: set[str] = set()
 
     def add(self, read: LossRead, target: Tensor, first_input: Tensor | None) -> None:
         """Count the targets of one loss; ``first_input`` is what the model was given with them."""
         with untracked():
             self.batches += 1
             target = target.detach()
+            if len(self.digests) < MOST_DIFFERENT:
+                self.digests.add(digest_of([target]))
             if read.kind == "cross_entropy":
                 self._add_classes(read, target)
                 if first_input is not None:
@@ -76,6 +82,7 @@ class Targets:
         kept = flat[flat != read.ignore]
         self.seen += flat.numel()
         self.ignored += flat.numel() - kept.numel()
+        self.is_empty = bool(flat.numel()) and not kept.numel()
         if read.weight is not None:
             self._weights = read.weight.detach().float().cpu()
         if not kept.numel() or sum(self.classes.values()) > MOST_TARGETS:
@@ -84,7 +91,7 @@ class Targets:
         found = dict(zip(values.tolist(), counts.tolist()))
         self.classes.update(found)
         if kept.numel() >= 8:
-            self.entropies.append(_entropy(found.values()))
+            self.entropies.append((_entropy(found.values()), kept.numel()))
 
     def _add_numbers(self, target: Tensor) -> None:
         self.seen += target.numel()
@@ -146,8 +153,18 @@ class Targets:
 
     @property
     def within(self) -> float | None:
-        """The median entropy of the classes inside of a batch."""
-        return median(self.entropies) if self.entropies else None
+        """The mean entropy of the classes inside of a batch."""
+        return fmean([entropy for entropy, _ in self.entropies]) if self.entropies else None
+
+    @property
+    def shuffled(self) -> float | None:
+        """The same of batches drawn at random: most small ones have nothing of a rare class."""
+        if not self.entropies or not self.classes:
+            return None
+        size = int(median([size for _, size in self.entropies]))
+        shares = np.array(list(self.classes.values()), float)
+        drawn = np.random.default_rng(0).multinomial(size, shares / shares.sum(), DRAWS)
+        return fmean([_entropy(counts.tolist()) for counts in drawn])
 
     @property
     def different(self) -> int:
@@ -162,16 +179,24 @@ class Targets:
         return self._lowest if self._lowest == self._highest else None
 
     @property
+    def reach(self) -> tuple[float | None, float | None]:
+        """The lowest and the highest of numbers."""
+        return (self._lowest, self._highest) if self._lowest <= self._highest else (None, None)
+
+    @property
     def level_and_spread(self) -> tuple[float | None, float | None]:
         """The mean of numbers, and their deviation from the means of their columns."""
         if self._mean is None or self.classes or not self._rows:
             return None, None
         return float(self._mean.mean()), math.sqrt(self._square / (self._rows * self._mean.numel()))
 
-    def constant(self, kind: str, bend: float = 1.0) -> float | None:
-        """Return the loss of the best answer that does not depend on the input; ``bend`` is beta of smooth ones."""
+    def constant(self, kind: str, bend: float = 1.0, smoothing: tuple[float, int] = (0.0, 0)) -> float | None:
+        """Return the loss of the best answer that does not depend on the input.
+
+        ``bend`` is beta of smooth distances, ``smoothing`` that of labels, and the number of classes.
+        """
         if kind == "cross_entropy":
-            return self._of_classes()
+            return self._of_classes(*smoothing)
         if self._mean is None or not self._rows:
             return None
         if kind == "mse_loss":
@@ -183,12 +208,16 @@ class Targets:
             return float(-(share * share.log()).sum()) if self._mean.numel() > 1 else None
         return self._of_distances(kind, bend)
 
-    def _of_classes(self) -> float | None:
+    def _of_classes(self, smoothing: float, classes: int) -> float | None:
         if not self.classes:
             return None
         counts = {k: float(n) for k, n in self.classes.items()}
         if self._weights is not None:
             counts = {k: n * float(self._weights[k]) for k, n in counts.items() if k < len(self._weights)}
+        if smoothing and classes >= len(counts):
+            whole = sum(counts.values())
+            others = [smoothing / classes] * (classes - len(counts))
+            return _entropy([(1 - smoothing) * n / whole + smoothing / classes for n in counts.values()] + others)
         return _entropy(counts.values())
 
     def _of_distances(self, kind: str, bend: float) -> float | None:

@@ -103,6 +103,8 @@ class Watcher:
         self._norm: float | None = None
         self._is_reported = False  # trouble of this step
         self._is_busy = False  # a forward is running, or a step is being explained
+        self._is_in_method = False  # of the program's own call
+        self._has_own_backward = False  # the method is a whole step of the loop, not what a loss is computed with
         self._steps = OptimizerSteps(optimizer, self._before_step, self._after_step)
         self._since = time.perf_counter()
         self._own = frozenset(map(id, parameters_of(self.inner)))
@@ -203,14 +205,17 @@ class Watcher:
             self._guarded(lambda: self._listener.on_facts(self.facts))
         self._guarded(lambda: self.learning.before_forward(self.number, args, kwargs))
         held = self._guarded(lambda: HeldForward(self.inner, args, kwargs))
-        self._is_busy = True
+        self._is_busy = self._is_in_method = True
         try:
             output = self._observed(run, args, kwargs)
         except BaseException:
             self.raised()
             raise
         finally:
-            self._is_busy = False
+            self._is_busy = self._is_in_method = False
+        if self._has_own_backward:
+            self._guarded(self._follow_forward)
+            return output
         returned = self._guarded(lambda: list(named_tensors(output))) or []
         self._guarded(lambda: self.learning.after_forward([tensor for _, tensor in returned]))
         if held is not None:
@@ -219,6 +224,18 @@ class Watcher:
         if (batches := self.batches) is not None:
             self._guarded(lambda: batches.note_output(output))
         return output
+
+    def _follow_forward(self) -> None:
+        """Look at the model's forward from now on: the method calls backward itself, as one step of a loop does."""
+        self._has_own_backward = False
+        self._listener.on_note(f"{self.method} calls backward itself: the model's forward is followed instead of it")
+        self._forward.restore()
+        self.method = "forward"
+        self._forward = root_forward(self.model, self.method, self._around_forward)
+        self._forward.put()
+        self._statistics = None
+        self.learning.forget_step()
+        self.facts.forwards, self.facts.ran = 0, False
 
     def _forget_skipped(self) -> None:
         """Forget the forwards of a step that a scaler skipped."""
@@ -277,6 +294,8 @@ class Watcher:
 
     def before_backward(self, tensors: Any) -> None:
         """Note the loss; explain the step if it is not finite, or far above the last ones."""
+        if self._is_in_method and self.method != "forward" and get_ident() == self._thread:
+            self._has_own_backward = True
         if self._held and not self._looks_away():
             self._guarded(lambda: self._note_loss_in(tensors))
 

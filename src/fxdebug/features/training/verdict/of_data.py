@@ -11,7 +11,9 @@ FEW_CHARACTERS = 3  # classes: with fewer, neighbours agree by chance
 FEWEST_PLACES = 200
 FEWEST_TARGETS = 100
 FEWEST_BATCHES = 10
-LEAST_ENTROPY = 0.1
+BINARY = ("binary_cross_entropy", "binary_cross_entropy_with_logits")
+LEAST_ENTROPY = 0.05
+NEARLY = 0.9  # of the constant answer
 FAR_LEVEL = 10.0  # of targets: layers begin with results of about 1
 FAR_LOSS = 3.0  # times the constant answer
 
@@ -24,6 +26,7 @@ def rules(seen: Seen) -> Found:
     yield from _inputs(seen)
     yield from _batches(seen)
     yield from _scaled(seen)
+    yield from _smoothed(seen)
 
 
 def _scaled(seen: Seen) -> Found:
@@ -44,6 +47,19 @@ def _scaled(seen: Seen) -> Found:
         )  # fmt: skip
 
 
+def _smoothed(seen: Seen) -> Found:
+    """Yield that labels are smoothed so far that a right answer is hardly better than a constant one."""
+    loss, constant = seen.facts.loss, seen.progress.constant
+    if loss.lowest_loss is None or not constant or loss.lowest_loss < NEARLY * constant:
+        return
+    yield found(
+        "labels smoothed", ERROR if seen.progress.is_bad else WARNING,
+        f"label_smoothing={g(loss.smoothing)} leaves next to nothing to learn: a right answer has a loss of "
+        f"{g(loss.lowest_loss)}, a constant one {g(constant)} (now {g(seen.progress.last)})",
+        "0.1 is usual.", measured=loss.lowest_loss / constant, threshold=NEARLY,
+    )  # fmt: skip
+
+
 def _targets(seen: Seen) -> Found:
     loss = seen.facts.loss
     if loss.targets and loss.ignored == loss.targets:
@@ -52,6 +68,23 @@ def _targets(seen: Seen) -> Found:
             "Look at how labels are masked (-100).",
         )  # fmt: skip
         return
+    if loss.emptied is not None and seen.progress.state == "not finite":
+        yield found(
+            "targets ignored", ERROR,
+            f"step {loss.emptied}: all targets of the batch are the ignored index: the mean of nothing is NaN",
+            "Leave such batches out, or divide the sum of the loss by max(1, number of targets that count).",
+        )  # fmt: skip
+        return
+    lowest, highest = loss.lowest or 0.0, loss.highest or 0.0
+    if loss.kind in BINARY and (lowest < 0 or highest > 1):
+        yield found(
+            "targets out of range", ERROR,
+            f"targets of {loss.kind} lie between {g(lowest)} and {g(highest)}, where they are to be shares from 0 to "
+            f"1: the loss has no lowest value (now {g(seen.progress.last)})",
+            "Bring them to 0 and 1: of -1 and 1 by (target + 1) / 2." if lowest < 0 else
+            f"Divide them by {g(highest)}, or compare: (target > 0).float().",
+            measured=highest, threshold=1.0,
+        )  # fmt: skip
     if loss.targets and loss.ignored > 0.98 * loss.targets:
         yield found(
             "targets ignored", ADVICE if seen.progress.state == "falling" else WARNING,
@@ -131,20 +164,26 @@ def _inputs(seen: Seen) -> Found:
 def _batches(seen: Seen) -> Found:
     loss, signs = seen.facts.loss, seen.signs
     several = loss.batches >= FEWEST_BATCHES and loss.classes >= 2
-    if several and loss.constant is not None and loss.within is not None:
-        least = seen.limits.within * loss.constant if loss.constant > LEAST_ENTROPY else 0.0
+    if several and loss.constant is not None and loss.within is not None and loss.shuffled is not None:
+        least = seen.limits.within * loss.shuffled if loss.shuffled > LEAST_ENTROPY else 0.0
         if loss.within < least:
             yield found(
                 "data sorted", ERROR,
-                f"the targets in a batch are nearly all alike: their entropy is {g(loss.within)} in a batch and "
-                f"{g(loss.constant)} over {loss.batches} batches",
-                "Shuffle the training data: DataLoader(shuffle=True).",
-                measured=loss.within, threshold=seen.limits.within * loss.constant,
+                f"the targets in a batch are nearly all alike: their entropy is {g(loss.within)} in a batch, and "
+                f"{g(loss.shuffled)} in batches drawn at random from all {loss.batches}",
+                "Shuffle the training data: DataLoader(shuffle=True).", measured=loss.within, threshold=least,
             )  # fmt: skip
     digests = {one.digest for one in signs}
     if len(signs) < seen.limits.steps or "" in digests:
         return
-    if len(digests) == 1:
+    if len(digests) == 1 and loss.different >= FEWEST_BATCHES:
+        yield found(
+            "inputs alike", WARNING if seen.progress.is_bad else ADVICE,
+            f"all {len(signs)} steps had the same inputs, and targets that differ ({loss.different} batches of "
+            "them and more): the inputs tell nothing of the targets",
+            "Look at how they are loaded: a tokenizer or a lookup that gives the same for all?",
+        )  # fmt: skip
+    elif len(digests) == 1:
         falls = seen.progress.state == "falling" or seen.progress.last < seen.limits.learned * seen.progress.first
         yield found(
             "same batch", ADVICE if falls or signs[0].batch >= FEWEST_TARGETS else WARNING,

@@ -7,6 +7,7 @@ import math
 from fxdebug.data.findings import ADVICE, ERROR, WARNING, Severity
 from fxdebug.features.training.verdict.seen import Found, Seen, found, g, listed, middle, path_of
 
+FEWEST_IDLE = 5  # steps of an optimizer
 FEWEST = 3  # steps of which nearly all show the same
 MOST = 0.9  # nearly all
 SKIPS = 10
@@ -17,6 +18,7 @@ def rules(seen: Seen) -> Found:
     yield from _optimizers(seen)
     yield from _outdated(seen)
     yield from _cut(seen)
+    yield from _idle(seen)
     yield from _scaler(seen)
     yield from _cleared(seen)
     yield from _carried(seen)
@@ -40,7 +42,16 @@ def _optimizers(seen: Seen) -> Found:
     missing = facts.missing
     if missing.count and seen.steps and seen.facts.optimizers and any(one.own for one in facts.optimizers):
         share = f"{100 * missing.share:.3g} % of all elements"
-        if facts.stale:
+        if facts.anew:
+            yield found(
+                "not optimised", ERROR,
+                f"{listed(missing)} ({share}) get gradients and are in no optimizer: since the training began "
+                f"{facts.anew} of them took the place of others, of which the optimizer may still have the old ones",
+                "Make layers in __init__, not in forward or in the loop; where one is replaced once, make the "
+                "optimizer after it.",
+                path=path_of(missing.some[0]), op=missing.some[0], others=missing.some[1:],
+            )  # fmt: skip
+        elif facts.stale:
             yield found(
                 "not optimised", ERROR,
                 f"{listed(missing)} ({share}) get gradients and are in no optimizer, which has {facts.stale} that "
@@ -85,6 +96,20 @@ def _cut(seen: Seen) -> Found:
             "Look there for detach(), .data, .item(), numpy(), no_grad() or a cast to integers"
             + ("; use_reentrant=False for checkpoints." if "reentrant" in facts.cut_at else "."),
             path=path_of(facts.cut.some[0]), op=facts.cut.some[0], others=facts.cut.some[1:],
+        )  # fmt: skip
+
+
+def _idle(seen: Seen) -> Found:
+    facts = seen.facts
+    is_one_of_several = len([one for one in facts.optimizers if one.own]) > 1
+    if facts.idle_steps >= FEWEST_IDLE and is_one_of_several:
+        yield found(
+            "idle optimizer", ERROR,
+            f"{facts.idle_of} made {facts.idle_steps} steps with {listed(facts.idle)} ({100 * facts.idle.share:.3g} % "
+            "of all elements), and no gradient ever reached one of them: its steps change nothing",
+            "Look for detach() or no_grad() between these parameters and the loss on which backward() is called before "
+            "its step.",
+            path=path_of(facts.idle.some[0]), op=facts.idle.some[0], others=facts.idle.some[1:],
         )  # fmt: skip
 
 

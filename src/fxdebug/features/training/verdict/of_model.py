@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fxdebug.data.findings import ADVICE, ERROR, WARNING, Finding, Severity
+from fxdebug.data.measured.learning import MixedBatch
 from fxdebug.features.training.verdict.seen import Found, Seen, found, g, listed, path_of
 
 
@@ -17,6 +18,8 @@ def rules(seen: Seen) -> Found:
             f"to an example depends on the others (loss {g(seen.progress.last)} after {seen.steps} steps)",
             "Give it dim=1, or give cross_entropy what the last layer returned.",
         )  # fmt: skip
+    if facts.mixed is not None:
+        yield _over_examples(seen, facts.mixed)
     if facts.loss.factor < 0 and facts.loss.known and facts.alone and not facts.maximizes:
         yield _wrong_sign(seen)
     if facts.norms and facts.norms_in_eval.count == facts.norms and seen.steps:
@@ -84,6 +87,24 @@ def rules(seen: Seen) -> Found:
             "together they are one linear map",
             "Put activations between them.",
         )  # fmt: skip
+
+
+def _over_examples(seen: Seen, mixed: MixedBatch) -> Finding:
+    sizes, number = "×".join(map(str, mixed.sizes)), mixed.sizes[mixed.dimension]
+    learns = seen.progress.state == "falling"
+    what = "attends" if mixed.type == "MultiheadAttention" else "goes"
+    if mixed.is_single:
+        advice = "Give it sequences (examples, places, numbers); leave it out where an example is no sequence."
+    elif mixed.dimension == 0:
+        advice = "Make it with batch_first=True, or give it x.transpose(0, 1)."
+    else:
+        advice = "Leave out its batch_first=True, or give it x.transpose(0, 1)."
+    return found(
+        "batch mixed", ADVICE if learns and mixed.is_single else WARNING if learns else ERROR,
+        f"{mixed.path} ({mixed.type}) {what} over dimension {mixed.dimension} of {sizes} as over a sequence, and that "
+        f"is the batch of {number} examples: the answer to one depends on the others",
+        advice, path=mixed.path, op=mixed.type,
+    )  # fmt: skip
 
 
 def _wrong_sign(seen: Seen) -> Finding:

@@ -10,6 +10,8 @@ from fxdebug.features.training.verdict.seen import Found, Seen, found, g, middle
 NARROW = ("bfloat16", "float16")
 FEWEST_LAYERS = 5
 DECADES = 3.0
+FEWEST_STEPS = 5
+SMALLEST_HALF = 2.0**-25  # half of the smallest number above 0 in float16
 
 
 def rules(seen: Seen) -> Found:
@@ -22,6 +24,15 @@ def rules(seen: Seen) -> Found:
             f"step {zero[0]}: the loss takes the logarithm of 0, of {zero[1]} of {zero[2]} numbers",
             "Use cross_entropy on what the last layer returned, log_softmax, or clamp what the logarithm is taken of.",
         )  # fmt: skip
+    root = facts.loss.root_of_zero
+    if root is not None and (state == "not finite" or _is_followed(seen)):
+        yield found(
+            "root of zero", ERROR,
+            f"step {root[0]}: the loss takes the square root of 0, of {root[1]} of {root[2]} numbers: its slope there "
+            "is infinite, and gradients become NaN",
+            "Add a small number under the root, (x + 1e-8).sqrt(), or use torch.linalg.vector_norm or torch.cdist.",
+        )  # fmt: skip
+    yield from _eps(seen)
     moving = [one.unmoved for one, rate in zip(seen.signs, seen.rates) if one.unmoved is not None and rate > 0]
     lost = middle(moving)
     if len(moving) >= 5 and lost is not None and lost > seen.limits.unmoved and facts.dtype in NARROW:
@@ -39,6 +50,7 @@ def rules(seen: Seen) -> Found:
             "Look at the weights and the bias in front of it (a bias far below 0?), and at the scale of the inputs.",
             path=facts.silent[0].rpartition(" ")[2],
         )  # fmt: skip
+    yield from _without_slope(seen)
     first, last = facts.first_gradient, facts.last_gradient
     if first is not None and last is not None and first[1] > 0 and last[1] > 0 and facts.depth >= FEWEST_LAYERS:
         decades = math.log10(last[1] / first[1])
@@ -53,3 +65,43 @@ def rules(seen: Seen) -> Found:
                 "Use ReLU or GELU, a normalisation, or residual connections.",
                 op=first[0], measured=slope, threshold=seen.limits.slope,
             )  # fmt: skip
+
+
+def _is_followed(seen: Seen) -> bool:
+    """Are gradients not finite in the last step?"""
+    norm = seen.record.steps[-1].norm if seen.record.steps else None
+    return norm is not None and not math.isfinite(norm)
+
+
+def _eps(seen: Seen) -> Found:
+    """Yield that what keeps an adaptive optimizer from dividing by 0 is 0 itself in the dtype of the weights."""
+    if seen.facts.dtype != "float16" or seen.progress.state != "not finite":
+        return
+    for one in seen.facts.optimizers:
+        eps = dict(one.settings).get("eps")
+        if one.adapts and eps is not None and float(eps) < SMALLEST_HALF:
+            yield found(
+                "eps of zero", ERROR,
+                f"{one.name} divides by the root of squared gradients plus eps, and its eps of {eps} is 0 in float16: "
+                "where the squares round to 0 as well, the weights become infinite",
+                "Keep the weights in float32, with autocast for speed; or give it eps=1e-4.", op=one.name,
+                measured=float(eps), threshold=SMALLEST_HALF,
+            )  # fmt: skip
+            return
+
+
+def _without_slope(seen: Seen) -> Found:
+    """Yield that gradients arrive, and all of them are 0, from the first step on."""
+    signs, facts = seen.signs, seen.facts
+    if len(signs) < FEWEST_STEPS or facts.silent or facts.zero.count or seen.progress.state == "not finite":
+        return
+    if any(one.arrived != 0.0 or one.update is None for one in signs):  # without gradients nothing is updated
+        return
+    yield found(
+        "zero gradients", ERROR,
+        f"gradients reach the weights, and are exactly 0 in all {len(signs)} steps (loss "
+        f"{g(seen.progress.first)} → {g(seen.progress.last)}): no small change of the weights changes the loss",
+        "Look at the loss function: a clamp or a margin beyond its bound, a mask that leaves nothing, "
+        "zero_infinity=True in ctc_loss with fewer moments than labels need.",
+        measured=0.0,
+    )  # fmt: skip

@@ -180,7 +180,7 @@ def size(seen: Seen) -> Found:
     grew = progress.state == "not finite" and len(finite) > 0 and max(finite) > 10 * abs(finite[0])
     large = bool(early) and (median(early) > limits.large_update or max(early) > limits.largest_update)
     stays = progress.state in ("flat", "above", "rising", "slow") and (
-        progress.constant is not None or progress.state == "rising"
+        bool(progress.constant) or progress.state == "rising"  # of targets that are all alike it is 0
     )
     at_once = len(finite) <= FEW and bool(updates) and max(updates) > 1.0
     soon = progress.state == "not finite" and large and (_went_up(finite) or at_once)
@@ -236,7 +236,7 @@ def _slowly(seen: Seen) -> Found:
 def _is_harmed(seen: Seen, finite: list[float]) -> bool:
     """Did the loss go up from where it began, or end above that of a constant answer?"""
     progress = seen.progress
-    return _went_up(finite) or (progress.constant is not None and progress.last > 1.1 * progress.constant)
+    return _went_up(finite) or (bool(progress.constant) and progress.last > 1.1 * (progress.constant or 0.0))
 
 
 def _went_up(losses: list[float]) -> bool:

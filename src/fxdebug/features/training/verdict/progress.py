@@ -112,7 +112,7 @@ def losses_of(record: TrainingRecord) -> list[float]:
 def unit_of(record: TrainingRecord) -> float:
     """Return by what a loss is divided to be that of one target."""
     loss = None if record.learning is None else record.learning.loss
-    if loss is None or not loss.known or not loss.factor:
+    if loss is None or not (loss.known or loss.constant is not None) or not loss.factor:
         return 1.0
     batch = record.signs[0].batch if record.signs and record.signs[0].batch else 1
     terms = {"sum": loss.elements, "batch mean": loss.elements / batch}.get(loss.reduction, 1)
@@ -122,4 +122,4 @@ def unit_of(record: TrainingRecord) -> float:
 def constant_of(record: TrainingRecord) -> float | None:
     """Return the loss of the best answer that is always the same, where the loss is known and is one of a kind."""
     facts = record.learning
-    return facts.loss.constant if facts is not None and facts.loss.known and facts.alone else None
+    return facts.loss.constant if facts is not None and facts.alone else None
