@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
+from torch.utils.checkpoint import CheckpointFunction, checkpoint
 
 import fxdebug
 from fxdebug.capture.trials import pairs, process_knobs
@@ -241,6 +243,44 @@ def test_inputs_that_are_padded_beyond_their_longest_row_are_cut() -> None:
     mask = (torch.arange(40)[None] < torch.tensor([[4], [10]])).long()
     (row,) = fxdebug.tune(Pools(), (torch.randn(2, 40, 8), mask), knobs=["padding"]).rows
     assert (row.verdict, row.change_of, row.gain) == ("take", "inputs cut from 40 to 10 steps", pytest.approx(4.0))
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpoints_that_the_code_calls_are_kept_instead(reentrant: bool) -> None:
+    class Recomputes(Works):
+        def forward(self, x: Tensor) -> Tensor:
+            return checkpoint(super().forward, x, use_reentrant=reentrant)  # type: ignore[no-any-return]
+
+    x, before = X.clone().requires_grad_(), dict(vars(CheckpointFunction))
+    (row,) = fxdebug.tune(Recomputes(), x, knobs=["recomputation"], loss=lambda y: y.square().mean()).rows
+    assert (row.verdict, row.change_of, row.gain) == ("take", "no recomputation", pytest.approx(2.0))
+    assert dict(vars(CheckpointFunction)) == before
+    assert fxdebug.tune(Works(), x, knobs=["recomputation"], loss=lambda y: y.square().mean()).rows == ()
+
+
+def test_weights_that_are_normed_in_each_run_are_computed_once_on_the_copy_alone() -> None:
+    class Norms(nn.Module):
+        def forward(self, weight: Tensor) -> Tensor:
+            work(10_000_000)
+            return weight / weight.norm()
+
+    model = Works().eval()
+    parametrize.register_parametrization(model.first, "weight", Norms())
+    before = model(X)
+    (row,) = fxdebug.tune(model, X, knobs=["parametrizations"]).rows
+    assert (row.verdict, row.gain, row.change) == ("take", pytest.approx(2.0), 0.0)
+    assert torch.equal(model(X), before) and parametrize.is_parametrized(model.first, "weight")
+
+
+def test_the_anomaly_mode_is_switched_off_for_a_trial() -> None:
+    class Looks(Works):
+        def forward(self, x: Tensor) -> Tensor:
+            work(10_000_000 if torch.is_anomaly_enabled() else 0)
+            return super().forward(x)
+
+    with torch.autograd.set_detect_anomaly(True):  # type: ignore[no-untyped-call]
+        (row,) = fxdebug.tune(Looks(), X, knobs=["anomaly mode"]).rows
+        assert (row.verdict, row.gain, torch.is_anomaly_enabled()) == ("take", pytest.approx(2.0), True)
 
 
 def test_the_picture_and_the_files_of_a_report_are_written(tmp_path: Any, one_thread: None) -> None:

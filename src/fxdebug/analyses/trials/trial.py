@@ -24,6 +24,7 @@ from fxdebug.analyses.trials.verdict import (
 )
 from fxdebug.capture.torch_state.module_members import device_of, modules_of
 from fxdebug.capture.trials import model_knobs as _model_knobs  # noqa: F401  # registers its knobs
+from fxdebug.capture.trials import recomputed as _recomputed  # noqa: F401  # the same
 from fxdebug.capture.trials.knobs import KNOBS, Try
 from fxdebug.capture.trials.pairs import Clock as Clock
 from fxdebug.capture.trials.pairs import Outcome, first_step, paired
@@ -34,6 +35,7 @@ from fxdebug.data.report import Column, ReportData
 from fxdebug.errors import UsageError, first_line, nearest
 
 PAIRS = 9
+LATE = 10  # steps until the first one has paid: fewer are not worth a word
 
 
 @dataclass(frozen=True)
@@ -276,7 +278,7 @@ def told(row: Any) -> str:
         parts.append(f"changes by {row.change:.1g}, from {row.begins} on")
         if row.agreement is not None:
             parts.append(f"argmax {row.agreement:.1f} % equal")
-    if row.paid_back:
+    if row.paid_back and row.paid_back >= LATE:
         parts.append(f"first step {quantity(row.first, 's')}, paid back after {row.paid_back:,}")
     if row.why and row.verdict == REFUSED:
         parts.insert(0, row.why)

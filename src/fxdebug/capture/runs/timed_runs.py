@@ -114,8 +114,10 @@ class TimedRuns:
         timings.processor.append(time.process_time_ns() - processor)
         if self._loss is None:
             return
+        begin = time.perf_counter_ns()
         loss = scalar_loss(self._loss, output)
         self._wait()
+        timings.loss.append(time.perf_counter_ns() - begin)
         begin = time.perf_counter_ns()
         loss.backward()
         self._wait()

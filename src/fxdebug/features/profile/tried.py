@@ -19,6 +19,8 @@ KNOB_OF = {
     "padding": "padding",
     "unused results": "hooks",
     "dense gradient": "sparse gradients",
+    "anomaly mode": "anomaly mode",
+    "same in each run": "parametrizations",
 }
 
 

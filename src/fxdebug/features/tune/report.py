@@ -10,7 +10,7 @@ from fxdebug.analyses.trials.verdict import CHANGES, REFUSED, TAKE, Gain, is_bus
 from fxdebug.api.reports.report import Report
 from fxdebug.cells import wrapped
 from fxdebug.data.calls import Note
-from fxdebug.data.measures import Unit, quantity
+from fxdebug.data.measures import Unit, counted, quantity
 from fxdebug.data.report import Cell, ReportData
 from fxdebug.printable import printable
 
@@ -66,7 +66,7 @@ def _answer(rows: Sequence[TrialRow], kept: Sequence[str], gain: Gain | None, co
         return f"Nothing helps that leaves the result as it is; {best.change_of} changes it: {told(best)}."
     if is_busy(control):
         return "Cannot tell: the machine is too busy."
-    return f"Nothing that was tried helps: {len(rows)} settings, none beyond the noise."
+    return f"Nothing that was tried helps: {counted(len(rows), 'setting')}, none beyond the noise."
 
 
 def text(report: ReportData[Any], width: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fxdebug.data.findings import Finding
+from fxdebug.data.measures import counted
 from fxdebug.data.values import Value
 from fxdebug.features.profile.wasted.timed_ops import TimedOp, Work, costliest, writes
 from fxdebug.operators.categories import ELEMENTWISE, TO_PYTHON_NUMBERS, VIEWS
@@ -14,6 +15,11 @@ _SELECTS = frozenset("getitem select narrow index_select".split())
 _RECURRENT = frozenset("lstm gru rnn_tanh rnn_relu cumsum cumprod associative_scan".split())
 _BY_ROWS = ELEMENTWISE | ACTIVATIONS | NORMS - {"batch_norm", "instance_norm"} | SOFTMAXES | {"linear", "dropout"}
 _READS = TO_PYTHON_NUMBERS | {"bool", "int", "float", "index", "is_nonzero", "numpy", "equal", "allclose"}
+_ASKS = frozenset("any all isnan isinf isfinite equal allclose".split())
+_CHECKS = _ASKS | frozenset(
+    "eq ne lt le gt ge logical_not logical_or logical_and invert or and not abs sum max min amax amin".split()
+)
+_SORTS = frozenset("sort argsort msort".split())
 LESS_THAN = 0.5  # of the elements are used: otherwise a slice is part of the algorithm
 
 
@@ -22,12 +28,13 @@ def unused(work: Work, least: float) -> Iterator[Finding]:
     needed = _needed(work)
     if needed is None:
         return
-    dead = [op for op in work.ops if op not in needed and op.seconds and op.results]
+    dead = [op for op in work.ops if op not in needed and op.seconds and op.results and not _is_view(op)]
     share = work.share(sum(op.seconds for op in dead))
     if share >= least:
         op = costliest(dead)
         lines = len({work.line(one) for one in dead})
-        what = f"{len(dead)} operations at {lines} {'line' if lines == 1 else 'lines'} make results that the run does "
+        make = "makes" if len(dead) == 1 else "make"
+        what = f"{counted(len(dead), 'operation')} at {counted(lines, 'line')} {make} results that the run does "
         advice = "Are they needed? Hooks and code for looking at a model go on working where nobody looks."
         yield work.finding("unused results", op, share, least, what + "not return and does not use", advice)
 
@@ -44,21 +51,30 @@ def _needed(work: Work) -> set[TimedOp] | None:
     }
     storages, needed = set(outside), set()
     numbers = work.returned | work.unseen
+    unmade: set[int | None] = set()  # memory of what is used and no operation made, such as a copy of a parameter
     storages |= {v.storage for op in work.ops for v in op.results if v.number in numbers}
     for op in reversed(work.ops):
         is_read = op.name in _READS or op.step.op.op.partition(".")[0].strip("_") in _READS
         written = writes(op) and any(value.storage in storages for value in op.operands[:1])
-        if not (is_read or written or any(value.number in numbers for value in op.results)):
+        of_unmade = any(value.storage in unmade for value in op.results)
+        if not (is_read or written or of_unmade or any(value.number in numbers for value in op.results)):
             continue
         needed.add(op)
         numbers |= {value.number for value in op.operands}
+        unmade |= {v.storage for v in op.operands if v.name is None and v.number not in work.maker} - outside - {None}
         storages |= {value.storage for value in op.operands if value.storage in work.written}
     return needed or None
+
+
+def _is_view(op: TimedOp) -> bool:
+    return op.name in VIEWS and {value.storage for value in op.results} <= {value.storage for value in op.operands}
 
 
 def parts_used(work: Work, least: float) -> Iterator[Finding]:
     """Results of which a slice of less than half is used: logits of all positions, where the last one is wanted."""
     for op in work.ops:
+        if op.name in _SORTS:
+            yield from _best_of_sorted(work, op, least)
         if len(op.results) != 1 or op.name in VIEWS or op.name in _RECURRENT or not op.seconds:
             continue
         result = op.results[0]
@@ -74,12 +90,50 @@ def parts_used(work: Work, least: float) -> Iterator[Finding]:
             yield work.finding("slice used", op, share, least, what, advice)
 
 
+def _best_of_sorted(work: Work, op: TimedOp, least: float) -> Iterator[Finding]:
+    """Tell of a sort of which the first or the last few elements of each row are used."""
+    share = work.share(op.seconds)
+    wanted = [value for value in op.results if value.number in work.returned or any(_uses(work, value))]
+    used = [_elements_used(work, value) for value in wanted]
+    whole = op.results[0].numel if op.results else 0
+    if used and share >= least and all(one is not None and one < LESS_THAN * whole for one in used):
+        what = f"all of {op.operands[0].label} is sorted, and {max(one or 0 for one in used):,} of {whole:,} are used"
+        yield work.finding("slice used", op, share, least, what, "Could it be topk?")
+
+
+def _uses(work: Work, value: Value) -> Iterator[TimedOp]:
+    """Yield the operations that use a value, without those that take it out of what several are returned in."""
+    for user in work.users[value.number]:
+        taken = {one.number for one in user.results}
+        if user.name != "getitem" or not taken <= {one.number for one in user.operands} or not taken:
+            yield user
+
+
+def checks(work: Work, least: float) -> Iterator[Finding]:
+    """Operations that only check numbers: for NaN, or by an assertion, which Python reads."""
+    only: set[TimedOp] = set()
+    for op in reversed(work.ops):
+        if op.name in _READS:
+            if op.operands and (maker := work.maker.get(op.operands[0].number)) is not None and maker.name in _ASKS:
+                only.add(op)
+        elif op.name in _CHECKS and op.results and not any(v.number in work.returned for v in op.results):
+            users = [user for value in op.results for user in work.users[value.number]]
+            if users and all(user in only for user in users):
+                only.add(op)
+    share = work.share(sum(op.seconds for op in only))
+    if share >= least:
+        names = ", ".join(sorted({op.name for op in only if op.name not in _READS}))
+        what = f"{len(only)} operations ({names}) only check numbers, for Python to read the answer"
+        advice = "Are these checks needed in each run? Those of an assert are left out by python -O."
+        yield work.finding("checks", costliest(only), share, least, what, advice)
+
+
 def _elements_used(work: Work, value: Value, depth: int = 8) -> int | None:
     """Return how many elements of a value are used, at most; ``None`` where it is used as a whole."""
     number = value.number
     if number in work.returned or number in work.unseen or value.storage in work.written:
         return None
-    users, total = work.users[number], 0
+    users, total = list(_uses(work, value)), 0
     if not users or not depth:
         return None
     for user in users:

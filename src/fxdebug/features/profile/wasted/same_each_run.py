@@ -1,0 +1,46 @@
+"""Work of weights and constants alone, which every run does anew with the same result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fxdebug.data.findings import Finding
+from fxdebug.features.profile.wasted.equal_work import repeated_ops
+from fxdebug.features.profile.wasted.timed_ops import TimedOp, Work, costliest, is_function
+from fxdebug.operators.categories import VIEWS
+
+OF_TIME = 20.0  # % of the time: below, a table or a mask of each run may be worth no code
+
+
+def same_each_run(work: Work, _: float) -> Iterator[Finding]:
+    """Operations whose operands are weights or constants: a normalised weight, a table of positions.
+
+    Where there is a loss, weights change from step to step, and what is computed of them is no waste.
+    """
+    found = _of_no_input(work)
+    share = work.share(sum(op.seconds for op in found))
+    if share < OF_TIME:
+        return
+    of_weights = any(value.name is not None for op in found for value in op.operands)
+    names = ", ".join(sorted({op.name for op in found})[:4])
+    what = f"{len(found)} operations ({names}) take no input of the run, only "
+    what += f"{'weights' if of_weights else 'constants'}, and compute the same each time"
+    advice = "Could it be computed once, before the runs, and kept in a buffer?"
+    if of_weights:
+        advice += " torch.nn.utils.parametrize.remove_parametrizations(module, 'weight') does so for normed weights."
+    yield work.finding("same in each run", costliest(found), share, OF_TIME, what, advice)
+
+
+def _of_no_input(work: Work) -> list[TimedOp]:
+    """Return the operations that compute something of weights and constants alone, once of those that are equal."""
+    known: set[int] = set()
+    _, again = repeated_ops(work)
+    found = []
+    for op in work.ops:
+        if not op.results or not is_function(op, work):
+            continue
+        is_known = all(v.number in known or (v.name is not None and not work.has_loss) for v in op.operands)
+        if is_known:
+            known |= {value.number for value in op.results}
+            found += [op] if op.seconds and op.name not in VIEWS and op not in again else []
+    return found
