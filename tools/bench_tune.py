@@ -6,7 +6,7 @@ that ``tune`` takes is the one that fits. Their twins without the cause, and six
 what ``tune`` takes there must be taken again when it is measured once more. Twenty times a model is tried against
 itself. Times are those of the clock on the wall; on a machine that is too busy for them, those of processors.
 
-``python tools/bench_tune.py [NAME ...]`` runs the models of these names; ``--clock`` chooses the clock; ``--write``
+``python tools/bench_tune.py [NAME ...]`` runs the models of these names; ``--clock`` sets the clock; ``--write``
 puts the table into docs/tune.md.
 Exits with 1 if a bar is missed.
 """
@@ -22,14 +22,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Any, Literal
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "tests")]
 import torch  # noqa: E402
 
 import fxdebug  # noqa: E402
-from fxdebug.capture.trials.knobs import KNOBS, Knob, Try  # noqa: E402
+from fxdebug.analyses.trials.trial import KNOBS, Clock  # noqa: E402
+from fxdebug.capture.trials.knobs import Knob, Try  # noqa: E402
 from fxdebug.capture.trials.process_knobs import cores  # noqa: E402
 from running import put_between  # noqa: E402
 from support.slow_models import SLOW, TUNED, Slow  # noqa: E402
@@ -39,7 +40,7 @@ PAGE = HERE.parent / "docs" / "tune.md"
 BARS = {"planted": 11, "reports": 20}  # causes named at least
 SETS = {"planted": SLOW, "reports": REPORTS}
 CONTROLS = 20
-CLOCK: list[Literal["wall", "processor"]] = ["wall"]
+CLOCK: list[Clock | None] = [None]
 TRIED = [name for name, knob in KNOBS.items() if not knob.asked_for and name != "compile"]  # compiling takes a minute
 
 
@@ -137,13 +138,6 @@ def run(name: str, slow: Slow, tally: Tally) -> None:
     tally.lines.append(f"| {name} | {before / after:.1f} | {f'`{by}`' if by else 'not named'} | {gain} |")
 
 
-def clock_for_this_machine() -> Literal["wall", "processor"]:
-    """Return the clock on the wall, or that of processors where a model against itself spreads too far."""
-    model, args = TUNED["perceptron"]()
-    report = fxdebug.tune(model.eval(), args, knobs=["subnormal numbers"])
-    return "processor" if any("too busy" in note.what for note in report.notes) else "wall"
-
-
 def controls() -> int:
     """Try models against themselves; return how often nothing was taken for a gain."""
     nothing = Try("nothing", "", lambda subject: subject.changeable())
@@ -168,10 +162,7 @@ def main() -> int:
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    CLOCK[0] = options.clock or clock_for_this_machine()
-    print(
-        f"times are those of the clock {'on the wall' if CLOCK[0] == 'wall' else 'of processors: the machine is busy'}"
-    )
+    CLOCK[0] = options.clock
     missed, lines = False, []
     for kind, models in SETS.items():
         tally = Tally()

@@ -361,12 +361,13 @@ def norms(fixed: bool) -> Built:
 def scan(fixed: bool) -> Built:
     """A linear recurrence, whose input layer runs in each step."""
 
+    ages = torch.arange(256)
+    powers = 0.9 ** (ages[:, None] - ages).clamp(min=0) * (ages[:, None] >= ages)
+
     def run(self: Any, x: Tensor) -> Tensor:
-        h, out = x.new_zeros(x.shape[0], 64), []
         if fixed:
-            ages = torch.arange(x.shape[1])
-            powers = 0.9 ** (ages[:, None] - ages).clamp(min=0) * (ages[:, None] >= ages)
             return powers @ self.layer(x)
+        h, out = x.new_zeros(x.shape[0], 64), []
         for step in range(x.shape[1]):
             h = h * 0.9 + self.layer(x[:, step])
             out.append(h)

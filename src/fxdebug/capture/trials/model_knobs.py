@@ -168,8 +168,9 @@ def checkpointing(subject: Subject) -> Iterator[Try]:
     def prepare(subject: Subject) -> Subject:
         subject = subject.changeable()
         lists = [module for module in modules_of(subject.model) if isinstance(module, (nn.ModuleList, nn.Sequential))]
-        blocks = max(lists, key=lambda one: sum(p.numel() for p in parameters_of(one)), default=None)
-        if blocks is None or len(blocks) < 2:
+        several = [one for one in lists if len(one) > 1]
+        blocks = max(several, key=lambda one: sum(p.numel() for p in parameters_of(one)), default=None)
+        if blocks is None:
             raise NotHere("the model has no list of repeated blocks")
         for block in blocks:
             block.forward = _checkpointed(block.forward, checkpoint)

@@ -132,8 +132,9 @@ def _goes_over_layers(loop: _Loop) -> bool:
     """Does every pass use weights of its own?"""
     weights = [frozenset(v.number for op in one for v in op.operands if v.name is not None) for one in loop.passes]
     paths = [frozenset(op.profile.call.path for op in one) - {loop.call.call.path} for one in loop.passes]
-    distinct = max(len({one for one in weights if one}), len({one for one in paths if one}))
-    return 2 * distinct >= len(loop.passes)
+    return any(
+        2 * len(set(each)) >= len(each) > 0 for each in ([one for one in kind if one] for kind in (weights, paths))
+    )
 
 
 def _needs_earlier(work: Work, loop: _Loop, without: set[TimedOp]) -> float:
