@@ -97,11 +97,9 @@ def named(slow: Slow) -> tuple[str, str]:
         first = report.findings[0] if report.findings else None
         if first is not None and first.rule in slow.rules:
             _, is_tried, gain = first.advice.partition("Tried: ")
-            measured = gain.partition(" times as fast")[0].rpartition(": ")[2] + " times as fast"
-            return (
-                f"profile: {first.rule}",
-                measured if is_tried and "fast" in gain else f"{first.measured:.0f} % at stake",
-            )
+            has_gain = is_tried and " times as fast" in gain and "cannot tell" not in gain
+            measured = f"{gain.partition(' times as fast')[0].rpartition(': ')[2]} times as fast"
+            return f"profile: {first.rule}", measured if has_gain else f"{first.measured:.0f} % at stake"
         if slow.changes:
             best = next(iter(tuned(model, args, loss, make)), None)
             if best is not None and best.change_of in slow.changes:

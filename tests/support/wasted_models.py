@@ -145,6 +145,14 @@ def best_by_topk(self: Any, x: Tensor) -> Tensor:
     return x.topk(4).values
 
 
+def quantiles_by_sort(self: Any, x: Tensor) -> Tensor:
+    return x.sort(-1).values[:, ::100]
+
+
+def largest_by_sort(self: Any, x: Tensor) -> Tensor:
+    return torch.sort(x, dim=0)[0][-1]
+
+
 def sorted_whole(self: Any, x: Tensor) -> Any:
     values, order = x.sort(-1)
     return values[:, :4], order
@@ -258,6 +266,7 @@ CASES: list[tuple[str, Callable[..., Any], Callable[..., Any], Callable[[], nn.M
     ("same in each run", norms_its_weight, takes_its_weight, lambda: nn.Linear(64, 64), (torch.randn(4, 64),)),
     ("same in each run", table_of_positions, parts_at_once, lambda: nn.Linear(64, 64), (torch.randn(64, 64),)),
     ("slice used", best_by_sort, best_by_topk, nn.ReLU, (torch.randn(8, 500),)),
+    ("slice used", largest_by_sort, quantiles_by_sort, nn.ReLU, (torch.randn(8, 500),)),
     ("slice used", best_by_sort, sorted_whole, nn.ReLU, (torch.randn(8, 500),)),
     ("checks", asserts, decides, nn.ReLU, (torch.randn(64, 64),)),
     ("row by row", parts_one_by_one, parts_at_once, lambda: nn.Linear(512, 512), (torch.randn(6, 512),)),

@@ -205,7 +205,9 @@ class HasAll(Works):
         self.config._attn_implementation = name
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        return self.blocks[1](self.blocks[0](super().forward(x)))  # type: ignore[no-any-return]
+        work(10_000_000)
+        self.calls += 1  # type: ignore[operator]
+        return self.blocks[1](self.blocks[0](self.last(torch.relu(self.first(x)))))  # type: ignore[no-any-return]
 
 
 def squares(y: Tensor) -> Tensor:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from itertools import takewhile
-from types import CodeType, FunctionType
 from typing import Any
 
 import torch
@@ -41,9 +39,7 @@ def _switched(model: nn.Module) -> list[tuple[nn.Module, str]]:
 
 
 def _checkpoints(subject: Subject) -> bool:
-    """Does a forward call ``checkpoint``? It is run for that where the code of a module speaks of it."""
-    if not any("checkpoint" in name for kind in set(map(type, modules_of(subject.model))) for name in _names_in(kind)):
-        return False
+    """Does a forward call ``checkpoint``? It is run once for that."""
     called: list[str] = []
     with contextlib.suppress(Exception), subject.unchanged() as restore:  # it is passed on by the first step
         restore()
@@ -51,16 +47,6 @@ def _checkpoints(subject: Subject) -> bool:
         with torch.enable_grad(), subject.settings(), kept(called):
             subject.model(*args, **kwargs)
     return bool(called)
-
-
-def _names_in(kind: type[nn.Module]) -> Iterator[str]:
-    """Yield the names that the methods of a class use, without those of ``nn.Module``."""
-    for one in takewhile(lambda one: one is not nn.Module, kind.__mro__):
-        codes = [each.__code__ for each in vars(one).values() if isinstance(each, FunctionType)]
-        while codes:
-            code = codes.pop()
-            yield from (*code.co_names, *code.co_freevars)
-            codes += [each for each in code.co_consts if isinstance(each, CodeType)]
 
 
 @contextlib.contextmanager

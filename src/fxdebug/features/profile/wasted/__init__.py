@@ -14,11 +14,11 @@ from fxdebug.features.profile.wasted.loops import growing, loops, side_by_side
 from fxdebug.features.profile.wasted.same_each_run import same_each_run
 from fxdebug.features.profile.wasted.settings import settings
 from fxdebug.features.profile.wasted.timed_ops import Work
-from fxdebug.features.profile.wasted.unused_results import checks, parts_used, unused
+from fxdebug.features.profile.wasted.unused_results import best_of_sorted, checks, parts_used, unused
 
 _RULES = (
-    equal_work, same_each_run, unused, checks, parts_used, loops, side_by_side, growing, product_order, inverses,
-    one_hot_products, casts_back, copies, repeats,
+    equal_work, same_each_run, unused, checks, parts_used, best_of_sorted, loops, side_by_side, growing, product_order,
+    inverses, one_hot_products, casts_back, copies, repeats,
 )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 from fxdebug.data.findings import Finding
@@ -73,8 +74,6 @@ def _is_view(op: TimedOp) -> bool:
 def parts_used(work: Work, least: float) -> Iterator[Finding]:
     """Results of which a slice of less than half is used: logits of all positions, where the last one is wanted."""
     for op in work.ops:
-        if op.name in _SORTS:
-            yield from _best_of_sorted(work, op, least)
         if len(op.results) != 1 or op.name in VIEWS or op.name in _RECURRENT or not op.seconds:
             continue
         result = op.results[0]
@@ -90,15 +89,49 @@ def parts_used(work: Work, least: float) -> Iterator[Finding]:
             yield work.finding("slice used", op, share, least, what, advice)
 
 
-def _best_of_sorted(work: Work, op: TimedOp, least: float) -> Iterator[Finding]:
-    """Tell of a sort of which the first or the last few elements of each row are used."""
-    share = work.share(op.seconds)
-    wanted = [value for value in op.results if value.number in work.returned or any(_uses(work, value))]
-    used = [_elements_used(work, value) for value in wanted]
-    whole = op.results[0].numel if op.results else 0
-    if used and share >= least and all(one is not None and one < LESS_THAN * whole for one in used):
-        what = f"all of {op.operands[0].label} is sorted, and {max(one or 0 for one in used):,} of {whole:,} are used"
-        yield work.finding("slice used", op, share, least, what, "Could it be topk?")
+def best_of_sorted(work: Work, least: float) -> Iterator[Finding]:
+    """Sorts of which only the first or the last few elements of each row are used."""
+    at_line: defaultdict[str | None, list[TimedOp]] = defaultdict(list)
+    for op in work.ops:
+        if op.name in _SORTS and op.results and _ends_of_sorted(work, op):
+            at_line[work.line(op)].append(op)
+    for ops in at_line.values():
+        share, op = work.share(sum(op.seconds for op in ops)), costliest(ops)
+        if share >= least:
+            used = max(one.numel for one in _ends_of_sorted(work, op))
+            what = f"all of {op.operands[0].label} is sorted, and {used:,} of {op.results[0].numel:,} are used"
+            yield work.finding("slice used", op, share, least, what, "Could it be topk?")
+
+
+def _ends_of_sorted(work: Work, op: TimedOp) -> list[Value]:
+    """Return the first or last elements that are taken of what a sort returns; nothing where others are used, too."""
+    given = op.step.kwargs.get("dim", next((one for one in op.step.args[1:] if type(one) is int), -1))
+    found = []
+    for value in op.results:
+        if value.number in work.returned or value.number in work.unseen:
+            return []
+        for user in _uses(work, value):
+            dim = given % len(value.shape) if isinstance(given, int) and value.shape else -1
+            if user.name not in _SELECTS or len(user.results) != 1 or not _is_end(value, user.results[0], dim):
+                return []
+            found.append(user.results[0])
+    return [one for one in found if one.numel < LESS_THAN * op.results[0].numel]
+
+
+def _is_end(value: Value, part: Value, dim: int) -> bool:
+    """Is a part of a value what is first or last along a dimension, one after the other?"""
+    if value.stride is None or part.stride is None or dim < 0 or value.storage != part.storage:
+        return False
+    sizes, strides = list(value.shape), list(value.stride)
+    size = sizes.pop(dim)
+    step = strides.pop(dim)
+    length = 1
+    if len(part.shape) == len(value.shape):
+        length = part.shape[dim]
+        sizes.insert(dim, length)
+        strides.insert(dim, step)
+    begin = (part.offset - value.offset) // max(1, step)
+    return (list(part.shape), list(part.stride)) == (sizes, strides) and (begin == 0 or begin + length == size)
 
 
 def _uses(work: Work, value: Value) -> Iterator[TimedOp]:
