@@ -153,6 +153,46 @@ def largest_by_sort(self: Any, x: Tensor) -> Tensor:
     return torch.sort(x, dim=0)[0][-1]
 
 
+def diagonal_matrix(self: Any, x: Tensor) -> Tensor:
+    return torch.diag(x[:, 0]) @ x
+
+
+def times_diagonal(self: Any, x: Tensor) -> Tensor:
+    return x[:, :1] * x
+
+
+def diagonal_of_product(self: Any, x: Tensor) -> Tensor:
+    return torch.diagonal(x @ x.T)
+
+
+def sums_of_rows(self: Any, x: Tensor) -> Tensor:
+    return (x * x).sum(-1)
+
+
+def compared_with_all(self: Any, words: Tensor) -> Tensor:
+    return (words[..., None] == torch.arange(500)).float() @ self.layer.weight
+
+
+def windows(self: Any, x: Tensor) -> Tensor:
+    return self.layer.weight.flatten(1) @ F.unfold(x, 3)  # type: ignore[no-any-return]
+
+
+def one_probability(self: Any, x: Tensor) -> Tensor:
+    return torch.softmax(x, -1)[:, 1]
+
+
+def kept_average(self: Any, x: Tensor) -> Tensor:
+    AVERAGE.mul_(0.9).add_(x, alpha=0.1)
+    return torch.relu(x)
+
+
+def through_python(self: Any, x: Tensor) -> Tensor:
+    return torch.relu(torch.tensor(x.tolist())) + torch.full((64, 64), x.sum().item()).exp()
+
+
+AVERAGE = torch.zeros(64, 64)
+
+
 def sorted_whole(self: Any, x: Tensor) -> Any:
     values, order = x.sort(-1)
     return values[:, :4], order
@@ -266,6 +306,13 @@ CASES: list[tuple[str, Callable[..., Any], Callable[..., Any], Callable[[], nn.M
     ("same in each run", norms_its_weight, takes_its_weight, lambda: nn.Linear(64, 64), (torch.randn(4, 64),)),
     ("same in each run", table_of_positions, parts_at_once, lambda: nn.Linear(64, 64), (torch.randn(64, 64),)),
     ("slice used", best_by_sort, best_by_topk, nn.ReLU, (torch.randn(8, 500),)),
+    ("one-hot product", diagonal_matrix, times_diagonal, nn.ReLU, (torch.randn(64, 64),)),
+    ("one-hot product", compared_with_all, looked_up, lambda: nn.Linear(64, 500), (torch.randint(0, 500, (8, 8)),)),
+    ("slice used", diagonal_of_product, sums_of_rows, nn.ReLU, (torch.randn(64, 64),)),
+    ("slice used", diagonal_of_product, one_probability, nn.ReLU, (torch.randn(64, 64),)),
+    ("unused results", looked_at, kept_average, lambda: nn.Linear(64, 64), (torch.randn(64, 64),)),
+    ("same in each run", table_of_positions, through_python, nn.ReLU, (torch.randn(64, 64),)),
+    ("repeated in memory", windows, parts_at_once, lambda: nn.Conv2d(4, 4, 3), (torch.randn(2, 4, 32, 32),)),
     ("slice used", largest_by_sort, quantiles_by_sort, nn.ReLU, (torch.randn(8, 500),)),
     ("slice used", best_by_sort, sorted_whole, nn.ReLU, (torch.randn(8, 500),)),
     ("checks", asserts, decides, nn.ReLU, (torch.randn(64, 64),)),

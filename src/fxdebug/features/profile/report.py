@@ -290,9 +290,11 @@ def _answer(timings: Timings, calls: Sequence[CallProfile], findings: Sequence[F
             "no waste was found in the model."
         )
     operation = max(_op_rows(calls), key=lambda row: row.time, default=None)
-    if not timings.plain or operation is None or operation.share is None:
+    if not timings.plain:
         return ""
     taken = f"A forward takes {quantity(median(timings.plain) / 1e9, 's')}"
+    if operation is None or operation.share is None:
+        return f"{taken}; none of its operations has a time of its own."
     most = f"{quantity(operation.share, '%')} of what its operations take is for {operation.op} × {operation.count}"
     return f"{taken}; {most}; no waste was found."
 

@@ -18,7 +18,7 @@ WASTED = {
     "grows by cat": "a tensor is copied in every step to grow by a part",
     "order of products": "another order of products multiplies half as often, or less",
     "inverse": "the inverse of a matrix is only multiplied",
-    "one-hot product": "a product with one-hot rows is a lookup",
+    "one-hot product": "a product with one-hot rows, or a diagonal matrix, multiplies by zeros",
     "casts there and back": "tensors are cast to another dtype and back",
     "copies": "tensors are copied and nothing is computed",
     "repeated in memory": "the same numbers are written several times",

@@ -9,7 +9,15 @@ from fxdebug.data.measured.surroundings import Surroundings
 from fxdebug.data.trace import TraceData
 from fxdebug.features.profile.report import CallProfile
 from fxdebug.features.profile.wasted.equal_work import equal_work
-from fxdebug.features.profile.wasted.forms import casts_back, copies, inverses, one_hot_products, product_order, repeats
+from fxdebug.features.profile.wasted.forms import (
+    casts_back,
+    copies,
+    diagonal_products,
+    inverses,
+    one_hot_products,
+    product_order,
+    repeats,
+)
 from fxdebug.features.profile.wasted.loops import growing, loops, side_by_side
 from fxdebug.features.profile.wasted.same_each_run import same_each_run
 from fxdebug.features.profile.wasted.settings import settings
@@ -18,7 +26,7 @@ from fxdebug.features.profile.wasted.unused_results import best_of_sorted, check
 
 _RULES = (
     equal_work, same_each_run, unused, checks, parts_used, best_of_sorted, loops, side_by_side, growing, product_order,
-    inverses, one_hot_products, casts_back, copies, repeats,
+    inverses, one_hot_products, diagonal_products, casts_back, copies, repeats,
 )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ TWICE = 2.0  # the best order does less than half: otherwise the order is no cau
 COPIED = 20.0  # % of the time: below, a copy may well pay for itself in the operations after it
 _COPIES = frozenset("contiguous clone".split())
 _REPEATS = frozenset("repeat repeat_interleave tile".split())
+_WINDOWS = frozenset("unfold im2col".split())  # those of nn.functional write each window, a tensor's own is a view
 _EXPANDS = frozenset("expand expand_as broadcast_to unsqueeze getitem view".split())
 _ATTENTION = "scaled_dot_product_attention"
 _INVERSES = frozenset("inverse linalg_inv inv linalg_inv_ex pinverse linalg_pinv".split())
@@ -120,7 +121,7 @@ def _matmul_products(work: Work, op: TimedOp) -> tuple[float, float]:
 def one_hot_products(work: Work, least: float) -> Iterator[Finding]:
     """Products with one-hot rows: a lookup that multiplies by zeros."""
     for op in work.ops:
-        if op.name != "one_hot":
+        if op.name != "one_hot" and not _compares_places(work, op):
             continue
         chain, value, use = [op], op.results[0] if op.results else None, None
         while value is not None and use is None:
@@ -141,6 +142,25 @@ def one_hot_products(work: Work, least: float) -> Iterator[Finding]:
             what = f"a product with one-hot rows of {op.results[0].shape[-1]} looks rows up by multiplying with zeros"
             advice = "Could it be an embedding, table[index], or gather?"
             yield work.finding("one-hot product", use, share, least, what, advice)
+
+
+def _compares_places(work: Work, op: TimedOp) -> bool:
+    """Are indices compared with all places: one-hot rows, written out?"""
+    makers = [work.maker[value.number] for value in op.operands if value.number in work.maker]
+    return op.name == "eq" and any(one.name == "arange" for one in makers)
+
+
+def diagonal_products(work: Work, least: float) -> Iterator[Finding]:
+    """Products with a diagonal matrix: all but one of the numbers of a row are zeros."""
+    for op in work.ops:
+        if op.name not in ("diag", "diag_embed") or not op.results or not op.operands:
+            continue
+        uses = [user for user in work.users[op.results[0].number] if user.name in _PRODUCTS]
+        share = work.share(op.seconds + sum(one.seconds for one in uses))
+        if uses and len(op.results[0].shape) > len(op.operands[0].shape) and share >= least:
+            what = f"a product with a diagonal matrix, {op.results[0].label}, multiplies with zeros"
+            advice = "Could the rows be multiplied by its diagonal: d[:, None] * x?"
+            yield work.finding("one-hot product", uses[0], share, least, what, advice)
 
 
 def _sums_products(work: Work, op: TimedOp) -> bool:
@@ -221,6 +241,8 @@ def repeats(work: Work, least: float) -> Iterator[Finding]:
         what += f"numbers {times} times into memory, here {op.results[0].label}"
         advice = "Could the operation that reads them broadcast (x[:, None], expand)?"
         numbers = [v.number for u in work.users[op.results[0].number] if u.name == _ATTENTION for v in u.operands[1:3]]
+        if op.name in _WINDOWS:
+            advice = "Could it be a convolution, which reads the windows where they are?"
         if op.results[0].number in numbers:
             advice = "Could scaled_dot_product_attention take fewer heads of keys and values, with enable_gqa=True?"
         yield work.finding("repeated in memory", op, share, least, what, advice)
@@ -230,7 +252,7 @@ def _repeats(work: Work, op: TimedOp) -> bool:
     """Does an operation write what it reads more than once?"""
     if not op.operands or len(op.results) != 1 or op.results[0].storage in work.written:
         return False
-    if op.name not in _REPEATS and not (op.name in {*_COPIES, "reshape", "flatten"} and _is_new(op)):
+    if op.name not in _REPEATS and not (op.name in {*_COPIES, *_WINDOWS, "reshape", "flatten"} and _is_new(op)):
         return False
     return _before(work, op).numel * 2 <= op.results[0].numel
 

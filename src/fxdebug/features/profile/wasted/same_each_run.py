@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fxdebug.data.findings import Finding
+from fxdebug.data.measures import counted
 from fxdebug.features.profile.wasted.equal_work import repeated_ops
-from fxdebug.features.profile.wasted.timed_ops import TimedOp, Work, costliest, is_function
-from fxdebug.operators.categories import VIEWS
+from fxdebug.features.profile.wasted.timed_ops import TimedOp, Work, costliest, is_function, is_view
+from fxdebug.operators.categories import TO_PYTHON_NUMBERS
 
+_CONSTANTS = frozenset("arange zeros ones full eye linspace logspace tril_indices triu_indices hann_window".split())
+_COPIES = ("clone", "contiguous")  # of which there is a rule of its own
+_TO_PYTHON = TO_PYTHON_NUMBERS | {"int", "float", "bool", "index", "numpy"}
 OF_TIME = 20.0  # % of the time: below, a table or a mask of each run may be worth no code
 
 
@@ -23,8 +27,10 @@ def same_each_run(work: Work, _: float) -> Iterator[Finding]:
         return
     of_weights = any(value.name is not None for op in found for value in op.operands)
     names = ", ".join(sorted({op.name for op in found})[:4])
-    what = f"{len(found)} operations ({names}) take no input of the run, only "
-    what += f"{'weights' if of_weights else 'constants'}, and compute the same each time"
+    what = f"{counted(len(found), 'operation')} ({names}) without any input of the run, only with "
+    what += (
+        f"{'weights' if of_weights else 'constants'}, {'computes' if len(found) == 1 else 'compute'} the same each time"
+    )
     advice = "Could it be computed once, before the runs, and kept in a buffer?"
     if of_weights:
         advice += " torch.nn.utils.parametrize.remove_parametrizations(module, 'weight') does so for normed weights."
@@ -35,12 +41,14 @@ def _of_no_input(work: Work) -> list[TimedOp]:
     """Return the operations that compute something of weights and constants alone, once of those that are equal."""
     known: set[int] = set()
     _, again = repeated_ops(work)
-    found = []
+    found: list[TimedOp] = []
     for op in work.ops:
-        if not op.results or not is_function(op, work):
+        if op.name in _TO_PYTHON and not op.results:  # what is made of numbers from here on may hold those
+            return found
+        if not op.results or not is_function(op, work) or (not op.operands and op.name not in _CONSTANTS):
             continue
         is_known = all(v.number in known or (v.name is not None and not work.has_loss) for v in op.operands)
         if is_known:
             known |= {value.number for value in op.results}
-            found += [op] if op.seconds and op.name not in VIEWS and op not in again else []
+            found += [op] if op.seconds and not is_view(op) and op.name not in _COPIES and op not in again else []
     return found

@@ -13,7 +13,7 @@ from fxdebug.data.measured.timings import OpTiming
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value, leaves
 from fxdebug.features.profile.report import CallProfile
-from fxdebug.operators.categories import DRAWS, UNFILLED, WRITES
+from fxdebug.operators.categories import DRAWS, UNFILLED, VIEWS, WRITES
 from fxdebug.operators.names import canonical
 from fxdebug.query.network import network_of
 
@@ -142,6 +142,11 @@ def is_function(op: TimedOp, work: Work) -> bool:
     if writes(op) or op.name in UNFILLED or op.name in DRAWS or drops(op):
         return False
     return not any(v.storage in work.written for v in (*op.operands, *op.results) if v.storage is not None)
+
+
+def is_view(op: TimedOp) -> bool:
+    """Does an operation return the memory of its operands, and compute nothing?"""
+    return op.name in VIEWS and {value.storage for value in op.results} <= {value.storage for value in op.operands}
 
 
 def costliest(ops: Iterable[TimedOp]) -> TimedOp:

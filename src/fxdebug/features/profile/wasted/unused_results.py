@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from fxdebug.data.findings import Finding
 from fxdebug.data.measures import counted
 from fxdebug.data.values import Value
-from fxdebug.features.profile.wasted.timed_ops import TimedOp, Work, costliest, writes
+from fxdebug.features.profile.wasted.timed_ops import TimedOp, Work, costliest, is_view, writes
 from fxdebug.operators.categories import ELEMENTWISE, TO_PYTHON_NUMBERS, VIEWS
 from fxdebug.operators.names import ACTIVATIONS, NORMS, SOFTMAXES
 
-_SELECTS = frozenset("getitem select narrow index_select".split())
+_SLICES = frozenset("getitem select narrow".split())
+_SELECTS = _SLICES | frozenset("index_select gather take_along_dim diagonal diag trace".split())
 _RECURRENT = frozenset("lstm gru rnn_tanh rnn_relu cumsum cumprod associative_scan".split())
 _BY_ROWS = ELEMENTWISE | ACTIVATIONS | NORMS - {"batch_norm", "instance_norm"} | SOFTMAXES | {"linear", "dropout"}
 _READS = TO_PYTHON_NUMBERS | {"bool", "int", "float", "index", "is_nonzero", "numpy", "equal", "allclose"}
@@ -29,7 +30,7 @@ def unused(work: Work, least: float) -> Iterator[Finding]:
     needed = _needed(work)
     if needed is None:
         return
-    dead = [op for op in work.ops if op not in needed and op.seconds and op.results and not _is_view(op)]
+    dead = [op for op in work.ops if op not in needed and op.seconds and op.results and not is_view(op)]
     share = work.share(sum(op.seconds for op in dead))
     if share >= least:
         op = costliest(dead)
@@ -47,9 +48,10 @@ def _needed(work: Work) -> set[TimedOp] | None:
     """
     if not work.returned:
         return None
-    outside = {value.storage for value in work.trace.root.inputs} | {
-        value.storage for op in work.ops for value in op.operands if value.name is not None
-    }
+    outside, made = {value.storage for value in work.trace.root.inputs}, set()
+    for op in work.ops:  # what no operation made before it was used comes from outside, such as averages of weights
+        outside |= {value.storage for value in op.operands if value.name is not None or value.storage not in made}
+        made |= {value.storage for value in op.results} - outside
     storages, needed = set(outside), set()
     numbers = work.returned | work.unseen
     unmade: set[int | None] = set()  # memory of what is used and no operation made, such as a copy of a parameter
@@ -57,6 +59,7 @@ def _needed(work: Work) -> set[TimedOp] | None:
     for op in reversed(work.ops):
         is_read = op.name in _READS or op.step.op.op.partition(".")[0].strip("_") in _READS
         written = writes(op) and any(value.storage in storages for value in op.operands[:1])
+        written |= not is_view(op) and any(value.storage in outside for value in op.results)  # in place
         of_unmade = any(value.storage in unmade for value in op.results)
         if not (is_read or written or of_unmade or any(value.number in numbers for value in op.results)):
             continue
@@ -65,10 +68,6 @@ def _needed(work: Work) -> set[TimedOp] | None:
         unmade |= {v.storage for v in op.operands if v.name is None and v.number not in work.maker} - outside - {None}
         storages |= {value.storage for value in op.operands if value.storage in work.written}
     return needed or None
-
-
-def _is_view(op: TimedOp) -> bool:
-    return op.name in VIEWS and {value.storage for value in op.results} <= {value.storage for value in op.operands}
 
 
 def parts_used(work: Work, least: float) -> Iterator[Finding]:
@@ -81,7 +80,10 @@ def parts_used(work: Work, least: float) -> Iterator[Finding]:
         if used is None or not result.numel or used >= LESS_THAN * result.numel:
             continue
         unneeded = 1 - used / result.numel
-        chain = list(_rows_before(work, op))
+        by_rows = _takes_whole_rows(work, result)
+        if not by_rows and op.name in SOFTMAXES | NORMS:  # an element needs its whole row
+            continue
+        chain = list(_rows_before(work, op, by_rows))
         share = work.share(unneeded * sum(one.seconds for one in chain))
         if share >= least:
             what = f"of {result.numel:,} numbers that are computed here, {used:,} are used; the rest is sliced off"
@@ -112,7 +114,7 @@ def _ends_of_sorted(work: Work, op: TimedOp) -> list[Value]:
             return []
         for user in _uses(work, value):
             dim = given % len(value.shape) if isinstance(given, int) and value.shape else -1
-            if user.name not in _SELECTS or len(user.results) != 1 or not _is_end(value, user.results[0], dim):
+            if user.name not in _SLICES or len(user.results) != 1 or not _is_end(value, user.results[0], dim):
                 return []
             found.append(user.results[0])
     return [one for one in found if one.numel < LESS_THAN * op.results[0].numel]
@@ -189,13 +191,25 @@ def _elements_used(work: Work, value: Value, depth: int = 8) -> int | None:
     return total or None
 
 
-def _rows_before(work: Work, op: TimedOp) -> Iterator[TimedOp]:
-    """Yield an operation, and those before it that compute each row alone, for it alone."""
+def _takes_whole_rows(work: Work, value: Value) -> bool:
+    """Are the parts that are used of a value as long as it is, along the last dimension?"""
+    parts = [part for user in _uses(work, value) if user.name in _SELECTS for part in user.results]
+    row = value.shape[-1:], (value.stride or ())[-1:]
+    return bool(parts) and all((part.shape[-1:], (part.stride or ())[-1:]) == row for part in parts)
+
+
+def _rows_before(work: Work, op: TimedOp, by_rows: bool) -> Iterator[TimedOp]:
+    """Yield an operation, and those before it that compute each row alone, for it alone.
+
+    Where not whole rows are used, they end with the first that computes an element of a whole row.
+    """
     while True:
         yield op
         computed = [value for value in op.operands if value.name is None and value.number in work.maker]
         if op.name not in _BY_ROWS or len(computed) != 1 or len(work.users[computed[0].number]) != 1:
             return
+        if not by_rows and op.name == "linear":
+            return
         op = work.maker[computed[0].number]
-        if op.name not in _BY_ROWS:
+        if op.name not in _BY_ROWS or (not by_rows and op.name in SOFTMAXES | NORMS):
             return
