@@ -28,7 +28,8 @@ from fxdebug.capture.trials import model_knobs as _model_knobs  # noqa: F401  # 
 from fxdebug.capture.trials import recomputed as _recomputed  # noqa: F401  # the same
 from fxdebug.capture.trials.knobs import KNOBS, Try
 from fxdebug.capture.trials.pairs import Clock as Clock
-from fxdebug.capture.trials.pairs import Outcome, first_step, paired
+from fxdebug.capture.trials.pairs import Outcome, paired
+from fxdebug.capture.trials.pairs import first_step as first_step
 from fxdebug.capture.trials.subject import NotHere, optimizers_like
 from fxdebug.capture.trials.subject import Subject as Subject
 from fxdebug.data.measures import quantity

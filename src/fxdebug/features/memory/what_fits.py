@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
-from fxdebug.analyses.trials.trial import as_before, tries_of
-from fxdebug.capture.trials.pairs import first_step
+from fxdebug.analyses.trials.trial import as_before, first_step, tries_of
 from fxdebug.errors import UsageError
 from fxdebug.features.memory.estimate import estimated_peak, measured_peak
 from fxdebug.features.memory.other_sizes import OtherSizes
