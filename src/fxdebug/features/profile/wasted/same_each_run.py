@@ -13,6 +13,7 @@ from fxdebug.operators.categories import TO_PYTHON_NUMBERS
 _CONSTANTS = frozenset("arange zeros ones full eye linspace logspace tril_indices triu_indices hann_window".split())
 _COPIES = ("clone", "contiguous")  # of which there is a rule of its own
 _TO_PYTHON = TO_PYTHON_NUMBERS | {"int", "float", "bool", "index", "numpy"}
+OF_TABLES = 50.0  # % of the time: a table for the length of an input is not easily kept
 OF_TIME = 20.0  # % of the time: below, a table or a mask of each run may be worth no code
 
 
@@ -21,9 +22,9 @@ def same_each_run(work: Work, _: float) -> Iterator[Finding]:
 
     Where there is a loss, weights change from step to step, and what is computed of them is no waste.
     """
-    found = _of_no_input(work)
-    share = work.share(sum(op.seconds for op in found))
-    if share < OF_TIME:
+    found, has_tables = _of_no_input(work)
+    share, least = work.share(sum(op.seconds for op in found)), OF_TABLES if has_tables else OF_TIME
+    if share < least:
         return
     of_weights = any(value.name is not None for op in found for value in op.operands)
     names = ", ".join(sorted({op.name for op in found})[:4])
@@ -34,21 +35,24 @@ def same_each_run(work: Work, _: float) -> Iterator[Finding]:
     advice = "Could it be computed once, before the runs, and kept in a buffer?"
     if of_weights:
         advice += " torch.nn.utils.parametrize.remove_parametrizations(module, 'weight') does so for normed weights."
-    yield work.finding("same in each run", costliest(found), share, OF_TIME, what, advice)
+    yield work.finding("same in each run", costliest(found), share, least, what, advice)
 
 
-def _of_no_input(work: Work) -> list[TimedOp]:
-    """Return the operations that compute something of weights and constants alone, once of those that are equal."""
+def _of_no_input(work: Work) -> tuple[list[TimedOp], bool]:
+    """Return the operations that compute something of weights and constants alone, once of those that are equal.
+
+    And whether tables are among them, which are made for the length of an input.
+    """
     known: set[int] = set()
     _, again = repeated_ops(work)
     found: list[TimedOp] = []
     for op in work.ops:
         if op.name in _TO_PYTHON and not op.results:  # what is made of numbers from here on may hold those
-            return found
+            break
         if not op.results or not is_function(op, work) or (not op.operands and op.name not in _CONSTANTS):
             continue
         is_known = all(v.number in known or (v.name is not None and not work.has_loss) for v in op.operands)
         if is_known:
             known |= {value.number for value in op.results}
             found += [op] if op.seconds and not is_view(op) and op.name not in _COPIES and op not in again else []
-    return found
+    return found, any(not op.operands for op in found)
