@@ -17,6 +17,7 @@
 # make bench-compare  faults planted in models: does `compare` find them, and nothing in equal pairs; fails below a bar
 # make bench-health   healthy trainings and trained models with no finding, planted faults each with one; fails below a bar
 # make bench-learn   does the verdict on a training name what is wrong, and leave healthy ones alone; fails below a bar
+# make bench-tune   do `profile --try` and `tune` name what makes a model slow, and promise nothing else; fails below a bar
 # make bench-page     times of the page in a browser, beside similar tools, on the same models; fails below a bar
 # make libs           models of some twenty other libraries: equal, verified, run again; ports compared; two hours, 1.5 GB
 # make programs       exports of every model opened by the programs they are for; a quarter of an hour, 1 GB, needs npm
@@ -41,7 +42,7 @@ LIBRARIES := timm torch_geometric diffusers vit-pytorch peft x-transformers ultr
 CHROMIUM := command -v chromium >/dev/null || command -v google-chrome >/dev/null || { [ "$$(id -u)" = 0 ] && \
 	apt-get update --quiet >/dev/null 2>&1 && apt-get install --yes --no-install-recommends chromium >/dev/null 2>&1; }
 
-.PHONY: help test-of mutate setup demo test native native-asan sweep fuzz page zoo check bench bench-compare bench-health bench-learn bench-page programs compat gpu libs format
+.PHONY: help test-of mutate setup demo test native native-asan sweep fuzz page zoo check bench bench-compare bench-health bench-learn bench-tune bench-page programs compat gpu libs format
 .DEFAULT_GOAL := setup
 
 setup: $(READY)
@@ -115,6 +116,9 @@ bench-compare: $(READY)
 
 bench-learn: $(READY)
 	$(BIN)/python tools/bench_learn.py --mended $(BENCH)
+
+bench-tune: $(READY)
+	$(BIN)/python tools/bench_tune.py $(BENCH)
 
 bench-health: $(READY)
 	$(BIN)/python tools/bench_health.py $(BENCH)

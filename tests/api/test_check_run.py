@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -43,13 +43,19 @@ def threads(count: int) -> Iterator[None]:
         torch.set_num_threads(1)
 
 
+AROUND: dict[str, Callable[[], AbstractContextManager[None]]] = {
+    "profile.threads": lambda: threads(64),
+    "profile.anomaly mode": lambda: torch.autograd.set_detect_anomaly(True),  # type: ignore[no-untyped-call]
+}
+
+
 # Rules --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rule", [rule for rule in RULES if rule not in OF_TWO])
 def test_a_planted_fault_is_found_by_the_name_of_its_rule(rule: str, tmp_path: Path) -> None:
     model, options = IN_FOLDERS[rule](tmp_path) if rule in IN_FOLDERS else BY_RULE[rule]()
-    with profiled_by(CountedClock()), threads(64 if rule == "profile.threads" else 1):
+    with profiled_by(CountedClock()), AROUND.get(rule, nullcontext)():
         found = fxdebug.check(model, **options)
         without = fxdebug.check(model, **options, off=[rule])
     assert rule in [name for name, _ in told(found)]

@@ -32,8 +32,6 @@ def findings_by_work(
             counted = flops.get(step.op.name)
             products = counted.forward if counted is not None and counted.forward else 0
             work = CALL + (bytes_moved(step) or 0) + products // PRODUCTS
-            if step.op.op in ("contiguous", "clone"):  # copies, where they are not the tensor itself
-                work += 8 * getattr(step.result, "numel", 0)
             if step.op.op == "embedding":
                 work = CALL
             timing = OpTiming(step.op.op, [work])

@@ -450,6 +450,7 @@ BY_RULE: dict[str, Callable[[], Given]] = {
     "profile.eager attention": lambda: timed(WithWeight(written_out)),
     **{f"profile.{rule}": lambda make=make: slow(*make()) for rule, make in wasted_models.BY_RULE.items()},
     **{f"profile.{rule}": lambda name=name: slow(*SLOW[name].build(False)) for rule, name in IN_SLOW.items()},
+    "profile.anomaly mode": lambda: slow(nn.Linear(8, 8), (normal(4, 8),), lambda y: y.sum()),
     "shadow.precision": lambda: body(lambda x: (x * 1e4).sin(), torch.linspace(1, 2, 101), analyses=["shadow"]),
     "shadow.cancellation": lambda: body(
         lambda x: ((x + 1e4) - 1e4) * 2, torch.linspace(-1, 1, 101), analyses=["shadow"]

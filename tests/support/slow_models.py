@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,13 +19,14 @@ class Slow:
     """A slow model: ``build(fixed)`` returns the model, its inputs, a loss or ``None``, an optimizer or ``None``.
 
     ``threads`` are those that the slow one runs with. ``rules`` are the findings of a profile that name its cause,
-    ``changes`` the trials of ``tune`` that remove it.
+    ``changes`` the trials of ``tune`` that remove it. ``around`` is set for its runs.
     """
 
     build: Callable[[bool], tuple[nn.Module, tuple[Any, ...], Any, Any]]
     rules: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
     threads: int = 1
+    around: Callable[[bool], AbstractContextManager[Any]] = lambda _: nullcontext()
 
 
 class Attention(nn.Module):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -124,6 +125,139 @@ def only_computed(self: Any, x: Tensor) -> Tensor:
     return torch.relu(self.layer(x))
 
 
+def norms_its_weight(self: Any, x: Tensor) -> Tensor:
+    return F.linear(x, self.layer.weight / self.layer.weight.norm(dim=1, keepdim=True))
+
+
+def table_of_positions(self: Any, x: Tensor) -> Tensor:
+    return x + (torch.arange(64.0)[:, None] * torch.arange(64.0)).div(7).sin()
+
+
+def takes_its_weight(self: Any, x: Tensor) -> Tensor:
+    return F.linear(x, self.layer.weight)
+
+
+def best_by_sort(self: Any, x: Tensor) -> Tensor:
+    return x.sort(-1, descending=True)[0][:, :4]
+
+
+def best_by_topk(self: Any, x: Tensor) -> Tensor:
+    return x.topk(4).values
+
+
+def quantiles_by_sort(self: Any, x: Tensor) -> Tensor:
+    return x.sort(-1).values[:, ::100]
+
+
+def largest_by_sort(self: Any, x: Tensor) -> Tensor:
+    return torch.sort(x, dim=0)[0][-1]
+
+
+def diagonal_matrix(self: Any, x: Tensor) -> Tensor:
+    return torch.diag(x[:, 0]) @ x
+
+
+def times_diagonal(self: Any, x: Tensor) -> Tensor:
+    return x[:, :1] * x
+
+
+def diagonal_of_product(self: Any, x: Tensor) -> Tensor:
+    return torch.diagonal(x @ x.T)
+
+
+def sums_of_rows(self: Any, x: Tensor) -> Tensor:
+    return (x * x).sum(-1)
+
+
+def compared_with_all(self: Any, words: Tensor) -> Tensor:
+    return (words[..., None] == torch.arange(500)).float() @ self.layer.weight
+
+
+def windows(self: Any, x: Tensor) -> Tensor:
+    return self.layer.weight.flatten(1) @ F.unfold(x, 3)  # type: ignore[no-any-return]
+
+
+def one_probability(self: Any, x: Tensor) -> Tensor:
+    return torch.softmax(x, -1)[:, 1]
+
+
+def kept_average(self: Any, x: Tensor) -> Tensor:
+    AVERAGE.mul_(0.9).add_(x, alpha=0.1)
+    return torch.relu(x)
+
+
+def through_python(self: Any, x: Tensor) -> Tensor:
+    return torch.relu(torch.tensor(x.tolist())) + torch.full((64, 64), x.sum().item()).exp()
+
+
+AVERAGE = torch.zeros(64, 64)
+
+
+def sorted_whole(self: Any, x: Tensor) -> Any:
+    values, order = x.sort(-1)
+    return values[:, :4], order
+
+
+def asserts(self: Any, x: Tensor) -> Tensor:
+    x = torch.relu(x)
+    assert not torch.isnan(x).any()
+    return x
+
+
+def decides(self: Any, x: Tensor) -> Tensor:
+    return torch.relu(x) if x[0, 0] > -100 else x
+
+
+def parts_one_by_one(self: Any, x: Tensor) -> Tensor:
+    return torch.cat([self.layer(x[row : row + 1]) for row in range(len(x))])
+
+
+def parts_at_once(self: Any, x: Tensor) -> Any:
+    return self.layer(x)
+
+
+def heads_one_by_one(self: Any, x: Tensor) -> Tensor:
+    return torch.cat([head(x) for head in self.layer], -1)
+
+
+def few_heads(self: Any, x: Tensor) -> Tensor:
+    return torch.cat([head(x) for head in list(self.layer)[:3]], -1)
+
+
+def inverts(self: Any, a: Tensor, b: Tensor) -> Tensor:
+    return torch.linalg.inv(a) @ b
+
+
+def solves(self: Any, a: Tensor, b: Tensor) -> Tensor:
+    return torch.linalg.solve(a, b)
+
+
+def repeats_heads(self: Any, q: Tensor, k: Tensor) -> Tensor:
+    k = k[:, :, None].expand(-1, -1, 8, -1, -1).flatten(1, 2)
+    return F.scaled_dot_product_attention(q, k, k)
+
+
+def groups_heads(self: Any, q: Tensor, k: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(q, k, k, enable_gqa=True)
+
+
+def repeats_rows(self: Any, x: Tensor) -> Tensor:
+    return (x[:, None].repeat(1, 64, 1) - x[None]).square().sum(-1)
+
+
+def broadcasts_rows(self: Any, x: Tensor) -> Tensor:
+    return (x[:, None] - x[None]).square().sum(-1)
+
+
+def copies_weights(self: Any, x: Tensor) -> Any:
+    return copy.deepcopy(self.layer)(x)
+
+
+def copy_for_many(self: Any, x: Tensor) -> Tensor:
+    y = x.T.contiguous()
+    return y.sin() + y.cos() + y.exp()
+
+
 def dropped(self: Any, x: Tensor) -> Tensor:
     return F.dropout(F.dropout(x, 0.1, self.training), 0.1, self.training)
 
@@ -153,10 +287,14 @@ def many() -> nn.Module:
     return nn.ModuleList(nn.Linear(64, 64) for _ in range(20))
 
 
+def heads() -> nn.Module:
+    return nn.ModuleList(nn.Linear(64, 4) for _ in range(20))
+
+
 SQUARES = torch.randn(200, 200), torch.randn(200, 200), torch.randn(200, 1)
 CASES: list[tuple[str, Callable[..., Any], Callable[..., Any], Callable[[], nn.Module], tuple[Tensor, ...]]] = [
     ("repeated work", mask_in_each_layer, mask_once, nn.ReLU, (torch.randn(4, 300),)),
-    ("repeated work", normed_in_each_step, normed_once, lambda: nn.Linear(64, 64), (torch.randn(2, 3, 64),)),
+    ("repeated work", normed_in_each_step, normed_once, lambda: nn.Linear(64, 64), (torch.randn(64, 3, 64),)),
     ("repeated work", body_three_times, body_once, lambda: nn.Linear(64, 64), (torch.randn(64, 64),)),
     ("slice used", all_logits, last_logits, lambda: nn.Linear(32, 500), (torch.randn(2, 40, 32),)),
     ("row by row", rows_in_a_line, rows_at_once, nn.ReLU, (torch.randn(64, 8),)),
@@ -165,6 +303,25 @@ CASES: list[tuple[str, Callable[..., Any], Callable[..., Any], Callable[[], nn.M
     ("one-hot product", one_hot, looked_up, lambda: nn.Linear(64, 500), (torch.randint(0, 500, (8, 8)),)),
     ("order of products", wrong_products, right_products, nn.ReLU, SQUARES),
     ("casts there and back", there_and_back, no_casts, nn.ReLU, (torch.randn(64, 64),)),
+    ("same in each run", norms_its_weight, takes_its_weight, lambda: nn.Linear(64, 64), (torch.randn(4, 64),)),
+    ("same in each run", table_of_positions, parts_at_once, lambda: nn.Linear(64, 64), (torch.randn(64, 64),)),
+    ("slice used", best_by_sort, best_by_topk, nn.ReLU, (torch.randn(8, 500),)),
+    ("one-hot product", diagonal_matrix, times_diagonal, nn.ReLU, (torch.randn(64, 64),)),
+    ("one-hot product", compared_with_all, looked_up, lambda: nn.Linear(64, 500), (torch.randint(0, 500, (8, 8)),)),
+    ("slice used", diagonal_of_product, sums_of_rows, nn.ReLU, (torch.randn(64, 64),)),
+    ("slice used", diagonal_of_product, one_probability, nn.ReLU, (torch.randn(64, 64),)),
+    ("unused results", looked_at, kept_average, lambda: nn.Linear(64, 64), (torch.randn(64, 64),)),
+    ("same in each run", table_of_positions, through_python, nn.ReLU, (torch.randn(64, 64),)),
+    ("repeated in memory", windows, parts_at_once, lambda: nn.Conv2d(4, 4, 3), (torch.randn(2, 4, 32, 32),)),
+    ("slice used", largest_by_sort, quantiles_by_sort, nn.ReLU, (torch.randn(8, 500),)),
+    ("slice used", best_by_sort, sorted_whole, nn.ReLU, (torch.randn(8, 500),)),
+    ("checks", asserts, decides, nn.ReLU, (torch.randn(64, 64),)),
+    ("row by row", parts_one_by_one, parts_at_once, lambda: nn.Linear(512, 512), (torch.randn(6, 512),)),
+    ("side by side", heads_one_by_one, few_heads, heads, (torch.randn(2, 64),)),
+    ("inverse", inverts, solves, nn.ReLU, (torch.eye(64)[None], torch.randn(1, 64, 4))),
+    ("repeated in memory", repeats_heads, groups_heads, nn.ReLU, (torch.randn(1, 16, 1, 8), torch.randn(1, 2, 300, 8))),
+    ("repeated in memory", repeats_rows, broadcasts_rows, nn.ReLU, (torch.randn(64, 8),)),
+    ("copies", copies_weights, copy_for_many, lambda: nn.Linear(64, 64), (torch.randn(4, 64),)),
     ("unused results", looked_at, only_computed, lambda: nn.Linear(64, 64), (torch.randn(64, 64),)),
 ]
 

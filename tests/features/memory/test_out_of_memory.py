@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 import fxdebug
 
@@ -62,6 +64,25 @@ def test_the_batch_that_fits_was_tried_and_the_next_one_does_not_fit() -> None:
     with torch.no_grad():
         assert fxdebug.memory(model(), torch.ones(32, 16)).totals["peak"] == (without.peak, "B")
     assert report.findings[0].advice.startswith(f"batch {batch} fits (")
+
+
+def test_settings_that_would_let_the_whole_batch_fit_were_tried_on_small_ones_and_hold() -> None:
+    squares = lambda out: out.square().mean()  # noqa: E731
+    big = nn.Sequential(*[nn.Sequential(nn.Linear(64, 512), nn.GELU(), nn.Linear(512, 64)) for _ in range(6)])
+    x, before = torch.ones(512, 64), [p.clone() for p in big.parameters()]
+    limit = 12 * KIB * KIB
+    with pytest.raises(torch.OutOfMemoryError):
+        fxdebug.memory(big, x, loss=squares, limit=limit)
+    report = fxdebug.last_failed_report()
+    assert report is not None
+    rows = {row.setting: row for part in report.parts if part.settings == {"by": "setting"} for row in part.rows}
+    row = rows["batch 512 with checkpointing"]
+    assert row.fits and "batch 512 with checkpointing would fit" in report.findings[0].advice
+    for block in big:
+        block.forward = partial(checkpoint, block.forward, use_reentrant=False)
+    peak = fxdebug.memory(big, x.requires_grad_(), loss=squares).totals["peak"][0]
+    assert isinstance(peak, int) and 0.8 * peak <= row.peak <= 1.2 * peak
+    assert all(torch.equal(a, b) for a, b in zip(before, big.parameters()))
 
 
 def test_the_backward_may_be_what_asks() -> None:

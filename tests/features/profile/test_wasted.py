@@ -70,6 +70,45 @@ def test_dropout_that_runs_without_a_loss_is_asked_about_and_not_with_one_or_in_
     assert findings_by_work(Made(dropped), (x,), lambda out: out.sum()) == ()
 
 
+def test_dropout_that_drops_in_eval_mode_is_asked_about() -> None:
+    def drops_always(self: Any, x: Tensor) -> Tensor:
+        return torch.nn.functional.dropout(x, 0.1)
+
+    (finding,) = findings_by_work(Made(drops_always).eval(), (torch.randn(64, 64),))
+    assert finding.rule == "training mode" and "in eval mode" in finding.what
+
+
+def test_the_anomaly_mode_is_told_of_a_step_with_a_graph_and_not_of_one_without() -> None:
+    model, args = nn.Linear(8, 8), (torch.randn(4, 8),)
+    with torch.autograd.set_detect_anomaly(True):  # type: ignore[no-untyped-call]
+        assert [f.rule for f in findings_by_work(model, args, lambda out: out.sum())] == ["anomaly mode"]
+        with torch.no_grad():
+            assert findings_by_work(model, args) == ()
+    assert findings_by_work(model, args, lambda out: out.sum()) == ()
+
+
+def test_steps_that_need_earlier_ones_in_a_small_part_of_their_work_are_not_told_that_none_needs_another() -> None:
+    def sums_up(self: Any, x: Tensor) -> Tensor:
+        h = torch.zeros(4, 64)
+        for step in range(x.shape[1]):
+            h = h * 0.9 + self.layer(x[:, step])
+        return h
+
+    (finding,) = findings_by_work(Made(sums_up, layer=nn.Linear(64, 64)).eval(), (torch.randn(4, 40, 64),))
+    assert "of whose work needs no earlier step" in finding.what
+
+
+def test_steps_that_read_what_earlier_ones_wrote_need_them() -> None:
+    def writes(self: Any, x: Tensor) -> Tensor:
+        out = torch.zeros(41, 64)
+        for step in range(40):
+            out[step + 1] = torch.tanh(out[step].sin() + out.sum(0))
+        return out
+
+    (finding,) = findings_by_work(Made(writes).eval(), (torch.randn(4, 64),))
+    assert (finding.rule, "each of which needs the one before" in finding.what) == ("loop over time", True)
+
+
 def test_float16_and_subnormal_numbers_are_asked_about_on_the_cpu() -> None:
     for rule in ("float16 on the CPU", "subnormal"):
         assert [f.rule for f in findings_by_work(*BY_RULE[rule]())] == [rule]

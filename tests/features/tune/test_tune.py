@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
+from torch.utils.checkpoint import CheckpointFunction, checkpoint
 
 import fxdebug
+from fxdebug.analyses.trials.trial import KNOBS
 from fxdebug.capture.trials import pairs, process_knobs
-from fxdebug.capture.trials.knobs import KNOBS, Knob, Try
+from fxdebug.capture.trials.knobs import Knob, Try
 from fxdebug.capture.trials.subject import Subject
 from fxdebug.errors import UsageError
 
 BUSY: list[random.Random] = []
 NOW = [0]
+WAITED = [0]
 
 
 def work(amount: float) -> None:
@@ -29,9 +34,10 @@ def work(amount: float) -> None:
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    NOW[0] = 0
+    NOW[0] = WAITED[0] = 0
     BUSY.clear()
     monkeypatch.setitem(pairs.CLOCKS, "wall", lambda: NOW[0])
+    monkeypatch.setitem(pairs.CLOCKS, "processor", lambda: NOW[0] - WAITED[0])
     monkeypatch.setattr(process_knobs, "cores", lambda: 2)
     yield
     BUSY.clear()
@@ -129,6 +135,24 @@ def test_a_machine_that_is_too_busy_to_tell_says_so(nothing: None, monkeypatch: 
     assert report.notes[0].what.startswith("the machine is too busy to tell small gains")
 
 
+def test_where_other_work_disturbs_the_clock_on_the_wall_processor_time_is_compared(one_thread: None) -> None:
+    chance = random.Random(1)
+
+    class Waits(Works):
+        def forward(self, x: Tensor) -> Tensor:
+            waited = chance.choice((0, 30_000_000))
+            NOW[0], WAITED[0] = NOW[0] + waited, WAITED[0] + waited
+            return super().forward(x)
+
+    report = fxdebug.tune(Waits(), X, knobs=["dtype of weights", "threads"])
+    assert lists(report) == {"changes the result": ["bfloat16 weights"], "refused": ["2 threads"]}
+    assert report.rows[0].gain == pytest.approx(2.5) and report.settings["clock"] == "processor"
+    assert report.notes[0].what.startswith("other work disturbs the clock on the wall")
+    assert "by the time of processors" in report.rows[1].why
+    asked = fxdebug.tune(Waits(), X, knobs=["threads"], clock="wall")
+    assert asked.rows[0].why.startswith("cannot tell: the machine is too busy")
+
+
 def test_a_step_with_an_optimizer_leaves_the_weights_of_the_model() -> None:
     model = Works()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
@@ -153,6 +177,9 @@ def state(model: nn.Module) -> list[Any]:
         torch.get_float32_matmul_precision(),
         torch.is_grad_enabled(),
         torch.is_inference_mode_enabled(),
+        torch.is_anomaly_enabled(),
+        vars(CheckpointFunction).keys(),
+        getattr(getattr(model, "config", None), "_attn_implementation", None),
         torch.is_autocast_enabled("cpu"),
         process_knobs.flushes_subnormal(),
         torch.get_rng_state().tolist(),
@@ -160,6 +187,35 @@ def state(model: nn.Module) -> list[Any]:
     ]
 
 
+def test_all_knobs_are_known() -> None:
+    assert {"threads", "hooks", "compile", "recomputation"} <= set(KNOBS)
+
+
+class HasAll(Works):
+    """A model that every knob for the CPU has something to try on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.picture, self.table = nn.Conv2d(1, 1, 1), nn.Embedding(5000, 2)
+        self.blocks, self.use_checkpoint = nn.ModuleList([nn.Linear(3, 3), nn.Linear(3, 3)]), True
+        self.config = SimpleNamespace(_attn_implementation="eager")
+        parametrize.register_parametrization(self.picture, "weight", nn.Softplus())
+
+    def set_attn_implementation(self, name: str) -> None:
+        self.config._attn_implementation = name
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        work(10_000_000)
+        self.calls += 1  # type: ignore[operator]
+        return self.blocks[1](self.blocks[0](self.last(torch.relu(self.first(x)))))  # type: ignore[no-any-return]
+
+
+def squares(y: Tensor) -> Tensor:
+    return y.square().mean()
+
+
+MASK = torch.tensor([[1, 1, 0, 0, 0, 0]] * 4)
+OF_GPU = ("TF32", "cuDNN benchmark")
 SETTINGS = [name for name in KNOBS if not name.startswith("compile")]
 
 
@@ -168,26 +224,32 @@ SETTINGS = [name for name in KNOBS if not name.startswith("compile")]
 def test_everything_is_put_back_also_after_an_exception_and_an_interrupt(
     name: str, ends: type[BaseException] | None, one_thread: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = Works()
+    model = HasAll()
     model.first.register_forward_hook(lambda *_: None)
-    model(X).sum().backward()
+    torch.autograd.set_detect_anomaly(True)  # type: ignore[no-untyped-call]
+    model(X, MASK).sum().backward()
     step, begun = Subject.step, [0]
 
     def raising(self: Subject, inputs: Any) -> Any:
-        begun[0] += self is not None and (self.model is not model or bool(self.around))
+        begun[0] += self.model is not model or bool(self.around) or self.args[1].shape != MASK.shape or self.rows > 1
         if ends is not None and begun[0] == 3:
             raise ends("in a knob")
         return step(self, inputs)
 
     monkeypatch.setattr(Subject, "step", raising)
     before = state(model)
-    loss = (lambda y: y.square().mean()) if name in ("optimizer", "checkpointing", "recomputation") else None
+    trains = name in ("optimizer", "checkpointing", "recomputation", "sparse gradients")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1) if name == "optimizer" else None
     try:
-        fxdebug.tune(model, X, knobs=[name], loss=loss, optimizer=optimizer)
+        fxdebug.tune(
+            model, (X, MASK), knobs=[name], loss=(lambda y: y.square().mean()) if trains else None, optimizer=optimizer
+        )
     except (KeyboardInterrupt, ValueError):
         assert ends is not None
-    assert state(model) == before
+    after = state(model)
+    torch.autograd.set_detect_anomaly(False)  # type: ignore[no-untyped-call]
+    assert after == before
+    assert begun[0] >= 3 or name in OF_GPU
 
 
 def test_an_exception_of_a_knob_refuses_it_and_one_of_the_model_passes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,6 +303,44 @@ def test_inputs_that_are_padded_beyond_their_longest_row_are_cut() -> None:
     mask = (torch.arange(40)[None] < torch.tensor([[4], [10]])).long()
     (row,) = fxdebug.tune(Pools(), (torch.randn(2, 40, 8), mask), knobs=["padding"]).rows
     assert (row.verdict, row.change_of, row.gain) == ("take", "inputs cut from 40 to 10 steps", pytest.approx(4.0))
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpoints_that_the_code_calls_are_kept_instead(reentrant: bool) -> None:
+    class Recomputes(Works):
+        def forward(self, x: Tensor) -> Tensor:
+            return checkpoint(super().forward, x, use_reentrant=reentrant)  # type: ignore[no-any-return]
+
+    x, before = X.clone().requires_grad_(), dict(vars(CheckpointFunction))
+    (row,) = fxdebug.tune(Recomputes(), x, knobs=["recomputation"], loss=lambda y: y.square().mean()).rows
+    assert (row.verdict, row.change_of, row.gain) == ("take", "no recomputation", pytest.approx(2.0))
+    assert dict(vars(CheckpointFunction)) == before
+    assert fxdebug.tune(Works(), x, knobs=["recomputation"], loss=lambda y: y.square().mean()).rows == ()
+
+
+def test_weights_that_are_normed_in_each_run_are_computed_once_on_the_copy_alone() -> None:
+    class Norms(nn.Module):
+        def forward(self, weight: Tensor) -> Tensor:
+            work(10_000_000)
+            return weight / weight.norm()
+
+    model = Works().eval()
+    parametrize.register_parametrization(model.first, "weight", Norms())
+    before = model(X)
+    (row,) = fxdebug.tune(model, X, knobs=["parametrizations"]).rows
+    assert (row.verdict, row.gain, row.change) == ("take", pytest.approx(2.0), 0.0)
+    assert torch.equal(model(X), before) and parametrize.is_parametrized(model.first, "weight")
+
+
+def test_the_anomaly_mode_is_switched_off_for_a_trial() -> None:
+    class Looks(Works):
+        def forward(self, x: Tensor) -> Tensor:
+            work(10_000_000 if torch.is_anomaly_enabled() else 0)
+            return super().forward(x)
+
+    with torch.autograd.set_detect_anomaly(True):  # type: ignore[no-untyped-call]
+        (row,) = fxdebug.tune(Looks(), X, knobs=["anomaly mode"]).rows
+        assert (row.verdict, row.gain, torch.is_anomaly_enabled()) == ("take", pytest.approx(2.0), True)
 
 
 def test_the_picture_and_the_files_of_a_report_are_written(tmp_path: Any, one_thread: None) -> None:

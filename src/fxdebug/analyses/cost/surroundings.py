@@ -29,6 +29,7 @@ def surroundings(
         cores=cores(),
         has_loss=has_loss,
         padded=tuple(padded_inputs(args, kwargs)),
+        finds_anomalies=torch.is_anomaly_enabled() and (has_loss or torch.is_grad_enabled()),
         subnormal=tuple([name for name, tensor in named if _is_subnormal(tensor)]) if device.type == "cpu" else (),
     )
 

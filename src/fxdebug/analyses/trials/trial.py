@@ -19,14 +19,17 @@ from fxdebug.analyses.trials.verdict import (
     Gain,
     Verdict,
     gain_of,
+    is_busy,
     may_gain,
     verdict_of,
 )
 from fxdebug.capture.torch_state.module_members import device_of, modules_of
 from fxdebug.capture.trials import model_knobs as _model_knobs  # noqa: F401  # registers its knobs
+from fxdebug.capture.trials import recomputed as _recomputed  # noqa: F401  # the same
 from fxdebug.capture.trials.knobs import KNOBS, Try
 from fxdebug.capture.trials.pairs import Clock as Clock
-from fxdebug.capture.trials.pairs import Outcome, first_step, paired
+from fxdebug.capture.trials.pairs import Outcome, paired
+from fxdebug.capture.trials.pairs import first_step as first_step
 from fxdebug.capture.trials.subject import NotHere, optimizers_like
 from fxdebug.capture.trials.subject import Subject as Subject
 from fxdebug.data.measures import quantity
@@ -34,6 +37,7 @@ from fxdebug.data.report import Column, ReportData
 from fxdebug.errors import UsageError, first_line, nearest
 
 PAIRS = 9
+LATE = 10  # steps until the first one has paid: fewer are not worth a word
 
 
 @dataclass(frozen=True)
@@ -83,13 +87,15 @@ COLUMNS: Final = (
 class Trials:
     """Trials against one base: its first step, its control, and the tolerance for changes of the result.
 
-    ``start`` is never run where there is an optimizer, and so has its weights; ``base`` is what runs.
+    ``start`` is never run where there is an optimizer, and so has its weights; ``base`` is what runs. Without a
+    ``clock``, ``by`` is that on the wall, or that of processors where other work disturbs the first too much.
     """
 
     start: Subject
     pairs: int = PAIRS
     tolerance: float | None = None
-    clock: Clock = "wall"
+    clock: Clock | None = None
+    by: Clock = "wall"
     control: Gain = field(default_factory=lambda: Gain(1.0, 1.0, 1.0))
     seconds: float = 0.0
     outcome: Outcome | None = None
@@ -123,29 +129,44 @@ class Trials:
     def begin(self) -> None:
         """Measure the base against itself."""
         self.outcome = first_step(self.base)
-        gains = []
+        self.by = self.clock or "wall"
+        self.control, self.seconds = self._against_itself(self.by)
+        if (
+            self.clock is None
+            and is_busy(self.control)
+            and device_of(self.start.model, (self.start.args, dict(self.start.kwargs))).type == "cpu"
+        ):
+            of_processors, _ = self._against_itself("processor")
+            if not is_busy(of_processors):
+                self.by, self.control = "processor", of_processors
+
+    def _against_itself(self, clock: Clock) -> tuple[Gain, float]:
+        """Return what the base gains over itself, which is noise, and the seconds of its step."""
+        gains, seconds = [], 0.0
         for _ in range(2):
-            before, after = paired(self.base, self.base, self.pairs, self.clock)
+            before, after = paired(self.base, self.base, self.pairs, clock)
             gains.append(gain_of(before, after))
-            self.seconds = median(before) / 1e9
-        self.control = Gain(gains[0].median, min(g.low for g in gains), max(g.high for g in gains))
+            seconds = median(before) / 1e9
+        return Gain(gains[0].median, min(g.low for g in gains), max(g.high for g in gains)), seconds
 
     def attempt(self, one: Try) -> tuple[TrialRow, Subject | None]:
         """Return what a change brings, and the subject that has it; ``None`` where it is not possible."""
         assert self.outcome is not None
-        if self.clock == "processor" and one.of_threads:
-            return _refused(one, "the time of processors tells nothing of threads: measure with clock='wall'"), None
+        if self.by == "processor" and one.of_threads:
+            return _refused(
+                one, "cannot tell by the time of processors: measure with clock='wall', on a machine without other work"
+            ), None
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 subject = one.prepare(self.start.to_run())
                 outcome = first_step(subject)
                 change = change_of(self.outcome.tensors, outcome.tensors, subject.rows)
-                before, after = paired(self.base, subject, self.pairs, self.clock)
+                before, after = paired(self.base, subject, self.pairs, self.by)
                 gain = _per_row(gain_of(before, after), subject.rows)
                 again = None
                 if may_gain(gain, self.control):
-                    again = _per_row(gain_of(*paired(self.base, subject, self.pairs, self.clock)), subject.rows)
+                    again = _per_row(gain_of(*paired(self.base, subject, self.pairs, self.by)), subject.rows)
         except NotHere as reason:
             return _refused(one, f"not possible here: {reason}"), None
         except Exception as error:
@@ -218,10 +239,10 @@ def combined(trials: Trials, rows: Sequence[TrialRow], tries: Sequence[Try]) -> 
                 for one in wanted:
                     subject = one.prepare(subject)
                 first_step(subject, peak=False)
-                on_top = gain_of(*paired(current, subject, trials.pairs, trials.clock)) if kept else None
+                on_top = gain_of(*paired(current, subject, trials.pairs, trials.by)) if kept else None
                 if on_top is not None and not may_gain(on_top, trials.control):
                     continue
-                whole = gain_of(*paired(trials.base, subject, trials.pairs, trials.clock))
+                whole = gain_of(*paired(trials.base, subject, trials.pairs, trials.by))
             except Exception:  # two changes that exclude one another
                 continue
         kept, current, gain = [*kept, row.change_of], subject, whole
@@ -276,11 +297,14 @@ def told(row: Any) -> str:
         parts.append(f"changes by {row.change:.1g}, from {row.begins} on")
         if row.agreement is not None:
             parts.append(f"argmax {row.agreement:.1f} % equal")
-    if row.paid_back:
+    if row.paid_back and row.paid_back >= LATE:
         parts.append(f"first step {quantity(row.first, 's')}, paid back after {row.paid_back:,}")
     if row.why and row.verdict == REFUSED:
         parts.insert(0, row.why)
     return "; ".join(parts)
+
+
+BY_PROCESSORS = "other work disturbs the clock on the wall: gains are those in the time that processors work"
 
 
 def trials_part(subject: str, rows: Sequence[TrialRow]) -> ReportData[TrialRow]:

@@ -61,10 +61,10 @@ class TimedRuns:
         return args, kwargs
 
     @contextlib.contextmanager
-    def unchanged(self) -> Iterator[None]:
-        """Restore random generators, buffers, attributes and gradients of the model after the block."""
-        with state_restored(self._model):
-            yield
+    def unchanged(self) -> Iterator[Callable[[], None]]:
+        """Restore random generators, buffers, attributes and gradients after the block; yield what does so before."""
+        with state_restored(self._model) as restore:
+            yield restore
 
     def run(self, repeats: int, warmup: int) -> tuple[Timings, Exception | None]:
         """Run the model ``warmup + 3 · repeats`` times; return the times, and the exception that ended the runs early.
@@ -114,8 +114,10 @@ class TimedRuns:
         timings.processor.append(time.process_time_ns() - processor)
         if self._loss is None:
             return
+        begin = time.perf_counter_ns()
         loss = scalar_loss(self._loss, output)
         self._wait()
+        timings.loss.append(time.perf_counter_ns() - begin)
         begin = time.perf_counter_ns()
         loss.backward()
         self._wait()

@@ -9,6 +9,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize, remove_spectral_norm, remove_weight_norm
+from torch.nn.utils.spectral_norm import SpectralNorm
+from torch.nn.utils.weight_norm import WeightNorm
 
 from fxdebug.capture.torch_state.internals import tree_leaves, tree_map
 from fxdebug.capture.torch_state.module_members import modules_of, parameters_of
@@ -72,6 +75,7 @@ def attention(subject: Subject) -> Iterator[Try]:
         yield Try("fused attention", 'model.set_attn_implementation("sdpa")', prepare)
 
 
+_NORMS = (WeightNorm, SpectralNorm)
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
@@ -79,16 +83,50 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_
 def hooks(subject: Subject) -> Iterator[Try]:
     """Run without the hooks that are on the modules."""
 
+    def found(model: nn.Module) -> list[tuple[dict[int, Any], int]]:
+        registries = [getattr(module, name) for module in modules_of(model) for name in _HOOKS]
+        return [(one, key) for one in registries for key, hook in one.items() if not isinstance(hook, _NORMS)]
+
+    def prepare(subject: Subject) -> Subject:
+        subject = subject.changeable()
+        for registry, key in found(subject.model):
+            del registry[key]
+        return subject
+
+    count = len(found(subject.model))
+    if count:
+        yield Try("without hooks", f"remove the {count} hooks: handle.remove()", prepare)
+
+
+@knob("parametrizations")
+def parametrizations(subject: Subject) -> Iterator[Try]:
+    """Compute parametrized and normed weights once, and not in every run."""
+
     def prepare(subject: Subject) -> Subject:
         subject = subject.changeable()
         for module in modules_of(subject.model):
-            for name in _HOOKS:
-                getattr(module, name).clear()
+            if parametrize.is_parametrized(module):
+                _keep_weights(module)
+            for hook in [one for one in module._forward_pre_hooks.values() if isinstance(one, _NORMS)]:
+                remove = remove_weight_norm if isinstance(hook, WeightNorm) else remove_spectral_norm
+                remove(module, hook.name)
         return subject
 
-    count = sum(len(getattr(module, name)) for module in modules_of(subject.model) for name in _HOOKS)
-    if count:
-        yield Try("without hooks", f"remove the {count} hooks: handle.remove()", prepare)
+    modules = modules_of(subject.model)
+    hooks = [hook for module in modules for hook in module._forward_pre_hooks.values()]
+    has_any = any(isinstance(one, _NORMS) for one in hooks) or any(map(parametrize.is_parametrized, modules))
+    if subject.loss is None and has_any:
+        code = "torch.nn.utils.parametrize.remove_parametrizations(module, name), or remove_weight_norm(module)"
+        yield Try("weights computed once", code, prepare)
+
+
+def _keep_weights(module: nn.Module) -> None:
+    """Make plain parameters of parametrized ones: torch's own function changes the class, which copies share."""
+    weights = {name: getattr(module, name).detach() for name in module.parametrizations}  # type: ignore[union-attr]
+    del module.parametrizations
+    module.__class__ = type(module).__bases__[0]
+    for name, weight in weights.items():
+        module.register_parameter(name, nn.Parameter(weight, requires_grad=False))
 
 
 @knob("padding")
@@ -122,25 +160,6 @@ def channels_last(subject: Subject) -> Iterator[Try]:
         yield Try("channels last", "model.to(memory_format=torch.channels_last), and the inputs, too", prepare)
 
 
-@knob("recomputation")
-def recomputation(subject: Subject) -> Iterator[Try]:
-    """Keep what the backward needs instead of computing it again."""
-    names = ("gradient_checkpointing", "use_checkpoint", "checkpointing", "use_checkpointing", "grad_checkpointing")
-
-    def switched(model: nn.Module) -> list[tuple[nn.Module, str]]:
-        found = [(module, name) for module in modules_of(model) for name in names]
-        return [(module, name) for module, name in found if vars(module).get(name) is True]
-
-    def prepare(subject: Subject) -> Subject:
-        subject = subject.changeable()
-        for module, name in switched(subject.model):
-            setattr(module, name, False)
-        return subject
-
-    if subject.loss is not None and switched(subject.model):
-        yield Try("no recomputation", "switch checkpointing off where the memory is there", prepare)
-
-
 @knob("checkpointing", asked_for=True)
 def checkpointing(subject: Subject) -> Iterator[Try]:
     """Compute the blocks of a repeated layer again in the backward, to keep less memory."""
@@ -149,8 +168,9 @@ def checkpointing(subject: Subject) -> Iterator[Try]:
     def prepare(subject: Subject) -> Subject:
         subject = subject.changeable()
         lists = [module for module in modules_of(subject.model) if isinstance(module, (nn.ModuleList, nn.Sequential))]
-        blocks = max(lists, key=lambda one: sum(p.numel() for p in parameters_of(one)), default=None)
-        if blocks is None or len(blocks) < 2:
+        several = [one for one in lists if len(one) > 1]
+        blocks = max(several, key=lambda one: sum(p.numel() for p in parameters_of(one)), default=None)
+        if blocks is None:
             raise NotHere("the model has no list of repeated blocks")
         for block in blocks:
             block.forward = _checkpointed(block.forward, checkpoint)

@@ -1,4 +1,4 @@
-"""The facts that a run was given besides the model: padding, subnormal weights, threads and cores."""
+"""The facts that a run was given besides the model: padding, subnormal weights, threads, cores, the anomaly mode."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ SMALLEST = 1.1754943508222875e-38  # the smallest normal number of float32
 class Surroundings:
     """The facts that a run was given besides the model.
 
-    ``subnormal`` names parameters and buffers with a share of subnormal numbers.
+    ``subnormal`` names parameters and buffers with a share of subnormal numbers. ``finds_anomalies``: a graph is
+    recorded, in the anomaly mode of autograd.
     """
 
     device: str = "cpu"
@@ -22,3 +23,4 @@ class Surroundings:
     has_loss: bool = False
     padded: tuple[Padded, ...] = ()
     subnormal: tuple[str, ...] = ()
+    finds_anomalies: bool = False

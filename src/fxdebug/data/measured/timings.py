@@ -122,7 +122,8 @@ class Timings:
     """Nanoseconds of every repeat, in the order of the repeats.
 
     ``plain`` are whole runs that nothing watched, ``processor`` the processor time of these, of all threads together,
-    ``watched`` the same with every call timed, ``backward`` whole backward passes. ``calls`` has the whole time of each
+    ``watched`` the same with every call timed, ``loss`` what makes the loss of the output, ``backward`` whole
+    backward passes. ``calls`` has the whole time of each
     call, ``own`` that without the calls in it, and ``least`` the least of these in any repeat, also of those that time
     operations; regions are part of all, and have their own times in ``regions``. ``ops`` has the operations of each
     call in the order in which they ran. ``spans`` are the calls and regions of a run in which each takes the median of
@@ -137,6 +138,7 @@ class Timings:
     processor: list[int] = field(default_factory=list)
     watched: list[int] = field(default_factory=list)
     backward: list[int] = field(default_factory=list)
+    loss: list[int] = field(default_factory=list)
     calls: dict[CallKey, list[int]] = field(default_factory=dict)
     own: dict[CallKey, list[int]] = field(default_factory=dict)
     least: dict[CallKey, int] = field(default_factory=dict)

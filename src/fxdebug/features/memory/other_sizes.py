@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fxdebug.analyses.trials.trial import Subject
 from fxdebug.capture.probe import members, named_tensors
 from fxdebug.errors import UsageError, first_line
 from fxdebug.features.memory.following.followed_run import run_with_memory
@@ -35,14 +36,20 @@ class OtherSizes:
         ]
         return {str(tensor.dtype)[6:] for tensor in tensors if tensor.is_floating_point()}
 
+    def subject(self, batch: int) -> Subject:
+        """Return the model with inputs of another batch, to try settings on it."""
+        args, kwargs = self._at(batch)
+        return Subject(self._model, args, kwargs, self._loss)
+
+    def _at(self, batch: int | None) -> Any:
+        return self._inputs if batch is None or self.batch is None else with_batch(self._inputs, self.batch, batch)
+
     def run(self, batch: int | None, dtype: torch.dtype | None = None, limit: int | None = None) -> MemoryRecord:
         """Return the memory of a run. Raises ``UsageError`` where the model raises with such inputs.
 
         The model itself is run, or, for a dtype, a copy of it.
         """
-        inputs = self._inputs
-        if batch is not None and self.batch is not None:
-            inputs = with_batch(inputs, self.batch, batch)
+        inputs = self._at(batch)
         said = f"at batch {batch or self.batch}"
         model = self._model
         if dtype is not None:
@@ -53,7 +60,8 @@ class OtherSizes:
                 raise UsageError(f"the model cannot be copied: {type(error).__name__}: {first_line(error)}") from error
             inputs = with_dtype(inputs, dtype)
         args, kwargs = inputs
-        record, raised = run_with_memory(model, args, kwargs, self._loss, 1, limit)
+        with Subject(model, args, kwargs, self._loss).unchanged():  # gradients that stay would be none of the next run
+            record, raised = run_with_memory(model, args, kwargs, self._loss, 1, limit)
         if raised is not None:
             raise UsageError(f"{said} the model raised {record.error}") from raised
         return record

@@ -118,13 +118,14 @@ class MemoryRecord:
 class Fit:
     """A setting and the peak of a run with it, in bytes: was it measured in such a run, or estimated from small ones?
 
-    ``fits`` compares the peak with the memory that there was.
+    ``fits`` compares the peak with the memory that there was. ``batch`` is that of a setting that is one.
     """
 
     setting: str
     peak: int
     fits: bool
     how: str
+    batch: int = 0
 
 
 def timeline(allocations: Sequence[Allocation], events: int) -> list[int]:

@@ -79,7 +79,7 @@ def memory(
     runs = TimedRuns(model, model, args, keywords, loss)
     estimated: dict[str, tuple[Cell, Unit]] = {}
     notes: list[Note] = []
-    with torch.set_grad_enabled(torch.is_grad_enabled() or loss is not None), runs.unchanged():
+    with torch.set_grad_enabled(torch.is_grad_enabled() or loss is not None), runs.unchanged() as restore:
         record, raised = run_with_memory(model, args, keywords, loss, steps, limit)
         if estimate is not None and raised is None:
             others = OtherSizes(model, args, keywords, loss)
@@ -92,6 +92,7 @@ def memory(
         if raised is not None and record.refused is not None:
             room = record.refused.alive if record.refused.limit is None else record.refused.limit
             kept = loss is None and torch.is_grad_enabled()
+            restore()  # the gradients that there were, and not those of half a backward
             fits = tuple(what_fits(OtherSizes(model, args, keywords, loss), room, kept))
         rows: list[TrialRow] = []
         if tried and raised is None:

@@ -20,7 +20,7 @@ from fxdebug.data.measured.timings import MachinePeak, OpTiming, RegionTiming, T
 from fxdebug.data.measures import CALL, OPERATION, Unit, counted, quantity, register
 from fxdebug.data.report import Cell, Column, ReportData
 from fxdebug.data.trace import TraceData
-from fxdebug.data.values import Value, leaves
+from fxdebug.data.values import leaves
 from fxdebug.operators.categories import VIEWS
 from fxdebug.operators.names import canonical
 from fxdebug.query.measures import size_of
@@ -35,6 +35,7 @@ BACKWARD = register("time.backward", "s", "median time of the backward pass of i
 RATE = register("flops.rate", "FLOP/s", "operations per second of its own time", [CALL, OPERATION])
 MOVED = register("bytes.moved", "B", "bytes of operands and results of the own operations", [CALL], adds=True, own=True)
 
+MUCH_LOSS = 40.0  # % of a step in the loss: from here on the model is not what to look at
 UNSTEADY = 20.0  # %: where half of the repeats spread over more than this share of their median, times are uncertain
 OVERHEAD_BELOW = 0.1  # of the time that the peak allows: below this share, neither rate explains the time
 
@@ -213,11 +214,11 @@ def _matched(steps: Iterable[Step], timed: Sequence[OpTiming]) -> list[tuple[Ste
 
 def bytes_moved(step: Step) -> int | None:
     """Return the bytes of an operation's operands and results; ``None`` where one is not known. A view moves none."""
-    if canonical(step.op.op) in VIEWS:
+    results = [value for _, value in leaves(step.result)]
+    seen = {value.number: value for item in (*step.args, *step.kwargs.values()) for _, value in leaves(item)}
+    if canonical(step.op.op) in VIEWS and {one.storage for one in results} <= {one.storage for one in seen.values()}:
         return 0
-    seen: dict[int, Value] = {}
-    for item in (*step.args, *step.kwargs.values(), step.result):
-        seen.update((value.number, value) for _, value in leaves(item))
+    seen.update((value.number, value) for value in results)
     sizes = [size for value in seen.values() if (size := size_of(value)) is not None]
     return sum(sizes) if len(sizes) == len(seen) else None
 
@@ -282,12 +283,30 @@ def _answer(timings: Timings, calls: Sequence[CallProfile], findings: Sequence[F
         more = f" ({counted(len(findings) - 1, 'more finding')} below)" if len(findings) > 1 else ""
         where = f", at {first.source.rpartition('/')[2]}" if first.source else ""
         return f"{first.what.rstrip('.')}{where}{more}."
+    of_loss = _of_loss(timings, calls)
+    if of_loss is not None:
+        return (
+            f"The loss takes {of_loss:.0f} % of a step and was not looked into (profile a module that returns it); "
+            "no waste was found in the model."
+        )
     operation = max(_op_rows(calls), key=lambda row: row.time, default=None)
-    if not timings.plain or operation is None or operation.share is None:
+    if not timings.plain:
         return ""
     taken = f"A forward takes {quantity(median(timings.plain) / 1e9, 's')}"
+    if operation is None or operation.share is None:
+        return f"{taken}; none of its operations has a time of its own."
     most = f"{quantity(operation.share, '%')} of what its operations take is for {operation.op} × {operation.count}"
     return f"{taken}; {most}; no waste was found."
+
+
+def _of_loss(timings: Timings, calls: Sequence[CallProfile]) -> float | None:
+    """Return the share of a step (%) in the loss and its part of the backward; ``None`` below ``MUCH_LOSS``."""
+    if not timings.backward or not timings.loss:
+        return None
+    of_model = sum(median(t.backward) for profile in calls for _, t in profile.steps if t is not None and t.backward)
+    forward, loss, backward = (median(times) for times in (timings.plain, timings.loss, timings.backward))
+    share = 100 * (loss + max(0.0, backward - of_model)) / (forward + loss + backward)
+    return share if share >= MUCH_LOSS else None
 
 
 def _totals(
@@ -300,6 +319,7 @@ def _totals(
         totals["IQR"] = (high - low, "s")
         totals["p95"] = (percentile_95(timings.plain), "s")
     if timings.backward:
+        totals["loss"] = (median(timings.loss) / 1e9, "s")
         totals["backward"] = (median(timings.backward) / 1e9, "s")
     if run and items.count:
         totals[f"{items.unit}/s"] = (items.count / run, "")
@@ -541,6 +561,8 @@ def _notes(timings: Timings, calls: Sequence[CallProfile]) -> tuple[Note, ...]:
     notes = [*_on_scatter(timings), *notes]
     if timings.error:
         notes.insert(0, Note(f"the model raised: these are the times until then ({timings.error})"))
+    if (of_loss := _of_loss(timings, calls)) is not None:
+        notes.append(Note(f"the loss, with its part of the backward, takes {of_loss:.0f} % of a step: not looked into"))
     if not timings.device_use:
         notes.append(Note(f"GPU use: n/a ({timings.no_device_use})"))
     untimed = [profile for profile in calls if not profile.total]

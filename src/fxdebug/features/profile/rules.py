@@ -8,23 +8,29 @@ from fxdebug.features.profile.findings import Limits
 
 WASTED = {
     "repeated work": "equal operations compute equal results of equal inputs",
+    "same in each run": "each run computes the same of weights and constants alone",
     "unused results": "what is computed reaches nothing that the run returns",
+    "checks": "numbers are computed only to be checked",
     "slice used": "less than half of a result is used",
     "row by row": "a loop of Python goes over rows that do not need one another",
     "loop over time": "a loop of Python goes over steps that need one another",
+    "side by side": "many small layers take the same input, one by one",
     "grows by cat": "a tensor is copied in every step to grow by a part",
     "order of products": "another order of products multiplies half as often, or less",
-    "one-hot product": "a product with one-hot rows is a lookup",
+    "inverse": "the inverse of a matrix is only multiplied",
+    "one-hot product": "a product with one-hot rows, or a diagonal matrix, multiplies by zeros",
     "casts there and back": "tensors are cast to another dtype and back",
     "copies": "tensors are copied and nothing is computed",
+    "repeated in memory": "the same numbers are written several times",
     "training mode": "dropout or batch norm of a training in a run without a loss",
     "threads": "torch computes with more threads than there are cores",
+    "anomaly mode": "autograd looks for NaN in each gradient",
     "float16 on the CPU": "float16 is computed on the CPU",
     "subnormal": "numbers below 1.2e-38 are computed with",
     "padding": "the last steps of every row are padding",
     "dense gradient": "few rows of a large table get a gradient",
 }
-GRAVE = ("threads", "padding")
+GRAVE = ("threads", "padding", "anomaly mode")
 
 BOOK = RuleBook(
     "profile",

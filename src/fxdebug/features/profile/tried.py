@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fxdebug.analyses.trials.trial import TrialRow, Trials, as_before, told, tries_of
+from fxdebug.analyses.trials.trial import BY_PROCESSORS, TrialRow, Trials, as_before, told, tries_of
 from fxdebug.analyses.trials.verdict import REFUSED
 from fxdebug.data.calls import Note
 from fxdebug.data.findings import Finding
@@ -19,6 +19,8 @@ KNOB_OF = {
     "padding": "padding",
     "unused results": "hooks",
     "dense gradient": "sparse gradients",
+    "anomaly mode": "anomaly mode",
+    "same in each run": "parametrizations",
 }
 
 
@@ -37,7 +39,7 @@ def tried(findings: Sequence[Finding], trials: Trials) -> tuple[list[Finding], l
                 if attempts:
                     rows[name] = max(attempts, key=lambda row: (row.verdict != REFUSED, row.gain or 0.0))
     kept: list[tuple[float, Finding]] = []
-    notes = []
+    notes = [Note(BY_PROCESSORS)] if trials.by == "processor" else []
     for finding in findings:
         row = rows.get(KNOB_OF.get(finding.rule, ""))
         if row is None or row.gain is None:

@@ -38,8 +38,8 @@ COMMANDS = (
             argument(
                 "--clock",
                 choices=("wall", "processor"),
-                default="wall",
-                help="the time to compare (default: wall); that of processors on a machine with other work",
+                default=None,
+                help="the time to compare (default: wall, or processor where other work disturbs it)",
             ),
             BACKWARD,
             GRAD,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from fxdebug.analyses.trials.trial import COLUMNS, TrialRow, Trials, told
+from fxdebug.analyses.trials.trial import BY_PROCESSORS, COLUMNS, Clock, TrialRow, Trials, told
 from fxdebug.analyses.trials.verdict import CHANGES, REFUSED, TAKE, Gain, is_busy
 from fxdebug.api.reports.report import Report
 from fxdebug.cells import wrapped
 from fxdebug.data.calls import Note
-from fxdebug.data.measures import Unit, quantity
+from fxdebug.data.measures import Unit, counted, quantity
 from fxdebug.data.report import Cell, ReportData
 from fxdebug.printable import printable
 
@@ -38,13 +38,15 @@ def tune_report(
     if gain is not None:
         totals["together"] = (f"{gain} times as fast", "")
     notes = []
+    if trials.by == "processor" and trials.clock is None:
+        notes.append(Note(BY_PROCESSORS))
     if is_busy(control):
         told = f"the machine is too busy to tell small gains: the model against itself spans {control.low:.2f} to "
         notes.append(Note(f"{told}{control.high:.2f}; try again when it does nothing else"))
     return Report(
         analysis="tune",
         subject=model,
-        answer=_answer(rows, kept, gain, control),
+        answer=_answer(rows, kept, gain, control, trials.by),
         columns=COLUMNS,
         rows=tuple(sorted(rows, key=lambda row: (order[row.verdict], -(row.gain or 0.0)))),
         totals=totals,
@@ -55,18 +57,19 @@ def tune_report(
     )
 
 
-def _answer(rows: Sequence[TrialRow], kept: Sequence[str], gain: Gain | None, control: Gain) -> str:
+def _answer(rows: Sequence[TrialRow], kept: Sequence[str], gain: Gain | None, control: Gain, clock: Clock) -> str:
     """Return what to take and what it brings, in one sentence."""
     best = max((row for row in rows if row.verdict != REFUSED), key=lambda row: row.gain or 0.0, default=None)
     taken = [row for row in rows if row.change_of in kept]
+    by = " in processor time" if clock == "processor" else ""
     if taken:
         whole = gain or Gain(taken[0].gain or 1.0, taken[0].low or 1.0, taken[0].high or 1.0)
-        return f"Take {' and '.join(kept)}: {whole} times as fast, with the same result."
+        return f"Take {' and '.join(kept)}: {whole} times as fast{by}, with the same result."
     if best is not None:
         return f"Nothing helps that leaves the result as it is; {best.change_of} changes it: {told(best)}."
     if is_busy(control):
         return "Cannot tell: the machine is too busy."
-    return f"Nothing that was tried helps: {len(rows)} settings, none beyond the noise."
+    return f"Nothing that was tried helps: {counted(len(rows), 'setting')}, none beyond the noise."
 
 
 def text(report: ReportData[Any], width: int) -> str:

@@ -28,7 +28,7 @@ def tune(
     optimizer: Any = None,
     tolerance: float | None = None,
     pairs: int = PAIRS,
-    clock: Clock = "wall",
+    clock: Clock | None = None,
 ) -> Report[TrialRow]:
     """Try what may make a model faster or smaller, and tell what each change brings, measured, and what it costs.
 
@@ -39,7 +39,8 @@ def tune(
     not be asked for. ``tolerance`` is the change of a result that may be taken, as a share of the largest number of its
     tensor; without one, it is that of rounding. Rows are in three lists, by their ``verdict``.
     ``clock="processor"`` measures the time that processors work for this process, which other work on the machine
-    disturbs less, and which tells nothing of threads and of waiting.
+    disturbs less, and which tells nothing of threads and of waiting. Without ``clock`` it is that on the wall, and that
+    of processors where the first is disturbed too much.
     Afterwards weights, buffers, gradients, threads, modes and random generators are as before.
     Raises ``UsageError`` for a knob that there is not, fewer than 7 pairs, or a loss that is no scalar. An exception of
     the model as it is is passed on; that of a knob refuses the knob.
@@ -66,7 +67,7 @@ def tune(
     settings = {
         "threads": torch.get_num_threads(),
         "pairs": pairs,
-        "clock": clock,
+        "clock": trials.by,
         "step": "forward" + (", backward" if loss else "") + (", optimizer" if optimizer else ""),
     }
     return tune_report(type(model).__name__, rows, trials, kept, gain, settings)

@@ -9,18 +9,30 @@ from fxdebug.data.measured.surroundings import Surroundings
 from fxdebug.data.trace import TraceData
 from fxdebug.features.profile.report import CallProfile
 from fxdebug.features.profile.wasted.equal_work import equal_work
-from fxdebug.features.profile.wasted.forms import casts_back, copies, one_hot_products, product_order
-from fxdebug.features.profile.wasted.loops import growing, loops
+from fxdebug.features.profile.wasted.forms import (
+    casts_back,
+    copies,
+    diagonal_products,
+    inverses,
+    one_hot_products,
+    product_order,
+    repeats,
+)
+from fxdebug.features.profile.wasted.loops import growing, loops, side_by_side
+from fxdebug.features.profile.wasted.same_each_run import same_each_run
 from fxdebug.features.profile.wasted.settings import settings
 from fxdebug.features.profile.wasted.timed_ops import Work
-from fxdebug.features.profile.wasted.unused_results import parts_used, unused
+from fxdebug.features.profile.wasted.unused_results import best_of_sorted, checks, parts_used, unused
 
-_RULES = (equal_work, unused, parts_used, loops, growing, product_order, one_hot_products, casts_back, copies)
+_RULES = (
+    equal_work, same_each_run, unused, checks, parts_used, best_of_sorted, loops, side_by_side, growing, product_order,
+    inverses, one_hot_products, diagonal_products, casts_back, copies, repeats,
+)  # fmt: skip
 
 
 def wasted(trace: TraceData, calls: Sequence[CallProfile], around: Surroundings, least: float) -> Iterator[Finding]:
     """Yield what is computed without need and takes at least ``least`` % of the time of all operations."""
-    work = Work(trace, calls)
+    work = Work(trace, calls, has_loss=around.has_loss)
     if not work.seconds:
         return
     for rule in _RULES:

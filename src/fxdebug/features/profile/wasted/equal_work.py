@@ -7,13 +7,12 @@ from collections.abc import Iterator
 
 from fxdebug.data.findings import Finding
 from fxdebug.data.values import Group, Item, Thing, Value
-from fxdebug.features.profile.wasted.timed_ops import TimedOp, Work, costliest, writes
-from fxdebug.operators.categories import DRAWS, UNFILLED
+from fxdebug.features.profile.wasted.timed_ops import TimedOp, Work, costliest, is_function
 
 
 def equal_work(work: Work, least: float) -> Iterator[Finding]:
     """Operations that compute what an earlier one has computed: one finding for those that depend on one another."""
-    keys, again = _repeated(work)
+    keys, again = repeated_ops(work)
     for group in _connected(work, keys, again):
         share = work.share(sum(op.seconds for op in group))
         if share < least:
@@ -33,14 +32,14 @@ def equal_work(work: Work, least: float) -> Iterator[Finding]:
         yield work.finding("repeated work", op, share, least, what, advice)
 
 
-def _repeated(work: Work) -> tuple[dict[TimedOp, int], set[TimedOp]]:
+def repeated_ops(work: Work) -> tuple[dict[TimedOp, int], set[TimedOp]]:
     """Return a number for each operation, equal for equal operations on equal inputs, and those that came before."""
     numbers: dict[object, int] = {}
     of_value: dict[int, object] = {}
     keys: dict[TimedOp, int] = {}
     again: set[TimedOp] = set()
     for op in work.ops:
-        if not op.results or not _is_function(op, work):
+        if not op.results or not is_function(op, work):
             continue
         arguments = tuple([_key(arg, of_value) for arg in op.step.args])
         named = tuple(sorted([(name, _key(arg, of_value)) for name, arg in op.step.kwargs.items()], key=str))
@@ -51,21 +50,6 @@ def _repeated(work: Work) -> tuple[dict[TimedOp, int], set[TimedOp]]:
         for slot, value in enumerate(op.results):
             of_value.setdefault(value.number, ("made", number, slot))
     return keys, again
-
-
-def _is_function(op: TimedOp, work: Work) -> bool:
-    """Are an operation's results those of its inputs alone, and left as they are?"""
-    name = op.name
-    if writes(op) or name in UNFILLED or name in DRAWS or _drops(op):
-        return False
-    return not any(v.storage in work.written for v in (*op.operands, *op.results) if v.storage is not None)
-
-
-def _drops(op: TimedOp) -> bool:
-    if "dropout" not in op.name:
-        return bool(op.step.kwargs.get("dropout_p"))
-    training = op.step.kwargs.get("training", op.step.args[2] if len(op.step.args) > 2 else True)
-    return training is not False
 
 
 def _key(item: Item, of_value: dict[int, object]) -> object:

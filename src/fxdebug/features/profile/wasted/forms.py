@@ -7,14 +7,20 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 from fxdebug.data.findings import Finding
+from fxdebug.data.measures import counted
 from fxdebug.data.values import Group, Value
 from fxdebug.features.profile.wasted.timed_ops import TimedOp, Work, costliest
-from fxdebug.operators.categories import CASTS
+from fxdebug.operators.categories import CASTS, VIEWS
 from fxdebug.operators.names import canonical
 
 TWICE = 2.0  # the best order does less than half: otherwise the order is no cause
 COPIED = 20.0  # % of the time: below, a copy may well pay for itself in the operations after it
 _COPIES = frozenset("contiguous clone".split())
+_REPEATS = frozenset("repeat repeat_interleave tile".split())
+_WINDOWS = frozenset("unfold im2col".split())  # those of nn.functional write each window, a tensor's own is a view
+_EXPANDS = frozenset("expand expand_as broadcast_to unsqueeze getitem view".split())
+_ATTENTION = "scaled_dot_product_attention"
+_INVERSES = frozenset("inverse linalg_inv inv linalg_inv_ex pinverse linalg_pinv".split())
 _PRODUCTS = frozenset("matmul einsum linear bmm mm".split())
 _FLOATS = ("float64", "float32", "bfloat16", "float16")
 
@@ -115,14 +121,14 @@ def _matmul_products(work: Work, op: TimedOp) -> tuple[float, float]:
 def one_hot_products(work: Work, least: float) -> Iterator[Finding]:
     """Products with one-hot rows: a lookup that multiplies by zeros."""
     for op in work.ops:
-        if op.name != "one_hot":
+        if op.name != "one_hot" and not _compares_places(work, op):
             continue
         chain, value, use = [op], op.results[0] if op.results else None, None
         while value is not None and use is None:
             users = work.users[value.number]
             if not users:
                 break
-            following = next((one for one in users if one.name in _PRODUCTS), None)
+            following = next((one for one in users if one.name in _PRODUCTS or _sums_products(work, one)), None)
             if following is not None:
                 use = following
                 break
@@ -134,8 +140,33 @@ def one_hot_products(work: Work, least: float) -> Iterator[Finding]:
         share = work.share(use.seconds + sum(one.seconds for one in chain))
         if share >= least:
             what = f"a product with one-hot rows of {op.results[0].shape[-1]} looks rows up by multiplying with zeros"
-            advice = "Could it be an embedding, or table[index]?"
+            advice = "Could it be an embedding, table[index], or gather?"
             yield work.finding("one-hot product", use, share, least, what, advice)
+
+
+def _compares_places(work: Work, op: TimedOp) -> bool:
+    """Are indices compared with all places: one-hot rows, written out?"""
+    makers = [work.maker[value.number] for value in op.operands if value.number in work.maker]
+    return op.name == "eq" and any(one.name == "arange" for one in makers)
+
+
+def diagonal_products(work: Work, least: float) -> Iterator[Finding]:
+    """Products with a diagonal matrix: all but one of the numbers of a row are zeros."""
+    for op in work.ops:
+        if op.name not in ("diag", "diag_embed") or not op.results or not op.operands:
+            continue
+        uses = [user for user in work.users[op.results[0].number] if user.name in _PRODUCTS]
+        share = work.share(op.seconds + sum(one.seconds for one in uses))
+        if uses and len(op.results[0].shape) > len(op.operands[0].shape) and share >= least:
+            what = f"a product with a diagonal matrix, {op.results[0].label}, multiplies with zeros"
+            advice = "Could the rows be multiplied by its diagonal: d[:, None] * x?"
+            yield work.finding("one-hot product", uses[0], share, least, what, advice)
+
+
+def _sums_products(work: Work, op: TimedOp) -> bool:
+    """Is each row multiplied by a one-hot one, and summed: one element is chosen?"""
+    users = [user for value in op.results for user in work.users[value.number]]
+    return op.name == "mul" and bool(users) and all(user.name == "sum" for user in users)
 
 
 def casts_back(work: Work, least: float) -> Iterator[Finding]:
@@ -168,15 +199,80 @@ def _casts(op: TimedOp) -> bool:
 
 
 def copies(work: Work, _: float) -> Iterator[Finding]:
-    """Copies of tensors into another order of memory, with nothing computed."""
-    made = [
-        op
-        for op in work.ops
-        if op.name in _COPIES and op.operands and op.results and op.results[0].storage != op.operands[0].storage
-    ]
+    """Copies of tensors into another order of memory, with nothing computed.
+
+    One that several operations read may pay for itself, and one that is written into is needed.
+    """
+    made = [op for op in work.ops if op.name in _COPIES and _is_new(op) and _is_read_once(work, op)]
     share = work.share(sum(op.seconds for op in made))
     if made and share >= COPIED:
         op = costliest(made)
-        what = f"{len(made)} copies (contiguous, clone) compute nothing, here of {op.results[0].label}"
+        computes = "computes" if len(made) == 1 else "compute"
+        what = f"{len(made)} {'copy' if len(made) == 1 else 'copies'} (contiguous, clone) {computes} nothing, here of "
+        what += op.results[0].label
         advice = "Are they needed? Most operations take any strides; view() after a transpose can be reshape()."
+        if len(made) == 1:
+            advice = advice.replace("Are they", "Is it")
         yield work.finding("copies", op, share, COPIED, what, advice)
+
+
+def _is_new(op: TimedOp) -> bool:
+    return bool(op.operands and op.results) and op.results[0].storage != op.operands[0].storage
+
+
+def _is_read_once(work: Work, op: TimedOp) -> bool:
+    value = op.results[0]
+    while len(work.users[value.number]) == 1 and value.storage not in work.written:
+        following = work.users[value.number][0]
+        if following.name not in VIEWS or not following.results or following.results[0].storage != value.storage:
+            return True
+        value = following.results[0]
+    return not work.users[value.number] and value.storage not in work.written
+
+
+def repeats(work: Work, least: float) -> Iterator[Finding]:
+    """Numbers that are written into memory several times, where operations can read them several times."""
+    made = [op for op in work.ops if _repeats(work, op)]
+    share = work.share(sum(op.seconds for op in made))
+    if made and share >= least:
+        op = costliest(made)
+        times = op.results[0].numel // max(1, _before(work, op).numel)
+        what = f"{counted(len(made), 'operation')} ({op.name}) {'writes' if len(made) == 1 else 'write'} the same "
+        what += f"numbers {times} times into memory, here {op.results[0].label}"
+        advice = "Could the operation that reads them broadcast (x[:, None], expand)?"
+        numbers = [v.number for u in work.users[op.results[0].number] if u.name == _ATTENTION for v in u.operands[1:3]]
+        if op.name in _WINDOWS:
+            advice = "Could it be a convolution, which reads the windows where they are?"
+        if op.results[0].number in numbers:
+            advice = "Could scaled_dot_product_attention take fewer heads of keys and values, with enable_gqa=True?"
+        yield work.finding("repeated in memory", op, share, least, what, advice)
+
+
+def _repeats(work: Work, op: TimedOp) -> bool:
+    """Does an operation write what it reads more than once?"""
+    if not op.operands or len(op.results) != 1 or op.results[0].storage in work.written:
+        return False
+    if op.name not in _REPEATS and not (op.name in {*_COPIES, *_WINDOWS, "reshape", "flatten"} and _is_new(op)):
+        return False
+    return _before(work, op).numel * 2 <= op.results[0].numel
+
+
+def _before(work: Work, op: TimedOp) -> Value:
+    """Return what an operation repeats: its operand, or what that was expanded from."""
+    value = op.operands[0]
+    while (maker := work.maker.get(value.number)) is not None and maker.name in _EXPANDS and maker.operands:
+        value = maker.operands[0]
+    return value
+
+
+def inverses(work: Work, least: float) -> Iterator[Finding]:
+    """Inverses of matrices that are only multiplied: a solver does less, and rounds less."""
+    for op in work.ops:
+        if op.name not in _INVERSES or not op.results or op.results[0].number in work.returned:
+            continue
+        users = [user for value in op.results for user in work.users[value.number] if user.name != "getitem"]
+        share = work.share(op.seconds)
+        if users and all(user.name in _PRODUCTS for user in users) and share >= least:
+            what = f"a matrix {op.operands[0].label} is inverted, and its inverse only multiplied"
+            advice = "Could it be torch.linalg.solve(a, b), which does less than inv(a) @ b and rounds less?"
+            yield work.finding("inverse", op, share, least, what, advice)

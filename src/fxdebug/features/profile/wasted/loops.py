@@ -8,11 +8,17 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from fxdebug.data.findings import Finding
+from fxdebug.data.values import Value
 from fxdebug.features.profile.report import CallProfile, bytes_moved
 from fxdebug.features.profile.wasted.timed_ops import TimedOp, Work, costliest, writes
+from fxdebug.operators.categories import VIEWS
+from fxdebug.operators.dtypes import bytes_of
 
 _CELLS = {"LSTMCell": "nn.LSTM", "GRUCell": "nn.GRU", "RNNCell": "nn.RNN"}
 STEPS = 12  # from here on a line that runs so often in one call is a loop
+HALF = 0.5  # of the work of a pass: from here on the loop goes over time
+PARTS = 4  # runs of a module on parts of one tensor
+_LAYERS = frozenset("linear matmul conv1d conv2d".split())
 SMALL = 1 << 19  # bytes that an operation moves: above, the work is more than the calls
 
 
@@ -31,7 +37,8 @@ class _Loop:
 def loops(work: Work, least: float) -> Iterator[Finding]:
     """Loops that do little in each pass: over rows, which do not need one another, or over time."""
     copied = {op for chain in _chains(work) for op in chain}  # a loop that mostly copies has a finding of its own
-    for loop in _loops(work):
+    found = list(_loops(work))
+    for loop in found:
         ops = [op for op in loop.ops if op not in copied]
         share = work.share(sum(op.seconds for op in ops))
         sizes = [size for op in ops if op.seconds and (size := bytes_moved(op.step))]
@@ -41,7 +48,10 @@ def loops(work: Work, least: float) -> Iterator[Finding]:
         cell = next((name for name in _CELLS if types[name]), None)
         op, count = costliest(ops), len(loop.passes)
         each = f"{len(ops) / count:.0f} small operations in each"
-        if _depends(loop):
+        needs = _needs_earlier(work, loop, set())
+        by_cat_alone = needs >= HALF > (needs_else := _needs_earlier(work, loop, copied))
+        needs = needs_else if by_cat_alone else needs
+        if needs >= HALF:
             what = f"a loop of {count} steps, each of which needs the one before, with {each}"
             advice = (
                 "Could what needs no earlier step be computed for all steps at once, before the loop, and the rest "
@@ -54,7 +64,14 @@ def loops(work: Work, least: float) -> Iterator[Finding]:
         else:
             what = f"a loop of {count} passes, none of which needs another, with {each}"
             advice = "Could all rows be computed at once, with a mask where they differ?"
+            if by_cat_alone:
+                advice = "Could all steps be computed at once, with a mask that hides the later ones?"
+                what = f"a loop of {count} steps, which need earlier ones only by what cat joins, with {each}"
+            elif needs:
+                what = f"a loop of {count} steps, {100 * (1 - needs):.0f} % of whose work needs no earlier step, with "
+                what, advice = what + each, "Could that part be computed for all steps at once, before the loop?"
             yield work.finding("row by row", op, share, least, what, advice)
+    yield from _on_parts(work, least, {op for loop in found for op in loop.ops})
 
 
 def _loops(work: Work) -> Iterator[_Loop]:
@@ -115,41 +132,111 @@ def _goes_over_layers(loop: _Loop) -> bool:
     """Does every pass use weights of its own?"""
     weights = [frozenset(v.number for op in one for v in op.operands if v.name is not None) for one in loop.passes]
     paths = [frozenset(op.profile.call.path for op in one) - {loop.call.call.path} for one in loop.passes]
-    distinct = max(len({one for one in weights if one}), len({one for one in paths if one}))
-    return 2 * distinct >= len(loop.passes)
+    return any(
+        2 * len(set(each)) >= len(each) > 0 for each in ([one for one in kind if one] for kind in (weights, paths))
+    )
 
 
-def _depends(loop: _Loop) -> bool:
-    """Does most of the work of a pass need the pass before, and that the one before it, and so on?
+def _needs_earlier(work: Work, loop: _Loop, without: set[TimedOp]) -> float:
+    """Return the part of the work of a pass that needs the pass before, and that the one before it, and so on.
 
-    The passes may be cut in the middle of what the loop repeats: one alone needs the one before in any loop.
+    The passes may be cut in the middle of what the loop repeats: one alone needs the one before in any loop. What an
+    operation of ``without`` joins is not followed.
     """
     made: dict[int, tuple[int, int]] = {}  # number of a value → the pass that made it, and how many it needs
+    kept: dict[int | None, tuple[int, int]] = {}  # the same of memory that is written into
     needs = whole = 0.0
     for number, one in enumerate(loop.passes):
         for op in one:
+            if op in without:
+                continue
+            is_writing = writes(op)
             known = [made[value.number] for value in op.operands if value.number in made]
+            if not is_writing and op.name not in VIEWS:
+                known += [kept[value.storage] for value in op.operands if value.storage in kept]
             depth = max([needed + (made_in < number) for made_in, needed in known], default=0)
-            for value in op.results if not writes(op) else ():
+            if is_writing and op.operands and op.operands[0].storage is not None:
+                kept[op.operands[0].storage] = number, depth
+            for value in op.results if not is_writing else ():
                 made.setdefault(value.number, (number, depth))
             if number >= STEPS // 2:
                 whole += op.seconds
                 needs += op.seconds if 2 * depth >= number else 0.0
-    return needs >= 0.5 * whole
+    return needs / whole if whole else 0.0
+
+
+def _on_parts(work: Work, least: float, told: set[TimedOp]) -> Iterator[Finding]:
+    """Tell of modules that run on the parts of one tensor, and read their weights anew for each part."""
+    runs: defaultdict[tuple[str, int | None], list[CallProfile]] = defaultdict(list)
+    for profile in work.calls:
+        wholes = {_whole_of(work, value) for value in profile.call.inputs}
+        if profile.call.path and len(wholes) == 1 and None not in wholes:
+            runs[profile.call.path, wholes.pop()].append(profile)
+    inner: defaultdict[int, list[TimedOp]] = defaultdict(list)  # of a call, with those of calls in it
+    for op in work.ops:
+        index: int | None = op.profile.call.index
+        while index is not None:
+            inner[index].append(op)
+            index = work.trace.calls[index].parent_index
+    for (path, _), calls in runs.items():
+        ops = [op for profile in calls for op in inner[profile.call.index]]
+        moved = sum(bytes_moved(op.step) or 0 for op in ops)
+        weights = sum(bytes_of(v.dtype, v.shape) or 0 for op in ops for v in op.operands if v.name is not None)
+        share = work.share(sum(op.seconds for op in ops) * (1 - 1 / len(calls)))
+        if len(calls) < PARTS or share < least or 2 * weights < moved or told & set(ops):
+            continue
+        told |= set(ops)
+        what = f"{path} runs {len(calls)} times, each on a part of one tensor, and reads its weights anew for each part"
+        advice = "Could it run once, on the whole tensor?"
+        yield work.finding("row by row", costliest(ops), share, least, what, advice)
+
+
+def _whole_of(work: Work, value: Value) -> int | None:
+    """Return the number of the tensor that a value is a part of; ``None`` where it is none."""
+    number, size = None, value.numel
+    while (maker := work.maker.get(value.number)) is not None and maker.name in VIEWS and maker.operands:
+        value = next((one for one in maker.operands if one.number != value.number), maker.operands[0])
+        if value.numel > size:
+            number = value.number
+        if maker.operands[0].number == maker.results[0].number:
+            break
+    return number
+
+
+def side_by_side(work: Work, least: float) -> Iterator[Finding]:
+    """Tell of many small layers that take one input, each with weights of its own: one larger layer calls once."""
+    groups: defaultdict[tuple[str, int, tuple[tuple[int, ...], ...]], list[TimedOp]] = defaultdict(list)
+    for op in work.ops:
+        weights = [value for value in op.operands[1:] if value.name is not None]
+        if op.name in _LAYERS and weights and op.operands[0].name is None and op.seconds:
+            groups[op.name, op.operands[0].number, tuple([value.shape for value in weights])].append(op)
+    for (name, _, _), ops in groups.items():
+        share = work.share(sum(op.seconds for op in ops))
+        distinct = len({op.operands[1].number for op in ops})
+        if distinct < STEPS or share < least or median(bytes_moved(op.step) or 0 for op in ops) > SMALL:
+            continue
+        what = f"{len(ops)} times {name} with weights of one shape takes the same input, one after the other"
+        advice = "Could it be one layer with all these weights, whose result is split? For whole modules, "
+        advice += "torch.func.stack_module_state with vmap does so."
+        yield work.finding("side by side", costliest(ops), share, least, what, advice)
 
 
 def growing(work: Work, least: float) -> Iterator[Finding]:
     """Tensors that ``cat`` makes anew in every step of a loop, each of the last and a new part: copies that grow."""
+    at_line: defaultdict[str | None, list[list[TimedOp]]] = defaultdict(list)  # keys and values grow side by side
     for chain in _chains(work):
-        share = work.share(sum(op.seconds for op in chain))
+        at_line[work.line(chain[-1])].append(chain)
+    for chains in at_line.values():
+        ops, lasts = [op for chain in chains for op in chain], [chain[-1] for chain in chains]
+        share = work.share(sum(op.seconds for op in ops))
         if share < least:
             continue
-        moved = sum(size for op in chain if (size := bytes_moved(op.step)))
-        last = chain[-1].results[0]
-        what = f"cat runs {len(chain)} times, each time on all that is there and a new part, and copies "
-        what += f"{moved // max(1, bytes_moved(chain[-1].step) or 1)} times what the last one does, {last.label}"
+        moved = sum(size for op in ops if (size := bytes_moved(op.step)))
+        at_last = sum(size for op in lasts if (size := bytes_moved(op.step)))
+        what = f"cat runs {len(ops)} times, each time on all that is there and a new part, and copies "
+        what += f"{moved // max(1, at_last)} times what is there at the end, {lasts[-1].results[0].label}"
         advice = "Could the parts be kept in a list and joined once, or be written into a tensor made before the loop?"
-        yield work.finding("grows by cat", costliest(chain), share, least, what, advice)
+        yield work.finding("grows by cat", costliest(ops), share, least, what, advice)
 
 
 def _chains(work: Work) -> list[list[TimedOp]]:

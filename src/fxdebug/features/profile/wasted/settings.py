@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from fxdebug.data.findings import WARNING, Finding
 from fxdebug.data.measured.surroundings import SMALLEST, Surroundings
-from fxdebug.features.profile.wasted.timed_ops import TimedOp, Work, costliest
+from fxdebug.data.measures import counted
+from fxdebug.features.profile.wasted.timed_ops import TimedOp, Work, costliest, drops
 
 
 def settings(work: Work, around: Surroundings, least: float) -> Iterator[Finding]:
@@ -15,6 +17,7 @@ def settings(work: Work, around: Surroundings, least: float) -> Iterator[Finding
         return
     yield from _training_mode(work, around, least)
     yield from _threads(work, around, least)
+    yield from _anomaly_mode(work, around, least)
     if around.device == "cpu":
         yield from _half_on_cpu(work, least)
         yield from _subnormal(work, around, least)
@@ -23,6 +26,12 @@ def settings(work: Work, around: Surroundings, least: float) -> Iterator[Finding
 
 
 def _training_mode(work: Work, around: Surroundings, least: float) -> Iterator[Finding]:
+    drawn = [op for op in work.ops if not op.profile.call.training and "dropout" in op.name and drops(op)]
+    share = work.share(sum(op.seconds for op in drawn))
+    if drawn and share >= least:
+        what = f"{counted(len(drawn), 'dropout')} {'sets' if len(drawn) == 1 else 'set'} elements to zero in eval mode"
+        advice = "Is it meant? torch.nn.functional.dropout drops unless training=self.training is passed."
+        yield work.finding("training mode", costliest(drawn), share, least, what, advice)
     if around.has_loss:
         return
     ops = [op for op in work.ops if op.profile.call.training and _is_of_training(op)]
@@ -41,7 +50,19 @@ def _threads(work: Work, around: Surroundings, least: float) -> Iterator[Finding
     if around.device == "cpu" and around.threads > around.cores:
         what = f"torch computes with {around.threads} threads, and this process may use {around.cores} cores"
         advice = f"Would torch.set_num_threads({around.cores}) be faster? fxdebug.tune measures it."
-        yield work.finding("threads", costliest(work.ops), 100.0, least, what, advice, WARNING)
+        yield _of_run(work, "threads", least, what, advice)
+
+
+def _anomaly_mode(work: Work, around: Surroundings, least: float) -> Iterator[Finding]:
+    if around.finds_anomalies:
+        what = "autograd's anomaly mode is on: it notes the line of each operation, and looks for NaN in each gradient"
+        advice = "Was it left on? torch.autograd.set_detect_anomaly(False) switches it off."
+        yield _of_run(work, "anomaly mode", least, what, advice)
+
+
+def _of_run(work: Work, rule: str, least: float, what: str, advice: str) -> Finding:
+    """Return a finding about the whole run: it has no line."""
+    return replace(work.finding(rule, costliest(work.ops), 100.0, least, what, advice, WARNING), source=None)
 
 
 def _half_on_cpu(work: Work, least: float) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from fxdebug.data.measured.timings import OpTiming
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value, leaves
 from fxdebug.features.profile.report import CallProfile
-from fxdebug.operators.categories import WRITES
+from fxdebug.operators.categories import DRAWS, UNFILLED, VIEWS, WRITES
 from fxdebug.operators.names import canonical
 from fxdebug.query.network import network_of
 
@@ -44,8 +44,8 @@ class TimedOp:
 class Work:
     """All operations of a run, and the time of all of them; ``is_known`` where every call has its operations."""
 
-    def __init__(self, trace: TraceData, calls: Sequence[CallProfile]) -> None:
-        self.trace, self.calls = trace, calls
+    def __init__(self, trace: TraceData, calls: Sequence[CallProfile], *, has_loss: bool = False) -> None:
+        self.trace, self.calls, self.has_loss = trace, calls, has_loss
         net = network_of(trace)
         self.call_id = {profile.call.index: net.call_id(profile.call) for profile in calls}
         positions = {node.id: node.position for node in net.nodes.values()}
@@ -125,6 +125,28 @@ def writes(op: TimedOp) -> bool:
     plain = name.strip("_")
     in_place = name.endswith("_") and not name.endswith("__")
     return in_place or canonical(plain) in WRITES & {"setitem"} or plain in ("iadd", "isub", "imul", "itruediv")
+
+
+def drops(op: TimedOp) -> bool:
+    """Does an operation set elements to zero at random?"""
+    if "dropout" not in op.name:
+        return bool(op.step.kwargs.get("dropout_p"))
+    if op.step.kwargs.get("p", 1.0) == 0:
+        return False
+    training = op.step.kwargs.get("training", op.step.args[2] if len(op.step.args) > 2 else True)
+    return training is not False
+
+
+def is_function(op: TimedOp, work: Work) -> bool:
+    """Are an operation's results those of its inputs alone, and left as they are?"""
+    if writes(op) or op.name in UNFILLED or op.name in DRAWS or drops(op):
+        return False
+    return not any(v.storage in work.written for v in (*op.operands, *op.results) if v.storage is not None)
+
+
+def is_view(op: TimedOp) -> bool:
+    """Does an operation return the memory of its operands, and compute nothing?"""
+    return op.name in VIEWS and {value.storage for value in op.results} <= {value.storage for value in op.operands}
 
 
 def costliest(ops: Iterable[TimedOp]) -> TimedOp:

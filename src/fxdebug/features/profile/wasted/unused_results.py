@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 from fxdebug.data.findings import Finding
+from fxdebug.data.measures import counted
 from fxdebug.data.values import Value
-from fxdebug.features.profile.wasted.timed_ops import TimedOp, Work, costliest, writes
+from fxdebug.features.profile.wasted.timed_ops import TimedOp, Work, costliest, is_view, writes
 from fxdebug.operators.categories import ELEMENTWISE, TO_PYTHON_NUMBERS, VIEWS
 from fxdebug.operators.names import ACTIVATIONS, NORMS, SOFTMAXES
 
-_SELECTS = frozenset("getitem select narrow index_select".split())
+_SLICES = frozenset("getitem select narrow".split())
+_SELECTS = _SLICES | frozenset("index_select gather take_along_dim diagonal diag trace".split())
 _RECURRENT = frozenset("lstm gru rnn_tanh rnn_relu cumsum cumprod associative_scan".split())
 _BY_ROWS = ELEMENTWISE | ACTIVATIONS | NORMS - {"batch_norm", "instance_norm"} | SOFTMAXES | {"linear", "dropout"}
 _READS = TO_PYTHON_NUMBERS | {"bool", "int", "float", "index", "is_nonzero", "numpy", "equal", "allclose"}
+_ASKS = frozenset("any all isnan isinf isfinite equal allclose".split())
+_CHECKS = _ASKS | frozenset(
+    "eq ne lt le gt ge logical_not logical_or logical_and invert or and not abs sum max min amax amin".split()
+)
+_SORTS = frozenset("sort argsort msort".split())
 LESS_THAN = 0.5  # of the elements are used: otherwise a slice is part of the algorithm
 
 
@@ -22,12 +30,13 @@ def unused(work: Work, least: float) -> Iterator[Finding]:
     needed = _needed(work)
     if needed is None:
         return
-    dead = [op for op in work.ops if op not in needed and op.seconds and op.results]
+    dead = [op for op in work.ops if op not in needed and op.seconds and op.results and not is_view(op)]
     share = work.share(sum(op.seconds for op in dead))
     if share >= least:
         op = costliest(dead)
         lines = len({work.line(one) for one in dead})
-        what = f"{len(dead)} operations at {lines} {'line' if lines == 1 else 'lines'} make results that the run does "
+        make = "makes" if len(dead) == 1 else "make"
+        what = f"{counted(len(dead), 'operation')} at {counted(lines, 'line')} {make} results that the run does "
         advice = "Are they needed? Hooks and code for looking at a model go on working where nobody looks."
         yield work.finding("unused results", op, share, least, what + "not return and does not use", advice)
 
@@ -39,19 +48,24 @@ def _needed(work: Work) -> set[TimedOp] | None:
     """
     if not work.returned:
         return None
-    outside = {value.storage for value in work.trace.root.inputs} | {
-        value.storage for op in work.ops for value in op.operands if value.name is not None
-    }
+    outside, made = {value.storage for value in work.trace.root.inputs}, set()
+    for op in work.ops:  # what no operation made before it was used comes from outside, such as averages of weights
+        outside |= {value.storage for value in op.operands if value.name is not None or value.storage not in made}
+        made |= {value.storage for value in op.results} - outside
     storages, needed = set(outside), set()
     numbers = work.returned | work.unseen
+    unmade: set[int | None] = set()  # memory of what is used and no operation made, such as a copy of a parameter
     storages |= {v.storage for op in work.ops for v in op.results if v.number in numbers}
     for op in reversed(work.ops):
         is_read = op.name in _READS or op.step.op.op.partition(".")[0].strip("_") in _READS
         written = writes(op) and any(value.storage in storages for value in op.operands[:1])
-        if not (is_read or written or any(value.number in numbers for value in op.results)):
+        written |= not is_view(op) and any(value.storage in outside for value in op.results)  # in place
+        of_unmade = any(value.storage in unmade for value in op.results)
+        if not (is_read or written or of_unmade or any(value.number in numbers for value in op.results)):
             continue
         needed.add(op)
         numbers |= {value.number for value in op.operands}
+        unmade |= {v.storage for v in op.operands if v.name is None and v.number not in work.maker} - outside - {None}
         storages |= {value.storage for value in op.operands if value.storage in work.written}
     return needed or None
 
@@ -66,7 +80,10 @@ def parts_used(work: Work, least: float) -> Iterator[Finding]:
         if used is None or not result.numel or used >= LESS_THAN * result.numel:
             continue
         unneeded = 1 - used / result.numel
-        chain = list(_rows_before(work, op))
+        by_rows = _takes_whole_rows(work, result)
+        if not by_rows and op.name in SOFTMAXES | NORMS:  # an element needs its whole row
+            continue
+        chain = list(_rows_before(work, op, by_rows))
         share = work.share(unneeded * sum(one.seconds for one in chain))
         if share >= least:
             what = f"of {result.numel:,} numbers that are computed here, {used:,} are used; the rest is sliced off"
@@ -74,12 +91,84 @@ def parts_used(work: Work, least: float) -> Iterator[Finding]:
             yield work.finding("slice used", op, share, least, what, advice)
 
 
+def best_of_sorted(work: Work, least: float) -> Iterator[Finding]:
+    """Sorts of which only the first or the last few elements of each row are used."""
+    at_line: defaultdict[str | None, list[TimedOp]] = defaultdict(list)
+    for op in work.ops:
+        if op.name in _SORTS and op.results and _ends_of_sorted(work, op):
+            at_line[work.line(op)].append(op)
+    for ops in at_line.values():
+        share, op = work.share(sum(op.seconds for op in ops)), costliest(ops)
+        if share >= least:
+            used = max(one.numel for one in _ends_of_sorted(work, op))
+            what = f"all of {op.operands[0].label} is sorted, and {used:,} of {op.results[0].numel:,} are used"
+            yield work.finding("slice used", op, share, least, what, "Could it be topk?")
+
+
+def _ends_of_sorted(work: Work, op: TimedOp) -> list[Value]:
+    """Return the first or last elements that are taken of what a sort returns; nothing where others are used, too."""
+    given = op.step.kwargs.get("dim", next((one for one in op.step.args[1:] if type(one) is int), -1))
+    found = []
+    for value in op.results:
+        if value.number in work.returned or value.number in work.unseen:
+            return []
+        for user in _uses(work, value):
+            dim = given % len(value.shape) if isinstance(given, int) and value.shape else -1
+            if user.name not in _SLICES or len(user.results) != 1 or not _is_end(value, user.results[0], dim):
+                return []
+            found.append(user.results[0])
+    return [one for one in found if one.numel < LESS_THAN * op.results[0].numel]
+
+
+def _is_end(value: Value, part: Value, dim: int) -> bool:
+    """Is a part of a value what is first or last along a dimension, one after the other?"""
+    if value.stride is None or part.stride is None or dim < 0 or value.storage != part.storage:
+        return False
+    sizes, strides = list(value.shape), list(value.stride)
+    size = sizes.pop(dim)
+    step = strides.pop(dim)
+    length = 1
+    if len(part.shape) == len(value.shape):
+        length = part.shape[dim]
+        sizes.insert(dim, length)
+        strides.insert(dim, step)
+    begin = (part.offset - value.offset) // max(1, step)
+    return (list(part.shape), list(part.stride)) == (sizes, strides) and (begin == 0 or begin + length == size)
+
+
+def _uses(work: Work, value: Value) -> Iterator[TimedOp]:
+    """Yield the operations that use a value, without those that take it out of what several are returned in."""
+    for user in work.users[value.number]:
+        taken = {one.number for one in user.results}
+        if user.name != "getitem" or not taken <= {one.number for one in user.operands} or not taken:
+            yield user
+
+
+def checks(work: Work, least: float) -> Iterator[Finding]:
+    """Operations that only check numbers: for NaN, or by an assertion, which Python reads."""
+    only: set[TimedOp] = set()
+    for op in reversed(work.ops):
+        if op.name in _READS:
+            if op.operands and (maker := work.maker.get(op.operands[0].number)) is not None and maker.name in _ASKS:
+                only.add(op)
+        elif op.name in _CHECKS and op.results and not any(v.number in work.returned for v in op.results):
+            users = [user for value in op.results for user in work.users[value.number]]
+            if users and all(user in only for user in users):
+                only.add(op)
+    share = work.share(sum(op.seconds for op in only))
+    if share >= least:
+        names = ", ".join(sorted({op.name for op in only if op.name not in _READS}))
+        what = f"{len(only)} operations ({names}) only check numbers, for Python to read the answer"
+        advice = "Are these checks needed in each run? Those of an assert are left out by python -O."
+        yield work.finding("checks", costliest(only), share, least, what, advice)
+
+
 def _elements_used(work: Work, value: Value, depth: int = 8) -> int | None:
     """Return how many elements of a value are used, at most; ``None`` where it is used as a whole."""
     number = value.number
     if number in work.returned or number in work.unseen or value.storage in work.written:
         return None
-    users, total = work.users[number], 0
+    users, total = list(_uses(work, value)), 0
     if not users or not depth:
         return None
     for user in users:
@@ -102,13 +191,25 @@ def _elements_used(work: Work, value: Value, depth: int = 8) -> int | None:
     return total or None
 
 
-def _rows_before(work: Work, op: TimedOp) -> Iterator[TimedOp]:
-    """Yield an operation, and those before it that compute each row alone, for it alone."""
+def _takes_whole_rows(work: Work, value: Value) -> bool:
+    """Are the parts that are used of a value as long as it is, along the last dimension?"""
+    parts = [part for user in _uses(work, value) if user.name in _SELECTS for part in user.results]
+    row = value.shape[-1:], (value.stride or ())[-1:]
+    return bool(parts) and all((part.shape[-1:], (part.stride or ())[-1:]) == row for part in parts)
+
+
+def _rows_before(work: Work, op: TimedOp, by_rows: bool) -> Iterator[TimedOp]:
+    """Yield an operation, and those before it that compute each row alone, for it alone.
+
+    Where not whole rows are used, they end with the first that computes an element of a whole row.
+    """
     while True:
         yield op
         computed = [value for value in op.operands if value.name is None and value.number in work.maker]
         if op.name not in _BY_ROWS or len(computed) != 1 or len(work.users[computed[0].number]) != 1:
             return
+        if not by_rows and op.name == "linear":
+            return
         op = work.maker[computed[0].number]
-        if op.name not in _BY_ROWS:
+        if op.name not in _BY_ROWS or (not by_rows and op.name in SOFTMAXES | NORMS):
             return
