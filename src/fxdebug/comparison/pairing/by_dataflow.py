@@ -30,10 +30,10 @@ def pair_by_dataflow(pairs: Pairs) -> None:
             return
 
 
-def pair_uses(pairs: Pairs) -> None:
-    """Pair operations on paired weights: the first use with the first."""
+def pair_uses(pairs: Pairs, only: Container[int] | None = None) -> None:
+    """Pair operations on paired weights, or on some of b's: the first use with the first."""
     for number, pair in list(pairs.values.items()):
-        if pairs.b.values[number].name is None:
+        if pairs.b.values[number].name is None or (only is not None and number not in only):
             continue
         one = [s for s in pairs.a.users.get(pair.a, ()) if s.index not in pairs.steps_of_a and not s.transparent]
         other = [s for s in pairs.b.users.get(number, ()) if s.index not in pairs.steps and not s.transparent]

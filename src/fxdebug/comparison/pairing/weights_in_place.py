@@ -5,6 +5,7 @@ A weight that holds the numbers of another layer, or that is exchanged with anot
 
 from __future__ import annotations
 
+from fxdebug.comparison.pairing.by_dataflow import pair_uses
 from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.steps import StepList
 
@@ -38,6 +39,7 @@ def pair_in_place(pairs: Pairs) -> None:
     for other, one in places.items():
         if other in released[1] or one in released[0]:
             pairs.add_value(pairs.a.values[one], pairs.b.values[other], "weights", 0.8)
+    pair_uses(pairs, released[1])  # before equal results, which such weights make in each other's places
 
 
 def _places(pairs: Pairs) -> dict[int, int]:
