@@ -44,6 +44,7 @@ from fxdebug.comparison.rows import Rows
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value
 from fxdebug.errors import UsageError
+from fxdebug.operators.names import COPYING
 
 
 def compare(
@@ -109,7 +110,8 @@ def compare(
     # of other inputs, other shapes and other sources are computed: these are no findings of their own
     findings += [row for row in causes_found if not findings or row.kind not in ("shape", "wiring")]
     if meter.facing is not None and meter.facing.by == "cache":  # which one of both alone puts together
-        findings = [row for row in findings if row.kind not in ("extra", "missing")]
+        unsure = [row for row in findings if row.op in COPYING or row.basis == "statistics"]
+        findings = [row for row in findings if row.kind not in ("extra", "missing") or row not in unsure]
     if not findings and outputs.differ_in_narrow_dtype():  # what seemed absorbed was not: see there
         constants = (cause for cause in constant_causes(judge) if not is_ignored(cause.call.path, globs))
         hidden = [cause for cause in sorted(absorbed.values(), key=_position) if not cause.regrouped]

@@ -50,8 +50,11 @@ def tried(findings: Sequence[Row], plain: ComparisonData, runs: EditedRuns, budg
             repaired = _repairs(_made(edit, seen), runs, exactly)
             if repaired:
                 told = f"{edit.words}: with this edit b returns what a returns"
-                rows[number] = replace(rows[number], proven=True, repair=told)
-                return rows
+                places = {part.place for part in edit.parts}
+                return [
+                    replace(row, proven=True, repair=told) if at == number or place_of(row.b) in places else row
+                    for at, row in enumerate(rows)
+                ]
             failed += [edit.words] if repaired is False and edit.is_cause else []
         if failed and len(rows) == 1:
             told = f"{LIKELY}: {failed[0]} was tried{STILL}"

@@ -36,6 +36,10 @@ def without_effect(
     left: tuple[NamedSteps, NamedSteps] = [], []
     for rest, side, run in zip(left, (gone, new), (pairs.b, pairs.a)):
         for name, step in side:
+            whole = name in (step.name, step.op)
+            instead = _idle_in_its_place(divergence, step, run) if whole else None
+            if instead is not None:
+                return instead, gone, new
             for other in _idle(run, _calls_facing(divergence, step, run), role(name)):
                 one, facing = (step, other) if run is pairs.b else (other, step)
                 if divergence.judge.adds_error(facing.index):
@@ -48,6 +52,22 @@ def without_effect(
             else:
                 rest.append((name, step))
     return None, *left
+
+
+def _idle_in_its_place(divergence: Divergence, step: Step, run: StepList) -> Cause | None:
+    """Return what the other run computes of the same values in the place of a step: it has no effect on these."""
+    pairs = divergence.judge.pairs
+    for call in _calls_facing(divergence, step, run):
+        for other in run.by_call.get(call.index, ()):
+            one, facing = (step, other) if run is pairs.b else (other, step)
+            is_idle = other.transparent and other.name not in TRANSPARENT and role(other.name) != role(step.name)
+            if not is_idle or len(one.inputs) != len(facing.inputs) or not one.data:
+                continue
+            if [value.shape for value in one.outputs] != [value.shape for value in facing.outputs]:
+                continue
+            if all(pairs.are_paired(x.value, y.value) for x, y in zip(one.inputs, facing.inputs)):
+                return divergence.cause("values", facing, f"{one.op} in a, {facing.op} in b", partner=one)
+    return None
 
 
 def _given_the_same(one: Step, other: Step) -> bool:

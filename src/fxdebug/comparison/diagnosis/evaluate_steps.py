@@ -392,7 +392,7 @@ def _facing_results(a: Step, b: Step) -> list[tuple[Value, Value]]:
 
 def comparable(a: Value, b: Value) -> bool:
     """Can two values be compared? A mask of booleans and one of numbers cannot."""
-    return (a.dtype in EPS) == (b.dtype in EPS)
+    return (a.dtype in EPS) == (b.dtype in EPS) or "bool" not in (a.dtype, b.dtype)
 
 
 def _dtypes_of(run: StepList) -> frozenset[str]:
