@@ -81,15 +81,26 @@ def test_an_operation_that_b_lacks_is_put_before_the_one_that_uses_its_result() 
     ]
 
 
-def test_two_faults_are_proven_together_the_larger_one_first() -> None:
+def test_two_faults_are_proven_together_with_the_effect_of_each_the_larger_one_first() -> None:
     right = blocks()
     wrong = copy.deepcopy(right)
     change(approximate="none")(wrong)
     wrong[2].norm.eps = 0.1
-    assert told(fxdebug.compare_models(right, wrong, X)) == [
-        ("2.norm", True, "layer_norm with the settings of a: with this and 1 more edit b returns what a returns"),
-        ("1", True, "gelu with the settings of a: with this and 1 more edit b returns what a returns"),
+    rows = told(fxdebug.compare_models(right, wrong, X))
+    whole, apart = "with this and 1 more edit b returns what a returns", "; without this one it differs by "
+    assert [(path, proven, repair.partition(apart)[0]) for path, proven, repair in rows] == [
+        ("2.norm", True, f"layer_norm with the settings of a: {whole}"),
+        ("1", True, f"gelu with the settings of a: {whole}"),
     ]
+    effects = [float(repair.partition(apart)[2]) for _, _, repair in rows]
+    alone = []
+    for plant in (change(approximate="none"), lambda model: setattr(model[2].norm, "eps", 0.1)):
+        other = copy.deepcopy(right)
+        plant(other)
+        with torch.no_grad():
+            difference = (other(X) - right(X)).square().mean().sqrt() / right(X).square().mean().sqrt()
+        alone.append(float(difference))
+    assert effects == pytest.approx(alone[::-1], rel=0.3)
 
 
 class Drifts(Block):

@@ -5,6 +5,7 @@ A cause whose edit repairs b is proven. One whose edit does not, where it is the
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -73,11 +74,24 @@ def _all_at_once(
     first = {number: edits[0] for number, edits in planned.items()}
     if not 1 < len(first) == len(rows):
         return rows
-    together = {place: make for edit in first.values() for place, make in _made(edit, seen).items()}
-    if not _repairs(together, runs, exactly):
+    made = {number: _made(edit, seen) for number, edit in first.items()}
+    if not _repairs({place: edit for of_row in made.values() for place, edit in of_row.items()}, runs, exactly):
         return rows
     more = f"with this and {len(rows) - 1} more edit{'s' * (len(rows) > 2)} b returns what a returns"
-    return [replace(row, proven=True, repair=f"{first[at].words}: {more}") for at, row in enumerate(rows)]
+    told = []
+    for number, row in enumerate(rows):
+        others = {place: edit for at, of_row in made.items() if at != number for place, edit in of_row.items()}
+        effect = _effect(others, runs)
+        alone = "" if effect is None else f"; without this one it differs by {effect:.3g}"
+        told.append(replace(row, proven=True, repair=f"{first[number].words}: {more}{alone}"))
+    return told
+
+
+def _effect(others: dict[Place, Edit], runs: EditedRuns) -> float | None:
+    """Return how far b is from a with all faults but one repaired; ``None`` where that cannot be told."""
+    found = runs.run("b", ReplacedOperations(others))
+    errors = [row.error for row in found.outputs if row.measured] if found is not None else []
+    return max(errors) if errors and math.isfinite(max(errors)) else None
 
 
 def _seen_in_a(edits: Sequence[PlannedEdit], runs: EditedRuns) -> dict[Place, Ran]:
