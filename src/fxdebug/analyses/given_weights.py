@@ -69,16 +69,21 @@ def with_weights(trace: AnyTrace, given: GivenTo, argument: str) -> AnyTrace:
     >>> [parameter.before is not None for run in (trace, known) for parameter in run.parameters]
     [False, False, True, True]
     """
-    return _with_known(trace, _read(given, argument), argument)
+    return _with_known(trace, _by_names_of(trace, _read(given, argument)), argument)
+
+
+def _by_names_of(trace: AnyTrace, weights: Weights) -> Weights:
+    """Return weights also by their names in a run, where all have a prefix more or less, as of a wrapper."""
+    prefix = prefix_between(list(weights), [name for parameter in trace.parameters for name in parameter.names])
+    if not prefix:
+        return weights
+    shorter = {name.removeprefix(prefix): read for name, read in weights.items()}
+    return shorter | {f"{prefix}{name}": read for name, read in weights.items()}
 
 
 def _with_known(trace: AnyTrace, weights: Weights, argument: str) -> AnyTrace:
     """Return a run with the weights that functions read, by name."""
     names = [name for parameter in trace.parameters for name in parameter.names]
-    prefix = prefix_between(list(weights), names)
-    if prefix:
-        shorter = {name.removeprefix(prefix): read for name, read in weights.items()}
-        weights = shorter | {f"{prefix}{name}": read for name, read in weights.items()}
     known: dict[str, Callable[[], Tensor]] = {}
     parameters, missing = [], []
     for parameter in trace.parameters:

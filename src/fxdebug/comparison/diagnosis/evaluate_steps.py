@@ -228,7 +228,8 @@ class Judge:
         if self._only_copies_weights(step, partner):
             tolerance = min(tolerance, 2 * half_step(a.dtype, b.dtype))
         if step.name in SUMS:
-            rounding, inherited = self._cancellation(sides, a)
+            # a weight that differs is a cause, and is not inherited
+            rounding, inherited = self._cancellation([side for side in sides if side != weights], a)
             tolerance, limit = max(tolerance, rounding), max(limit, inherited)
         adds = measures.error > max(tolerance, limit)
         if weights and worst is not None and self._has_other_rows(*worst):  # the weights differ all the same

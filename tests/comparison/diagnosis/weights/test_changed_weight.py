@@ -85,6 +85,14 @@ CHANGES: dict[str, tuple[Callable[[Net], None], str]] = {
         _set("head.weight", torch.randn_like),
         "head.weight has numbers of its own, in a it is tied to words.weight",
     ),
+    "bfloat16": (
+        _set("two.weight", lambda w: w.bfloat16().float()),
+        "two.weight is that of a but for as much as rounding to bfloat16 changes",
+    ),
+    "float16": (
+        _set("one.weight", lambda w: w.half().float()),
+        "one.weight is that of a but for as much as rounding to float16 changes",
+    ),
     "others": (_set("two.weight", torch.randn_like), "two.weight differs from that of a"),
 }
 

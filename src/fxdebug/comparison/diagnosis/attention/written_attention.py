@@ -12,7 +12,7 @@ from fxdebug.comparison.diagnosis.cause import Cause
 from fxdebug.comparison.diagnosis.evaluate_steps import draws_random
 from fxdebug.comparison.diagnosis.region import Divergence, Region, multiplied_pairs
 from fxdebug.comparison.steps import Step
-from fxdebug.comparison.tolerance import visible_share
+from fxdebug.comparison.tolerance import is_additive_mask, visible_share
 from fxdebug.data.values import Value
 from fxdebug.operators.dtypes import EPS
 from fxdebug.operators.names import SUMS, normalized_constants
@@ -23,7 +23,7 @@ SCALES = frozenset(["mul", "div"])
 
 def other_attention_in(divergence: Divergence, tables: tuple[Tables, Tables]) -> Cause | None:
     """Return the step that draws random numbers, or scales the scores of an attention, in b only or in another way."""
-    return _drawn_only_in_b(divergence) or _other_scale(divergence, tables)
+    return _drawn_only_in_b(divergence) or _other_scale(divergence, tables) or _scaled_bias(divergence, tables)
 
 
 def _drawn_only_in_b(divergence: Divergence) -> Cause | None:
@@ -92,6 +92,35 @@ def _other_scale(divergence: Divergence, tables: tuple[Tables, Tables]) -> Cause
     fused = steps_a[-1].name == ATTENTION
     op = "mul" if fused else steps_a[-1].op
     return divergence.cause_in("missing", attention.call, op, because, step=attention, partner=steps_a[-1])
+
+
+def _scaled_bias(divergence: Divergence, tables: tuple[Tables, Tables]) -> Cause | None:
+    """Return the step that scales, in one run alone, what is added to the scores of an attention."""
+    in_a, in_b = _after_bias(divergence.in_a, tables[0]), _after_bias(divergence.in_b, tables[1])
+    if in_a is None or in_b is None or math.isclose(in_a[0], in_b[0], rel_tol=SAME_SCALE):
+        return None
+    where, factor = ("b", in_b[0]) if in_b[0] != 1.0 else ("a", in_a[0])
+    order = "after the scores are scaled in a, before" if where == "b" else "before the scores are scaled in a, after"
+    because = f"the bias is added {order} that in b: {where} scales it by {factor:.4g}"
+    return divergence.cause("constant", in_b[1], because, partner=in_a[1])
+
+
+def _after_bias(region: Region, tables: Tables) -> tuple[float, Step] | None:
+    """Return the number that multiplies what was added to the scores, and the step that adds it; ``None`` without."""
+    ends = [step for step in region.steps if step.name in (ATTENTION, "softmax")]
+    if len(ends) != 1:
+        return None
+    if ends[0].name == ATTENTION:
+        return (1.0, ends[0]) if len(ends[0].inputs) > 3 else None
+    adding: Step | None = None
+    factor = 1.0
+    for step in _before(region.steps, ends[0]):
+        floats = [given.value for given in step.inputs if given.value.dtype in EPS and given.value.numel > 1]
+        if step.name == "add" and len(floats) == 2 and not any(map(is_additive_mask, (v.stats for v in floats))):
+            adding, factor = step, 1.0
+        elif step.name in SCALES and not tables.makes(step) and adding is not None:
+            factor *= _factor(step) or 1.0
+    return None if adding is None else (factor, adding)
 
 
 def _scaled(region: Region, tables: Tables) -> tuple[float, list[Step]] | None:
