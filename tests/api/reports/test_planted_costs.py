@@ -97,6 +97,7 @@ HEALTHY = (
     "hf/convnext/", "hf/gemma2/", "hf/wav2vec2/", "hf/mamba/", "layers/gru", "layers/attention", "layers/lstm",
     "layers/conv", "layers/batch", "layers/transformer", "layers/embedding", "call/", "names/", "hooks/",
 )  # fmt: skip
+WASTED = {"hooks/weight-norm": "same in each run"}  # its weight is made anew in each run, also in evaluation
 MODELS = {name: build for name, build in entries(False) if name.startswith(HEALTHY)}
 
 
@@ -109,4 +110,6 @@ def test_a_healthy_model_has_no_finding(name: str) -> None:
             *fxdebug.profile(model, inputs, repeats=3, warmup=1, peak=False).findings,
             *fxdebug.memory(model, inputs, steps=3).findings,
         ]
-    assert [str(finding) for finding in findings] == []
+    wasted = [finding for finding in findings if finding.rule == WASTED.get(name)]
+    assert [str(finding) for finding in findings if finding not in wasted] == []
+    assert len(wasted) == (name in WASTED)
