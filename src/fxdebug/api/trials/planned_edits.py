@@ -29,7 +29,7 @@ MOST_PLACES = 64  # of a line that runs many times
 
 
 class Source(NamedTuple):
-    """Where b makes a value: an operation, which of its results where there are several, and a's views of that."""
+    """The place where b makes a value: an operation, which of its results, if several, and a's views of that."""
 
     place: Place
     at: int | None = None
@@ -64,6 +64,7 @@ class Sites:
 
     @property
     def own(self) -> tuple[Step, Step]:
+        """The operations of the finding itself."""
         return self.pairs[self.at]
 
 

@@ -236,8 +236,9 @@ class Judge:
             adds = adds or measures.error > tolerance
         casts = 0.0 if worst is None else self.casting_tolerance(worst[0].value, worst[1].value)
         if adds and not weights and error_in > max(self.clean, tolerance, casts):
-            # only here, as it walks back over many values
-            adds = {step.name, partner.name} <= ACTIVATIONS and self.is_far_beyond(measures.error, step)
+            # only here, as it walks back over many values; statistics of an input may show a large error as small
+            alike_known = worst is None or measures.basis == self.meter(worst[0].value, worst[1].value).basis
+            adds = alike_known and {step.name, partner.name} <= ACTIVATIONS and self.is_far_beyond(measures.error, step)
         if measures.what == "shape" and any(self._is_other_choice(one, other) for one, other in sides):
             adds = False  # it is as large as what was chosen
         return StepResult(

@@ -612,8 +612,11 @@ def _rewired(divergence: Divergence) -> Cause | None:
     if given is not None and values_differ(judge, given, b):
         return None
     call, inner = handing_call(pairs, result.step, a, b)
-    where_a, where_b = _made_in(pairs.a.maker(a), a), _made_in(pairs.b.maker(b), b)
-    if where_a == where_b or _in_the_same_call(pairs, pairs.a.maker(a), pairs.b.maker(b)):
+    makers = pairs.a.maker(a), maker
+    if _make_the_same(pairs, *makers):
+        return None  # of values that differ before
+    where_a, where_b = _made_in(makers[0], a), _made_in(pairs.b.maker(b), b)
+    if where_a == where_b or _in_the_same_call(pairs, makers[0], pairs.b.maker(b)):
         where_a, where_b = f"{where_a}{_arguments(pairs.a, a)}", f"{where_b}{_arguments(pairs.b, b)}"
     what = "it" if inner is None else inner.path.rpartition(".")[2] or inner.type
     because = f"{what} is given the result of {where_a} in a, of {where_b} in b"
@@ -627,6 +630,14 @@ def _rewired(divergence: Divergence) -> Cause | None:
 def _in_the_same_call(pairs: Pairs, a: Step | None, b: Step | None) -> bool:
     """Are two steps of one name in calls that are each other's counterparts, which may have other names?"""
     return a is not None and b is not None and a.op == b.op and pairs.call_in_a(b.call) is a.call
+
+
+def _make_the_same(pairs: Pairs, a: Step | None, b: Step | None) -> bool:
+    """Are two steps one operation with equal settings, on values that are pairs, in calls that are counterparts?"""
+    if a is None or b is None or not _in_the_same_call(pairs, a, b) or a.constants != b.constants:
+        return False
+    sides = list(zip(a.inputs, b.inputs))
+    return bool(sides) and len(a.inputs) == len(b.inputs) and all(pairs.are_paired(x.value, y.value) for x, y in sides)
 
 
 def _beside(run: StepList, wanted: Value, given: Value | None) -> str:
