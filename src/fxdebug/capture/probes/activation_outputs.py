@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from fxdebug.capture.probes.call_times import CallTimes
 from fxdebug.capture.probes.measuring_mode import MeasuringMode
-from fxdebug.capture.tape.observed_tape import tensors_in
 from fxdebug.capture.tape.op_traits import function_name
+from fxdebug.capture.tensors.named_tensors import tensors_in
 from fxdebug.capture.torch_state.untracked import is_in_transform, untracked
 from fxdebug.errors import with_article
 from fxdebug.operators.activation_functions import BOUNDS, function_of
