@@ -8,12 +8,13 @@ loss; it is told of parameters without a gradient that it depends on.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor
 
+from fxdebug.capture.tensors.named_tensors import named_tensors
 from fxdebug.data.measured.gradients import GradientStop
 
 
@@ -70,10 +71,10 @@ class GradientStops:
 
     def follow(self, args: Any, kwargs: Mapping[str, Any], result: Any) -> bool:
         """Look at an operation that has run; say whether gradients stop there: then :meth:`note` tells of it."""
-        made = list(_tensors(result))
+        made = [tensor for _, tensor in named_tensors(result)]
         if not made:
             return False
-        given = list(_tensors((args, tuple(kwargs.values()))))
+        given = [tensor for _, tensor in named_tensors((args, kwargs))]
         marks = frozenset().union(*[self._marks_of(tensor) for tensor in given])
         if any(tensor.requires_grad for tensor in made):
             for mark in marks:
@@ -158,13 +159,3 @@ class GradientStops:
                         stop.leaves.add(id(variable))
                     pending += [before for before, _ in node.next_functions if before is not None]
         return stop.leaves
-
-
-def _tensors(content: Any) -> Iterator[Tensor]:
-    if isinstance(content, Tensor):
-        yield content
-    elif isinstance(content, (tuple, list)):
-        for each in content:
-            yield from _tensors(each)
-    elif isinstance(content, Mapping):
-        yield from _tensors(tuple(content.values()))

@@ -31,7 +31,8 @@ def named_tensors(content: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
         if isinstance(item, Mapping):
             inside = [(f"{place}.{key}" if place else str(key), inner) for key, inner in item.items()]
         elif isinstance(item, (list, tuple, set, frozenset)):
-            inside = [(f"{place}[{i}]", inner) for i, inner in enumerate(item)]
+            numbers = int, float  # of which there may be millions
+            inside = [(f"{place}[{i}]", inner) for i, inner in enumerate(item) if type(inner) not in numbers]
         elif hasattr(item, "__dict__") and not isinstance(item, (type, types.FunctionType, types.ModuleType)):
             inside = [(f"{place}.{key}" if place else key, inner) for key, inner in vars(item).items()]
         pending += reversed(inside)
