@@ -67,7 +67,7 @@ def replay(
         restore()
         b = run_and_store(changed, body.inputs(tensor), None, values="tensors", stepper=edits)
     notes = [f"replayed: {name}, from its verified graph" + (f", with {', '.join(made)} changed" if made else "")]
-    if not _is_as_recorded(trace, subject, a):
+    if not _is_as_recorded(subject, a):
         notes.append(
             "run again without changes, its graph returns something else than it did: it draws random numbers?"
         )
@@ -83,7 +83,7 @@ def _function(change: Callable[[Any], Any] | Tensor | float) -> Callable[[Any], 
     return change
 
 
-def _is_as_recorded(trace: Trace, call: Call, run: Trace) -> bool:
+def _is_as_recorded(call: Call, run: Trace) -> bool:
     """Does a replay without changes return the numbers that the call returned?"""
     recorded, again = call.outputs or (), run.root.outputs or ()
     pairs = zip(recorded, again)
