@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from fxdebug import fx_debug
 from fxdebug.data.values import Stats, pooled
-from fxdebug.native import ways
+from fxdebug.native import dispatch
 from fxdebug.stats import cpu_sums
 from fxdebug.stats.cpu_sums import BLOCK, FEW, is_one_piece
 from fxdebug.stats.measure import Unmeasurable, measure, measure_piece
@@ -399,7 +399,7 @@ def test_a_tensor_in_one_piece_has_the_statistics_of_its_flat_elements_to_the_la
         usual, usual * 1e-3 + 5, usual * 1e30, usual * 1e-30, torch.relu(usual), -torch.zeros(shape, dtype=dtype),
         usual.where(~is_first, torch.nan), usual.where(~is_first, -torch.inf), torch.full(shape, 0.1, dtype=dtype),
     ]  # fmt: skip
-    with torch.no_grad(), ways.using(None), np.errstate(all="raise"):
+    with torch.no_grad(), dispatch.using(None), np.errstate(all="raise"):
         for tensor in kinds:
             assert is_one_piece(dtype, tensor.numel())
             assert repr(measure_piece(tensor, tensor.data_ptr())) == repr(measure(tensor))

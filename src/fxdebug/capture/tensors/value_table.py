@@ -29,7 +29,7 @@ from fxdebug.capture.torch_state import internals
 from fxdebug.capture.torch_state.untracked import is_unobserved, untracked
 from fxdebug.data.values import Stats, Value
 from fxdebug.errors import first_line
-from fxdebug.native import ways
+from fxdebug.native import dispatch
 from fxdebug.native.records import record_constructor
 from fxdebug.stats.accelerator import is_off_cpu
 from fxdebug.stats.cpu_sums import is_freed
@@ -82,7 +82,7 @@ class ValueTable:
         self._keep_all = getattr(keeper, "everything", False)  # also the values of operations
         self.keeps_attention = getattr(keeper, "attention", False)  # operands and results of attentions, too
         self._note = note
-        may_wait = may_wait and ways.core() is None  # the core measures a small tensor in less time than a copy takes
+        may_wait = may_wait and dispatch.core() is None  # the core measures a small tensor faster than it is copied
         self._stats = StatsTaker(note, before_run, may_wait) if measuring else None
         self._before_run = before_run
         self._storages = StorageNumbers() if storages is None else storages
@@ -98,7 +98,7 @@ class ValueTable:
 
     def _in_core(self) -> Any:
         """Return the look-ups of plain tensors in the native core, where that is in use; else ``None``."""
-        core = ways.core()
+        core = dispatch.core()
         parts = self.refs, self.all, self.first_values, self._names, self._rewritten, self._storages, self._stats
         if core is None:
             return None
