@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Settings(TypedDict, total=False):
-    """How two runs are compared: arguments of :func:`compare`."""
+    """Arguments of :func:`compare` that say how two runs are compared."""
 
     mapping: Mapping[str, str] | str | os.PathLike[str] | None
     ignore: str | Iterable[str]
@@ -140,7 +140,7 @@ def run_to_compare(
     weights: Mapping[str, torch.Tensor] | str | os.PathLike[str] | None = None,
     argument: str = "weights_a",
 ) -> Trace:
-    """Return a run to compare: a trace as it is, a saved run loaded, a call as a run of its own.
+    """Return a run to compare: a trace unchanged, a saved run loaded, a call as a separate run.
 
     ``weights`` are those of a run that did not keep them, given as ``argument``.
     """

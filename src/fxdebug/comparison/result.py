@@ -204,7 +204,7 @@ class ComparisonData:
 
     @property
     def gradients_differ(self) -> bool:
-        """Do both runs hold gradients, and do these differ? Not where that cannot be told, as in two dtypes."""
+        """Do both runs have gradients that differ? No where this is unknown, as in two dtypes."""
         found = () if self.gradients is None else self.gradients.findings
         return any(finding.severity == ERROR for finding in found)
 

@@ -51,7 +51,7 @@ class QuantisedRow:
 
 @dataclass(frozen=True)
 class Measured:
-    """Measurements of runs with originals put back: the error of the result as it is, and without single modules.
+    """Errors of the result: of the quantised model, and with single modules replaced by their originals.
 
     ``told`` are the modules to leave alone, ``left`` is the error of the result without all of these. ``reasons`` and
     ``untried`` are texts by path.

@@ -98,7 +98,7 @@ def _coverage(done: Done) -> list[str]:
 
 
 def merged(found: Iterable[tuple[str, Sequence[Finding]]], settings: RuleSettings) -> list[Finding]:
-    """Return findings by severity, then in the order of analyses; what several analyses tell of one place is told once.
+    """Return findings by severity, then in the order of analyses; findings of several analyses at one place are joined.
 
     The one that is kept names all analyses that found it.
     """

@@ -1,4 +1,4 @@
-"""Try the causes of a comparison of two traces whose models and inputs are at hand, as ``compare_models`` does."""
+"""Try the causes of a comparison of two traces that have their models and inputs, as ``compare_models`` does."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class _Again:
 
     @classmethod
     def of(cls, trace: TraceData, name: str) -> _Again | None:
-        """Return the run of a trace; ``None`` where its model, its inputs or its state are not at hand."""
+        """Return the run of a trace; ``None`` if its model, its inputs or its state are not available."""
         model, root = getattr(trace.graph_source, "model", None), trace.root
         is_whole = root.method == "forward" and trace.error is None and not _NOT_WHOLE & trace.settings.keys()
         if not isinstance(model, nn.Module) or not is_whole or trace.settings.get("values") != "tensors":

@@ -37,7 +37,7 @@ _known: weakref.WeakKeyDictionary[type, dict[Any, _Templates]] = weakref.WeakKey
 
 
 def templates_of(tape: CallTape) -> Iterator[tuple[GraphTemplate, Callable[[CallTape, GraphTemplate], None]]]:
-    """Yield the templates that may hold for a call, the likeliest first, each with what is to be told if it does."""
+    """Yield the templates that may hold for a call, the likeliest first, each with a callback if it does."""
     known = _of_forward(tape)
     if known is not None:
         traits, hooks, sizes = known.traits_of(tape.module), hooks_of(tape), tape.sizes_given

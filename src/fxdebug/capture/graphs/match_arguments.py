@@ -281,7 +281,7 @@ class ArgumentMatcher:
         return OpaqueSlot(number, kind, code.contents.with_items(items))
 
     def has_placeholder(self, tensor_id: TensorId) -> bool:
-        """Does a placeholder stand for this tensor?"""
+        """Does this tensor have a placeholder?"""
         return tensor_id in self._placeholder_of
 
     def set_first_layout(self, tensor_id: TensorId) -> None:

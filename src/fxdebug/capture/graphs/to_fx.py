@@ -560,7 +560,7 @@ _OPENED = frozenset((tuple, list, dict, Struct, slice))
 
 
 class Absent:
-    """Stands for an object that the graph does not hold: a cache, say, that is filled while the body runs.
+    """A placeholder for an object that the graph does not hold, such as a cache that is filled while the body runs.
 
     ``number`` is the object's in the template. The graph of one call may have the object itself in its place.
     """

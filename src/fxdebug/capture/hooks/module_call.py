@@ -243,7 +243,7 @@ def begin(observer: Observer) -> None:
 
 
 def end(observer: Observer) -> None:
-    """Take ``observer`` off every module; a module left without observers is as it was before."""
+    """Remove ``observer`` from every module; a module without observers is restored."""
     with lock:
         _detach(observer, list(wrappers))
         _calls.end(observer)

@@ -46,7 +46,7 @@ class ActivationOutputs(MeasuringMode):
         self.read: set[tuple[str, str]] = set()  # path and name of those functions that a layer with weights reads
 
     def before_op(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return the name of an activation function with its argument, as it is and as it was."""
+        """Return the name of an activation function with its argument, and the argument's value before it ran."""
         name = "" if self._leaf else canonical(function_name(func))
         if name not in ACTIVATIONS:
             return None

@@ -70,7 +70,7 @@ class GradientStops:
         return tuple(told)
 
     def follow(self, args: Any, kwargs: Mapping[str, Any], result: Any) -> bool:
-        """Look at an operation that has run; say whether gradients stop there: then :meth:`note` tells of it."""
+        """Look at an operation that has run; return whether gradients stop there. :meth:`note` then adds the facts."""
         made = [tensor for _, tensor in named_tensors(result)]
         if not made:
             return False

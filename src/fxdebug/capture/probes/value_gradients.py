@@ -93,7 +93,7 @@ class ValueGradients(ForwardsOnly, MeasuringMode):
                 )
 
     def wants(self, module: nn.Module) -> bool:
-        """Leave modules that were not in the model without a wrapper, and tell of them."""
+        """Leave modules that were not in the model without a wrapper, and note them."""
         self._ran_unregistered(module)
         return False
 

@@ -1,4 +1,4 @@
-"""Settings of the process and of torch: a body that is re-executed must leave each of them as it was.
+"""Settings of the process and of torch, which a re-executed body must not change.
 
 Settings that no computation depends on are restored afterwards. Setting any other, or one that cannot be read, is
 refused: a graph does not say under which settings it holds.

@@ -39,7 +39,7 @@ NO_VERSION = -1  # of an entry whose value is out of date; no tensor has this ve
 
 
 class Keeper(Protocol):
-    """Takes the data of each new value while it is at hand: a store of tensors or of printed text."""
+    """Gets the data of each new value when it is made: a store of tensors or of printed text."""
 
     def __call__(self, value: Value, tensor: Tensor, body: Tensor | None) -> None: ...
 
@@ -409,7 +409,7 @@ class ValueTable:
         self._awaited.clear()
 
     def is_awaited(self, ref: TensorRef) -> bool:
-        """Is the next value of a tensor to be told?"""
+        """Is the next value of a tensor awaited?"""
         return ref.tensor_id in self._awaited
 
     def clear_stats_of(self, tensor: Tensor) -> None:

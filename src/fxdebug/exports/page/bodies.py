@@ -188,7 +188,7 @@ class _Builder:
     # What several calls need -------------------------------------------------------------------------
 
     def taken_inside(self, call: Call) -> list[TakenInside]:
-        """Return what a call takes past its arguments: it enters by inputs of its own."""
+        """Return what a call reads besides its arguments, as additional inputs."""
         if self._taken_inside is None:
             has_graphs = any(body is not None and body.graph is not None for body in self._bodies)
             self._taken_inside = taken_past_arguments(network_of(self._trace)) if has_graphs else {}

@@ -208,7 +208,7 @@ class Stoppers:
         return found or (bool(held) and held[-1])
 
     def arrived(self) -> None:
-        """Take the values of watched expressions anew: the machine has jumped."""
+        """Read the values of watched expressions again, after the machine has jumped."""
         for watch in self.watches.values():
             watch.last = watch.expression.value_or_none()
 

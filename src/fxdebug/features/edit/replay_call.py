@@ -30,7 +30,7 @@ def replay(
     *,
     tolerance: float | None = None,
 ) -> Comparison:
-    """Run the graph of one verified call again on what it was given, as it is and with changes; compare the two.
+    """Run the graph of one verified call again on its inputs, unchanged and with changes; compare the two.
 
     ``call`` is a path or an id. A key of ``changes`` is the name of an argument of its forward or of an operation of
     its graph (``print(call.code)`` shows them), the value a function of it, or a tensor or number that takes its
