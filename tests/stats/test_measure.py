@@ -17,7 +17,7 @@ from fxdebug.data.values import Stats, pooled
 from fxdebug.native import dispatch
 from fxdebug.stats import cpu_sums
 from fxdebug.stats.cpu_sums import BLOCK, FEW, is_one_piece
-from fxdebug.stats.measure import Unmeasurable, measure, measure_piece
+from fxdebug.stats.measure import Unmeasurable, fine_std, measure, measure_piece
 from support.measured import (
     COMPLEX,
     FLOATS,
@@ -403,3 +403,21 @@ def test_a_tensor_in_one_piece_has_the_statistics_of_its_flat_elements_to_the_la
         for tensor in kinds:
             assert is_one_piece(dtype, tensor.numel())
             assert repr(measure_piece(tensor, tensor.data_ptr())) == repr(measure(tensor))
+
+
+@pytest.mark.parametrize(
+    "elements",
+    [[100.0, 101.0], [1e-18, -1e-18], [1e18, -1e18], [1.0]],
+    ids=["a mean beyond the spread", "squares too small", "squares too large", "one element"],
+)
+def test_a_fine_std_is_not_given_where_its_last_digits_depend_on_the_method(elements: list[float]) -> None:
+    tensor = torch.tensor(elements)
+    assert fine_std(tensor, measure(tensor)) is None
+
+
+@pytest.mark.parametrize("count", [1, 64, 65])
+def test_integers_are_exact_at_any_number_of_them(count: int) -> None:
+    tensor = torch.arange(count) * 3 - 7
+    stats = measure(tensor)
+    assert (stats.count, stats.min, stats.max) == (count, -7, count * 3 - 10)
+    assert stats.mean == sum(tensor.tolist()) / count

@@ -227,11 +227,11 @@ def _compared(
     known = tried(found.findings, runs.plain, edited, budget)
     if not any(row.proven for row in known) and not returns_the_same(runs.plain):
         known = told_of_gates(known, edited, budget)
-    told = dict(zip(map(id, found.findings), known))
-    findings = [told[id(row)] for row in found.findings]
+    tried_rows = dict(zip(map(id, found.findings), known))
+    findings = [tried_rows[id(row)] for row in found.findings]
     if closeness(findings[0]) < NAMED:  # what one edit repairs is the cause: such a finding follows from it
         findings.sort(key=lambda row: not row.proven)
-    rows = tuple([told.get(id(row), row) for row in found.rows])
+    rows = tuple([tried_rows.get(id(row), row) for row in found.rows])
     return Comparison.of(replace(found, findings=tuple(findings), rows=rows))
 
 

@@ -252,8 +252,8 @@ class ComparisonData:
 
         Pairs that are unsure are left out, and differences that nothing after them shows.
         """
-        told = [row for row in self.rows if row.verdict not in ("ignored", "absorbed")]
-        rows = [row for row in told if row.measured and row.certain and row.kind is None]
+        counted = [row for row in self.rows if row.verdict not in ("ignored", "absorbed")]
+        rows = [row for row in counted if row.measured and row.certain and row.kind is None]
         finite = [row for row in rows if math.isfinite(row.error)]  # between different shapes there is no distance
         return max(finite, key=lambda row: row.error, default=None)
 

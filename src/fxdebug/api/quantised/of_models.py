@@ -21,7 +21,7 @@ from fxdebug.comparison.result import ComparisonData
 from fxdebug.data.calls import Note
 from fxdebug.operators.dtypes import EPS
 
-MOST_TOLD = 4  # calls that are advised to be left alone
+MOST_ADVISED = 4  # calls that are advised to be left alone
 LEAST_OTHERS = 4  # calls for each that is advised to be left alone: to leave all is no advice
 AGAIN = 8  # calls that are tried once more beside those that are advised
 LEAST_GAIN = 0.1  # of the error of the result, from which one more call is advised
@@ -66,18 +66,20 @@ def quantised_models(
                 untried[one.path] = why
             else:
                 without[one.path] = found
-    told: list[str] = []
+    advised: list[str] = []
     left, still = whole, dict(without)
-    most = min(MOST_TOLD, max(1, len(without) // LEAST_OTHERS))
-    while len(told) < most and (first := outstanding(left, still, len(without))) is not None:
-        told.append(first)
+    most = min(MOST_ADVISED, max(1, len(without) // LEAST_OTHERS))
+    while len(advised) < most and (first := outstanding(left, still, len(without))) is not None:
+        advised.append(first)
         left, still = still[first], {}
         for path in sorted(without, key=lambda path: without[path])[:AGAIN]:  # one error may hide another
-            if path not in told and time.monotonic() <= until:
-                found, _ = _tried(run, model_b, call_b, [*told, path], expected)
+            if path not in advised and time.monotonic() <= until:
+                found, _ = _tried(run, model_b, call_b, [*advised, path], expected)
                 still |= {} if found is None or not whole or left - found < LEAST_GAIN * whole else {path: found}
     seen = {one.path: _reason(known[one.path], quantised[one.path], one) for one in leaves if one.path in known}
-    measured = Measured(whole, without, tuple(told), left, {path: text for path, text in seen.items() if text}, untried)
+    measured = Measured(
+        whole, without, tuple(advised), left, {path: text for path, text in seen.items() if text}, untried
+    )
     return Report.of(quantised_report(isolated, measured, () if whole is not None else (_UNKNOWN,)))
 
 

@@ -58,9 +58,9 @@ def _tried(
     judged = tried(found.findings, found, runs, budget)
     if len(judged) == 1 and runs.firsts:
         judged = [_with_next(judged[0], runs.firsts[0])]
-    told = dict(zip(map(id, found.findings), judged))
-    findings = tuple([told[id(row)] for row in found.findings])
-    rows = tuple([told.get(id(row), row) for row in found.rows])
+    tried_rows = dict(zip(map(id, found.findings), judged))
+    findings = tuple([tried_rows[id(row)] for row in found.findings])
+    rows = tuple([tried_rows.get(id(row), row) for row in found.rows])
     return Comparison.of(replace(found, findings=findings, rows=rows))  # type: ignore[arg-type]
 
 

@@ -61,13 +61,13 @@ class GradientStops:
 
     def flat_of(self, zero: Mapping[str, Tensor]) -> tuple[GradientStop, ...]:
         """Return the operations whose derivative is 0 that parameters with a gradient of 0 lead to, with these."""
-        told = []
+        stops = []
         for stop in self._flat:
             leaves = self._leaves(stop)
             names = tuple([name for name, parameter in zero.items() if id(parameter) in leaves])
             if names and stop.about is not None:
-                told.append(replace(stop.about, parameters=names))
-        return tuple(told)
+                stops.append(replace(stop.about, parameters=names))
+        return tuple(stops)
 
     def follow(self, args: Any, kwargs: Mapping[str, Any], result: Any) -> bool:
         """Look at an operation that has run; return whether gradients stop there. :meth:`note` then adds the facts."""
@@ -118,12 +118,12 @@ class GradientStops:
             first = next((p for p in counting if id(parameter) in self._leaves(self._stops[p])), None)
             if first is not None:
                 found.setdefault(self._head(first), []).append(name)
-        told = []
+        stops = []
         for position, names in sorted(found.items()):
             about = self._stops[position].about
             assert about is not None
-            told.append(replace(about, parameters=tuple(names)))
-        return tuple(told)
+            stops.append(replace(about, parameters=tuple(names)))
+        return tuple(stops)
 
     def forget(self) -> None:
         """Let go of tensors and of autograd's graph."""

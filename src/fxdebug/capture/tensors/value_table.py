@@ -392,13 +392,13 @@ class ValueTable:
             for storage in storages:
                 self._writes_on_device[storage] = self._writes_on_device.get(storage, 0) + 1
 
-    def await_value(self, ref: TensorRef, told: Callable[[Value], None]) -> None:
-        """Drop the present value of a tensor that is being written to unseen; ``told`` gets the next one, once."""
+    def await_value(self, ref: TensorRef, notify: Callable[[Value], None]) -> None:
+        """Drop the present value of a tensor that is being written to unseen; ``notify`` gets the next one, once."""
         tensor = ref()
         if tensor is not None and ref.version is not None:
             ref.version = NO_VERSION
             self._rewritten.add(id(tensor))
-            self._awaited[ref.tensor_id] = told
+            self._awaited[ref.tensor_id] = notify
 
     def look_at_awaited(self) -> None:
         """Take the values that are still awaited: nobody looks at their tensors any more."""
