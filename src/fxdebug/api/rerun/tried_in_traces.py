@@ -1,4 +1,4 @@
-"""Try the causes of a comparison of two traces that have their models and inputs, as ``compare_models`` does."""
+"""Try the causes of a comparison of two traces whose models and inputs are at hand, as ``compare_models`` does."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ def _tried(
     judged = tried(found.findings, found, runs, budget)
     if len(judged) == 1 and runs.firsts:
         judged = [_with_next(judged[0], runs.firsts[0])]
-    tried_rows = dict(zip(map(id, found.findings), judged))
-    findings = tuple([tried_rows[id(row)] for row in found.findings])
-    rows = tuple([tried_rows.get(id(row), row) for row in found.rows])
+    told = dict(zip(map(id, found.findings), judged))
+    findings = tuple([told[id(row)] for row in found.findings])
+    rows = tuple([told.get(id(row), row) for row in found.rows])
     return Comparison.of(replace(found, findings=findings, rows=rows))  # type: ignore[arg-type]
 
 
@@ -84,7 +84,7 @@ class _Again:
 
     @classmethod
     def of(cls, trace: TraceData, name: str) -> _Again | None:
-        """Return the run of a trace; ``None`` if its model, its inputs or its state are not available."""
+        """Return the run of a trace; ``None`` where its model, its inputs or its state are not at hand."""
         model, root = getattr(trace.graph_source, "model", None), trace.root
         is_whole = root.method == "forward" and trace.error is None and not _NOT_WHOLE & trace.settings.keys()
         if not isinstance(model, nn.Module) or not is_whole or trace.settings.get("values") != "tensors":
