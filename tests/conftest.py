@@ -66,9 +66,9 @@ def native_core() -> ModuleType:
 @pytest.fixture
 def both_ways(request: pytest.FixtureRequest) -> Iterator[None]:
     """Run the test in Python, and again in the native core; that is skipped where there is no build."""
-    from fxdebug.native import ways
+    from fxdebug.native import dispatch
 
-    with ways.using(request.getfixturevalue("native_core") if request.param == "native" else None):
+    with dispatch.using(request.getfixturevalue("native_core") if request.param == "native" else None):
         yield
 
 

@@ -20,7 +20,7 @@ from rich.table import Table
 from bench_bars import Verdict
 from bench_models import MODELS, Inputs
 from fxdebug import fx_debug
-from fxdebug.native import core, ways
+from fxdebug.native import core, dispatch
 from running import way_of_recording
 
 ROUNDS, WARM_UP = 11, 2
@@ -61,7 +61,7 @@ BARS: Mapping[str, Limits] = {
 
 @dataclass(frozen=True)
 class Measured:
-    """One recording of one model, in one of the two ways."""
+    """One recording of one model, in one of the two dispatch."""
 
     model: str
     recording: str
@@ -95,7 +95,7 @@ def _measured(name: str, limits: Limits, builds: list[Any], rounds: int) -> list
             for recording, record in RECORDINGS.items():
                 for build in builds:
                     plain = _seconds(lambda: model(**inputs))
-                    with ways.using(build):
+                    with dispatch.using(build):
                         seconds = _seconds(lambda record=record: record(model, inputs))
                     if number >= WARM_UP:
                         ratios.setdefault((recording, build is not None), []).append(seconds / plain)

@@ -33,6 +33,7 @@ class Tokens(nn.Module):
 @pytest.mark.parametrize(
     ("model", "inputs", "said"),
     [
+        (Batch(), (ones(),) * 3, "a tuple of 3, and a tuple is the positional arguments of forward(tensors, scale)"),
         (Batch(), [ones()] * 3, "a list of 3, and a list is the positional arguments of forward(tensors, scale)"),
         (Batch().total, [ones(), ones()], "a list of 2, and a list is the positional arguments of total(tensors)"),
         (Tokens(), [1, 2, 3], "a list of 3, and a list is the positional arguments of forward(tokens, mask, more)"),
@@ -40,7 +41,9 @@ class Tokens(nn.Module):
         (nn.Linear(4, 4), [], "a list of 0, and a list is the positional arguments of forward(input)"),
     ],
 )  # fmt: skip
-def test_a_list_that_does_not_fit_is_said_in_a_note(model: Any, inputs: list[Any], said: str) -> None:
+def test_a_list_or_tuple_that_does_not_fit_is_said_in_a_note(
+    model: Any, inputs: list[Any] | tuple[Any, ...], said: str
+) -> None:
     with pytest.raises((TypeError, AttributeError)) as native:
         model(*inputs)
     with pytest.raises(native.type) as raised:
@@ -51,7 +54,7 @@ def test_a_list_that_does_not_fit_is_said_in_a_note(model: Any, inputs: list[Any
 
 
 def test_other_exceptions_get_no_note() -> None:
-    for inputs in ((ones(), ones(), ones()), {"tensors": 3}, [torch.ones(3, 3), 1.0], ones()):
+    for inputs in ((ones(), "a"), {"tensors": 3}, [torch.ones(3, 3), 1.0], ones()):
         model = nn.Linear(4, 4) if isinstance(inputs, list) else Batch()
         with pytest.raises((TypeError, RuntimeError)) as raised:
             fx_debug(model, inputs[:1] if isinstance(inputs, list) else inputs)

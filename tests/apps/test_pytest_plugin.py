@@ -19,7 +19,7 @@ import torch
 import fxdebug
 from fxdebug.apps.cli import main
 from fxdebug.apps.pytest_plugin import _console, file_name
-from fxdebug.native import ways
+from fxdebug.native import dispatch
 
 ROOT = Path(__file__).parents[2]
 SOURCE = Path(fxdebug.__file__).parents[1]
@@ -72,7 +72,7 @@ def inner(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Iterato
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     pytester.syspathinsert()
     pytester.makepyfile(model=MODEL, test_model=TEST)
-    with ways.using(None):
+    with dispatch.using(None):
         yield pytester
 
 

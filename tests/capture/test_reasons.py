@@ -123,7 +123,7 @@ def test_a_body_that_waits_for_other_processes_is_recorded() -> None:
 
 TAKE_REASONS = {
     "CannotTrace", "GuardFailed", "with_line", "mark_not_replayable", "_refuse", "_Blocker", "debugger_failure",
-    "Words",
+    "ReasonText",
 }  # fmt: skip
 HOLD_REASONS = {
     "callers_modes", "cannot_restore", "change_around_call", "not_reusable", "problem", "unobserved", "untraceable",

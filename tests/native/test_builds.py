@@ -16,22 +16,22 @@ import torch
 from fxdebug import fx_debug
 from fxdebug.apps.cli.main import main
 from fxdebug.errors import NativeError
-from fxdebug.native import build, builds, core, ways
+from fxdebug.native import build, builds, core, dispatch
 from fxdebug.stats.measure import measure
 
 
 @pytest.fixture
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A cache folder without a build, and a process that has not looked for one yet."""
-    before, module = core.loaded(), ways.core()
+    before, module = core.loaded(), dispatch.core()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.delenv(core.SWITCH, raising=False)
     monkeypatch.setattr(core, "_loaded", None)
-    monkeypatch.setattr(ways, "_is_chosen", False)
+    monkeypatch.setattr(dispatch, "_is_chosen", False)
     yield tmp_path
     core._loaded = before
-    ways.use(module)
+    dispatch.use(module)
 
 
 def put(text: bytes = b"no library") -> Path:
@@ -45,7 +45,7 @@ def put(text: bytes = b"no library") -> Path:
 
 def test_without_a_build_python_does_all_of_it_and_no_trace_says_so(own_cache: Path, capsys) -> None:
     assert core.loaded().why == "there is no build for this torch and this Python"
-    assert core.notes() == [] and ways.core() is None
+    assert core.notes() == [] and dispatch.core() is None
     assert measure(torch.ones(3)).mean == 1.0
     assert fx_debug(torch.nn.Linear(2, 2), torch.ones(1, 2)).notes == ()
     assert not any(own_cache.iterdir())  # nothing is made behind anyone's back
@@ -76,7 +76,7 @@ def test_a_build_whose_answers_are_not_pythons_is_left_aside(native_core, own_ca
     shutil.copy(native_core.__file__, put())
     monkeypatch.setattr("fxdebug.native.self_test._expected", lambda tensor: (1, 2))
     assert "its self-test fails: the statistics of" in core.loaded().why
-    assert core.loaded().is_left_aside and ways.core() is None
+    assert core.loaded().is_left_aside and dispatch.core() is None
 
 
 def test_modes_of_the_program_do_not_disturb_the_self_test(native_core, own_cache: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from fxdebug.data.values import Stats
-from fxdebug.native import ways
+from fxdebug.native import dispatch
 from fxdebug.stats.measure import measure
 from support.measured import assert_close, exact
 
@@ -76,7 +76,7 @@ def test_a_mean_much_larger_than_the_spread_leaves_the_spread_its_digits(dtype, 
 def test_integers_are_added_up_exactly(dtype, count, native):
     numbers = torch.randint(-100, 100, (count,), generator=torch.Generator().manual_seed(count)).to(dtype)
     found, expected = native(numbers), exact([int(x) for x in numbers.tolist()])
-    with ways.using(None):
+    with dispatch.using(None):
         in_python = measure(numbers)
     assert_close(found, expected, 2.0**-52)
     assert_close(in_python, expected, 2.0**-52)
@@ -109,7 +109,7 @@ def test_zeros_of_one_sign_keep_it(dtype, native):
     for numbers in ([0.0, 0.0], [-0.0, -0.0], [0.0, -1.0, 0.0], [-0.0, 1.0, -0.0], [0.0, -1.0, 0.0, math.inf]):
         tensor = torch.tensor(numbers, dtype=dtype)
         found = native(tensor)
-        with ways.using(None):
+        with dispatch.using(None):
             in_python = measure(tensor)
         for name in ("min", "max", "absmax", "zeros", "posinf"):
             assert repr(getattr(found, name)) == repr(getattr(in_python, name)), (numbers, name)

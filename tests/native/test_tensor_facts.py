@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fxdebug.capture.tensors.tensor_state import TensorLayout, TensorState, state_of
-from fxdebug.native import ways
+from fxdebug.native import dispatch
 
 
 def facts(state: TensorState | None) -> object:
@@ -37,9 +37,9 @@ def tensors() -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("kind", tensors())
 def test_the_state_of_a_tensor_is_the_same_both_ways(kind, native_core) -> None:
     tensor = tensors()[kind]
-    with ways.using(native_core):
+    with dispatch.using(native_core):
         found = facts(state_of(tensor))
-    with ways.using(None):
+    with dispatch.using(None):
         assert facts(state_of(tensor)) == found
 
 

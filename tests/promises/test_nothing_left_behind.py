@@ -33,7 +33,7 @@ import fxdebug
 from fxdebug import fx_debug
 from fxdebug import model_addition_debugger_context as drop_in
 from fxdebug.capture.torch_state.untracked import untracked
-from fxdebug.native import ways
+from fxdebug.native import dispatch
 from support.trees import Does, calls, linear, ones, tree
 
 HOOKS = [name for name in vars(nn.Module()) if "hooks" in name]
@@ -207,7 +207,7 @@ def test_after_an_interrupt_of_our_own_work(tool: str, where: str, tmp_path: Pat
     model = Model()
     interrupted = interrupted_at(3, getattr(Recorder, where))
     method = lambda self, *args, **kwargs: interrupted(self, *args, **kwargs)  # noqa: E731
-    with ways.using(None), mock.patch.object(Recorder, where, method), unchanged(model):
+    with dispatch.using(None), mock.patch.object(Recorder, where, method), unchanged(model):
         if where == "note":  # a run without a remark notes nothing
             run(tool, model, tmp_path)
         else:

@@ -24,7 +24,7 @@ from fxdebug import Trace, fx_debug
 from fxdebug.capture.tensors import stats_queue, tensor_state, value_table
 from fxdebug.capture.tensors.value_table import ValueTable
 from fxdebug.data.values import Stats
-from fxdebug.native import ways
+from fxdebug.native import dispatch
 from fxdebug.stats import accelerator, cpu_sums
 from fxdebug.stats.measure import flat_of, measure
 from support.measured import COMPLEX, FLOATS, INTEGERS, SHAPES_OF_DATA, assert_close, exact, listed, precision, tensors
@@ -82,7 +82,7 @@ def traced(body: nn.Module, x: torch.Tensor, far: bool = True, **options: Any) -
         return method
 
     with (
-        ways.using(None),  # the native core asks no function of Python's where a tensor is
+        dispatch.using(None),  # the native core asks no function of Python's where a tensor is
         mock.patch.object(ValueTable, "finish_stats", finish_stats),
         mock.patch.object(torch.Tensor, "cpu", counted("cpu", cpu)),
         mock.patch.object(torch.Tensor, "tolist", counted("tolist", tolist)),

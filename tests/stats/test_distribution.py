@@ -89,3 +89,11 @@ def test_robust_outliers_are_counted_where_deviations_hide_them() -> None:
     numbers = np.sort(np.concatenate([np.linspace(-1, 1, 100), [1000.0] * 5]))
     found = robust_outliers(numbers, 10.0)
     assert found is not None and found[0] == 5 and (np.abs(numbers - numbers.mean()) > 5 * numbers.std()).sum() == 0
+
+
+def test_quantiles_of_a_constant_tensor_and_another_one_are_within_a_fraction_of_the_range() -> None:
+    seen, parts = Distributions(), (np.full(500, 5.0), np.linspace(4.0, 6.0, 1000))
+    for part in parts:
+        seen.add(part)
+    exact = np.quantile(np.concatenate(parts), QUANTILES)
+    assert seen.result().quantiles == pytest.approx(exact, abs=2 * 2 / 1024)

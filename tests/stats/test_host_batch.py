@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from fxdebug import fx_debug
 from fxdebug.data.values import Stats
-from fxdebug.native import ways
+from fxdebug.native import dispatch
 from fxdebug.stats import host_batch
 from fxdebug.stats.cpu_sums import FEW
 from fxdebug.stats.host_batch import HostBatch, fits
@@ -47,7 +47,7 @@ def measured_together(tensors: list[Tensor]) -> list[Stats]:
 
 @pytest.mark.parametrize("count", [1, 2, 3, 8, 9, 127, 128, 129, 1000, FEW])
 def test_tensors_measured_together_have_the_statistics_that_each_has_alone(count):
-    with torch.no_grad(), ways.using(None):
+    with torch.no_grad(), dispatch.using(None):
         tensors = [tensor for dtype in DTYPES for tensor in of_every_kind(count, dtype)]
         alone = [measure(tensor) for tensor in tensors]
         assert list(map(repr, measured_together(tensors))) == list(map(repr, alone))
@@ -103,7 +103,7 @@ def test_a_batch_that_fails_costs_only_its_statistics(monkeypatch):
         raise MemoryError("no room")
 
     monkeypatch.setattr(HostBatch, "add", fail)
-    with ways.using(None):
+    with dispatch.using(None):
         trace = fx_debug(Overwriting("in place"), torch.ones(4))
     assert trace.output.tolist() == [3.0] * 4
     assert [call.outputs.item.stats for call in trace.calls] == [None] * 3

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from fxdebug import fx_debug
 from fxdebug.data.values import Stats, pooled
-from fxdebug.native import ways
+from fxdebug.native import dispatch
 from fxdebug.stats import cpu_sums
 from fxdebug.stats.cpu_sums import BLOCK, FEW, is_one_piece
-from fxdebug.stats.measure import Unmeasurable, measure, measure_piece
+from fxdebug.stats.measure import Unmeasurable, fine_std, measure, measure_piece
 from support.measured import (
     COMPLEX,
     FLOATS,
@@ -399,7 +399,25 @@ def test_a_tensor_in_one_piece_has_the_statistics_of_its_flat_elements_to_the_la
         usual, usual * 1e-3 + 5, usual * 1e30, usual * 1e-30, torch.relu(usual), -torch.zeros(shape, dtype=dtype),
         usual.where(~is_first, torch.nan), usual.where(~is_first, -torch.inf), torch.full(shape, 0.1, dtype=dtype),
     ]  # fmt: skip
-    with torch.no_grad(), ways.using(None), np.errstate(all="raise"):
+    with torch.no_grad(), dispatch.using(None), np.errstate(all="raise"):
         for tensor in kinds:
             assert is_one_piece(dtype, tensor.numel())
             assert repr(measure_piece(tensor, tensor.data_ptr())) == repr(measure(tensor))
+
+
+@pytest.mark.parametrize(
+    "elements",
+    [[100.0, 101.0], [1e-18, -1e-18], [1e18, -1e18], [1.0]],
+    ids=["a mean beyond the spread", "squares too small", "squares too large", "one element"],
+)
+def test_a_fine_std_is_not_given_where_its_last_digits_depend_on_the_method(elements: list[float]) -> None:
+    tensor = torch.tensor(elements)
+    assert fine_std(tensor, measure(tensor)) is None
+
+
+@pytest.mark.parametrize("count", [1, 64, 65])
+def test_integers_are_exact_at_any_number_of_them(count: int) -> None:
+    tensor = torch.arange(count) * 3 - 7
+    stats = measure(tensor)
+    assert (stats.count, stats.min, stats.max) == (count, -7, count * 3 - 10)
+    assert stats.mean == sum(tensor.tolist()) / count

@@ -20,7 +20,7 @@ from fxdebug.capture.tensors.nested_items import without_addresses
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value
 from fxdebug.errors import first_line
-from fxdebug.native import ways
+from fxdebug.native import dispatch
 from fxdebug.store.trace_json import trace_file
 from support.same import difference
 
@@ -53,7 +53,7 @@ def outcome(
     case = make()
     output: Any = None
     raised: list[Any] = []
-    with ways.using(build), torch.set_grad_enabled(gradients):
+    with dispatch.using(build), torch.set_grad_enabled(gradients):
         try:
             trace = fxdebug.fx_debug(case.model, case.args, case.kwargs, graph=graph)
             output = trace.output

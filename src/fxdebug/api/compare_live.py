@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple, TypeAlias, overload
+from typing import Any, Literal, NamedTuple, TypeAlias, Unpack, overload
 
 import torch
 from torch import nn
@@ -13,7 +13,7 @@ from torch import nn
 from fxdebug.analyses.gradients.facing import Step
 from fxdebug.analyses.gradients.of_model import step_of_grads
 from fxdebug.analyses.quantisation.report import QuantisedRow
-from fxdebug.api.compare_runs import compare, with_gradients
+from fxdebug.api.compare_runs import Settings, compare, with_gradients
 from fxdebug.api.comparison import Comparison
 from fxdebug.api.quantised.of_models import called, inputs_for, quantised_models
 from fxdebug.api.reports.report import Report
@@ -42,6 +42,10 @@ BUDGET = 10.0  # seconds in which runs with edits begin
 MOST_COPIED = 1 << 28  # parameters of two models that are copied in float32: 1 GiB
 
 
+class _WithInputs(Settings, total=False):
+    inputs_b: Any
+
+
 @overload
 def compare_models(
     model_a: nn.Module,
@@ -49,13 +53,8 @@ def compare_models(
     inputs: Any = (),
     kwargs: Mapping[str, Any] | None = None,
     *,
-    mapping: Mapping[str, str] | str | os.PathLike[str] | None = None,
-    ignore: str | Iterable[str] = (),
-    tolerance: float | None = None,
-    inputs_b: Any = None,
-    strict: bool = False,
-    budget: float = BUDGET,
     quantised: Literal[False] = False,
+    **settings: Unpack[_WithInputs],
 ) -> Comparison:
     """Return the comparison, call by call."""
 
@@ -67,13 +66,8 @@ def compare_models(
     inputs: Any = (),
     kwargs: Mapping[str, Any] | None = None,
     *,
-    mapping: Mapping[str, str] | str | os.PathLike[str] | None = None,
-    ignore: str | Iterable[str] = (),
-    tolerance: float | None = None,
-    inputs_b: Any = None,
-    strict: bool = False,
-    budget: float = BUDGET,
     quantised: Literal[True],
+    **settings: Unpack[_WithInputs],
 ) -> Report[QuantisedRow]:
     """Return the report on b, a quantised version of a."""
 
@@ -233,11 +227,11 @@ def _compared(
     known = tried(found.findings, runs.plain, edited, budget)
     if not any(row.proven for row in known) and not returns_the_same(runs.plain):
         known = told_of_gates(known, edited, budget)
-    told = dict(zip(map(id, found.findings), known))
-    findings = [told[id(row)] for row in found.findings]
+    tried_rows = dict(zip(map(id, found.findings), known))
+    findings = [tried_rows[id(row)] for row in found.findings]
     if closeness(findings[0]) < NAMED:  # what one edit repairs is the cause: such a finding follows from it
         findings.sort(key=lambda row: not row.proven)
-    rows = tuple([told.get(id(row), row) for row in found.rows])
+    rows = tuple([tried_rows.get(id(row), row) for row in found.rows])
     return Comparison.of(replace(found, findings=tuple(findings), rows=rows))
 
 

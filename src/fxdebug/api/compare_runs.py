@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, overload
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, overload
 
 from fxdebug import api
 from fxdebug.analyses.gradients.facing import Step
@@ -27,19 +27,28 @@ if TYPE_CHECKING:
     import torch
 
 
+class Settings(TypedDict, total=False):
+    """Arguments of :func:`compare` that say how two runs are compared."""
+
+    mapping: Mapping[str, str] | str | os.PathLike[str] | None
+    ignore: str | Iterable[str]
+    tolerance: float | None
+    strict: bool
+    budget: float
+
+
+class _WithWeights(Settings, total=False):
+    weights_a: Mapping[str, torch.Tensor] | str | os.PathLike[str] | None
+    weights_b: Mapping[str, torch.Tensor] | str | os.PathLike[str] | None
+
+
 @overload
 def compare(
     a: Trace | Call | str | os.PathLike[str],
     b: Trace | Call | str | os.PathLike[str],
     *,
-    mapping: Mapping[str, str] | str | os.PathLike[str] | None = None,
-    ignore: str | Iterable[str] = (),
-    tolerance: float | None = None,
-    strict: bool = False,
-    weights_a: Mapping[str, torch.Tensor] | str | os.PathLike[str] | None = None,
-    weights_b: Mapping[str, torch.Tensor] | str | os.PathLike[str] | None = None,
-    budget: float = 0.0,
     quantised: Literal[False] = False,
+    **settings: Unpack[_WithWeights],
 ) -> Comparison:
     """Return the comparison, call by call."""
 
@@ -49,14 +58,8 @@ def compare(
     a: Trace | Call | str | os.PathLike[str],
     b: Trace | Call | str | os.PathLike[str],
     *,
-    mapping: Mapping[str, str] | str | os.PathLike[str] | None = None,
-    ignore: str | Iterable[str] = (),
-    tolerance: float | None = None,
-    strict: bool = False,
-    weights_a: Mapping[str, torch.Tensor] | str | os.PathLike[str] | None = None,
-    weights_b: Mapping[str, torch.Tensor] | str | os.PathLike[str] | None = None,
-    budget: float = 0.0,
     quantised: Literal[True],
+    **settings: Unpack[_WithWeights],
 ) -> Report[QuantisedRow]:
     """Return the report on b, a quantised version of a."""
 
@@ -137,7 +140,7 @@ def run_to_compare(
     weights: Mapping[str, torch.Tensor] | str | os.PathLike[str] | None = None,
     argument: str = "weights_a",
 ) -> Trace:
-    """Return a run to compare: a trace as it is, a saved run loaded, a call as a run of its own.
+    """Return a run to compare: a trace unchanged, a saved run loaded, a call as a separate run.
 
     ``weights`` are those of a run that did not keep them, given as ``argument``.
     """

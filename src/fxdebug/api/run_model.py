@@ -107,8 +107,8 @@ def run_and_store(
     recording: Recording = {"weights": weights, "graph": graph, "probe": probe, "stepper": stepper}
     trace, ran = stored_run(target, module, args, keywords, method, keeping, **recording)
     if ran.raised is not None:
-        if isinstance(inputs, list):
-            _note_on_list(ran.raised, target, args, keywords)
+        if isinstance(inputs, (list, tuple)):
+            _note_on_sequence(ran.raised, type(inputs).__name__, target, args, keywords)
         raise ran.raised
     return trace
 
@@ -207,10 +207,10 @@ def arguments(inputs: Any, kwargs: Mapping[str, Any] | None = None) -> tuple[tup
     return args, {**named, **(kwargs or {})}
 
 
-def _note_on_list(
-    raised: BaseException, target: Callable[..., Any], args: tuple[Any, ...], keywords: dict[str, Any]
+def _note_on_sequence(
+    raised: BaseException, kind: str, target: Callable[..., Any], args: tuple[Any, ...], keywords: dict[str, Any]
 ) -> None:
-    """Add a note to an exception that may come from a list that was meant as one argument."""
+    """Add a note to an exception that may come from a list or tuple that was meant as one argument."""
     called = target.forward if isinstance(target, nn.Module) else target
     try:
         signature = inspect.signature(called)
@@ -218,14 +218,14 @@ def _note_on_list(
         return
     try:
         signature.bind(*args, **keywords)
-        if all(isinstance(arg, torch.Tensor) for arg in args):
+        if kind == "tuple" or all(isinstance(arg, torch.Tensor) for arg in args):
             return
     except TypeError:
         pass
     name, parameters = getattr(called, "__name__", "forward"), ", ".join(signature.parameters)
     raised.add_note(
-        f"fx_debug: inputs is a list of {len(args)}, and a list is the positional arguments of {name}({parameters}). "
-        "To pass the list as one argument write fx_debug(model, (inputs,))"
+        f"fx_debug: inputs is a {kind} of {len(args)}, and a {kind} is the positional arguments of "
+        f"{name}({parameters}). To pass the {kind} as one argument write fx_debug(model, (inputs,))"
     )
 
 

@@ -123,8 +123,8 @@ class RunStore:
                 return trace
             for value, digest in digests_of_weights(pairs):
                 complete(value, digest=digest)
-        told = f"the weights ({size / 1e9:.1f} GB) were not saved: compare takes them as weights_a or weights_b"
-        return replace(trace, notes=(*trace.notes, Note(told)))
+        what = f"the weights ({size / 1e9:.1f} GB) were not saved: compare takes them as weights_a or weights_b"
+        return replace(trace, notes=(*trace.notes, Note(what)))
 
     def _publish(self, trace: Trace, folder: Path, staging: StagingFolder, model: Any, prune: bool) -> Trace:
         target = staging.target or folder

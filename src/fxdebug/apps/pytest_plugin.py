@@ -69,7 +69,7 @@ class TraceRegression:
         ignore: str | Iterable[str] = (),
         mapping: Mapping[str, str] | str | None = None,
     ) -> Trace:
-        """Run the model once, as it is, and return its trace; fail the test if it differs from its golden trace.
+        """Run the model once and return its trace; fail the test if the trace differs from its golden trace.
 
         ``inputs`` and ``kwargs`` are those of :func:`fxdebug.fx_debug`, the rest those of :func:`fxdebug.compare`.
         The golden file is named after the test, with ``-2`` for a second check in it, and so on. ``name`` names it

@@ -15,12 +15,10 @@ from fxdebug.capture.runs.observed_run import ObservedRun
 from fxdebug.capture.runs.same_start import deep_copy, state_restored
 from fxdebug.capture.runs.timed_runs import TimedRuns, scalar_loss
 from fxdebug.capture.source.source_line import UserLines
-from fxdebug.capture.tape.observed_tape import tensors_in
 from fxdebug.capture.tensors import special_tensors
 from fxdebug.capture.tensors.named_tensors import named_tensors
 from fxdebug.capture.torch_state import internals
 from fxdebug.capture.torch_state import module_members as members
-from fxdebug.capture.torch_state.autograd_nodes import new_nodes
 from fxdebug.capture.torch_state.torch_tracing import not_compiled
 from fxdebug.capture.torch_state.untracked import untracked
 
@@ -43,12 +41,10 @@ __all__ = [
     "internals",
     "members",
     "named_tensors",
-    "new_nodes",
     "not_compiled",
     "run_with_gradients",
     "scalar_loss",
     "special_tensors",
     "state_restored",
-    "tensors_in",
     "untracked",
 ]

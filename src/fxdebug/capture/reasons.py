@@ -13,7 +13,7 @@ from typing import Literal, NewType, TypeAlias
 
 from fxdebug.errors import with_article
 
-Words = NewType("Words", str)
+ReasonText = NewType("ReasonText", str)
 """Text of a reason with its parts filled in. A type of its own, so that mypy refuses any text not made here."""
 
 Where: TypeAlias = Literal["recorded", "opaque", "call.fx", "within", "assumption"]
@@ -35,22 +35,22 @@ class Reason:
     text: str
     where: Where
 
-    def __call__(self, **parts: object) -> Words:
+    def __call__(self, **parts: object) -> ReasonText:
         """Return the text with its parts filled in, each after the article that it takes."""
         if _AFTER_ARTICLE.search(self.text) is None:
-            return Words(self.text.format_map(parts))
+            return ReasonText(self.text.format_map(parts))
         text = _AFTER_ARTICLE.sub(lambda found: f"{{{found[1]}_with_article}}", self.text)
         articles = {f"{name}_with_article": with_article(str(part)) for name, part in parts.items()}
-        return Words(text.format_map({**parts, **articles}))
+        return ReasonText(text.format_map({**parts, **articles}))
 
 
 _AFTER_ARTICLE = re.compile(r"\ba \{(\w+)\}")
-NO_REASON = Words("")  # on a call that is verified without any assumption
+NO_REASON = ReasonText("")  # on a call that is verified without any assumption
 
 
-def assumptions(guards: list[str]) -> Words:
+def assumptions(guards: list[str]) -> ReasonText:
     """Return the reason of a verified call: the first three guards of its graph."""
-    return Words("; ".join(guards[:3]) + ("; …" if len(guards) > 3 else ""))
+    return ReasonText("; ".join(guards[:3]) + ("; …" if len(guards) > 3 else ""))
 
 
 # Opaque: nothing inside can be seen ---------------------------------------------------------------
@@ -325,6 +325,6 @@ REASONS = {reason.key: reason for reason in list(globals().values()) if isinstan
 class CannotTrace(Exception):
     """Raised to end the re-execution of a body, as it cannot be traced or does something else: ``reason`` says why."""
 
-    def __init__(self, reason: Words) -> None:
+    def __init__(self, reason: ReasonText) -> None:
         super().__init__(reason)
         self.reason = reason

@@ -219,7 +219,7 @@ MOST_INPUTS = 64  # an unrecorded step counts as given this many of the latest v
 
 
 class UnrecordedStep(NamedTuple):
-    """A piece of a call's code without recorded operations: its position, the values at hand, and those it made."""
+    """A piece of a call's code without recorded operations: its position, the values it may read, those it made."""
 
     position: float  # in the order of nodes
     node: Node

@@ -81,7 +81,7 @@ def differing_constants(op: str, a: Iterable[str], b: Iterable[str]) -> tuple[li
 
 
 def as_written(*constants: str) -> list[str]:
-    """Return constants as they are told: whole numbers as such, although they are compared as floats.
+    """Return constants for display: whole numbers as integers, although they are compared as floats.
 
     >>> as_written("dim=-1.0", "(2.0, 0.5)", "1.0e-05")
     ['dim=-1', '(2, 0.5)', '1.0e-05']

@@ -204,7 +204,7 @@ class ComparisonData:
 
     @property
     def gradients_differ(self) -> bool:
-        """Do both runs hold gradients, and do these differ? Not where that cannot be told, as in two dtypes."""
+        """Do both runs have gradients that differ? No where this is unknown, as in two dtypes."""
         found = () if self.gradients is None else self.gradients.findings
         return any(finding.severity == ERROR for finding in found)
 
@@ -252,8 +252,8 @@ class ComparisonData:
 
         Pairs that are unsure are left out, and differences that nothing after them shows.
         """
-        told = [row for row in self.rows if row.verdict not in ("ignored", "absorbed")]
-        rows = [row for row in told if row.measured and row.certain and row.kind is None]
+        counted = [row for row in self.rows if row.verdict not in ("ignored", "absorbed")]
+        rows = [row for row in counted if row.measured and row.certain and row.kind is None]
         finite = [row for row in rows if math.isfinite(row.error)]  # between different shapes there is no distance
         return max(finite, key=lambda row: row.error, default=None)
 

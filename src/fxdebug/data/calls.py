@@ -56,7 +56,7 @@ class Note:
 @brief
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter or buffer of the model, as it was before the run and whether the run changed it.
+    """A parameter or buffer of the model, before the run and after it if the run changed it.
 
     ``names`` are all names it is registered under (tied weights and shared modules have several); ``before`` and
     ``stats`` are its statistics before and after the run, equal when ``changed`` is false and
@@ -96,7 +96,7 @@ class Parameter:
 
 
 class Code(str):
-    """The text of a graph; a prompt and a notebook show it as it is, in lines."""
+    """The text of a graph, which a prompt and a notebook show line by line."""
 
     __slots__ = ()
 

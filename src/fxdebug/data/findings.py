@@ -1,4 +1,4 @@
-"""A finding: something wrong or worth knowing at one operation or call, told by one rule."""
+"""A finding of a rule: something wrong or worth knowing at one operation or call."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class RuleBook:
     fixed: tuple[Threshold, ...] = ()
 
     def every_rule(self) -> list[Rule]:
-        """Return the rules, the last of which every analysis has: that it could not be done."""
+        """Return the rules; the last one, which every analysis has, is that the analysis could not run."""
         specs = (*self.rules, RuleSpec(NOT_LOOKED_AT, WARNING, _NOT_DONE))
         return [
             Rule(

@@ -123,7 +123,7 @@ class TraceData:
         return call_graphs_of(self.graph_source, len(self.calls))
 
     def named_lines(self) -> dict[str, str]:
-        """Return the text of every source line that the trace names, as far as it is known."""
+        """Return the text of every source line that the trace names, if known."""
         if not self.source_lines:
             return {}
         names: dict[str | None, None] = {}

@@ -34,8 +34,8 @@ def plugins_text(*, width: int | None = None) -> str:
         of_group = [row for row in rows if row[0] == group]
         lines += ["", group] if lines and of_group else [group] if of_group else []
         for _, name, package, place, about, failure in of_group:
-            told = f"does not work: {failure}" if failure else about
-            lines += wrapped(printable(f"  {name}  {told or place} ({package})"), width, further="    ")
+            shown = f"does not work: {failure}" if failure else about
+            lines += wrapped(printable(f"  {name}  {shown or place} ({package})"), width, further="    ")
     return "\n".join(lines)
 
 

@@ -144,8 +144,8 @@ def _of_plugin(plugin: installed.Plugin) -> Callable[..., Path]:
             except FxDebugError:
                 raise
             except installed.FAILURES as error:
-                told = first_line(error).replace(str(new), str(path))
-                raise SaveError(f"{what} failed: {type(error).__name__}: {told}") from error
+                text = first_line(error).replace(str(new), str(path))
+                raise SaveError(f"{what} failed: {type(error).__name__}: {text}") from error
             if not new.exists():
                 raise SaveError(f"{what} wrote nothing to {path}")
         return path

@@ -49,6 +49,6 @@ class Screen(Console):
         return "\n".join(line.rstrip() for line in self.written().splitlines())
 
     def written(self) -> str:
-        """Return what was printed as it is."""
+        """Return everything that was printed."""
         file = self.file
         return file.getvalue() if isinstance(file, io.StringIO) else ""

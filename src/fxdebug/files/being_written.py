@@ -25,7 +25,7 @@ TRIES = 5  # of taking the lock
 
 
 class Writer(NamedTuple):
-    """A process that writes: its host, its number there, and when it began, as its system counts (0: not told)."""
+    """A process that writes: its host, its process id, and when it began by its system's clock (0: unknown)."""
 
     host: str
     process: int
@@ -92,7 +92,7 @@ def take_folder(folder: Path) -> bool:
 
 
 def is_being_written(path: Path, writer: Writer | None = None) -> bool | None:
-    """Is a file still open in the process that writes it? ``None`` where that cannot be told.
+    """Is a file still open in the process that writes it? ``None`` if unknown.
 
     >>> import tempfile
     >>> with tempfile.NamedTemporaryFile(buffering=0) as file:

@@ -213,8 +213,10 @@ def _require_success(compiler: list[str], ran: dict[str, _Ran], step: str, log: 
     failed = {name: each for name, each in ran.items() if each.returncode}
     if not failed:
         return
-    told = [f"{shlex.join(each.args)}\nends with status {each.returncode}:\n{each.stdout}" for each in failed.values()]
-    log.write_text("\n".join(told), encoding="utf-8")
+    outputs = [
+        f"{shlex.join(each.args)}\nends with status {each.returncode}:\n{each.stdout}" for each in failed.values()
+    ]
+    log.write_text("\n".join(outputs), encoding="utf-8")
     name, first = next(iter(failed.items()))
     more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
     raise NativeError(

@@ -50,7 +50,7 @@ def loaded() -> Loaded:
 
 
 def notes() -> list[str]:
-    """Return what a trace notes: that a build is there and was left aside."""
+    """Return notes for a trace: that a build exists but is not used."""
     found = loaded()
     return [f"the native core was left aside: {found.why} (fxdebug native)"] if found.is_left_aside else []
 

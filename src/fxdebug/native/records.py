@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from fxdebug.data.values import Kind, fast_constructor
-from fxdebug.native import ways
+from fxdebug.native import dispatch
 
 
 def record_constructor(kind: type[Kind]) -> type[Kind]:
@@ -20,7 +20,7 @@ def record_constructor(kind: type[Kind]) -> type[Kind]:
     >>> record_constructor(Stats)(1, 2.0, 0.0, 2.0, 2.0, 2.0) == Stats(1, 2.0, 0.0, 2.0, 2.0, 2.0)
     True
     """
-    made: type[Kind] = _constructor(ways.core(), kind)  # type: ignore[arg-type]  # a class is hashable
+    made: type[Kind] = _constructor(dispatch.core(), kind)  # type: ignore[arg-type]  # a class is hashable
     return made
 
 

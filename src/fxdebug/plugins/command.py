@@ -57,7 +57,7 @@ ALL = argument("--all", action="store_true", help="show every layer (default: re
 OPEN = argument("--open", action="store_true", help="also open it in the browser")
 
 FORMS = (
-    argument("--json", action="store_true", help="print JSON (its form: docs/command-line.md)"),
+    argument("--json", action="store_true", help="print JSON (described in docs/command-line.md)"),
     argument("--csv", action="store_true", help="print CSV"),
 )
 
@@ -84,7 +84,7 @@ MODEL_OR_RUN = (
 )
 GRAD = argument("--grad", action="store_true", help="run with gradients enabled")
 BACKWARD = argument(
-    "--backward", action="store_true", help="also the backward, of the mean of the first tensor that is returned"
+    "--backward", action="store_true", help="also step through the backward of the mean of the first returned tensor"
 )
 COLUMNS = argument(
     "--columns",
@@ -102,8 +102,8 @@ FAIL_ON = argument(
     "--fail-on",
     default="warning",
     metavar="NAMES",
-    help="findings for exit status 1: error, warning or advice and graver ones, names of rules, or never, with commas "
-    "(default: warning)",
+    help="which findings give exit status 1, separated by commas: error, warning or advice (and worse), names of "
+    "rules, or never (default: warning)",
 )
 REPORT = (
     FAIL_ON,
@@ -115,6 +115,8 @@ REPORT = (
         metavar="FILE",
         help="also write a picture (.png .svg .pdf) or a file (.csv .json .html .txt)",
     ),
-    argument("--against", metavar="FILE", help="print what differs from the report in this file, made by -o FILE.json"),
+    argument(
+        "--against", metavar="FILE", help="print the differences from the report in FILE, which -o FILE.json wrote"
+    ),
     *FORMS,
 )

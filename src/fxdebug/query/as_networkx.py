@@ -64,7 +64,7 @@ def subgraph(trace: TraceData, places: Iterable[Place]) -> nx.MultiDiGraph:
 
 
 def empty(**facts: Any) -> nx.MultiDiGraph:
-    """Return an empty graph with attributes of its own; networkx is imported with the first one."""
+    """Return an empty graph with the given attributes; networkx is imported with the first one."""
     import networkx as nx
 
     return nx.MultiDiGraph(**facts)
@@ -192,7 +192,7 @@ def _unused_parameters(network: Network) -> list[str]:
 
 
 def collapsed(network: Network, depth: int | None = None, *, ops: bool = True) -> nx.MultiDiGraph:
-    """Return the graph with every call at ``depth`` below the root as one node that stands for its contents.
+    """Return the graph in which every call at ``depth`` below the root is one node that replaces its contents.
 
     With ``ops=False`` only calls without calls inside (or at ``depth``) are left, connected through the operations
     between them: an edge has the value that left the first call and the argument that entered the second.

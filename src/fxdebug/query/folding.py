@@ -27,7 +27,7 @@ _NUMBER = re.compile(r"\d+")
 
 @dataclass
 class FoldedCalls:
-    """One row of a displayed call tree: the calls that it stands for (one, or the repetitions) and the rows below.
+    """One row of a displayed call tree: the calls that it shows (one, or the repetitions) and the rows below.
 
     ``repeats`` is how often the call repeats here. Below a row or in a group that repeats, each row stands for as many
     calls without repeating anything itself. ``plain_name`` is the last part of the path, for repetitions of the first

@@ -16,7 +16,7 @@ _CACHE = re.compile("past|cache")  # in the name of an argument, or in the class
 
 
 class LoopStep(NamedTuple):
-    """One step: its number, counted from 0, and its phase; the phase is empty where no step goes on from another."""
+    """One step: its number, counted from 0, and its phase; the phase is empty if no step continues another."""
 
     number: int
     phase: Phase

@@ -69,7 +69,7 @@ def elements_of(tensor: Tensor) -> int | None:
 
 
 def size_of(tensor: Tensor) -> int | None:
-    """Return the bytes of the elements of a tensor; ``None`` for sparse ones, of which a trace has no indices."""
+    """Return the bytes of the elements of a tensor; ``None`` for sparse tensors, whose indices are not known."""
     elements = elements_of(tensor)
     is_sparse = isinstance(tensor, Value) and tensor.layout.startswith("sparse")
     return None if elements is None or is_sparse else bytes_of(tensor.dtype, (elements,))

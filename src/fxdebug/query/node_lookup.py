@@ -1,4 +1,4 @@
-"""Places in the graph of a run: a node, a call, a value or an id, and the node that it stands for."""
+"""Find the node in the graph of a run that belongs to a node, a call, a value or an id."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def node_at(trace: TraceData, place: Place) -> Node:
 
 
 def node_named(trace: TraceData, name: str) -> Node | None:
-    """Return the node that an id or a name stands for, as :func:`node_at` does; ``None`` if there is none.
+    """Return the node with an id or a name, as :func:`node_at` does; ``None`` if there is none.
 
     Raises :class:`~fxdebug.errors.NotFound` for a module that was called several times.
     """

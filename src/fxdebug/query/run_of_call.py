@@ -1,4 +1,4 @@
-"""One call as a run of its own: the calls in it, with paths relative to it, and the values that they passed."""
+"""One call as a separate run: the calls inside it, with paths relative to it, and the values that they passed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def call_named(trace: TraceData, name: str) -> Call:
 
 
 def run_of_call(call: Call) -> TraceData:
-    """Return a call as a run of its own.
+    """Return a call as a separate run.
 
     Paths of modules and names of weights are relative to the call, where they are inside it; calls are counted anew.
     Raises ``UsageError`` for a call that belongs to no trace.

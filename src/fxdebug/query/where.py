@@ -68,7 +68,7 @@ class Condition:
         return tuple(dict.fromkeys(place_of(name)[1] for name in self.names))
 
     def match(self, subject: Subject) -> dict[str, Any] | None:
-        """Return the facts by name for the first tensors of which the line is true, or ``None``.
+        """Return the facts by name for the first tensors that satisfy the condition, or ``None``.
 
         A comparison with a fact that is not known, or of a tensor that there is not, is neither true nor false, and so
         is its opposite: such calls are not found.

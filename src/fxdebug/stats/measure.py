@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fxdebug.data.values import Stats, fast_constructor
-from fxdebug.native.ways import core, natively
+from fxdebug.native.dispatch import core, natively
 from fxdebug.stats import accelerator
 from fxdebug.stats.cpu_sums import (
     BLOCK,

@@ -24,7 +24,7 @@ class UnitSums:
         self._given_tokens = 0
 
     def add(self, output: Tensor, given: Tensor | None, bounds: tuple[float, float] | None, axis: int = -1) -> None:
-        """Add what a call returned, and what it was given; ``bounds`` are those of sigmoid or tanh.
+        """Add the result of a call and its input; ``bounds`` are those of sigmoid or tanh.
 
         ``axis`` is the dimension of the units. Of an image or sequence with channels first, and of an image with
         channels last, all positions together are one sample.

@@ -1,4 +1,4 @@
-"""Rows of one kind as columns: what stays is written once, numbers take three bytes, everything is packed as text.
+"""Rows of one kind as columns: constant values are written once, numbers take three bytes, all is packed as text.
 
 A table of a step is an object: ``rows`` is their number, ``columns`` has the columns that differ from those of the
 table before, ``numbers`` what is packed of those that are numbers.

@@ -72,7 +72,7 @@ def _row(measure: Measure) -> list[Any]:
 
 
 def with_saved_measures(trace: AnyTrace, path: Path) -> AnyTrace:
-    """Return a trace with the measures in a file, or as it is where there is no such file.
+    """Return a trace with the measures in a file; the trace itself if there is no such file.
 
     Measures of another run in the file are left out, with a note. Raises ``LoadError`` for a damaged file.
     """

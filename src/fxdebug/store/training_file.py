@@ -1,4 +1,4 @@
-"""The file ``training.jsonl`` of a watched training: written line by line, and readable while the training goes on.
+"""The file ``training.jsonl`` of a watched training: written line by line, and readable during the training.
 
 The first line has the format, the model and the settings; each further line is one step, its signs, the statistics of
 a watched step (as columns, ``columns.py``), facts about the loop, an incident, or a note.
@@ -167,7 +167,7 @@ def training_files(names: Iterable[str]) -> list[str]:
 
 
 def read_training(folder: Path, rank: int | None = None) -> TrainingRecord:
-    """Read the file of a watched training, also of one that goes on. Raises ``LoadError`` for a damaged one.
+    """Read the file of a watched training, finished or still running. Raises ``LoadError`` for a damaged file.
 
     Without ``rank`` the file of a training that was not distributed is read, else that of the lowest rank.
     """

@@ -15,7 +15,7 @@ from fxdebug.capture.recorder.recorder import Recorder
 from fxdebug.capture.tape import run_taped, tape_mode
 from fxdebug.capture.tape.tape_mode import Tape
 from fxdebug.capture.tensors.value_table import ValueTable
-from fxdebug.native import ways
+from fxdebug.native import dispatch
 
 SLOW = 0.02  # seconds that each step of ours takes here
 OURS = [(Recorder, "_inputs"), (Recorder, "_outputs"), (ValueTable, "add"), (Tape, "_codes"), (Tape, "_note"),
@@ -57,7 +57,7 @@ def test_a_slow_recording_does_not_show_in_durations(graph: bool, monkeypatch: p
     monkeypatch.setattr(time, "sleep", sleep)
     for owner, name in OURS:
         monkeypatch.setattr(owner, name, slowed(getattr(owner, name)))
-    with ways.using(None):  # the native core runs no methods that could be slowed
+    with dispatch.using(None):  # the native core runs no methods that could be slowed
         trace = fx_debug(Model(), torch.ones(2), graph=graph)
     assert trace.duration > (0.4 if graph else 0.1)
     assert [call.duration for call in trace.calls] == pytest.approx([0.02, 0.01, 0.01])

@@ -29,7 +29,7 @@ from fxdebug.capture.runs import run_once
 from fxdebug.capture.tape import run_taped as run_taped_module
 from fxdebug.capture.tape.run_taped import run_taped
 from fxdebug.data.values import Inputs, Outputs
-from fxdebug.native import core, ways
+from fxdebug.native import core, dispatch
 from support.both_ways import Case, assert_same_both_ways, outcome
 from support.trees import Does, linear, ones, returns
 
@@ -714,7 +714,7 @@ def test_a_usual_call_stays_in_the_core(build: ModuleType, monkeypatch: pytest.M
         raise AssertionError("a usual call came to Python")
 
     monkeypatch.setattr(Recorder, "run_call", run_call)
-    with ways.using(build):
+    with dispatch.using(build):
         trace = fxdebug.fx_debug(nn.Sequential(linear(), nn.Sequential(nn.ReLU())), ones())
     assert [call.path for call in trace.calls] == ["", "0", "1", "1.0"]
 
@@ -735,7 +735,7 @@ def test_calls_deep_in_one_another_are_pythons_which_take_less_of_the_stack(
 
     assert_same_both_ways(lambda: Case(Does(body), (ones(), 120)), build, graph=graph)
     monkeypatch.setattr(Recorder, "run_call", counted)
-    with ways.using(build):
+    with dispatch.using(build):
         fxdebug.fx_debug(Does(body), (ones(), 40), graph=graph)
         assert len(seen) == 0
         trace = fxdebug.fx_debug(Does(body), (ones(), 240), graph=graph)
@@ -758,7 +758,7 @@ def test_where_a_call_cannot_be_entered_on_the_tape_a_note_says_so_and_the_model
 
     monkeypatch.setattr(run_taped_module, "context_now", broken)
     model = Does(body, inner=linear())
-    with ways.using(build):
+    with dispatch.using(build):
         trace = fxdebug.fx_debug(model, ones())
     assert [call.id for call in trace.calls] == ["#0", "inner#0"]
     assert [note.what for note in trace.notes] == ["what it was given was not recorded: ValueError: no context"]
@@ -781,7 +781,7 @@ def test_a_call_whose_end_cannot_be_noted_is_over_all_the_same(
         return x + 1
 
     monkeypatch.setattr(recorder, "perf_counter", clock)
-    with ways.using(build):
+    with dispatch.using(build):
         trace = fxdebug.fx_debug(nn.Sequential(Does(body), nn.ReLU()), ones(), graph=False)
     assert [note.what for note in trace.notes] == ["what it returned was not recorded: ValueError: no time"]
     assert [child.path for child in trace.root.children] == ["0", "1"]
@@ -802,7 +802,7 @@ def test_a_list_that_empties_itself_while_it_is_noted_is_no_matter(build: Module
 
     held: list[Any] = []
     model = Does(body, inner=Does(lambda self, x, held: x + 1))
-    with ways.using(build):
+    with dispatch.using(build):
         trace = fxdebug.fx_debug(model, ones())
     assert [call.id for call in trace.calls] == ["#0", "inner#0"]
     assert torch.equal(trace.output, ones() + 1)
@@ -900,7 +900,7 @@ def test_a_hundred_runs_leave_no_references_behind(build: ModuleType) -> None:
         gc.collect()
         return [sys.getrefcount(thing) for thing in watched] + [len(gc.get_objects())]
 
-    with ways.using(build):
+    with dispatch.using(build):
         for _ in range(20):
             fxdebug.fx_debug(model, x)
         batches = [counts()]

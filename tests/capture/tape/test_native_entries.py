@@ -18,7 +18,7 @@ import fxdebug
 from fxdebug.capture.tape.call_tape import CallTape
 from fxdebug.capture.tape.tape_mode import Tape
 from fxdebug.capture.tensors.nested_items import without_addresses
-from fxdebug.native import core, ways
+from fxdebug.native import core, dispatch
 
 
 class Body(nn.Module):
@@ -124,7 +124,7 @@ def build() -> ModuleType:
 
 def noted(name: str, build: ModuleType | None) -> Any:
     module, x = Body(BODIES[name]), torch.linspace(-1.0, 1.0, 12).view(3, 4)
-    with ways.using(build):
+    with dispatch.using(build):
         trace = fxdebug.fx_debug(module, x)
     source: Any = trace.graph_source
     tapes = source._tape.call_tapes
@@ -167,9 +167,9 @@ def test_a_norm_that_only_reads_its_running_statistics_stays_in_the_core(
 
     monkeypatch.setattr(Tape, "_note", note)
     norms = nn.Sequential(nn.BatchNorm1d(4).eval(), nn.InstanceNorm1d(4), nn.BatchNorm1d(4, track_running_stats=False))
-    with ways.using(build):
+    with dispatch.using(build):
         fxdebug.fx_debug(norms, torch.rand(3, 4, 5))
     assert left == []
-    with ways.using(build):
+    with dispatch.using(build):
         fxdebug.fx_debug(norms.train(), torch.rand(3, 4, 5))
     assert left == ["add_", "batch_norm"]  # of the number of batches, in place; of mean and variance

@@ -27,7 +27,7 @@ from fxdebug import fx_debug
 from fxdebug.capture.graphs.known_templates import forget_templates
 from fxdebug.capture.torch_state.callers_frame import is_in_between
 from fxdebug.native.core import loaded
-from fxdebug.native.ways import using
+from fxdebug.native.dispatch import using
 
 X = torch.ones(2, 2)
 LEVELS = range(1, 8)

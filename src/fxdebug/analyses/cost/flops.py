@@ -26,7 +26,7 @@ BACKWARD = register(
 
 @dataclass(frozen=True, slots=True)
 class FlopsRow:
-    """The operations of one call, of its own operations and with all calls in it; ``share`` is in % of the run.
+    """Floating point operations of one call, without and with the calls inside it; ``share`` is in % of the run.
 
     ``own`` is a lower bound where ``unknown`` names operations of the call that could not be counted, ``forward`` where
     ``inside`` names some, of it and of all calls in it, and ``backward`` where ``behind`` does, which also has those of
@@ -134,7 +134,7 @@ def flops_report(trace: TraceData) -> ReportData[FlopsRow]:
 
 
 def bound(number: int, missing: Mapping[str, int]) -> int | None:
-    """Return a number of which something is missing as a lower bound; ``None`` where nothing was counted at all."""
+    """Return a total with missing parts as a lower bound; ``None`` where nothing was counted."""
     return None if missing and not number else number
 
 
@@ -167,7 +167,7 @@ class OpFlops:
 
 @dataclass(frozen=True, slots=True)
 class CallFlops:
-    """The operations of one call: of its own operations, and of all calls in it too.
+    """Floating point operations of one call, without and with the calls inside it.
 
     ``unknown`` counts the own operations, by name, that may have products and are not in ``own``, ``inside`` those of
     all calls in it too, which are not in ``total``. ``behind`` counts those whose backward is not in ``total``: the

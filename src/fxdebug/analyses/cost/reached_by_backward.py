@@ -61,7 +61,7 @@ def _resolved(operand: Operand, results: Mapping[str, Item]) -> Item:
 
 
 def reached_by_backward(trace: TraceData, steps: Sequence[Steps | None]) -> set[int] | None:
-    """Return the numbers of the values that the run's result depends on; ``None`` where that cannot be told.
+    """Return the numbers of the values that the run's result depends on; ``None`` where this is unknown.
 
     No backward goes through a detached tensor, a comparison, or indices. Inside of a ``torch.autograd.Function`` no
     tensor has a gradient, and so all of them lead on.

@@ -220,15 +220,15 @@ class _Said:
     def _no_factor(self) -> tuple[str, Severity | None, str]:
         """No factor is common to most parameters."""
         pairs = self._pairs
-        told = [pair for pair in pairs if math.prod(pair.a.shape) > 1] or pairs
-        factors = sorted(pair.factor for pair in told)
+        larger = [pair for pair in pairs if math.prod(pair.a.shape) > 1] or pairs
+        factors = sorted(pair.factor for pair in larger)
         between = f"between {factors[0]:.3g} and {factors[-1]:.3g}"
         tied = self._tied()
         if tied:
             return tied, ERROR, _TIED
-        if all(pair.fits(pair.factor) for pair in told):
-            norms = {pair.b.norm for pair in told if pair.b.norm is not None}
-            if len(told) > 1 and max(norms) - min(norms) <= 1e-4 * max(norms):
+        if all(pair.fits(pair.factor) for pair in larger):
+            norms = {pair.b.norm for pair in larger if pair.b.norm is not None}
+            if len(larger) > 1 and max(norms) - min(norms) <= 1e-4 * max(norms):
                 what = f"each gradient of b is that of a with a norm of {max(norms):.3g}: each is clipped or normalised"
                 return what, ERROR, "clip_grad_norm_ is to be given all parameters in one call."
             what = f"each gradient of b is that of a times a factor of its own, {between} ({parameters(len(pairs))})"

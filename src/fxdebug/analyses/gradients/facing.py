@@ -1,4 +1,4 @@
-"""Gradients of two steps side by side, by parameter: their norms, and their elements where these are at hand."""
+"""Gradients of two steps side by side, by parameter: their norms, and their elements if available."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Facing:
 
     @functools.cached_property
     def products(self) -> tuple[float, float]:
-        """The sum of the products of elements, and that of the squares of a; norms stand in where these are unknown."""
+        """The sum of the products of elements, and of the squares of a; norms are used where elements are unknown."""
         assert self.a.norm is not None and self.b.norm is not None
         if self.a.tensor is None or self.b.tensor is None:
             return self.a.norm * self.b.norm, self.a.norm**2

@@ -1,4 +1,4 @@
-"""The gradients of two runs that are compared, where both hold some: told where they differ."""
+"""The gradients of two compared runs, if both have some: report where they differ."""
 
 from __future__ import annotations
 

@@ -38,9 +38,9 @@ def common_factor(pairs: Sequence[Facing]) -> Common | None:
         factor = _over_all(pairs)
         if abs(factor - 1.0) <= factor_limit(pairs) or not all(pair.fits(factor) for pair in pairs):
             return Common(1.0, exact)
-    told = sorted((pair for pair in candidates if math.prod(pair.a.shape) > 1), key=lambda pair: pair.factor)
-    told = told or sorted(candidates, key=lambda pair: pair.factor)
-    middle = told[len(told) // 2].factor
+    larger = sorted((pair for pair in candidates if math.prod(pair.a.shape) > 1), key=lambda pair: pair.factor)
+    larger = larger or sorted(candidates, key=lambda pair: pair.factor)
+    middle = larger[len(larger) // 2].factor
     alike = [pair for pair in candidates if pair.fits(middle)]
     factor = _over_all(alike)
     if abs(factor - 1.0) <= factor_limit(alike):

@@ -141,7 +141,7 @@ class Lineage:
         return self._nodes.get(node.id, 0)
 
     def origins_of(self, bits: int) -> list[Origin]:
-        """Return the origins that ``bits`` stands for."""
+        """Return the origins whose bits are set in ``bits``."""
         found = []
         while bits:
             found.append(self.origins[(bits & -bits).bit_length() - 1])

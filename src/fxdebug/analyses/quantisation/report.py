@@ -51,15 +51,15 @@ class QuantisedRow:
 
 @dataclass(frozen=True)
 class Measured:
-    """Measurements of runs with originals put back: the error of the result as it is, and without single modules.
+    """Errors of the result: of the quantised model, and with single modules replaced by their originals.
 
-    ``told`` are the modules to leave alone, ``left`` is the error of the result without all of these. ``reasons`` and
-    ``untried`` are texts by path.
+    ``advised`` are the modules to leave unquantised, ``left`` is the error of the result without all of these.
+    ``reasons`` and ``untried`` are texts by path.
     """
 
     whole: float | None = None
     without: Mapping[str, float] = field(default_factory=dict)
-    told: tuple[str, ...] = ()
+    advised: tuple[str, ...] = ()
     left: float | None = None
     reasons: Mapping[str, str] = field(default_factory=dict)
     untried: Mapping[str, str] = field(default_factory=dict)
@@ -100,7 +100,7 @@ def quantised_report(
     rows.sort(key=lambda pair: _rank(pair[1], pair[0]))
     ordered = [row for _, row in rows]
     totals: dict[str, tuple[Cell, Unit]] = {"error of the result": (whole, "")}
-    if known.told:
+    if known.advised:
         totals["with these left alone"] = (known.left, "")
     return ReportData(
         analysis="quantised",
@@ -108,7 +108,7 @@ def quantised_report(
         columns=COLUMNS,
         rows=tuple(ordered),
         totals={**totals, "calls that add error": (len(ordered), "")},
-        notes=(*_reasons(ordered, known.told), *_unknown(rows, known, measured is not None), *notes),
+        notes=(*_reasons(ordered, known.advised), *_unknown(rows, known, measured is not None), *notes),
         ranked=False,
         folds=False,
         answer=_answer(comparison, ordered, whole, known, measured is not None),
@@ -141,7 +141,7 @@ def _answer(
         return f"the result is that of a to the last bit, though {counted(len(rows), 'call')} round"
     if not tried or whole is None or not known.without:
         return _BY_STATISTICS if comparison.basis == STATISTICS else _likely(rows)
-    if not known.told:
+    if not known.advised:
         first = rows[0]
         assert first.without is not None and first.share is not None
         return (
@@ -149,7 +149,7 @@ def _answer(
             f"without it {whole:.2g} → {first.without:.2g}"
         )
     assert known.left is not None
-    *more, last = [f"`{path}`" for path in known.told]
+    *more, last = [f"`{path}`" for path in known.advised]
     names, them = (f"{', '.join(more)} and {last}", "them") if more else (last, "it")
     part = f"{100 * (1 - known.left / whole):.0f} % of the error of the result"
     return f"leave {names} alone: {part}; without {them} {whole:.2g} → {known.left:.2g}"
@@ -173,9 +173,9 @@ def _likely(rows: Sequence[QuantisedRow]) -> str:
     )
 
 
-def _reasons(rows: Sequence[QuantisedRow], told: Sequence[str]) -> list[Note]:
-    large = [row for row in rows if row.call in told or row.share is None or row.share >= LEAST_EXPLAINED]
-    first = [row for row in large if row.reason][: max(EXPLAINED, len(told))]
+def _reasons(rows: Sequence[QuantisedRow], advised: Sequence[str]) -> list[Note]:
+    large = [row for row in rows if row.call in advised or row.share is None or row.share >= LEAST_EXPLAINED]
+    first = [row for row in large if row.reason][: max(EXPLAINED, len(advised))]
     return [Note(row.reason, row.call) for row in first]
 
 

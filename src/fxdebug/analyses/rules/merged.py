@@ -98,7 +98,7 @@ def _coverage(done: Done) -> list[str]:
 
 
 def merged(found: Iterable[tuple[str, Sequence[Finding]]], settings: RuleSettings) -> list[Finding]:
-    """Return findings by severity, then in the order of analyses; what several analyses tell of one place is told once.
+    """Return findings by severity, then in the order of analyses; findings of several analyses at one place are joined.
 
     The one that is kept names all analyses that found it.
     """
@@ -110,9 +110,9 @@ def merged(found: Iterable[tuple[str, Sequence[Finding]]], settings: RuleSetting
                 every.append((replace(finding, analysis=analysis if rule is None else rule.analysis), rule))
     every.sort(key=lambda pair: SEVERITIES.index(pair[0].severity))
     kept: list[Finding] = []
-    told: dict[tuple[str, ...], dict[str, int]] = {}  # what a finding can have in common → by analysis, the first one
+    seen: dict[tuple[str, ...], dict[str, int]] = {}  # what a finding can have in common → by analysis, the first one
     for finding, rule in every:
-        shared = [told.get(key, {}) for key in _shared_with(finding, rule)] if rule is not None else []
+        shared = [seen.get(key, {}) for key in _shared_with(finding, rule)] if rule is not None else []
         places = [at for first_of in shared for name, at in first_of.items() if name != finding.analysis]
         if places:
             first = kept[min(places)]
@@ -120,7 +120,7 @@ def merged(found: Iterable[tuple[str, Sequence[Finding]]], settings: RuleSetting
             kept[min(places)] = replace(first, analysis=", ".join(names))
             continue
         for key in () if rule is None else _tells(finding, rule):
-            told.setdefault(key, {}).setdefault(finding.analysis, len(kept))
+            seen.setdefault(key, {}).setdefault(finding.analysis, len(kept))
         kept.append(finding)
     return kept
 

@@ -99,5 +99,5 @@ def may_gain(gain: Gain, control: Gain) -> bool:
 
 
 def is_busy(control: Gain) -> bool:
-    """Does the same against the same differ so much that gains cannot be told?"""
+    """Do repeated runs of the same code differ so much that no gain can be measured?"""
     return control.high > BUSY * control.low

@@ -81,7 +81,7 @@ def model_or_run(options: argparse.Namespace) -> tuple[Any, Any]:
 
 @contextlib.contextmanager
 def partial_shown() -> Iterator[None]:
-    """Print what was measured until the model raised, before its exception goes on."""
+    """Print the measurements up to the model's exception, which is then raised again."""
     try:
         yield
     except FxDebugError:

@@ -22,7 +22,7 @@ HEIGHT = 720  # pixels of a page in a notebook
 
 @dataclass(frozen=True)
 class Page:
-    """A page that was written to a file; a notebook shows it in a frame of its own."""
+    """A page that was written to a file; a notebook shows it in a frame."""
 
     path: Path
     height: int = HEIGHT

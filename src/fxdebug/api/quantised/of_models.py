@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from torch import Tensor, nn
@@ -16,12 +15,13 @@ from fxdebug.api.reports.report import Report
 from fxdebug.api.run_model import arguments
 from fxdebug.capture.runs.originals_back import OriginalsBack, cast
 from fxdebug.capture.runs.same_start import state_restored
+from fxdebug.capture.tensors.named_tensors import named_tensors
 from fxdebug.capture.torch_state.module_members import named_modules_of, parameters_of
 from fxdebug.comparison.result import ComparisonData
 from fxdebug.data.calls import Note
 from fxdebug.operators.dtypes import EPS
 
-MOST_TOLD = 4  # calls that are advised to be left alone
+MOST_ADVISED = 4  # calls that are advised to be left alone
 LEAST_OTHERS = 4  # calls for each that is advised to be left alone: to leave all is no advice
 AGAIN = 8  # calls that are tried once more beside those that are advised
 LEAST_GAIN = 0.1  # of the error of the result, from which one more call is advised
@@ -46,7 +46,7 @@ def quantised_models(
 
     def run(model: nn.Module, call: Call, put_back: Sequence[str] = ()) -> tuple[list[Tensor], str]:
         with state_restored(model_a, model_b), OriginalsBack(model, {path: known[path] for path in put_back}) as block:
-            returned = [x.detach().double().cpu() for x in _tensors(call(model))]
+            returned = _floats(call(model))
         failed = [block.failed.get(path, "") if path in block.replaced else _NOT_CALLED for path in put_back]
         return returned, next(filter(None, failed), "")
 
@@ -66,18 +66,20 @@ def quantised_models(
                 untried[one.path] = why
             else:
                 without[one.path] = found
-    told: list[str] = []
+    advised: list[str] = []
     left, still = whole, dict(without)
-    most = min(MOST_TOLD, max(1, len(without) // LEAST_OTHERS))
-    while len(told) < most and (first := outstanding(left, still, len(without))) is not None:
-        told.append(first)
+    most = min(MOST_ADVISED, max(1, len(without) // LEAST_OTHERS))
+    while len(advised) < most and (first := outstanding(left, still, len(without))) is not None:
+        advised.append(first)
         left, still = still[first], {}
         for path in sorted(without, key=lambda path: without[path])[:AGAIN]:  # one error may hide another
-            if path not in told and time.monotonic() <= until:
-                found, _ = _tried(run, model_b, call_b, [*told, path], expected)
+            if path not in advised and time.monotonic() <= until:
+                found, _ = _tried(run, model_b, call_b, [*advised, path], expected)
                 still |= {} if found is None or not whole or left - found < LEAST_GAIN * whole else {path: found}
     seen = {one.path: _reason(known[one.path], quantised[one.path], one) for one in leaves if one.path in known}
-    measured = Measured(whole, without, tuple(told), left, {path: text for path, text in seen.items() if text}, untried)
+    measured = Measured(
+        whole, without, tuple(advised), left, {path: text for path, text in seen.items() if text}, untried
+    )
     return Report.of(quantised_report(isolated, measured, () if whole is not None else (_UNKNOWN,)))
 
 
@@ -114,20 +116,10 @@ def _distance(expected: list[Tensor], returned: list[Tensor]) -> float | None:
     return mean_square([gap / size if size else (0.0 if not gap else float("inf")) for gap, size in sizes])
 
 
-def _tensors(thing: Any) -> Iterator[Tensor]:
-    """Yield the floating tensors in what a model returned, in lists, tuples, mappings and dataclasses."""
-    if isinstance(thing, Tensor):
-        if thing.is_floating_point() and str(thing.dtype)[6:] in EPS:
-            yield thing
-    elif isinstance(thing, Mapping):
-        for one in thing.values():
-            yield from _tensors(one)
-    elif isinstance(thing, (list, tuple)):
-        for one in thing:
-            yield from _tensors(one)
-    elif is_dataclass(thing) and not isinstance(thing, type):
-        for field in fields(thing):
-            yield from _tensors(getattr(thing, field.name, None))
+def _floats(returned: Any) -> list[Tensor]:
+    """Return the floating tensors in what a model returned, in a wide dtype."""
+    floats = [x for _, x in named_tensors(returned) if x.is_floating_point() and str(x.dtype)[6:] in EPS]
+    return [x.detach().double().cpu() for x in floats]
 
 
 def inputs_for(model_a: nn.Module, model_b: nn.Module, given: Any) -> Any:

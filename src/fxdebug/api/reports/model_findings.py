@@ -1,4 +1,4 @@
-"""The analyses of ``check`` that run a model: each in a run of its own, all from the same start."""
+"""The analyses of ``check`` that run a model: each in a separate run, all from the same state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operations that compute a value, back to tensors that are at hand."""
+"""The operations that compute a value, back to tensors whose data is available."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ def _short(name: str) -> str:
 
 
 def is_in_place(op: Op) -> bool:
-    """Does an operation write to what it is given?"""
+    """Does an operation write to one of its arguments?"""
     return (op.target.endswith("_") and not op.target.endswith("__")) or op.target.rpartition(".")[2] in _IN_PLACE
 
 

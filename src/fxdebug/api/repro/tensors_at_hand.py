@@ -31,7 +31,7 @@ class TensorsAtHand:
         return self._read[value.number]
 
     def weight(self, value: Value) -> Tensor:
-        """Return a weight, by its name in the model. Raises ``UsageError`` where it is not at hand."""
+        """Return a weight by its name in the model. Raises ``UsageError`` if its data is not available."""
         if self.is_kept(value):
             return self.given(value)
         if self._weights is None and self._model is not None:

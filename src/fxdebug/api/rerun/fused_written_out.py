@@ -96,7 +96,7 @@ def _is_closer(row: Row, than: Row | None, operations: Set[str], *, by_name: boo
 
 
 def closeness(row: Row | None) -> int:
-    """Return how much a finding says: a list of operations in the place of others may stand for anything.
+    """Return how precise a finding is: a list of operations in the place of others may have many causes.
 
     >>> closeness(None), closeness(Row("0", kind="constant")), closeness(Row("0", kind="wiring"))
     (0, 3, 1)

@@ -63,9 +63,11 @@ _PAIRS = (
     argument(
         "--strict",
         action="store_true",
-        help="also find what is written differently but has no effect on these inputs, such as another epsilon",
+        help="also report differences that have no effect on these inputs, such as another epsilon",
     ),
-    argument("--weights-a", metavar="FILE", help="weights of A where its run has none: .safetensors, .pt or a folder"),
+    argument(
+        "--weights-a", metavar="FILE", help="weights of A if its run did not save them: .safetensors, .pt or a folder"
+    ),
     argument("--weights-b", metavar="FILE", help="the same for B"),
 )
 _TO = argument("--to", metavar="NAME", help="the program that opens it: tensorboard, netron, …, or a suffix")
@@ -86,7 +88,7 @@ _TO_PROGRAM = (
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="an option of this form, such as depth=2 (repeatable; docs/exports.md lists them)",
+        help="an option of the format, such as depth=2 (repeatable; docs/exports.md lists them)",
     ),
     RANK,
 )
@@ -140,7 +142,7 @@ COMMANDS_OF_CORE: tuple[Command, ...] = (
             argument(
                 "--backward",
                 action="store_true",
-                help="also the gradients, of the model's loss or of the mean of its output",
+                help="also check gradients, of the model's loss or of the mean of its output",
             ),
             GRAD,
             FAIL_ON,
@@ -149,7 +151,7 @@ COMMANDS_OF_CORE: tuple[Command, ...] = (
                 action="append",
                 default=[],
                 metavar="RULE",
-                help="a rule that finds nothing, such as 'dead unit' (repeatable; fxdebug rules lists them)",
+                help="a rule to switch off, such as 'dead unit' (repeatable; fxdebug rules lists them)",
             ),
             argument(
                 "--limit",
@@ -161,7 +163,8 @@ COMMANDS_OF_CORE: tuple[Command, ...] = (
             argument(
                 "--analyses",
                 metavar="NAMES",
-                help="only these, with commas: numbers, activations, attention, weights, gradients, profile, shadow",
+                help="run only these, separated by commas: numbers, structure, activations, attention, weights, state, "
+                "gradients, profile, shadow",
             ),
             NO_CONFIG,
             *FORMS,
@@ -206,7 +209,7 @@ COMMANDS_OF_CORE: tuple[Command, ...] = (
                 "-o",
                 "--output",
                 metavar="PATH",
-                help="the file or folder to write; its suffix chooses the form",
+                help="the file or folder to write; its suffix chooses the format",
             ),
             _TO,
             *_PAIRS,
@@ -233,7 +236,9 @@ COMMANDS_OF_CORE: tuple[Command, ...] = (
         (
             RUN,
             argument("-o", "--output", default="run.html", metavar="FILE", help="the file (default: run.html)"),
-            argument("--no-check", action="store_true", help="without findings about the numbers, which take time"),
+            argument(
+                "--no-check", action="store_true", help="leave out the findings about the numbers, which take time"
+            ),
             OPEN,
             RANK,
         ),
@@ -250,13 +255,14 @@ COMMANDS_OF_CORE: tuple[Command, ...] = (
                 "FILE.py:function, which returns (model, inputs)",
             ),
             argument(
-                "b", metavar="B", help="the run to check against it: the same kinds; of a model, A's inputs are used"
+                "b", metavar="B", help="the run to check against A, given in the same ways; a model gets A's inputs"
             ),
             *_PAIRS,
             argument(
                 "--quantised",
                 action="store_true",
-                help="B is a quantised A: rank the calls by what they do to the result, those to leave alone first",
+                help="B is a quantised version of A: rank its calls by their effect on the result, those to leave "
+                "unquantised first",
             ),
             argument(
                 "--measures",
@@ -323,12 +329,10 @@ COMMANDS_OF_CORE: tuple[Command, ...] = (
     Command(
         native,
         (
-            argument(
-                "action", nargs="?", choices=("build",), help="build: make a build for the torch that is installed"
-            ),
-            argument("--again", action="store_true", help="build also where this build is there already"),
-            argument("--strict", action="store_true", help="take the compiler's warnings for errors"),
-            argument("--if-possible", action="store_true", help="without a compiler: say so, and end with status 0"),
+            argument("action", nargs="?", choices=("build",), help="build: make a build for the installed torch"),
+            argument("--again", action="store_true", help="build again even if this build exists"),
+            argument("--strict", action="store_true", help="treat compiler warnings as errors"),
+            argument("--if-possible", action="store_true", help="exit with status 0 if there is no compiler"),
         ),
         place=220,
     ),

@@ -17,7 +17,7 @@ STRICT = ("-Werror",)  # a newer compiler may warn of something: that must not k
 
 
 def native(options: argparse.Namespace) -> int:
-    """Say which build of the native core is in use, or why none is; ``native build`` makes one."""
+    """Show which build of the native core is in use, or why there is none; ``native build`` makes one."""
     if options.action == "build":
         why = cannot_build() if options.if_possible else None
         if why is not None:

@@ -13,7 +13,7 @@ from fxdebug.store.training_file import is_training
 
 
 def page(options: argparse.Namespace) -> int:
-    """Write the page of a saved run or of a watched training: one HTML file that shows all of it, without network."""
+    """Write the page of a saved run or of a watched training: one HTML file that works offline."""
     path = Path(options.output)
     if path.suffix.lower() not in (".html", ".htm"):
         raise UsageError(f"-o {options.output}: a page is an .html file; fxdebug graph writes pictures")

@@ -56,7 +56,7 @@ def make_dict(items: Any) -> dict[Any, Any]:
 
 
 def changed_by(container: Any, result: Any) -> Any:
-    """Return a list or dict as it is after the call with this result, which changes it."""
+    """Return a list or dict in its state after the call with this result, which changes it."""
     return container
 
 

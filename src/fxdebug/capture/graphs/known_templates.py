@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from fxdebug.capture.graphs.symbolic_size import Size
 from fxdebug.capture.graphs.template import Attribute, GraphTemplate
-from fxdebug.capture.reasons import Words
+from fxdebug.capture.reasons import ReasonText
 from fxdebug.capture.replay.introspect import attributes_of
 from fxdebug.capture.tape.call_tape import CallTape
 from fxdebug.capture.tape.encoding import ATOMS, OpaqueArg, Struct, leaves_in
@@ -37,7 +37,7 @@ _known: weakref.WeakKeyDictionary[type, dict[Any, _Templates]] = weakref.WeakKey
 
 
 def templates_of(tape: CallTape) -> Iterator[tuple[GraphTemplate, Callable[[CallTape, GraphTemplate], None]]]:
-    """Yield the templates that may hold for a call, the likeliest first, each with what is to be told if it does."""
+    """Yield the templates that may hold for a call, the likeliest first, each with a callback if it does."""
     known = _of_forward(tape)
     if known is not None:
         traits, hooks, sizes = known.traits_of(tape.module), hooks_of(tape), tape.sizes_given
@@ -77,7 +77,7 @@ def names_as_proven(template: GraphTemplate, tape: CallTape) -> bool:
     return not results or template.numbers == _numbers_read(tape)
 
 
-def remember_untraced(tape: CallTape, recorded: GraphTemplate, reason: Words) -> None:
+def remember_untraced(tape: CallTape, recorded: GraphTemplate, reason: ReasonText) -> None:
     """Keep the template of a tape whose body could not be traced, and the reason, for further calls of its module."""
     if not any(isinstance(entry.what, nn.Module) for entry in recorded.entries) and _names_all(recorded):
         recorded.traits = traits_of(tape.module)
@@ -85,7 +85,7 @@ def remember_untraced(tape: CallTape, recorded: GraphTemplate, reason: Words) ->
         known.note_untraced(tape.module, recorded, reason)
 
 
-def untraced_of(tape: CallTape) -> tuple[GraphTemplate, Words] | None:
+def untraced_of(tape: CallTape) -> tuple[GraphTemplate, ReasonText] | None:
     """Return what :func:`remember_untraced` kept for the module of a tape: the template may hold for it, or not."""
     known = _of_forward(tape)
     found = None if known is None else known.untraced(tape.module)
@@ -130,7 +130,7 @@ class _Templates:
         self._oldest: deque[tuple[Any, GraphTemplate]] = deque()
         self._entries = 0
         self._last: dict[int, GraphTemplate] = {}
-        self._untraced: dict[int, tuple[Identity, GraphTemplate, Words]] = {}
+        self._untraced: dict[int, tuple[Identity, GraphTemplate, ReasonText]] = {}
 
     def traits_of(self, module: nn.Module) -> tuple[Any, ...]:
         """Return the traits of a module of the class that these templates are for."""
@@ -154,13 +154,13 @@ class _Templates:
             self._last.clear()
         self._last[id(tape.module)] = template
 
-    def note_untraced(self, module: nn.Module, recorded: GraphTemplate, reason: Words) -> None:
+    def note_untraced(self, module: nn.Module, recorded: GraphTemplate, reason: ReasonText) -> None:
         """Note the template of a tape of a module that could not be traced."""
         if len(self._untraced) >= MOST_MODULES:
             self._untraced.clear()
         self._untraced[id(module)] = Identity(module), recorded, reason
 
-    def untraced(self, module: nn.Module) -> tuple[GraphTemplate, Words] | None:
+    def untraced(self, module: nn.Module) -> tuple[GraphTemplate, ReasonText] | None:
         """Return what was noted for a module."""
         found = self._untraced.get(id(module))
         return None if found is None or found[0] != Identity(module) else found[1:]

@@ -16,7 +16,7 @@ from torch import nn
 
 from fxdebug.capture.graphs.symbolic_tracer import ModuleTracer
 from fxdebug.capture.hooks import module_call
-from fxdebug.capture.hooks.compiled_modules import Way, compiled_code_of, stand_in_front, step_aside
+from fxdebug.capture.hooks.compiled_modules import CompiledWrapper, compiled_code_of, stand_in_front, step_aside
 from fxdebug.capture.replay import side_effects
 from fxdebug.capture.torch_state.whose_code import is_part_of
 
@@ -29,7 +29,7 @@ class LeafCalls:
     def __init__(self) -> None:
         self._thread = threading.get_ident()
         self._tracer: ModuleTracer | None = None
-        self._compiled: list[tuple[nn.Module, Way]] = []
+        self._compiled: list[tuple[nn.Module, CompiledWrapper]] = []
 
     def begin(self, modules: list[nn.Module]) -> None:
         """Observe these modules until :meth:`end`."""

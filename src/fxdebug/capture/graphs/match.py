@@ -15,13 +15,21 @@ from torch import nn
 
 from fxdebug.capture.graphs.names import follow, member
 from fxdebug.capture.graphs.symbolic_size import Size, evaluate, is_given
-from fxdebug.capture.graphs.template import Attribute, GraphTemplate, Inside, Left, OpaqueSlot, Slot, is_call
+from fxdebug.capture.graphs.template import (
+    AssignedByCall,
+    Attribute,
+    GraphTemplate,
+    OpaqueSlot,
+    Slot,
+    TensorInObject,
+    is_call,
+)
 from fxdebug.capture.tape.call_tape import CallTape, TapeEntry
 from fxdebug.capture.tape.encoding import ATOMS, OpaqueArg, Struct, have_same_keys, is_same, leaves_in
 from fxdebug.capture.tape.made_modules import is_same_kind_of
 from fxdebug.capture.tensors.tensor_ref import TensorId, TensorRef, WeightRef
 from fxdebug.capture.tensors.value_table import ValueTable
-from fxdebug.native.ways import natively
+from fxdebug.native.dispatch import natively
 
 
 def match_tape(template: GraphTemplate, tape: CallTape, values: ValueTable) -> Match | None:
@@ -46,7 +54,7 @@ def _has_slot(template: Any, number: int) -> bool:
     return any(type(leaf) is Slot and leaf.number == number for leaf in leaves_in(template))
 
 
-def left_at(module: nn.Module, place: Left, values: ValueTable) -> TensorRef | None:
+def assigned_at(module: nn.Module, place: AssignedByCall, values: ValueTable) -> TensorRef | None:
     """Return the tensor that is in this attribute now, if the run has met it."""
     with contextlib.suppress(AttributeError, LookupError, TypeError):
         tensor = follow(getattr(member(module, place.owner), place.name), place.steps)
@@ -54,9 +62,9 @@ def left_at(module: nn.Module, place: Left, values: ValueTable) -> TensorRef | N
     return None
 
 
-def left_tensors(module: nn.Module, places: Iterable[Left], values: ValueTable) -> dict[Any, TensorId]:
+def assigned_tensors(module: nn.Module, places: Iterable[AssignedByCall], values: ValueTable) -> dict[Any, TensorId]:
     """Return the tensors that are in these attributes now, as far as a run has met them."""
-    found = [(place, left_at(module, place, values)) for place in places]
+    found = [(place, assigned_at(module, place, values)) for place in places]
     return {place: ref.tensor_id for place, ref in found if ref is not None}
 
 
@@ -194,10 +202,10 @@ class Match:
             if type(code) is OpaqueArg:
                 return self._attribute(template) is code.object
             return type(code) is TensorId and (self._tensor_id_of(template) == code or self._is_anew(template, code))
-        if kind is Inside:
-            return type(code) is TensorId and self._tensor_id_inside(template) == code
-        if kind is Left:
-            return type(code) is TensorId and self._tensor_id_left(template) == code
+        if kind is TensorInObject:
+            return type(code) is TensorId and self._tensor_id_in_object(template) == code
+        if kind is AssignedByCall:
+            return type(code) is TensorId and self._tensor_id_assigned(template) == code
         if kind is Size:
             return type(code) is int and self.value_of(template) == code
         return self._parts(template, code, self._equal)
@@ -253,7 +261,7 @@ class Match:
         except AttributeError:
             return None
 
-    def _tensor_id_inside(self, place: Inside) -> TensorId | None:
+    def _tensor_id_in_object(self, place: TensorInObject) -> TensorId | None:
         try:
             tensor = follow(self.objects[place.object.number], place.steps)
         except (KeyError, IndexError, AttributeError, TypeError):
@@ -261,9 +269,9 @@ class Match:
         entry = self._values.lookup(tensor) if isinstance(tensor, torch.Tensor) else None
         return None if entry is None else entry.tensor_id
 
-    def _tensor_id_left(self, place: Left) -> TensorId | None:
-        left = self.tape.tensors_left
-        return (left_tensors(self.tape.module, [place], self._values) if left is None else left).get(place)
+    def _tensor_id_assigned(self, place: AssignedByCall) -> TensorId | None:
+        known = self.tape.tensors_assigned
+        return (assigned_tensors(self.tape.module, [place], self._values) if known is None else known).get(place)
 
     def _is_anew(self, attribute: Attribute, tensor_id: TensorId) -> bool:
         """Is a tensor from outside one that each run makes anew in the same place, and no operation of the body?"""

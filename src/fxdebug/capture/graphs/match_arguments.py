@@ -19,7 +19,7 @@ from fxdebug.capture import reasons
 from fxdebug.capture.graphs.names import attribute_names, object_name, place_below, short_repr, steps_to
 from fxdebug.capture.graphs.placeholder_tensor import SPARSE, PlaceholderTensor
 from fxdebug.capture.graphs.symbolic_size import GIVEN, Shape, Size, plain
-from fxdebug.capture.graphs.template import Attribute, GraphTemplate, Inside, Left, OpaqueSlot, Slot
+from fxdebug.capture.graphs.template import AssignedByCall, Attribute, GraphTemplate, OpaqueSlot, Slot, TensorInObject
 from fxdebug.capture.reasons import CannotTrace
 from fxdebug.capture.tape.argument_copies import ArgumentCopies
 from fxdebug.capture.tape.call_tape import CallTape, TapeEntry, made_in_calls
@@ -277,11 +277,11 @@ class ArgumentMatcher:
         items = [self.matched(x, y) for x, y in zip(members.values(), code.contents.items)]
         made.settle()
         if is_left_by_calls:
-            self._template.left_by_calls.add(number)
+            self._template.changed_by_calls.add(number)
         return OpaqueSlot(number, kind, code.contents.with_items(items))
 
     def has_placeholder(self, tensor_id: TensorId) -> bool:
-        """Does a placeholder stand for this tensor?"""
+        """Does this tensor have a placeholder?"""
         return tensor_id in self._placeholder_of
 
     def set_first_layout(self, tensor_id: TensorId) -> None:
@@ -372,7 +372,7 @@ class ArgumentMatcher:
         if kind is TensorId:
             known = self._placeholder_of.get(code)
             if known is None:
-                return self._inside(self._real[code]) or self._attribute(self._real[code])
+                return self._in_object(self._real[code]) or self._attribute(self._real[code])
             return Slot(known.slot)
         if kind is PlaceholderTensor:  # a name: see ``with_names``
             return Slot(code.slot)
@@ -488,7 +488,7 @@ class ArgumentMatcher:
                 del self._made[number]
             return None
 
-    def template_of_tensor(self, tensor: Tensor) -> Slot | Attribute | Inside | Left | None:
+    def template_of_tensor(self, tensor: Tensor) -> Slot | Attribute | TensorInObject | AssignedByCall | None:
         """Return the template of a tensor that the body hands over; ``None`` for one that the run does not know."""
         if type(tensor) is PlaceholderTensor:
             return Slot(tensor.slot)
@@ -502,30 +502,30 @@ class ArgumentMatcher:
         found = next((tensor_id for tensor_id, made in self._without_data.items() if made is tensor), None)
         return None if found is None else Slot(self._placeholder_of[found].slot)
 
-    def _real_tensor(self, tensor: Tensor, code: Any) -> Slot | Attribute | Inside | Left:
+    def _real_tensor(self, tensor: Tensor, code: Any) -> Slot | Attribute | TensorInObject | AssignedByCall:
         moved = self._slot_of_moved(tensor)
         if moved is not None:
             return moved
         entry = self._values.lookup(tensor)
         if type(code) is TensorId and self._is_made_anew(tensor, code):
             self._real[code] = tensor
-            return self._inside(tensor) or self._attribute(tensor)
+            return self._in_object(tensor) or self._attribute(tensor)
         if entry is None or type(code) is not TensorId or entry.tensor_id != code:
             if type(code) is TensorId and (self._values.first_values[code].detail or "").startswith("inside"):
                 raise CannotTrace(reasons.INSIDE_TRANSFORM())
             name = None if entry is None else self._name(tensor)
             raise CannotTrace(reasons.NEW_TENSOR() if name is None else reasons.REPLACED_TENSOR(name=name))
         if not isinstance(entry, WeightRef) and entry.tensor_id in self._made_in_calls():
-            return self._left(tensor)
+            return self._assigned(tensor)
         self._real[entry.tensor_id] = tensor
-        return self._inside(tensor) or self._attribute(tensor)
+        return self._in_object(tensor) or self._attribute(tensor)
 
-    def _left(self, tensor: Tensor) -> Left | Inside:
-        """Return where a call in the body has left a tensor that it made."""
+    def _assigned(self, tensor: Tensor) -> AssignedByCall | TensorInObject:
+        """Return the attribute to which a call in the body assigned a tensor that it made."""
         place = place_below(self._tape.module, tensor)
         if place is not None:
-            return Left(*place)
-        inside = self._inside(tensor)
+            return AssignedByCall(*place)
+        inside = self._in_object(tensor)
         if inside is None:  # a graph would have the tensor of this run
             raise CannotTrace(reasons.NEW_TENSOR())
         return inside
@@ -542,13 +542,13 @@ class ArgumentMatcher:
             return False
         return self._values.lies_where(tensor, tensor_id)
 
-    def _inside(self, tensor: Tensor) -> Inside | None:
+    def _in_object(self, tensor: Tensor) -> TensorInObject | None:
         """Return where a tensor that the module does not hold lies inside an object that the body got."""
         if self._objects and self._name(tensor) is None:
             for number, (mine, recorded) in enumerate(self._objects):
                 steps = steps_to(mine, tensor) if mine is recorded else None  # not in a copy: it has an earlier state
                 if steps is not None:
-                    return Inside(OpaqueSlot(number, type(recorded)), steps)
+                    return TensorInObject(OpaqueSlot(number, type(recorded)), steps)
         return None
 
     def _name(self, tensor: Tensor) -> str | None:

@@ -1,4 +1,4 @@
-"""Tensors without memory that stand for those of the run, and the modes that are on while a body is traced.
+"""Tensors without memory in the place of those of the run, and the modes that are on while a body is traced.
 
 One mode passes every torch function to the tracer; the other refuses writes.
 """
@@ -59,7 +59,7 @@ _alive: set[weakref.ref[Any]] = set()
 
 
 class PlaceholderTensor(Tensor):
-    """Stands for the tensor object ``tensor_id``; ``slot`` is its number in the template being traced.
+    """A placeholder for the tensor object ``tensor_id``; ``slot`` is its number in the template being traced.
 
     ``sparse`` is the layout of a sparse tensor, for which the tracer answers: torch makes no such tensor without data.
     """

@@ -134,7 +134,7 @@ class ModuleTracer(fx.Tracer):
         self._reshaped = _reshaped(tape, values)
         self._template = GraphTemplate(args=(), kwargs={}, context=tape.context)
         self._arguments = ArgumentMatcher(tape, values, self._template, objects_as_they_are, one_name)
-        self._along = Along(tape)
+        self._cursor = TapeCursor(tape)
         self._failing = 0  # how many calls are open that the trace follows until they raise
         self._outside: frozenset[TensorId] = frozenset()  # then: the tensors from before the first of them
         self._paths: dict[int, str] | None = None
@@ -175,7 +175,7 @@ class ModuleTracer(fx.Tracer):
         finally:
             symbolic_size.set_listener(before)
             self._rng.restore()
-        self._along.check_end()
+        self._cursor.check_end()
         try:
             template.out = arguments.matched_output(output, args, kwargs, tape.out)
         except CannotTrace as error:
@@ -199,12 +199,12 @@ class ModuleTracer(fx.Tracer):
 
     def line(self) -> Line | None:
         """Return the line of the user's source that the trace has reached on the tape."""
-        entries, position = self._along.tape.entries, self._along.position
+        entries, position = self._cursor.tape.entries, self._cursor.position
         return entries[min(position, len(entries)) - 1].line if entries and position else None
 
     def knows(self, module: nn.Module) -> bool:
         """Did the body, when it ran, call this module (registered or not), or one just like it that it had made?"""
-        tape = self._along.tape
+        tape = self._cursor.tape
         called = [entry.what for entry in tape.entries] + [each.what for each in tape.raised]
         return any(each is module or is_same_kind_of(module, each) for each in called)
 
@@ -226,7 +226,7 @@ class ModuleTracer(fx.Tracer):
         self._rng.check()
         self.ambient.check_operation(function)
         self._around.note(sys._getframe(1), _BODY)
-        raised = self._along.raises()
+        raised = self._cursor.raises()
         if raised is not None:
             raise self._exception_of(raised, function, args, kwargs)
         entry = self._next(function)
@@ -252,7 +252,7 @@ class ModuleTracer(fx.Tracer):
 
         A call that raised is made: ``run`` is its forward.
         """
-        raised = self._along.raises()
+        raised = self._cursor.raises()
         if raised is not None:
             return self._raise_again(raised, module, run, args, kwargs)
         if self._failing:
@@ -345,7 +345,7 @@ class ModuleTracer(fx.Tracer):
                 self._sandbox.put_back(module.__dict__, name)
 
     def _next(self, what: Any) -> TapeEntry:
-        return self._along.next(what)
+        return self._cursor.next(what)
 
     # Exceptions that the body catches ------------------------------------------------------------
 
@@ -361,7 +361,7 @@ class ModuleTracer(fx.Tracer):
         if raised.error is None:
             raise CannotTrace(reasons.RAISED_OTHERWISE(what=name, error=raised.kind.__name__))
         self._check_arguments(raised, args, kwargs)
-        self._along.raised += 1
+        self._cursor.raised += 1
         if not self._failing:
             self._note_exception(name, raised.error)
         return like(raised.error) or raised.error  # one of its own: a traceback keeps placeholders
@@ -380,11 +380,11 @@ class ModuleTracer(fx.Tracer):
         kind = type(module).__name__
         if not raised.leaves_nothing:
             raise CannotTrace(reasons.RAISED_LATE(what=kind, error=raised.kind.__name__))
-        outer, known = self._along, self._arguments.known()
+        outer, known = self._cursor, self._arguments.known()
         outer.raised += 1
         if not self._failing:
             self._outside = known[0]
-        self._along = along = Along(raised.tape)
+        self._cursor = cursor = TapeCursor(raised.tape)
         self._failing += 1
         try:
             run(*args, **kwargs)
@@ -393,13 +393,13 @@ class ModuleTracer(fx.Tracer):
         except Exception as error:
             if type(error) is not raised.kind:
                 raise CannotTrace(reasons.RAISED_OTHERWISE(what=kind, error=raised.kind.__name__)) from None
-            along.check_end()
+            cursor.check_end()
             if self._failing == 1:
                 self._note_exception(kind, error)
             raise
         finally:
             self._failing -= 1
-            self._along = outer
+            self._cursor = outer
             self._arguments.forget_but(known)
         raise CannotTrace(reasons.RAISED_OTHERWISE(what=kind, error=raised.kind.__name__))
 
@@ -414,12 +414,12 @@ class ModuleTracer(fx.Tracer):
         """Make a call inside one that raised, which returned when the body ran."""
         if entry.tape is None or (entry.what is not module and not is_same_kind_of(module, entry.what)):
             raise CannotTrace(reasons.CALLS_OTHER(now=operation_name(module), then=operation_name(entry.what)))
-        outer, self._along = self._along, Along(entry.tape)
+        outer, self._cursor = self._cursor, TapeCursor(entry.tape)
         try:
             result = run(*args, **kwargs)
-            self._along.check_end()
+            self._cursor.check_end()
         finally:
-            self._along = outer
+            self._cursor = outer
         return result
 
     def _note_exception(self, name: str, error: Exception) -> None:
@@ -453,7 +453,7 @@ class ModuleTracer(fx.Tracer):
     def _code_of_result(self, entry: TapeEntry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._failing:
             return entry.out
-        return self._arguments.with_names(entry, self._along.position - 1, args, kwargs)
+        return self._arguments.with_names(entry, self._cursor.position - 1, args, kwargs)
 
     def _add(
         self,
@@ -499,7 +499,7 @@ class ModuleTracer(fx.Tracer):
         if function is Tensor.__len__:
             return Size(shape[0], ("size", asked.slot, 0))
         if function == _getter["_version"]:  # which is compared with itself: how often it was written to in this body
-            passed = self._along.tape.entries[: self._along.position]
+            passed = self._cursor.tape.entries[: self._cursor.position]
             return sum(asked.tensor_id == written for entry in passed for written, _ in entry.writes)
         if function == _getter["requires_grad"]:
             self._guard(reasons.GRADIENT_ASKED(), asked.gradient, None)
@@ -584,8 +584,8 @@ def _reshaped(tape: CallTape, values: ValueTable) -> frozenset[TensorId]:
     return frozenset(found)
 
 
-class Along:
-    """The place that a trace has reached on a tape: how many entries, and exceptions, it has passed."""
+class TapeCursor:
+    """The position of a trace on a tape: how many entries, and exceptions, it has passed."""
 
     def __init__(self, tape: CallTape) -> None:
         self.tape = tape

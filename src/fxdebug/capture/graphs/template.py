@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from torch import nn
 
 from fxdebug.capture.graphs.symbolic_size import Size
-from fxdebug.capture.reasons import Words
+from fxdebug.capture.reasons import ReasonText
 from fxdebug.capture.tape.call_tape import TapeEntry
 from fxdebug.capture.tape.encoding import Struct, leaves_in
 from fxdebug.capture.torch_state.grad_mode import Context
@@ -57,8 +57,8 @@ class OpaqueSlot:
         self.contents = contents
 
 
-class Inside(NamedTuple):
-    """A tensor inside an object that is compared by identity: the steps that lead to it.
+class TensorInObject(NamedTuple):
+    """A tensor in an object that is compared by identity, with the steps that lead to it.
 
     A step is a key, and whether it is the name of an attribute.
     """
@@ -67,11 +67,11 @@ class Inside(NamedTuple):
     steps: tuple[tuple[Any, bool], ...]
 
 
-class Left(NamedTuple):
-    """A tensor that a call in the body made and left in an attribute of a module, as a layer does with its loss.
+class AssignedByCall(NamedTuple):
+    """A tensor that a call in the body made and assigned to an attribute of a module, as a layer does with its loss.
 
-    ``owner`` is the path of the module, ``steps`` lead from the attribute to the tensor, as in :class:`Inside`. The
-    attribute is read anew whenever the graph runs: after that call.
+    ``owner`` is the path of the module; ``steps`` lead from the attribute to the tensor, as in
+    :class:`TensorInObject`. The attribute is read whenever the graph runs, after that call.
     """
 
     owner: str
@@ -80,7 +80,7 @@ class Left(NamedTuple):
 
 
 class HandedOver(NamedTuple):
-    """A tensor that a body hands to a call not as an argument but in an attribute, as hooks that make a weight do.
+    """A tensor that a body passes to a call in an attribute, not as an argument, as hooks that compute a weight do.
 
     ``owner`` is the module with the attribute: its path, or the module itself where it has no path. ``is_registered``:
     it takes the place of a parameter or buffer, for the length of the call, as in ``torch.func.functional_call``.
@@ -88,7 +88,7 @@ class HandedOver(NamedTuple):
 
     owner: str | nn.Module
     name: str
-    tensor: Slot | Attribute | Inside | Left
+    tensor: Slot | Attribute | TensorInObject | AssignedByCall
     is_registered: bool = False
 
 
@@ -143,21 +143,21 @@ class GraphTemplate:
     input_names: tuple[str, ...] = ()
     given_sizes: frozenset[int] = frozenset()
     size_names: tuple[str, ...] = ()
-    left_by_calls: set[int] = field(default_factory=set)  # objects that calls of it change, and it does not afterwards
+    changed_by_calls: set[int] = field(default_factory=set)  # objects that only its calls change, not its body
     for_class: bool = True  # it may hold for other instances of the class: it names nothing by identity
     traits: tuple[Any, ...] = ()  # of the module it was traced for
     hooks: tuple[Any, ...] = ()  # around the calls in its body, in the run that it was traced for
     numbers: tuple[Any, ...] = ()  # that the body's code may have read, in that run
-    not_reusable: Words | None = None  # why the graph, right for its own run, is not run on other inputs
+    not_reusable: ReasonText | None = None  # why the graph, right for its own run, is not run on other inputs
     fx_build: FxBuild | None = None  # the torch.fx graph, once it was asked for
-    assumed: Words | None = None  # the first guards in words, once they were asked for
+    assumed: ReasonText | None = None  # the first guards in words, once they were asked for
     sizes_passed: tuple[tuple[int, frozenset[int]], ...] | None = None  # see :func:`sizes_passed`
 
-    def places_left(self) -> set[Left]:
+    def places_assigned(self) -> set[AssignedByCall]:
         """Return the attributes in which calls left tensors that the body takes."""
         handed = [each.tensor for given in self.handed_over.values() for each in given]
         codes = (self.out, handed, [(entry.args, entry.kwargs) for entry in self.entries])
-        return {leaf for leaf in leaves_in(codes) if type(leaf) is Left}
+        return {leaf for leaf in leaves_in(codes) if type(leaf) is AssignedByCall}
 
 
 def sizes_passed(template: GraphTemplate) -> tuple[tuple[int, frozenset[int]], ...]:

@@ -32,7 +32,15 @@ from fxdebug.capture.graphs.grad_blocks import (
     leave_block,
 )
 from fxdebug.capture.graphs.symbolic_size import GIVEN, Size
-from fxdebug.capture.graphs.template import Attribute, GraphTemplate, Inside, Left, OpaqueSlot, Slot, is_call
+from fxdebug.capture.graphs.template import (
+    AssignedByCall,
+    Attribute,
+    GraphTemplate,
+    OpaqueSlot,
+    Slot,
+    TensorInObject,
+    is_call,
+)
 from fxdebug.capture.tape.call_tape import TapeEntry
 from fxdebug.capture.tape.changed_arguments import Place, changes_in, objects_in, result_in
 from fxdebug.capture.tape.encoding import ATOMS, NUMPY_SCALARS, Struct, is_same
@@ -99,8 +107,8 @@ class FxBuild:
         self.entry_of: dict[fx.Node, int] = {}
         self.slot_of: dict[fx.Node, int] = {}
         self.size_of: dict[fx.Node, Size] = {}
-        self.inside: dict[fx.Node, Inside] = {}  # tensors that were taken out of objects
-        self.left: dict[fx.Node, Left] = {}  # tensors that calls left in attributes
+        self.inside: dict[fx.Node, TensorInObject] = {}  # tensors that were taken out of objects
+        self.assigned: dict[fx.Node, AssignedByCall] = {}  # tensors that calls assigned to attributes
         self.part_of: dict[fx.Node, tuple[fx.Node, tuple[Any, ...]]] = {}
         self.object_of: dict[fx.Node, int] = {}
         # the slots of its arguments: all tensors but those in objects that it does not need
@@ -340,13 +348,13 @@ class FxBuild:
             if template.type is torch.Size:
                 return self.graph.call_function(torch.Size, (tuple(items),))
             return self.graph.call_function(struct_maker(template), tuple(items))
-        if kind is Inside:
-            return self._inside(template)
-        if kind is Left:  # each time anew: a call in between may leave another there
+        if kind is TensorInObject:
+            return self._tensor_in_object(template)
+        if kind is AssignedByCall:  # each time anew: a call in between may assign another
             node = self.graph.call_function(getattr, (self._module(template.owner), template.name))
             for key, by_name in template.steps:
                 node = self.graph.call_function(getattr if by_name else operator.getitem, (node, key))
-            self.left[node] = template
+            self.assigned[node] = template
             return node
         if kind is OpaqueSlot:
             if template.number in self._node_of_object:
@@ -384,7 +392,7 @@ class FxBuild:
             node = self._attributes[key] = self.graph.create_node("get_attr", target)
         return node
 
-    def _inside(self, place: Inside) -> fx.Node:
+    def _tensor_in_object(self, place: TensorInObject) -> fx.Node:
         node: fx.Node = self._operand(place.object)
         for key, by_name in place.steps:
             node = self.graph.call_function(getattr if by_name else operator.getitem, (node, key))
@@ -467,7 +475,9 @@ def _output_of(template: GraphTemplate) -> Any:
     out = template.out
     if result_in(out) is out:
         return out
-    own = [each for each in objects_in(out) if each.contents is not None and each.number not in template.left_by_calls]
+    own = [
+        each for each in objects_in(out) if each.contents is not None and each.number not in template.changed_by_calls
+    ]
     return out.items[0] if not own and not out.items[1] else out.with_items([*out.items[:2], own])
 
 
@@ -550,7 +560,7 @@ _OPENED = frozenset((tuple, list, dict, Struct, slice))
 
 
 class Absent:
-    """Stands for an object that the graph does not hold: a cache, say, that is filled while the body runs.
+    """A placeholder for an object that the graph does not hold, such as a cache that is filled while the body runs.
 
     ``number`` is the object's in the template. The graph of one call may have the object itself in its place.
     """

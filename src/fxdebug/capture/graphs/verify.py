@@ -30,7 +30,7 @@ from fxdebug.capture.graphs.names import operation_name
 from fxdebug.capture.graphs.placeholder_tensor import replace_leaked
 from fxdebug.capture.graphs.symbolic_tracer import ModuleTracer
 from fxdebug.capture.graphs.template import GraphTemplate, sizes_passed
-from fxdebug.capture.reasons import NO_REASON, CannotTrace, Words, assumptions
+from fxdebug.capture.reasons import NO_REASON, CannotTrace, ReasonText, assumptions
 from fxdebug.capture.replay.functions import home_of, patches_in
 from fxdebug.capture.replay.sandbox import Sandbox, sandboxed
 from fxdebug.capture.replay.snapshot import Snapshot
@@ -64,7 +64,7 @@ class VerifiedCall:
 
     tape: CallTape
     status: Status
-    reason: Words
+    reason: ReasonText
     template: GraphTemplate | None = None
     tensor_ids: list[TensorId | None] | None = None
     reused: bool = False
@@ -176,7 +176,7 @@ class GraphVerifier:
             return None
         return VerifiedCall(tape, RECORDED, reason, match.template, match.tensor_ids, reused=True)
 
-    def _attempt(self, tape: CallTape) -> tuple[GraphTemplate | None, Words]:
+    def _attempt(self, tape: CallTape) -> tuple[GraphTemplate | None, ReasonText]:
         """Trace a body symbolically. Return its template, or ``None`` and the reason why there is none."""
         if tape.untraceable is not None:
             return None, tape.untraceable
@@ -223,7 +223,7 @@ class GraphVerifier:
         self._reused.clear()
         return self._callers.pop(tape.index, None)
 
-    def _followed(self, tape: CallTape, **way: Any) -> tuple[GraphTemplate | None, Words, bool]:
+    def _followed(self, tape: CallTape, **way: Any) -> tuple[GraphTemplate | None, ReasonText, bool]:
         """Trace a body in one way. Return its template or the reason why there is none, and whether it met sizes.
 
         Nothing of the trace is left, and if something was, it is no trace.
@@ -247,7 +247,7 @@ class GraphVerifier:
             return None, reasons.KEPT_ELSEWHERE(), met_sizes
         return template, reason, met_sizes
 
-    def _traced(self, tracer: ModuleTracer, tape: CallTape) -> tuple[GraphTemplate | None, Words]:
+    def _traced(self, tracer: ModuleTracer, tape: CallTape) -> tuple[GraphTemplate | None, ReasonText]:
         if self._leaf_calls is None:
             self._leaf_calls = LeafCalls()
             self._leaf_calls.begin(self._modules)
@@ -299,7 +299,7 @@ def _and_raised(tape: CallTape) -> list[TapeEntry | Raised]:
     return [*tape.entries, *tape.raised]
 
 
-def _taken_past(tape: CallTape) -> Words | None:
+def _taken_past(tape: CallTape) -> ReasonText | None:
     """Return the reason if an operation takes a tensor that was made inside a call and that no call returned."""
     passed = {*tape.input_layouts, *tensor_ids_in((tape.args, tape.kwargs))}
     made: dict[TensorId, CallTape] = {}
@@ -323,7 +323,7 @@ def _has_contents(tape: CallTape) -> bool:
     return any(type(leaf) is OpaqueArg and leaf.contents is not None for leaf in leaves_in(codes))
 
 
-def _not_reusable(snapshot: Snapshot, tracer: ModuleTracer) -> Words | None:
+def _not_reusable(snapshot: Snapshot, tracer: ModuleTracer) -> ReasonText | None:
     """Return the reason why the graph does not do all that the body's Python does; ``None`` if it does."""
     if snapshot.has_changes:
         return reasons.CHANGES_WHAT_LASTS(what=f" ({snapshot.changed})" if snapshot.changed else "")
@@ -387,7 +387,7 @@ def _verified(match: Match, reused: bool = False) -> VerifiedCall:
     )
 
 
-def _guards(template: GraphTemplate) -> Words:
+def _guards(template: GraphTemplate) -> ReasonText:
     """Return the first assumptions of a verified graph, as its reason."""
     if template.assumed is None:
         template.assumed = assumptions(list(map(str, template.guards)))

@@ -51,7 +51,7 @@ class CallsAround:
 
 
 def computes_around_forward(module: nn.Module) -> bool:
-    """May a call of a module return something else than its ``forward`` and hooks do, by a method of its own?"""
+    """May a call of a module return something else than its ``forward`` and hooks, by an overridden method?"""
     return not passes_on(type(module)) or not vars(module).keys().isdisjoint(_CALLING)
 
 

@@ -24,14 +24,15 @@ from fxdebug.capture.torch_state.uncounted import uncounted
 from fxdebug.capture.torch_state.whose_code import is_part_of
 
 Run = Callable[..., Any]
-Way = Callable[[nn.Module, Run], Run]  # given a module and its compiled code, returns the function to call instead
+CompiledWrapper = Callable[[nn.Module, Run], Run]
+"""Returns the function to call instead of a module's compiled code, given both."""
 
 
 # In front of compiled code -----------------------------------------------------------------------
 
 
 class _Front(SharedPatch):
-    """The wrapper around a module's compiled code. Its users are :data:`Way` functions; the first one is innermost."""
+    """The patch of a module's compiled code; its users are each a :data:`CompiledWrapper`, the first one innermost."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__(lock=_lock)
@@ -61,7 +62,7 @@ _lock = threading.RLock()
 _fronts: dict[int, _Front] = {}  # id(module) → wrapper; it keeps its module alive
 
 
-def stand_in_front(module: nn.Module, way: Way) -> None:
+def stand_in_front(module: nn.Module, way: CompiledWrapper) -> None:
     """Run ``way`` around a module's compiled code, until :func:`step_aside`."""
     with _lock:
         front = _fronts.get(id(module))
@@ -70,7 +71,7 @@ def stand_in_front(module: nn.Module, way: Way) -> None:
         front.begin(way)
 
 
-def step_aside(module: nn.Module, way: Way) -> None:
+def step_aside(module: nn.Module, way: CompiledWrapper) -> None:
     """Stop running ``way``; the last one to stop restores the compiled code. A second call does no harm."""
     with _lock:
         front = _fronts.get(id(module))
@@ -99,7 +100,7 @@ class Compiled:
     closed: list[nn.Module] = field(default_factory=list)
     open: list[nn.Module] = field(default_factory=list)
     forwards: list[nn.Module] = field(default_factory=list)  # closed as well: only the forward was compiled
-    _changed: list[tuple[nn.Module, Way]] = field(default_factory=list)
+    _changed: list[tuple[nn.Module, CompiledWrapper]] = field(default_factory=list)
 
     def hidden(self) -> set[int]:
         """Return the ids of the modules whose ``forward`` runs inside a closed region."""
@@ -130,17 +131,17 @@ class Compiled:
             step_aside(*self._changed[-1])
             self._changed.pop()
 
-    def _change(self, module: nn.Module, way: Way) -> None:
+    def _change(self, module: nn.Module, way: CompiledWrapper) -> None:
         self._changed.append((module, way))
         stand_in_front(module, way)
 
 
-def _uncompiled() -> Way:
+def _uncompiled() -> CompiledWrapper:
     return lambda module, run: module._call_impl
 
 
 @uncounted
-def _recorded(observer: Observer) -> Way:
+def _recorded(observer: Observer) -> CompiledWrapper:
     return lambda module, run: lambda *args, **kwargs: observer.around_forward(module, run, args, kwargs)
 
 

@@ -20,7 +20,7 @@ from fxdebug.capture.hooks.observers import Observer, nested, visible_in_thread,
 from fxdebug.capture.hooks.patch import INHERITED, Attribute, OwnAttribute, SharedPatch
 from fxdebug.capture.torch_state.torch_tracing import is_traced_by_torch
 from fxdebug.capture.torch_state.uncounted import uncounted
-from fxdebug.native import ways
+from fxdebug.native import dispatch
 from fxdebug.stats.accelerator import captures_graph
 
 
@@ -39,7 +39,7 @@ class ForwardWrapper(SharedPatch):
         self.of_class = None if self.had_instance_forward else getattr(type(module), "forward", None)
         self.original = original = module.forward
         if type(original) is types.MethodType and original.__func__ is self.of_class:
-            key = self.of_class, ways.core()
+            key = self.of_class, dispatch.core()
             function = functions.get(key)
             if function is None:
                 function = functions[key] = _function_for(self.of_class, is_of_class=True)
@@ -69,7 +69,7 @@ def _function_for(original: Callable[..., Any], is_of_class: bool = False) -> Ca
     """
     function = original if is_of_class else getattr(original, "__func__", None)  # not bound: it keeps no module alive
 
-    core = ways.core()
+    core = dispatch.core()
     pass_on = None if core is None else core.pass_on(*core_parts())
 
     def forward(self: nn.Module, /, *args: Any, **kwargs: Any) -> Any:

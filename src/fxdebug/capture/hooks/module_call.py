@@ -36,7 +36,7 @@ from fxdebug.capture.hooks.patch import Setting, SharedPatch
 from fxdebug.capture.torch_state import internals
 from fxdebug.capture.torch_state.torch_tracing import is_traced_by_torch
 from fxdebug.capture.torch_state.uncounted import uncounted, uncounted_code
-from fxdebug.native import ways
+from fxdebug.native import dispatch
 
 
 def _call_impl(self: nn.Module, *args: Any, **kwargs: Any) -> Any:  # this code runs with torch's globals
@@ -148,7 +148,7 @@ _calls = SharedPatch(  # its users are all observers, in the order in which they
         "torch.nn.Module._call_impl.__code__",
         lambda: _class_call_impl.__code__,
         _put_code,
-        lambda original: _code_for(ways.core()),
+        lambda original: _code_for(dispatch.core()),
     ),
     lock=lock,
 )
@@ -243,7 +243,7 @@ def begin(observer: Observer) -> None:
 
 
 def end(observer: Observer) -> None:
-    """Take ``observer`` off every module; a module left without observers is as it was before."""
+    """Remove ``observer`` from every module; a module without observers is restored."""
     with lock:
         _detach(observer, list(wrappers))
         _calls.end(observer)

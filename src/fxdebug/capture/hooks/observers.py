@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from torch import nn
 
-from fxdebug.capture.reasons import Words
+from fxdebug.capture.reasons import ReasonText
 from fxdebug.capture.torch_state.uncounted import uncounted
 
 CallT = TypeVar("CallT")
@@ -77,7 +77,7 @@ class CallRecorder(Protocol[CallT]):
     def innermost(self) -> CallT | None:
         """Return the innermost call open in this thread."""
 
-    def mark_not_replayable(self, call: CallT, reason: Words) -> None:
+    def mark_not_replayable(self, call: CallT, reason: ReasonText) -> None:
         """Note that the forward of this call must not be run a second time."""
 
     def before_swap(self, tensors: tuple[Any, ...]) -> None:

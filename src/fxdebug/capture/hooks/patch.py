@@ -67,7 +67,7 @@ class Patch(ABC):
         return self.is_put
 
     def restore(self) -> None:
-        """Restore the original, unless the program has set something of its own."""
+        """Restore the original, unless the program has replaced the patch."""
         if self.is_put:
             now = self.read()
             if self.is_ours(now) if self._ours is not _UNKNOWN else now is not self._original:

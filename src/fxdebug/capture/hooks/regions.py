@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Listener(Protocol):
-    """A recording that is told of regions and labels."""
+    """A recording that is notified of regions and labels."""
 
     def region_begins(self, name: str) -> int:
         """Note that a region begins; return a number by which it ends."""
@@ -42,7 +42,7 @@ class Listening:
 
 
 class region(ContextDecorator):
-    """A named part of a forward: ``fxdebug.profile`` gives it a row of its own, below the call that it ran in.
+    """A named part of a forward: ``fxdebug.profile`` shows it in a separate row, below the call that it ran in.
 
     Use it as a block, as a decorator, or with :meth:`start` and :meth:`stop`. Regions nest. A region ends at the latest
     with the call in which it began. While nothing is profiled, a region does nothing.

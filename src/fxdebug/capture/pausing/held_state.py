@@ -19,8 +19,8 @@ from torch.overrides import TorchFunctionMode
 from fxdebug.capture.replay.containers import Holder, holders_of_one
 from fxdebug.capture.replay.introspect import attributes_of, items_of, slot_of, slots_of
 from fxdebug.capture.replay.stateful_objects import restorer
-from fxdebug.capture.tape.observed_tape import tensors_in
 from fxdebug.capture.tape.op_traits import may_write
+from fxdebug.capture.tensors.named_tensors import tensors_in
 from fxdebug.capture.torch_state import internals
 from fxdebug.capture.torch_state.module_members import modules_of
 from fxdebug.capture.torch_state.untracked import untracked

@@ -1,4 +1,4 @@
-"""Moments of a run that goes on: a call begins, an operation has run, a call is about to end, a gradient is made.
+"""Moments of a running forward: a call begins, an operation has run, a call is about to end, a gradient is made.
 
 A moment keeps references into the records of the run and no tensor. Everything else is looked up when it is asked for,
 since there is one for every operation.

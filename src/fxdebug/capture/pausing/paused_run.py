@@ -1,4 +1,4 @@
-"""A run that is paused: the forward runs in a thread of its own, and waits there while it is looked at.
+"""A paused run: the forward runs in a separate thread, and waits there while it is inspected.
 
 The thread has the state of the one that starts it: context variables, gradient mode, autocast, modes, devices. What a
 forward sets for good (a context variable, the gradient mode) is handed back when it is over.
@@ -290,7 +290,7 @@ class PausedRun:
         return found
 
     def weight(self, name: str) -> Value | None:
-        """Return a parameter or buffer by its name in the model, as it is now."""
+        """Return the present state of a parameter or buffer, by its name in the model."""
         owner, _, own = name.rpartition(".")
         module = dict(named_modules_of(self.model)).get(owner)
         tensor = None if module is None else module._parameters.get(own, module._buffers.get(own))

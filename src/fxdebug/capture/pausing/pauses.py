@@ -212,14 +212,14 @@ class Pauses:
             order = self._orders.get()
             if order is None:
                 break
-            self._answers.put(self._obeyed(order, moment))
+            self._answers.put(self._obeyed(order))
         if moment.kind != "op":  # behind an operation the tape does it
             self.recorder.stack().own_time.seconds += perf_counter() - began
         if self.quitting:
             raise Quit
         return self.content
 
-    def _obeyed(self, order: Callable[[], Any], moment: Moment) -> tuple[Any, BaseException | None]:
+    def _obeyed(self, order: Callable[[], Any]) -> tuple[Any, BaseException | None]:
         try:
             with self.recorder.unwatched():
                 return order(), None

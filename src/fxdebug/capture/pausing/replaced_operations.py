@@ -1,4 +1,4 @@
-"""Operations of a run that are replaced while it runs: each by a function of what it was given and returned."""
+"""Operations that are replaced during a run, each by a function of its arguments and its result."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Place: TypeAlias = tuple[int, str]
 
 
 class Ran(NamedTuple):
-    """An operation that ran: its function, with what it was given and what it returned."""
+    """An operation that ran: its function, its arguments and its result."""
 
     function: Any
     args: tuple[Any, ...]

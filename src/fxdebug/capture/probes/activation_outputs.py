@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from fxdebug.capture.probes.call_times import CallTimes
 from fxdebug.capture.probes.measuring_mode import MeasuringMode
-from fxdebug.capture.tape.observed_tape import tensors_in
 from fxdebug.capture.tape.op_traits import function_name
+from fxdebug.capture.tensors.named_tensors import named_tensors, tensors_in
 from fxdebug.capture.torch_state.untracked import is_in_transform, untracked
 from fxdebug.errors import with_article
 from fxdebug.operators.activation_functions import BOUNDS, function_of
@@ -46,7 +46,7 @@ class ActivationOutputs(MeasuringMode):
         self.read: set[tuple[str, str]] = set()  # path and name of those functions that a layer with weights reads
 
     def before_op(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return the name of an activation function with its argument, as it is and as it was."""
+        """Return the name of an activation function with its argument, and the argument's value before it ran."""
         name = "" if self._leaf else canonical(function_name(func))
         if name not in ACTIVATIONS:
             return None
@@ -82,9 +82,7 @@ class ActivationOutputs(MeasuringMode):
         return given, _kept(given) if getattr(module, "inplace", False) is True else given
 
     def _hand_first(self, module: nn.Module, result: Any, given: Tensor | None, kept: Tensor | None) -> None:
-        first = next(tensors_in((result,)), None)
-        if first is None and hasattr(result, "values"):  # an output of transformers
-            first = next(tensors_in(tuple(result.values())), None) if callable(result.values) else None
+        first = next((tensor for _, tensor in named_tensors(result)), None)
         if first is not None:
             self._hand(type(module).__name__, "", first, given, _weights_of(module), kept)
 

@@ -8,12 +8,13 @@ loss; it is told of parameters without a gradient that it depends on.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor
 
+from fxdebug.capture.tensors.named_tensors import named_tensors
 from fxdebug.data.measured.gradients import GradientStop
 
 
@@ -60,20 +61,20 @@ class GradientStops:
 
     def flat_of(self, zero: Mapping[str, Tensor]) -> tuple[GradientStop, ...]:
         """Return the operations whose derivative is 0 that parameters with a gradient of 0 lead to, with these."""
-        told = []
+        stops = []
         for stop in self._flat:
             leaves = self._leaves(stop)
             names = tuple([name for name, parameter in zero.items() if id(parameter) in leaves])
             if names and stop.about is not None:
-                told.append(replace(stop.about, parameters=names))
-        return tuple(told)
+                stops.append(replace(stop.about, parameters=names))
+        return tuple(stops)
 
     def follow(self, args: Any, kwargs: Mapping[str, Any], result: Any) -> bool:
-        """Look at an operation that has run; say whether gradients stop there: then :meth:`note` tells of it."""
-        made = list(_tensors(result))
+        """Look at an operation that has run; return whether gradients stop there. :meth:`note` then adds the facts."""
+        made = [tensor for _, tensor in named_tensors(result)]
         if not made:
             return False
-        given = list(_tensors((args, tuple(kwargs.values()))))
+        given = [tensor for _, tensor in named_tensors((args, kwargs))]
         marks = frozenset().union(*[self._marks_of(tensor) for tensor in given])
         if any(tensor.requires_grad for tensor in made):
             for mark in marks:
@@ -117,12 +118,12 @@ class GradientStops:
             first = next((p for p in counting if id(parameter) in self._leaves(self._stops[p])), None)
             if first is not None:
                 found.setdefault(self._head(first), []).append(name)
-        told = []
+        stops = []
         for position, names in sorted(found.items()):
             about = self._stops[position].about
             assert about is not None
-            told.append(replace(about, parameters=tuple(names)))
-        return tuple(told)
+            stops.append(replace(about, parameters=tuple(names)))
+        return tuple(stops)
 
     def forget(self) -> None:
         """Let go of tensors and of autograd's graph."""
@@ -158,13 +159,3 @@ class GradientStops:
                         stop.leaves.add(id(variable))
                     pending += [before for before, _ in node.next_functions if before is not None]
         return stop.leaves
-
-
-def _tensors(content: Any) -> Iterator[Tensor]:
-    if isinstance(content, Tensor):
-        yield content
-    elif isinstance(content, (tuple, list)):
-        for each in content:
-            yield from _tensors(each)
-    elif isinstance(content, Mapping):
-        yield from _tensors(tuple(content.values()))

@@ -16,8 +16,8 @@ from torch import Tensor
 from fxdebug.capture.probes.call_times import CallTimes, Clock
 from fxdebug.capture.probes.measuring_mode import MeasuringMode
 from fxdebug.capture.tape.op_traits import function_name
-from fxdebug.capture.torch_state.autograd_nodes import new_nodes
 from fxdebug.capture.torch_state.untracked import is_in_transform
+from fxdebug.operators.autograd_nodes import new_nodes
 
 
 @dataclass(slots=True)

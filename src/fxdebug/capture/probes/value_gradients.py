@@ -29,9 +29,9 @@ from fxdebug.capture.tensors.describe import description_of
 from fxdebug.capture.tensors.named_tensors import named_tensors
 from fxdebug.capture.tensors.special_tensors import PLAIN
 from fxdebug.capture.torch_state import internals
-from fxdebug.capture.torch_state.autograd_nodes import new_nodes
 from fxdebug.capture.torch_state.untracked import is_in_transform, untracked
 from fxdebug.data.measured.gradients import BadBackward, GradientStop, ResultGradient, TensorGradient, norm_of
+from fxdebug.operators.autograd_nodes import new_nodes
 from fxdebug.stats.measure import Unmeasurable, elements_of, measure
 
 FLAT = frozenset("round floor ceil trunc fix sign sgn".split())  # their derivative is 0 where there is one
@@ -93,7 +93,7 @@ class ValueGradients(ForwardsOnly, MeasuringMode):
                 )
 
     def wants(self, module: nn.Module) -> bool:
-        """Leave modules that were not in the model without a wrapper, and tell of them."""
+        """Leave modules that were not in the model without a wrapper, and note them."""
         self._ran_unregistered(module)
         return False
 

@@ -8,7 +8,7 @@ written is there only once the work has been waited for: the new value is taken 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -20,6 +20,7 @@ from fxdebug.capture.hooks.patch import Patch, SharedPatch
 from fxdebug.capture.source.source_line import user_line, with_line
 from fxdebug.capture.tape.call_tape import CallTape, TapeEntry, TensorRefs
 from fxdebug.capture.tape.tape_mode import Tape
+from fxdebug.capture.tensors.named_tensors import named_tensors
 from fxdebug.capture.tensors.tensor_ref import TensorId, TensorRef
 from fxdebug.capture.tensors.value_table import ValueTable
 from fxdebug.capture.torch_state import internals
@@ -152,10 +153,11 @@ def _operands(name: str, arguments: dict[str, Any]) -> tuple[list[Tensor], list[
     own: list[Tensor] = []
     outputs: list[Tensor] = []
     for argument, content in arguments.items():
+        tensors = [tensor for _, tensor in named_tensors(content)]
         if argument.startswith("output") and not argument.endswith("sizes"):
-            outputs += _tensors(content)
+            outputs += tensors
         elif argument != "sparse_indices":
-            own += _tensors(content)
+            own += tensors
     if name in _SUMS:
         return own, own
     if name.startswith("recv"):
@@ -164,14 +166,6 @@ def _operands(name: str, arguments: dict[str, Any]) -> tuple[list[Tensor], list[
         group = internals.c10d().ProcessGroup.unbox(arguments["process_group"])
         return (own, []) if arguments["root_rank"] == group.rank() else ([], own)
     return own, outputs
-
-
-def _tensors(content: Any) -> Iterator[Tensor]:
-    if isinstance(content, Tensor):
-        yield content
-    elif isinstance(content, (list, tuple)):
-        for item in content:
-            yield from _tensors(item)
 
 
 def _await_writes(outputs: list[TensorRef], values: ValueTable, call_tape: CallTape) -> None:

@@ -43,7 +43,7 @@ class Probe(OpObserver, Protocol):
 
 
 class Stepper(OpStepper, Protocol):
-    """Stands before and after each call and operation of a run, and may replace what they are given and return.
+    """Runs before and after each call and operation of a run, and may replace their arguments and results.
 
     What it raises passes through the model to the caller.
     """

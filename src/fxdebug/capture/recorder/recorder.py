@@ -26,7 +26,7 @@ from fxdebug.capture.hooks import thread_origin
 from fxdebug.capture.hooks.forward_wrapper import WRAPPER_CODE
 from fxdebug.capture.hooks.observers import hidden_from_recordings, innermost
 from fxdebug.capture.hooks.own_time import OwnTime
-from fxdebug.capture.reasons import Words
+from fxdebug.capture.reasons import ReasonText
 from fxdebug.capture.recorder import generators
 from fxdebug.capture.recorder.frame import (
     NO_INPUTS,
@@ -54,7 +54,7 @@ from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.data.calls import Note
 from fxdebug.data.values import Inputs, Outputs, fast_constructor
 from fxdebug.errors import came_through, first_line
-from fxdebug.native import ways
+from fxdebug.native import dispatch
 
 _quick_inputs, _quick_outputs = fast_constructor(Inputs), fast_constructor(Outputs)
 
@@ -119,7 +119,7 @@ class Recorder:
 
         It records in :attr:`in_core` what :meth:`run_call` records here; what is not usual stays with that method.
         """
-        core = ways.core()
+        core = dispatch.core()
         is_usual = self._probe is None and self._stepper is None and not self._no_grad
         if core is None or self.values.native is None or not is_usual:
             return
@@ -244,7 +244,7 @@ class Recorder:
         stack = self._stacks.get(get_ident())
         return stack[-1] if stack else thread_origin.origin(self)
 
-    def mark_not_replayable(self, call: Frame, reason: Words) -> None:
+    def mark_not_replayable(self, call: Frame, reason: ReasonText) -> None:
         """Note that the forward of this call must not be run a second time, to explain it."""
         call_tape = None if self.tape is None else self.tape.call_tapes.get(call.index)
         if call_tape is not None:

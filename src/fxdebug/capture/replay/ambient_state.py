@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from fxdebug.capture import reasons
-from fxdebug.capture.reasons import CannotTrace, Words
+from fxdebug.capture.reasons import CannotTrace, ReasonText
 from fxdebug.capture.torch_state import internals
 from fxdebug.capture.torch_state.whose_code import is_part_of
 
@@ -47,7 +47,7 @@ class AmbientState:
     """
 
     def __init__(self, is_changed_for: Callable[[nn.Module], bool]) -> None:
-        self.change_around_call: Words | None = None
+        self.change_around_call: ReasonText | None = None
         self._is_changed_for = is_changed_for
 
     def begin(self) -> None:
@@ -92,7 +92,7 @@ class AmbientState:
         if not self.change_around_call and self._is_changed_for(module):
             self.change_around_call = reasons.CHANGES_AROUND_CALL()
 
-    def _change(self) -> Words | None:
+    def _change(self) -> ReasonText | None:
         """Return the first difference from when the body began; ``None`` if there is none."""
         modes = function_modes()
         if modes != self._function_modes:

@@ -1,4 +1,4 @@
-"""Settings of the process and of torch: a body that is re-executed must leave each of them as it was.
+"""Settings of the process and of torch, which a re-executed body must not change.
 
 Settings that no computation depends on are restored afterwards. Setting any other, or one that cannot be read, is
 refused: a graph does not say under which settings it holds.
@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from fxdebug.capture import reasons
-from fxdebug.capture.reasons import Words
+from fxdebug.capture.reasons import ReasonText
 from fxdebug.capture.replay.ambient_state import environment
 from fxdebug.capture.replay.stateful_objects import restorer_by
 from fxdebug.capture.torch_state import internals
@@ -38,7 +38,7 @@ _PROCESS = (
 )
 
 
-def refused_setters() -> Iterator[tuple[Any, str, Words]]:
+def refused_setters() -> Iterator[tuple[Any, str, ReasonText]]:
     """Yield the owner and the name of each function that must not be called, and the reason the user reads."""
     for owner, name in internals.settings():
         yield owner, name, reasons.CHANGES_TORCH_SETTING(name=name.lstrip("_"))

@@ -112,7 +112,7 @@ class Sandbox:
         return [] if self._snapshot is None else self._snapshot.changes_for(module, apart_from)
 
     def plain_changes(self) -> list[Change]:
-        """Inside a run: return what it has changed so far, of numbers, texts and flags."""
+        """Inside a run: return the numbers, texts and flags that it has changed so far."""
         return [] if self._snapshot is None else self._snapshot.plain_changes()
 
     def naming_len(self) -> list[dict[str, Any]]:

@@ -27,7 +27,7 @@ import torch
 
 from fxdebug.capture import reasons
 from fxdebug.capture.hooks.patch import Attribute, Patch, SharedPatch
-from fxdebug.capture.reasons import CannotTrace, Words
+from fxdebug.capture.reasons import CannotTrace, ReasonText
 from fxdebug.capture.replay.global_settings import refused_setters
 from fxdebug.capture.replay.stateful_objects import is_blocker
 from fxdebug.capture.torch_state import internals
@@ -78,7 +78,7 @@ def _collect_nothing(*args: Any, **kwargs: Any) -> int:
     return 0
 
 
-def _refuse(reason: Words) -> Callable[..., Any]:
+def _refuse(reason: ReasonText) -> Callable[..., Any]:
     """Return a function that ends the trace with this reason."""
 
     def refused(*args: Any, **kwargs: Any) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 from torch import nn
 
 from fxdebug.capture import reasons
-from fxdebug.capture.reasons import Words
+from fxdebug.capture.reasons import ReasonText
 from fxdebug.capture.replay.containers import DictHolder, Holder, UnchangedSet, holders_of, switches_of
 from fxdebug.capture.replay.global_settings import setting_restorers
 from fxdebug.capture.replay.introspect import dicts_of
@@ -45,7 +45,7 @@ class Snapshot:
 
     def __init__(self, model: nn.Module, extra_roots: Iterable[Any] = ()) -> None:
         reachable = ReachableObjects(model, extra_roots=extra_roots)
-        self.cannot_restore: Words | None = None if reachable.is_complete else reasons.HOLDS_TOO_MUCH()
+        self.cannot_restore: ReasonText | None = None if reachable.is_complete else reasons.HOLDS_TOO_MUCH()
         self.has_changes = False
         self.changed = ""
         self.has_drawn_numbers = False

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from fxdebug.capture import reasons
-from fxdebug.capture.reasons import CannotTrace, Words
+from fxdebug.capture.reasons import CannotTrace, ReasonText
 from fxdebug.capture.torch_state.whose_code import is_part_of
 
 _LARGE = 1 << 24  # bytes: an array of this size or more is not copied
@@ -130,7 +130,7 @@ _SIGNALS = (threading.Semaphore, threading.Event, threading.Condition, threading
 class _Blocker:
     """Replaces an object while bodies are traced: using it raises ``CannotTrace``, in the tracing thread only."""
 
-    def __init__(self, thing: Any, reason: Words) -> None:
+    def __init__(self, thing: Any, reason: ReasonText) -> None:
         self.__dict__.update(_thing=thing, _reason=reason, _thread=threading.get_ident())
 
     def _use(self) -> Any:

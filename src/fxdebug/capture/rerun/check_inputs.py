@@ -16,12 +16,12 @@ import torch
 from torch import Tensor, nn
 
 from fxdebug.capture import reasons
-from fxdebug.capture.graphs.match import Match, left_tensors
+from fxdebug.capture.graphs.match import Match, assigned_tensors
 from fxdebug.capture.graphs.template import GraphTemplate, is_call
 from fxdebug.capture.graphs.to_fx import FxBuild
 from fxdebug.capture.hooks import module_call
 from fxdebug.capture.hooks.compiled_modules import compiled_in
-from fxdebug.capture.reasons import CannotTrace, Words
+from fxdebug.capture.reasons import CannotTrace, ReasonText
 from fxdebug.capture.replay.sandbox import sandboxed
 from fxdebug.capture.rerun.check_nested_calls import differing_call
 from fxdebug.capture.rerun.execute import Executor, inputs_of
@@ -49,7 +49,7 @@ def mismatch_for_inputs(
     inputs: Sequence[Tensor | int],
     objects: Mapping[int, Any],
     on_copies: bool = False,
-) -> Words | None:
+) -> ReasonText | None:
     """Run the body on inputs like these; return the reason if the graph does something else, and ``None`` otherwise.
 
     It runs on fake tensors first, which cost almost nothing. If that shows a problem, it runs on copies of the real
@@ -57,7 +57,7 @@ def mismatch_for_inputs(
     without a fake version, or Python that checks whether tensors are fake. With ``on_copies``, or for scripted code, it
     runs on copies at once. The graph runs too, as the calls in it must do what they do in the body.
     """
-    problem: Words | None = None
+    problem: ReasonText | None = None
     template = build.template
     for substitutes in (TensorCopies,) if on_copies or _has_scripted(module) else (FakeTensors, TensorCopies):
         try:
@@ -127,7 +127,7 @@ def _tape_on(
             with substitutes(module) as mode:
                 args, kwargs = internals.tree_map(mode.own, inputs, is_leaf=_is_size)  # else a size becomes a tuple
                 tape, values = tape_of(module, args, kwargs, graph)
-                tape.tensors_left = left_tensors(module, template.places_left(), values)
+                tape.tensors_assigned = assigned_tensors(module, template.places_assigned(), values)
                 return tape, values
 
     with sandboxed(module, inputs) as sandbox:
@@ -172,7 +172,7 @@ def _uncompiled(module: nn.Module) -> Iterator[None]:
         compiled.end()
 
 
-def _other_answer(match: Match) -> Words | None:
+def _other_answer(match: Match) -> ReasonText | None:
     """Return the reason if a question about a value has another answer here; otherwise ``None``."""
     expected, entries = match.template.entries, match.tape.entries
     last = len(expected) if match.failed_at is None else match.failed_at + 1
@@ -186,7 +186,7 @@ def _other_answer(match: Match) -> Words | None:
     return None
 
 
-def _difference(match: Match) -> Words:
+def _difference(match: Match) -> ReasonText:
     """Return the place at which the tape leaves the graph, as a reason."""
     index, expected, entries = match.failed_at, match.template.entries, match.tape.entries
     if index is None:

@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from fxdebug.capture import reasons
-from fxdebug.capture.reasons import Words
+from fxdebug.capture.reasons import ReasonText
 from fxdebug.capture.replay.introspect import members_in
 from fxdebug.capture.source.source_line import short_line
 from fxdebug.capture.tape.argument_copies import is_lasting
@@ -37,7 +37,7 @@ from fxdebug.capture.torch_state.module_members import buffers_of, parameters_of
 
 def differing_call(
     native: tuple[CallTape, ValueTable], graph: tuple[CallTape, ValueTable], inputs: Sequence[TensorId | None]
-) -> Words | None:
+) -> ReasonText | None:
     """Return the reason if a call does something else where the graph makes it; otherwise ``None``.
 
     ``inputs`` are the tensors on the native tape that are the graph's arguments.
@@ -90,7 +90,7 @@ class _Comparison:
         self._pairs: dict[TensorId, TensorId] = {}
         self._objects: dict[int, Any] = {}  # pairs of objects in one argument or result, by ``id`` of the first
 
-    def of_calls(self, tape: CallTape, other: CallTape) -> Words | None:
+    def of_calls(self, tape: CallTape, other: CallTape) -> ReasonText | None:
         calls, others = list(_calls(tape)), list(_calls(other))
         if len(calls) != len(others):
             return reasons.OTHER_CALLS()
@@ -100,7 +100,7 @@ class _Comparison:
                 return problem
         return None
 
-    def _of(self, call: CallTape, other: CallTape) -> Words | None:
+    def _of(self, call: CallTape, other: CallTape) -> ReasonText | None:
         name = type_name(type(call.module))
         if call.module is not other.module and not is_same_kind_of(call.module, other.module):
             return reasons.OTHER_MODULE(module=name, other=type_name(type(other.module)))

@@ -20,7 +20,7 @@ from fxdebug.capture.graphs.symbolic_size import GIVEN, is_given
 from fxdebug.capture.graphs.template import Attribute, GraphTemplate, OpaqueSlot, Slot
 from fxdebug.capture.graphs.to_fx import Absent, FxBuild
 from fxdebug.capture.hooks.patch import OwnAttribute
-from fxdebug.capture.reasons import Words
+from fxdebug.capture.reasons import ReasonText
 from fxdebug.capture.tape.encoding import Struct, have_same_keys, is_same, members_of, state_of
 from fxdebug.errors import with_article
 
@@ -28,7 +28,7 @@ from fxdebug.errors import with_article
 class GuardFailed(Exception):
     """The refusal to run a graph; ``reason`` says which assumption does not hold, or what is missing."""
 
-    def __init__(self, reason: Words) -> None:
+    def __init__(self, reason: ReasonText) -> None:
         super().__init__(reason)
         self.reason = reason
 

@@ -24,7 +24,7 @@ from torch import Tensor, fx, nn
 from fxdebug.capture import reasons
 from fxdebug.capture.graphs.names import member
 from fxdebug.capture.graphs.to_fx import Absent, FxBuild, written_graph
-from fxdebug.capture.reasons import Words
+from fxdebug.capture.reasons import ReasonText
 from fxdebug.capture.replay.variables import Change, in_force
 from fxdebug.capture.rerun.check_inputs import mismatch_for_inputs
 from fxdebug.capture.rerun.execute import Executor, GuardFailed, inputs_of
@@ -49,7 +49,7 @@ class GraphOfCall(fx.GraphModule):
         module: nn.Module,
         call: str,
         classes: Sequence[str],
-        not_reusable: Words | None,
+        not_reusable: ReasonText | None,
         objects: Mapping[int, Any],
         surroundings: Sequence[Change] = (),
     ) -> None:

@@ -1,4 +1,4 @@
-"""The graphs of a run whose model is at hand, made and run on demand.
+"""The graphs of a run in the process of its model, made and run on demand.
 
 :class:`LazyGraphs` makes the :class:`~fxdebug.data.graphs.RunGraphs` of a trace, and the runnable
 ``torch.fx.GraphModule`` of a verified call.
@@ -154,7 +154,7 @@ class LazyGraphs:
 
 
 class GraphsSoFar(LazyGraphs):
-    """The graphs of a run that goes on, each as its tape has it: nothing is run again to verify one."""
+    """The graphs of an unfinished run, each from its tape: nothing is run again to verify one."""
 
     def __init__(self, model: nn.Module, tape: Tape, values: ValueTable) -> None:
         super().__init__(model, [], tape, values, 0)

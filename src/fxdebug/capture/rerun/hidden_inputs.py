@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from fxdebug.capture import reasons
 from fxdebug.capture.hooks.compiled_modules import compiled_code_of
-from fxdebug.capture.reasons import Words
+from fxdebug.capture.reasons import ReasonText
 from fxdebug.capture.replay.functions import is_same_function
 from fxdebug.capture.tape.call_tape import CallTape, calls_in, computed_by, taken_by
 from fxdebug.capture.tensors.describe import type_name
@@ -25,7 +25,7 @@ from fxdebug.capture.tensors.value_table import ValueTable
 
 def hidden_input(
     tape: CallTape, outermost: CallTape, values: ValueTable, handed_over: Set[TensorId] = frozenset()
-) -> Words | None:
+) -> ReasonText | None:
     """Return the reason if a call inside takes a tensor of the run that is no argument of it; otherwise ``None``.
 
     ``outermost`` is the tape of the run's first call: its arguments, and all that is computed in it, are tensors of
@@ -49,7 +49,7 @@ def hidden_input(
     return None
 
 
-def changed_by_caller(tape: CallTape) -> Words | None:
+def changed_by_caller(tape: CallTape) -> ReasonText | None:
     """Return the reason if a caller changed what this call, or one in it, does; otherwise ``None``."""
     if tape.callers_modes is not None:
         return tape.callers_modes

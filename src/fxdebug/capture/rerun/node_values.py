@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, fx
 
 from fxdebug.capture.graphs.fx_targets import make_dict, make_list
-from fxdebug.capture.graphs.match import left_at
+from fxdebug.capture.graphs.match import assigned_at
 from fxdebug.capture.graphs.names import follow, member
 from fxdebug.capture.graphs.symbolic_size import evaluate, is_given
-from fxdebug.capture.graphs.template import GraphTemplate, Inside
+from fxdebug.capture.graphs.template import GraphTemplate, TensorInObject
 from fxdebug.capture.graphs.to_fx import Absent, FxBuild
 from fxdebug.capture.tape.call_tape import CallTape
 from fxdebug.capture.tape.changed_arguments import result_in
@@ -86,8 +86,8 @@ class NodeValues:
             )
         if n in build.inside:
             return self._tensor_inside(n, build.inside[n])
-        if n in build.left:
-            ref = left_at(self._tape.module, build.left[n], self._values)
+        if n in build.assigned:
+            ref = assigned_at(self._tape.module, build.assigned[n], self._values)
             return None if ref is None else ref.value
         if n.op == "get_attr":
             return self._attribute(str(n.target))
@@ -121,7 +121,7 @@ class NodeValues:
             item = self._results[index] = self.item(entry.out, iter(entry.values))
         return item
 
-    def _tensor_inside(self, n: fx.Node, place: Inside) -> Item:
+    def _tensor_inside(self, n: fx.Node, place: TensorInObject) -> Item:
         base: Any = n
         for _ in place.steps:
             base = base.args[0]

@@ -1,4 +1,4 @@
-"""Execute the verified graph of one call on what it was given, with values changed on the way."""
+"""Execute the verified graph of one call on the call's inputs, with some values changed."""
 
 from __future__ import annotations
 

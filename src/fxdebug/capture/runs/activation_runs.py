@@ -58,7 +58,7 @@ def run_with_activations(
         elsewhere = max(elsewhere, calls.elsewhere)
         read |= probe.read
         notes.update(dict.fromkeys(probe.guard.notes))
-    told = [Note(what, where) for where, what in notes]
+    all_notes = [Note(what, where) for where, what in notes]
     if elsewhere:
-        told.append(Note(f"{elsewhere} calls ran in other threads: they are not measured"))
-    return told, count, read
+        all_notes.append(Note(f"{elsewhere} calls ran in other threads: they are not measured"))
+    return all_notes, count, read

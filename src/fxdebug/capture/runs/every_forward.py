@@ -1,4 +1,4 @@
-"""Trace every forward in a block, each as a trace of its own: loops, ``generate``, several threads."""
+"""Trace every forward in a block, each as a separate trace: loops, ``generate``, several threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run a model with a function that is given every result as it is made, and find the nodes of the graphs again."""
+"""Run a model with a function that gets every result when it is made, and find the node of each in the graphs."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class OriginalsBack:
 
 
 def cast(thing: Any, dtype: torch.dtype | None) -> Any:
-    """Return floating tensors in another dtype, in lists, tuples and dicts, too; all else as it is.
+    """Return floating tensors in another dtype, also in lists, tuples and dicts; anything else is unchanged.
 
     >>> cast((torch.ones(1), 3), torch.float64)
     (tensor([1.], dtype=torch.float64), 3)

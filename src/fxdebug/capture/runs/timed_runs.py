@@ -183,8 +183,8 @@ class TimedRuns:
                 scalar_loss(self._loss, output).backward()
         finally:
             ops.forget()
-            told = (*calls.guard.texts(), *ops.guard.texts())
-            timings.notes += [text for text in dict.fromkeys(told) if text not in timings.notes]
+            missed = (*calls.guard.texts(), *ops.guard.texts())
+            timings.notes += [text for text in dict.fromkeys(missed) if text not in timings.notes]
         self._own_times(calls, [self._clock.nanoseconds(call.begin, call.end) for call in calls.calls], timings)
         positions: dict[CallKey, int] = {}
         backward: dict[CallKey, int] = {}  # of regions

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from torch import nn
 from torch.nn.modules import module as torch_module
 
-from fxdebug.capture.reasons import Words
+from fxdebug.capture.reasons import ReasonText
 from fxdebug.capture.torch_state.uncounted import is_uncounted
 from fxdebug.capture.torch_state.whose_code import is_command_line, is_our_file, is_pythons_file, is_torchs_file
 
@@ -221,9 +221,9 @@ def _home(file: str) -> int:
     return home
 
 
-def with_line(reason: Words, line: Line | None) -> Words:
+def with_line(reason: ReasonText, line: Line | None) -> ReasonText:
     """Return a reason with the line it is about, in brackets."""
-    return reason if line is None else Words(f"{reason} ({short_line(line)})")
+    return reason if line is None else ReasonText(f"{reason} ({short_line(line)})")
 
 
 def short_line(line: Line) -> str:

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from fxdebug.capture import reasons
-from fxdebug.capture.reasons import Reason, Words
+from fxdebug.capture.reasons import Reason, ReasonText
 from fxdebug.capture.replay.variables import Change
 from fxdebug.capture.source.source_line import Line
 from fxdebug.capture.tape.argument_copies import ArgumentCopies
@@ -65,12 +65,12 @@ class TensorRefs(list[TensorRef]):
         return self.items_left >= 0
 
     @property
-    def untraceable(self) -> Words | None:
+    def untraceable(self) -> ReasonText | None:
         """The reason why the body must not be traced, if something was left out."""
         return reasons.CONTAINER_TOO_LARGE() if self.items_left < 0 else None
 
 
-def debugger_failure(reason: Reason, error: Exception) -> Words:
+def debugger_failure(reason: Reason, error: Exception) -> ReasonText:
     """Return a reason for a failure of the debugger itself: it never reaches the model, and costs only the graph."""
     text = first_line(error)
     return reason(error=f"{type(error).__name__}: {text if len(text) < 100 else text[:99] + '…'}")
@@ -94,11 +94,11 @@ class CallTape:
     earlier_attributes: EarlierAttributes | None = None  # of its module, where it replaced some
     surroundings: tuple[Change, ...] = ()  # what its callers changed around it, of numbers, texts and flags
     # what its calls had left in attributes when it ended, by place: noted where the attributes are put back afterwards
-    tensors_left: Mapping[Any, TensorId] | None = None
+    tensors_assigned: Mapping[Any, TensorId] | None = None
     run_start: RunStart | None = None  # of an outermost body: attributes that the run changed
-    unobserved: Words | None = None
-    untraceable: Words | None = None
-    callers_modes: Words | None = None
+    unobserved: ReasonText | None = None
+    untraceable: ReasonText | None = None
+    callers_modes: ReasonText | None = None
     # integers that its caller computed from sizes, by their position among the leaves of the arguments
     sizes_given: frozenset[int] = frozenset()
     handed_on: Mapping[int, Mapping[int, bool]] | None = None  # see ``in_place.handed_on``

@@ -79,7 +79,7 @@ class WhenImported(Patch):
 
 
 class StepsAside(Protocol):
-    """A function mode that is off while compiled code runs, and is told of it."""
+    """A function mode that is off while compiled code runs, and is notified of it."""
 
     def enter_region(self, function: Any, args: Any, kwargs: Any) -> Any:
         """Note that compiled code is about to run; return what :meth:`leave_region` is to be given, or ``None``."""

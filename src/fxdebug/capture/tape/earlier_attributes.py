@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from fxdebug.capture.tape.encoding import ATOMS
 from fxdebug.capture.torch_state.module_members import modules_of
-from fxdebug.native.ways import natively
+from fxdebug.native.dispatch import natively
 
 _ABSENT = object()
 _MOST_ITEMS = 1_000  # of a container

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from collections.abc import Callable
 from threading import get_ident
 from typing import Any, Protocol
-
-from torch import Tensor
 
 from fxdebug.capture.source.source_line import Line
 from fxdebug.capture.tape.call_tape import CallTape, TapeEntry
 from fxdebug.capture.tape.op_traits import METADATA
 from fxdebug.capture.tape.tape_mode import Tape
+from fxdebug.capture.tensors.named_tensors import tensors_in
 from fxdebug.capture.tensors.value_table import ValueTable
 from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.data.values import Value
@@ -62,21 +60,3 @@ class ObservedTape(Tape):
             except Exception as error:  # the debugger never breaks the debugged
                 self._note_on_call(f"an operation was not looked at: {type(error).__name__}: {first_line(error)}")
         return result
-
-
-def tensors_in(arguments: Iterable[Any], depth: int = 4) -> Iterator[Tensor]:
-    """Yield the tensors among arguments, in plain containers too.
-
-    >>> import torch
-    >>> len(list(tensors_in(({"x": [torch.ones(1), 2]}, torch.ones(2)))))
-    2
-    """
-    for argument in arguments:
-        kind = type(argument)
-        if issubclass(kind, Tensor):
-            yield argument
-        elif depth and issubclass(kind, (list, tuple, dict)):  # iterated as by the base, whatever a subclass does
-            inside = list.__iter__(argument) if issubclass(kind, list) else None
-            inside = tuple.__iter__(argument) if issubclass(kind, tuple) else inside
-            inside = iter(dict.values(argument)) if inside is None else inside
-            yield from tensors_in(islice(inside, 1000), depth - 1)

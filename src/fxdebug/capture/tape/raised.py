@@ -48,7 +48,7 @@ def raised_by_operation(
 
 
 def raised_by_call(parent: CallTape, tape: CallTape, error: Exception) -> Raised:
-    """Return the note on a call that raised, for the tape of its caller; its own tape is as it was when it raised."""
+    """Return the note on a call that raised, for the tape of its caller; its own tape ends where it raised."""
     return Raised(
         len(parent.entries),
         tape.module,

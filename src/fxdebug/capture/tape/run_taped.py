@@ -17,7 +17,7 @@ from torch import nn
 
 from fxdebug.capture import reasons
 from fxdebug.capture.hooks.observers import innermost
-from fxdebug.capture.reasons import Words
+from fxdebug.capture.reasons import ReasonText
 from fxdebug.capture.replay.ambient_state import dispatch_modes, function_modes, names_of_modes
 from fxdebug.capture.replay.introspect import members_in
 from fxdebug.capture.replay.references import ArgumentReferences, KnownReferences, references_to
@@ -162,7 +162,7 @@ def _why_unobserved(
     parent: CallTape | None,
     functions: int,
     given: tuple[tuple[Any, ...], dict[str, Any]] | None,
-) -> Words | None:
+) -> ReasonText | None:
     """Return the reason why no operation of a call can be noted, if any.
 
     ``functions`` counts the function modes that are on; ``given`` are the arguments of a module that may be fused.
@@ -226,7 +226,7 @@ def _kind(module: nn.Module) -> str:
     return type(module).__name__
 
 
-def _fused(module: nn.Module) -> Words:
+def _fused(module: nn.Module) -> ReasonText:
     return reasons.FUSED(module=_kind(module))
 
 
@@ -235,7 +235,7 @@ def _a(noun: str) -> str:
     return f"{'an' if noun[0] in 'AEIOUaeiou' else 'a'} {noun}"
 
 
-def _why_unheard(tape: Tape) -> Words:
+def _why_unheard(tape: Tape) -> ReasonText:
     """Return the reason why the tape misses the operations of a call that begins now, but noted its caller's."""
     if CompiledRegions.is_inside():
         return reasons.INSIDE_COMPILED()

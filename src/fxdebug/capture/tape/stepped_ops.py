@@ -23,7 +23,7 @@ class OpStepper(Protocol):
 
 
 def put_result(result: Any, new: Any, operands: Iterable[TensorRef]) -> Any:
-    """Return what goes on in the place of a result; the result itself, written to, if it is one of the operands.
+    """Return what replaces a result: the result itself, overwritten, if it is one of the operands.
 
     Code may ignore what an operation in place returns (``x.add_(1)``), and use its operand.
     """

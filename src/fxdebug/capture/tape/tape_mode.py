@@ -68,7 +68,7 @@ from fxdebug.capture.torch_state.uncounted import uncounted
 from fxdebug.capture.torch_state.untracked import no_modes_active, untracked
 from fxdebug.capture.torch_state.whose_code import answers_by_program
 from fxdebug.data.values import Value
-from fxdebug.native import ways
+from fxdebug.native import dispatch
 from fxdebug.operators.attention import ATTENTIONS
 
 _iterate = Tensor.__iter__
@@ -120,7 +120,7 @@ class Tape(TorchFunctionMode):
     stepper: OpStepper | None = None
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Tape:
-        core = ways.core() if cls is Tape else None
+        core = dispatch.core() if cls is Tape else None
         return super().__new__(cls if core is None else _without_frame(core))
 
     def __init__(self, values: ValueTable, lines: dict[tuple[int, int], Line]) -> None:
@@ -139,7 +139,7 @@ class Tape(TorchFunctionMode):
 
     def _in_core(self) -> Callable[..., Any] | None:
         """Return the function of the native core that runs and notes one operation; ``None`` where it is not in use."""
-        core = ways.core()
+        core = dispatch.core()
         if core is None or self.values.native is None:
             return None
         self._running_op = core.running_op()

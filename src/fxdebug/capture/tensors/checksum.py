@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fxdebug.capture.tensors.describe import description_of
 from fxdebug.capture.tensors.special_tensors import PLAIN, is_uninitialised
-from fxdebug.native.ways import natively
+from fxdebug.native.dispatch import natively
 from fxdebug.stats.accelerator import captures_graph
 from fxdebug.stats.cpu_sums import array_of, is_freed, memory_at
 from fxdebug.stats.doubles import widest_on

@@ -113,7 +113,7 @@ class ValueMaker:
         return value
 
     def renumbered(self, value: Value, number: int, stats: Stats | None) -> Value:
-        """Return the value of a weight that is as it was in an earlier run; ``stats``: what was measured since."""
+        """Return the value of a weight that is unchanged since an earlier run; ``stats``: what was measured since."""
         return quick_value(
             number,
             value.shape,

@@ -37,7 +37,7 @@ from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.data.calls import Parameter, ParameterKind
 from fxdebug.data.values import Stats, Value
 from fxdebug.data.weight_sums import packed, summed_dimensions
-from fxdebug.native.ways import natively
+from fxdebug.native.dispatch import natively
 from fxdebug.stats.accelerator import DeviceBatch, captures_graph, is_off_cpu
 from fxdebug.stats.cpu_sums import is_freed
 from fxdebug.stats.measure import Unmeasurable, measure, measure_on_device

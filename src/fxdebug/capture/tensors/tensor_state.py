@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fxdebug.capture.tensors.describe import is_ordinary, name_of
 from fxdebug.capture.tensors.special_tensors import PLAIN
-from fxdebug.native.ways import natively
+from fxdebug.native.dispatch import natively
 from fxdebug.stats.accelerator import is_off_cpu
 from fxdebug.stats.cpu_sums import is_freed, is_one_piece
 from fxdebug.stats.host_batch import fits

@@ -29,7 +29,7 @@ from fxdebug.capture.torch_state import internals
 from fxdebug.capture.torch_state.untracked import is_unobserved, untracked
 from fxdebug.data.values import Stats, Value
 from fxdebug.errors import first_line
-from fxdebug.native import ways
+from fxdebug.native import dispatch
 from fxdebug.native.records import record_constructor
 from fxdebug.stats.accelerator import is_off_cpu
 from fxdebug.stats.cpu_sums import is_freed
@@ -39,7 +39,7 @@ NO_VERSION = -1  # of an entry whose value is out of date; no tensor has this ve
 
 
 class Keeper(Protocol):
-    """Takes the data of each new value while it is at hand: a store of tensors or of printed text."""
+    """Gets the data of each new value when it is made: a store of tensors or of printed text."""
 
     def __call__(self, value: Value, tensor: Tensor, body: Tensor | None) -> None: ...
 
@@ -82,7 +82,7 @@ class ValueTable:
         self._keep_all = getattr(keeper, "everything", False)  # also the values of operations
         self.keeps_attention = getattr(keeper, "attention", False)  # operands and results of attentions, too
         self._note = note
-        may_wait = may_wait and ways.core() is None  # the core measures a small tensor in less time than a copy takes
+        may_wait = may_wait and dispatch.core() is None  # the core measures a small tensor faster than it is copied
         self._stats = StatsTaker(note, before_run, may_wait) if measuring else None
         self._before_run = before_run
         self._storages = StorageNumbers() if storages is None else storages
@@ -98,7 +98,7 @@ class ValueTable:
 
     def _in_core(self) -> Any:
         """Return the look-ups of plain tensors in the native core, where that is in use; else ``None``."""
-        core = ways.core()
+        core = dispatch.core()
         parts = self.refs, self.all, self.first_values, self._names, self._rewritten, self._storages, self._stats
         if core is None:
             return None
@@ -392,13 +392,13 @@ class ValueTable:
             for storage in storages:
                 self._writes_on_device[storage] = self._writes_on_device.get(storage, 0) + 1
 
-    def await_value(self, ref: TensorRef, told: Callable[[Value], None]) -> None:
-        """Drop the present value of a tensor that is being written to unseen; ``told`` gets the next one, once."""
+    def await_value(self, ref: TensorRef, notify: Callable[[Value], None]) -> None:
+        """Drop the present value of a tensor that is being written to unseen; ``notify`` gets the next one, once."""
         tensor = ref()
         if tensor is not None and ref.version is not None:
             ref.version = NO_VERSION
             self._rewritten.add(id(tensor))
-            self._awaited[ref.tensor_id] = told
+            self._awaited[ref.tensor_id] = notify
 
     def look_at_awaited(self) -> None:
         """Take the values that are still awaited: nobody looks at their tensors any more."""
@@ -409,7 +409,7 @@ class ValueTable:
         self._awaited.clear()
 
     def is_awaited(self, ref: TensorRef) -> bool:
-        """Is the next value of a tensor to be told?"""
+        """Is the next value of a tensor awaited?"""
         return ref.tensor_id in self._awaited
 
     def clear_stats_of(self, tensor: Tensor) -> None:

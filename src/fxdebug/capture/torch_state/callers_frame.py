@@ -45,7 +45,7 @@ def as_called_there(function: Callable[..., Any], args: tuple[Any, ...], kwargs:
 
 
 def is_in_between(code: CodeType) -> bool:
-    """Is this the code of a frame that stands for one of the program's?"""
+    """Is this the code of a frame in the place of one of the program's?"""
     return code.co_name == _NAME
 
 

@@ -26,7 +26,7 @@ _PROXIES = internals.PROXY
 
 
 def not_compiled(function: _Function) -> _Function:
-    """Run a function as it is, with all that it calls, also where ``torch.compile`` compiles the function around it.
+    """Run a function and everything it calls uncompiled, even if ``torch.compile`` compiles the function around it.
 
     >>> @not_compiled
     ... def twice(x): return x * 2

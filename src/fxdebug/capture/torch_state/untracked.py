@@ -30,7 +30,7 @@ def no_modes_active() -> bool:
 
 
 def is_in_transform() -> bool:
-    """Does a functorch transform (vmap, grad, jvp, …) run in this thread? Its graph of autograd is one of its own."""
+    """Does a functorch transform (vmap, grad, jvp, …) run in this thread? It has a separate graph of autograd."""
     return _functorch_level() is not None
 
 

@@ -63,7 +63,7 @@ def threads(subject: Subject) -> Iterator[Try]:
 
 
 def flushes_subnormal() -> bool:
-    """Are subnormal numbers taken for zero in this thread?"""
+    """Are subnormal numbers flushed to zero in this thread?"""
     return not bool(torch.tensor([1e-39]).mul(1.0).ne(0).any())
 
 

@@ -1,4 +1,4 @@
-"""Drop pairs of calls that contradict the pairs of values: such calls stand in different places of the two models."""
+"""Drop pairs of calls that contradict the pairs of values: such calls are at different places in the two models."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def is_made_after_forward(run: StepList, value: Value) -> bool:
 
 
 def returning_call(run: StepList, value: Value) -> Call:
-    """Return the call to name for a returned value: the root, or the inner call that made what stands for it."""
+    """Return the call to name for a returned value: the root, or the inner call that made its counterpart."""
     root = run.trace.root
     if any(value is own for own in returned_by(root) or ()):
         return root

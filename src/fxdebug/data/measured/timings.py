@@ -55,7 +55,7 @@ class Span(NamedTuple):
 
 
 def median_run(repeats: Sequence[Sequence[Span]]) -> list[Span]:
-    """Return the calls and regions of a run in which each takes the median of its own time over all repeats.
+    """Return the calls and regions of a run, each with the median of its self time over all repeats.
 
     They are those of the repeat that took the median time; a repeat that the machine disturbed somewhere does not show.
     What is between the calls in a call is split as its parts are in the median.

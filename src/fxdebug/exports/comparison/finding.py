@@ -34,7 +34,7 @@ def finding_details(comparison: ComparisonData, row: Row, width: int) -> Iterato
     yield fact("error", _error_text(row))
     if row.kind != "input":
         yield fact("matched", _match_text(row))
-    sides = _table(row, width)
+    sides = _table(row)
     if sides is not None:
         yield ""
         yield sides
@@ -132,7 +132,7 @@ def _match_text(row: Row) -> str:
 # Both sides ----------------------------------------------------------------------------------------
 
 
-def _table(row: Row, width: int) -> Table | None:
+def _table(row: Row) -> Table | None:
     """Return a table with a line for each side: shape, dtype and statistics, with as many digits as they differ in."""
     values = [(name, side.value) for name, side in (("a", row.a), ("b", row.b)) if side is not None]
     known = [(name, value) for name, value in values if value is not None]

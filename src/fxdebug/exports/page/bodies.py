@@ -23,7 +23,6 @@ _TAKES_A_PART: Final = ("getitem", "getattr")
 _WHOLE: Final = re.compile(r"^(?:args\[\d+\]|[^.\[]*)")  # the argument in the slot of its part
 _VARIADIC: Final = re.compile(r"args?_?\d+")
 _NUMBERED: Final = re.compile(r"_\d+$")  # the graph's name of a part
-_WITHOUT_ITEM: Final = ("placeholder", "get_attr", "output")
 
 
 class Edge(NamedTuple):
@@ -189,7 +188,7 @@ class _Builder:
     # What several calls need -------------------------------------------------------------------------
 
     def taken_inside(self, call: Call) -> list[TakenInside]:
-        """Return what a call takes past its arguments: it enters by inputs of its own."""
+        """Return what a call reads besides its arguments, as additional inputs."""
         if self._taken_inside is None:
             has_graphs = any(body is not None and body.graph is not None for body in self._bodies)
             self._taken_inside = taken_past_arguments(network_of(self._trace)) if has_graphs else {}
@@ -276,7 +275,7 @@ class _GraphBody:
             elif kind == "get_attr":
                 self._is_structure[position] = True
             elif kind == "output":
-                outputs = self._outputs(position, step)
+                outputs = self._outputs(step)
             else:
                 self._item_at[position] = count
                 self._items.append(self._item(position, step, children, count))
@@ -303,7 +302,7 @@ class _GraphBody:
         if step.kind == CALL:
             child = builder._trace.calls[next(children)]
             made = list(child.outputs or ())
-            edges = self._edges_into_call(position, step, child)
+            edges = self._edges_into_call(step, child)
             item = builder.child_item(self._call, child, position, count, edges)
         else:
             made = _values(result)
@@ -463,7 +462,7 @@ class _GraphBody:
             return {}
         return {value.number: output for output, value in enumerate(_values(self._body.results[position]))}
 
-    def _edges_into_call(self, position: int, step: _Step, child: Call) -> tuple[Edge, ...]:
+    def _edges_into_call(self, step: _Step, child: Call) -> tuple[Edge, ...]:
         """Return the edges into a call: an argument becomes the input that has its value."""
         ports = self._builder._ports[child.index]
         through = self._through_memory(step)
@@ -483,7 +482,7 @@ class _GraphBody:
                     edges += [Edge(item, port, output) for item, output in self._origins(source, value)]
         return tuple(dict.fromkeys([*edges, *self._edges_past_arguments(child)]))
 
-    def _outputs(self, position: int, step: _Step) -> tuple[tuple[int, int, int], ...]:
+    def _outputs(self, step: _Step) -> tuple[tuple[int, int, int], ...]:
         """Return what the call returned: each tensor with the item that made it."""
         call, texts = self._call, self._builder._texts
         own: dict[int, Origin] = {}

@@ -216,7 +216,7 @@ def value_columns(values: Sequence[Value], texts: Texts) -> dict[str, Any]:
 
 
 def statistics_columns(statistics: Sequence[Stats | None]) -> dict[str, Column]:
-    """Return statistics as columns; NaN stands for none. Of complex numbers the magnitude of the mean is shown."""
+    """Return statistics as columns, NaN where there are none. Complex means are shown by their magnitude."""
     columns: dict[str, Column] = {}
     for name in ("count", "mean", "std", "min", "max", "absmax", "nan", "posinf", "neginf", "zeros"):
         columns[name] = reals([_NAN if one is None else _real(getattr(one, name)) for one in statistics])

@@ -80,7 +80,7 @@ def page_data(
 
 
 def static_tree(trace: TraceData) -> str:
-    """Return the call tree without scripts, as far as it is of a size that pays."""
+    """Return the call tree without scripts, up to the size that is useful."""
     text = tree(trace)
     return text if len(text) <= _STATIC else "<p>This page needs JavaScript: the run is too large for a plain list.</p>"
 

@@ -39,7 +39,7 @@ def write_picture(trace: TraceData, path: Path, options: DrawOptions = DEFAULTS)
 
 
 def write_svg(path: Path, draw: Callable[[], str]) -> Path:
-    """Write SVG text as it is, or as ``.png`` or ``.pdf``, whose library is looked for before anything is drawn."""
+    """Write SVG text to ``.svg``, or convert it to ``.png`` or ``.pdf``, whose library is required before drawing."""
     if path.suffix.lower() == ".svg":
         return write_text(path, draw())
     raster = Raster()

@@ -65,7 +65,7 @@ def _in_full(findings: Sequence[Finding], width: int) -> tuple[list[str], int]:
 
 
 def rule_id(finding: Finding) -> str:
-    """Return the rule as it is named to switch it off: the analysis, a dot, and the rule.
+    """Return the name by which a rule is switched off: the analysis, a dot, and the rule.
 
     >>> rule_id(Finding("dead unit", "warning", "1", "1#0", "ReLU", "", analysis="activations, weights"))
     'activations.dead unit'

@@ -1,4 +1,4 @@
-"""A report as HTML: the display in a notebook, and a page of its own. No scripts, no links, for light and dark."""
+"""A report as HTML, for a notebook or as a page. No scripts, no links, for light and dark."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def page_part(report: ReportData[Any]) -> str:
 
 
 def write_page(report: ReportData[Any], path: Path) -> Path:
-    """Write a report as a page of its own, with every row."""
+    """Write a report as a page with every row."""
     head = (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8">{policy()}'
         f"<title>{escape(report.subject)}</title></head>"

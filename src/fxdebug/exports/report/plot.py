@@ -36,5 +36,5 @@ def _drawn(draw: Callable[[ReportData[Any]], Figure], report: ReportData[Any]) -
     except Exception as error:
         if not any(isinstance(row, SimpleNamespace) for row in report.rows):
             raise
-        told = f"{type(error).__name__}: {first_line(error)}"  # a file may say that any rows are those of any analysis
-        raise LoadError(f"the rows of this file are none that a picture of {report.analysis} shows ({told})") from error
+        why = f"{type(error).__name__}: {first_line(error)}"  # a file may say that any rows are those of any analysis
+        raise LoadError(f"the rows of this file are none that a picture of {report.analysis} shows ({why})") from error

@@ -95,7 +95,7 @@ def _totals(report: ReportData[Any]) -> Table:
 
 
 def total_text(report: ReportData[Any], heading: str) -> str:
-    """Return a total as text: counts with commas, ``at least`` before a number of which a part is not known."""
+    """Return a total as text: counts with commas, ``at least`` before a number with an unknown part."""
     number, unit = report.totals[heading]
     is_count = isinstance(number, int) and not isinstance(number, bool) and not unit
     text = f"{number:,}" if is_count else cell(number, unit)
@@ -185,7 +185,7 @@ class Line(dict[str, Cell]):
         return bool(self[column.field] or (column.at_least and self[column.at_least]))
 
     def text(self, column: Column) -> str:
-        """Return a cell; a number of which a part is not known is a lower bound: ``≥ 3 MFLOP``."""
+        """Return a cell; a number with an unknown part is a lower bound: ``≥ 3 MFLOP``."""
         content = self[column.field]
         shown = cell(content, column.unit)
         is_bound = column.field in self.incomplete or bool(column.at_least and self[column.at_least])

@@ -91,13 +91,13 @@ def activation_report(
     """Return the report on the activations of a run, in its order."""
     few = max([one.units.samples for one in activations if one.units is not None], default=0)
     rows = tuple(_row(one, limits) for one in activations)
-    told = list(notes)
+    all_notes = list(notes)
     if any(row.inactive for row in rows) and few < limits.samples:
-        told.append(too_few(few, limits))
+        all_notes.append(too_few(few, limits))
     if any(one.outliers is None for one in activations):
-        told.append(Note("n/a where half of all elements are alike, as behind a ReLU", "outliers"))
+        all_notes.append(Note("n/a where half of all elements are alike, as behind a ReLU", "outliers"))
     if any(not one.distribution.exact for one in activations):
-        told.append(Note("quantiles of several batches or calls are those of bins, each 1/4096 of the range"))
+        all_notes.append(Note("quantiles of several batches or calls are those of bins, each 1/4096 of the range"))
     return ActivationData(
         analysis="activations",
         subject=model,
@@ -109,7 +109,7 @@ def activation_report(
             "not finite": (sum(one.distribution.count - one.distribution.finite for one in activations), ""),
         },
         findings=find_activations(activations, limits),
-        notes=tuple(told),
+        notes=tuple(all_notes),
         settings=limits.settings(),
         folds=False,
         distributions=_Distributions({one.id: one.distribution for one in activations}),

@@ -137,14 +137,14 @@ def _unused(measured: Sequence[Measured], limits: AttentionLimits) -> Iterator[F
         even = (1 - one.numbers.entropy <= limits.even) & (one.numbers.spread <= SAME)
         if one.map.narrow:  # rounding makes near weights equal: eager attention in bfloat16
             continue
-        if some_look and even.any() and one.numbers.keys >= FEWEST_KEYS and _varies(one, even):
+        if some_look and even.any() and one.numbers.keys >= FEWEST_KEYS and _varies(even):
             what = f"{_heads(even)} {'gives' if even.sum() == 1 else 'give'} every visible key the same weight"
             distance = float(np.nanmin(1 - one.numbers.entropy))
             advice = "query or key of the head may be zero: weights that were not loaded, or a scale of 0"
             yield _finding(one, "uniform head", WARNING, what, advice, distance, limits.even)
 
 
-def _varies(one: Measured, even: np.ndarray) -> bool:
+def _varies(even: np.ndarray) -> bool:
     """Do other heads of the layer look at something? If none does, its keys may all be alike; a lone head tells."""
     return len(even) == 1 or not even.all()
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from fxdebug.capture.probe import CallTimes, MeasuringMode, UserLines, tensors_in, untracked
+from fxdebug.capture.probe import CallTimes, MeasuringMode, UserLines, named_tensors, untracked
 from fxdebug.errors import first_line, with_article
 from fxdebug.operators.attention import FUSED, MULTI_HEAD, PRODUCTS, SOFTMAX, OutputFlow, SoftmaxFlow, bound
 from fxdebug.operators.names import canonical
@@ -78,7 +78,7 @@ class AttentionInputs(MeasuringMode):
             self._follow(name, args, kwargs, result)
 
     def _follow(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor) -> None:
-        operands = list(tensors_in((*args, *kwargs.values())))
+        operands = [tensor for _, tensor in named_tensors((*args, *kwargs.values()))]
         whole = [*args, kwargs["dim"]] if "dim" in kwargs else list(args)
         product = self._softmax.step(name, whole, operands, result)
         if product is not None and self._has_data(result):

@@ -159,7 +159,7 @@ class Stoppers:
         Return whether something stopped it, and the reasons to tell.
         """
         self._hit = []
-        told: list[str] = []
+        changed: list[str] = []
         active = [one for one in self.breakpoints.values() if one.enabled]
 
         def stops(stop: Stop) -> bool:
@@ -167,22 +167,22 @@ class Stoppers:
             for one in active:
                 if one.matches(stop) and self._counts(one, stop):
                     self._hit.append(one)
-                    told.append(str(one))
+                    changed.append(str(one))
             for watch in () if back else watches:
-                told.extend(self._changed(watch))
-            return reached or bool(told)
+                changed.extend(self._changed(watch))
+            return reached or bool(changed)
 
         watches = list(self.watches.values())
         if back and watches:
-            found = self._back_to_a_change(stops, watches, told)
+            found = self._back_to_a_change(stops, watches, changed)
         else:
             found = (self._machine.backward if back else self._machine.forward)(stops)
         for one in self._hit:
             if one.temporary:
                 self.breakpoints.pop(one.number, None)
-        return found, tuple(told)
+        return found, tuple(changed)
 
-    def _back_to_a_change(self, stops: Until, watches: list[Watch], told: list[str]) -> bool:
+    def _back_to_a_change(self, stops: Until, watches: list[Watch], changed: list[str]) -> bool:
         """Go back to where ``stops`` holds, or to the operation that changed a watched expression.
 
         A change is seen one stop before it: there the old value is known, and the machine goes on again by one stop.
@@ -196,7 +196,7 @@ class Stoppers:
             if not held:
                 self.arrived()
             if changes:
-                told.extend(changes)
+                changed.extend(changes)
                 return True
             held.append(stops(stop))
             return False
@@ -208,7 +208,7 @@ class Stoppers:
         return found or (bool(held) and held[-1])
 
     def arrived(self) -> None:
-        """Take the values of watched expressions anew: the machine has jumped."""
+        """Read the values of watched expressions again, after the machine has jumped."""
         for watch in self.watches.values():
             watch.last = watch.expression.value_or_none()
 

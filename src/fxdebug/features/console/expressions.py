@@ -135,7 +135,7 @@ class Scope:
         self._stop = machine.stop if inside else self._frame
 
     def named(self, text: str) -> Any:
-        """Return what a name stands for: a tensor, a measure, a fact; ``None`` where it stands for nothing here."""
+        """Return the tensor, measure or fact with this name; ``None`` if there is none here."""
         if text in _OF_STOP:
             return _OF_STOP[text](self._stop)
         if text in _FACTS:

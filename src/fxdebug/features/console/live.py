@@ -1,4 +1,4 @@
-"""A live run as a machine: the forward is paused in its own thread, and goes on when the machine does.
+"""A live run as a machine: the forward is paused in its own thread, and continues when the machine does.
 
 Behind the present moment lies what was recorded; going back there shows statistics, and tensors as long as the program
 keeps them. Only at the present moment can something be changed.
@@ -236,7 +236,7 @@ class LiveMachine:
         return self.run.pauses.version_at(value, self._at)
 
     def weight(self, name: str) -> Value | None:
-        """Return a parameter or buffer by its name in the model, as it is now."""
+        """Return the present state of a parameter or buffer, by its name in the model."""
         return self.run.weight(name)
 
     def tensor(self, value: Value) -> torch.Tensor:

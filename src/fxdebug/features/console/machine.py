@@ -198,4 +198,4 @@ class Machine(Protocol):
         """Return a condition that holds where the run adds a difference to that of another run, the reference."""
 
     def close(self) -> None:
-        """Let the run go: a live forward ends, and everything is as it was before."""
+        """End the run: a live forward ends, and everything is restored."""

@@ -53,7 +53,7 @@ class Screen:
             self.wrapped(line, first="*** " if not place else "    ", style="red")
 
     def wrapped(self, text: str, *, first: str = "", style: str = "") -> None:
-        """Write text in lines of the width; ``first`` stands in front of the first one, blanks before the others."""
+        """Write text in lines of the width; ``first`` is before the first line, blanks are before the others."""
         for line in wrapped(printable(text), self.width, first=first, further=" " * len(first)):
             self.line((line, style))
 

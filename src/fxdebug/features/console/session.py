@@ -44,7 +44,7 @@ class Session:
     # Lines -----------------------------------------------------------------------------------------
 
     def run_line(self, line: str) -> None:
-        """Do what a line says; an empty one repeats the last movement. An error is told and changes nothing else."""
+        """Run a line; an empty one repeats the last movement. An error is printed and changes nothing else."""
         self.failed = True
         try:
             self._run(line)
@@ -153,7 +153,7 @@ class Session:
         return self._trace[1]
 
     def text_of_run(self, what: str, make: Callable[[api.Trace], str]) -> str:
-        """Return a text about the whole run by its name; it is made once, until the run goes on."""
+        """Return a text about the whole run by its name; it is made once, until the run continues."""
         trace = self.trace
         if what not in self._texts:
             self._texts[what] = make(trace)

@@ -1,4 +1,4 @@
-"""``edit``: run a model once as it is and once with changes of what its calls and operations return; compare both."""
+"""``edit``: run a model once unchanged and once with edits of inputs and results; compare both."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def edit(
     tolerance: float | None = None,
     strict: bool = False,
 ) -> Comparison:
-    """Run a model as it is and again with some values changed; return the comparison of the two runs.
+    """Run a model unchanged and again with some values changed; return the comparison of the two runs.
 
     A key of ``edits`` names a call (``h.3.attn``, ``h.3.attn#1`` for its second, ``h.*.attn``) or an operation in a
     call (``h.3.attn/softmax``). It may end in a blank and the thing that is changed: ``args[0]`` or ``kwargs['mask']``

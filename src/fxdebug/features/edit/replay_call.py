@@ -30,7 +30,7 @@ def replay(
     *,
     tolerance: float | None = None,
 ) -> Comparison:
-    """Run the graph of one verified call again on what it was given, as it is and with changes; compare the two.
+    """Run the graph of one verified call again on its inputs, unchanged and with changes; compare the two.
 
     ``call`` is a path or an id. A key of ``changes`` is the name of an argument of its forward or of an operation of
     its graph (``print(call.code)`` shows them), the value a function of it, or a tensor or number that takes its
@@ -67,7 +67,7 @@ def replay(
         restore()
         b = run_and_store(changed, body.inputs(tensor), None, values="tensors", stepper=edits)
     notes = [f"replayed: {name}, from its verified graph" + (f", with {', '.join(made)} changed" if made else "")]
-    if not _is_as_recorded(trace, subject, a):
+    if not _is_as_recorded(subject, a):
         notes.append(
             "run again without changes, its graph returns something else than it did: it draws random numbers?"
         )
@@ -83,7 +83,7 @@ def _function(change: Callable[[Any], Any] | Tensor | float) -> Callable[[Any], 
     return change
 
 
-def _is_as_recorded(trace: Trace, call: Call, run: Trace) -> bool:
+def _is_as_recorded(call: Call, run: Trace) -> bool:
     """Does a replay without changes return the numbers that the call returned?"""
     recorded, again = call.outputs or (), run.root.outputs or ()
     pairs = zip(recorded, again)

@@ -1,4 +1,4 @@
-"""The picture of operations: a bar for each call that has products of its own."""
+"""The picture of operations: a bar for each call that has operations outside its inner calls."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fxdebug.capture.probe import ObservedRun, tensors_in, untracked
+from fxdebug.capture.probe import ObservedRun, named_tensors, untracked
 from fxdebug.features.independent.beside import Alone
 from fxdebug.operators.categories import VIEWS
 from fxdebug.operators.dtypes import EPS
@@ -31,7 +31,7 @@ class Results:
         """Keep a result."""
         key = f"{place[0]} {name}" if place[1] >= 0 else f"call {place[0]}"
         with untracked(), torch.no_grad():
-            kept = [tensor.detach().clone() for tensor in tensors_in([result]) if type(tensor) is Tensor]
+            kept = [tensor.detach().clone() for _, tensor in named_tensors(result) if type(tensor) is Tensor]
         self.of[place] = (key, self._count[key]), kept
         self._count[key] += 1
 

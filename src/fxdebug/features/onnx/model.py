@@ -59,7 +59,7 @@ class CheckedOutput:
 
 @dataclass(frozen=True, slots=True)
 class ExportedModel:
-    """A model as it was written: checked outputs, nodes, and how many of them are joined with a call of the run."""
+    """A written ONNX model: checked outputs, nodes, and how many of these belong to a call of the run."""
 
     outputs: tuple[CheckedOutput, ...]
     nodes: int

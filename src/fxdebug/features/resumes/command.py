@@ -11,7 +11,7 @@ from fxdebug.plugins.command import REPORT, Command, argument, integer_from
 
 
 def resumes(options: argparse.Namespace) -> int:
-    """Train in one go and with saving and loading in between, and report what is lost."""
+    """Train with and without saving and loading in between, and report what is lost."""
     return show_report(api.resumes(function_of(options.make), steps=options.steps), options)
 
 

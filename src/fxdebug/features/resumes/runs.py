@@ -1,4 +1,4 @@
-"""Run a training in one go, and saved, made anew and loaded in between; find the parts without which they differ."""
+"""Run a training in one go, and saved, rebuilt and loaded in between; find the parts without which the two differ."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from fxdebug.plugins.command import OPEN, Command, argument, integer_from
 
 
 def serve(options: argparse.Namespace) -> int:
-    """Show the runs of a folder in the browser, also while they are written, until Ctrl-C."""
+    """Show the runs of a folder in the browser, including those still being written, until Ctrl-C."""
     from fxdebug.features.serve.server import Server
 
     with Server(Path(options.folder), options.port) as server:

@@ -1,4 +1,4 @@
-"""The page of a training as it is now, and the events that it follows: states, steps, incidents, the verdict."""
+"""The present page of a training, and the events that update it: states, steps, incidents, the verdict."""
 
 from __future__ import annotations
 

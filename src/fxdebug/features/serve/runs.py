@@ -54,7 +54,7 @@ def run_in(folder: Path, name: str) -> RunEntry | None:
 
 
 def steps_kept(training: RunEntry, runs: Mapping[str, RunEntry]) -> list[tuple[int, RunEntry]]:
-    """Return the runs of its own steps that a training kept, each with its step, the first one first."""
+    """Return the saved runs of a training's steps, each with its step, in order."""
     begin = "" if training.name == "." else f"{training.name}/"
     found = [
         (int(match["step"]), one)

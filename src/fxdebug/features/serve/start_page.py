@@ -53,7 +53,7 @@ code{font:13px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}
 
 
 def start_page(folder: Path, runs: Mapping[str, RunEntry], states: Mapping[str, Any] = MappingProxyType({})) -> str:
-    """Return the runs of a folder: trainings as cards, up to five of which can be laid over each other, and a table.
+    """Return the start page of a folder: trainings as cards, up to five of which can be compared, and a table of runs.
 
     ``states`` are of trainings; any two of the runs in the table can be compared.
     """

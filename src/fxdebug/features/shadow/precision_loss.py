@@ -238,8 +238,8 @@ def text(shadow: ShadowData[_T], width: int) -> str:
     if shadow.error is not None and not math.isfinite(shadow.error):
         error = "not known: NaN or infinities on one side only"
     head = f"{shadow.subject} against its {shadow.dtype} twin: the relative error of the result is {error}"
-    told = [str(finding) for finding in shadow.findings] or ["no operation loses digits"]
-    lines = [line for part in (head, *told) for line in wrapped(printable(part), width, further="  ")]
+    texts = [str(finding) for finding in shadow.findings] or ["no operation loses digits"]
+    lines = [line for part in (head, *texts) for line in wrapped(printable(part), width, further="  ")]
     lines.append("the error grows most at")
     for row in sorted(shadow.rows, key=lambda row: -row.growth)[:_SHOWN]:
         where = "" if row.source is None else f"  {row.source.rpartition('/')[2]}"

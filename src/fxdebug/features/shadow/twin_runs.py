@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from fxdebug.capture.probe import ObservedRun, deep_copy, internals, members, state_restored, tensors_in, untracked
+from fxdebug.capture.probe import ObservedRun, deep_copy, internals, members, named_tensors, state_restored, untracked
 from fxdebug.data.trace import TraceData
 from fxdebug.errors import UsageError, first_line
 from fxdebug.stats.cpu_sums import is_freed
@@ -108,7 +108,7 @@ def relative_error(native: Tensor, twin: Tensor) -> float:
 
 
 def _measurable_in(result: Any) -> list[Tensor]:
-    return [tensor for tensor in tensors_in((result,)) if _measurable(tensor)]
+    return [tensor for _, tensor in named_tensors(result) if _measurable(tensor)]
 
 
 def _measurable(tensor: Tensor) -> bool:

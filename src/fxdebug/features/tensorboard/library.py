@@ -78,7 +78,7 @@ class EventFile:
         self._write(Event(wall_time=self._wall_time, graph_def=graph.SerializeToString(deterministic=True)))
 
     def run_metadata(self, tag: str, metadata: Message) -> None:
-        """Write the times and sizes of a graph's nodes; ``tag`` is what they are chosen by."""
+        """Write the times and sizes of a graph's nodes; ``tag`` is the name to choose them by."""
         event = Event(wall_time=self._wall_time)
         event.tagged_run_metadata.tag = tag
         event.tagged_run_metadata.run_metadata = metadata.SerializeToString(deterministic=True)

@@ -24,7 +24,6 @@ from fxdebug.query.network import Node, network_of
 
 MAIN = "calls"
 _TOTAL = "time.total"
-_OF_TIME = ("time.self", "time.total", "duration")
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ PREPARED_FILES = 8  # empty files made in a row; unused ones are removed with th
 
 
 class OneFileEach:
-    """Write each value into a file of its own; the files get transformers' names when the run is published."""
+    """Write each value into a separate file; the files get transformers' names when the run is published."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

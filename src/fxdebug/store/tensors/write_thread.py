@@ -9,7 +9,7 @@ from typing import Any
 
 
 class WriteThread:
-    """Run steps in order, in a thread of its own, with at most ``budget`` bytes waiting.
+    """Run steps in order, in a separate thread, with at most ``budget`` bytes waiting.
 
     An error of the disk never reaches the caller: the first one is kept as ``error``, and later steps are skipped.
     """

@@ -111,7 +111,7 @@ def recover_trace(folder: Path) -> TraceData:
 
 
 def is_written(path: Path) -> bool | None:
-    """Is a journal still being written? ``None`` where that cannot be told."""
+    """Is a journal still being written? ``None`` if unknown."""
     if not path.is_file():
         return None
     try:

@@ -29,7 +29,7 @@ class TreeData:
         return self._lines.get(value.number)
 
     def printed(self, value: Value) -> PrintedStats | None:
-        """Return mean, std, min and max as they stand in the file."""
+        """Return mean, std, min and max as written in the file."""
         return self._printed.get(value.number)
 
     def tensor(self, value: Value) -> Any:

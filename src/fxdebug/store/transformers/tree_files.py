@@ -45,7 +45,7 @@ def open_text(path: Path) -> TextIO:
 
 
 def write_tree_files(trace: TraceData, folder: Path, *, prune: bool, shards: Mapping[str, str]) -> list[str]:
-    """Write the files of the debug tree that stand beside ``trace.json``; return their names.
+    """Write the files of the debug tree beside ``trace.json``; return their names.
 
     The full one is written only where values were printed or saved. ``shards``: old and new names of renamed files.
     """

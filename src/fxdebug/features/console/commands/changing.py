@@ -1,4 +1,4 @@
-"""Commands that change what goes on: set, ablate, patch, undo; and replay, which runs one call again on other inputs.
+"""Commands that change the run: set, ablate, patch, undo; and replay, which runs one call again on other inputs.
 
 They are Python of the user's own program, on a live run: ``set`` evaluates an expression in the paused forward.
 """
@@ -35,7 +35,7 @@ _HEADS = re.compile(r"\bheads?\s+([\d,\s]+)")
 
 @command("set", "TARGET = EXPR", group=GROUP, completes="expression")
 def set_(session: Session, argument: str) -> None:
-    """Change what goes on from here: set out *= 0, set out[:, 3] = 1, set args[0] = x + 1, set mask = None.
+    """Change a value from here on: set out *= 0, set out[:, 3] = 1, set args[0] = x + 1, set mask = None.
 
     TARGET is out, behind an operation, at the end of a call or at a gradient, and an argument where a call begins:
     args[0], kwargs['mask'] or its name. EXPR is Python, run in the paused forward, so that gradients go through it.

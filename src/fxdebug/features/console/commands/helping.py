@@ -34,5 +34,5 @@ def _about(session: Session, found: Command) -> None:
 
 @command("quit q exit EOF", "", group=GROUP)
 def quit_(session: Session, argument: str) -> None:
-    """End the session; a live run is let go, and the model is as it was."""
+    """End the session; a live run ends, and the model is restored."""
     session.close()

@@ -33,7 +33,7 @@ def step(session: Session, argument: str) -> None:
 
 @command("next n", "[N]", group=GROUP, repeats=True)
 def next_(session: Session, argument: str) -> None:
-    """Go on in this call: over the calls that it makes, each of which is shown where it has ended."""
+    """Step over the calls made by this call; each is shown when it ends."""
     for _ in range(_times(argument)):
         session.go(_over_calls(session.machine.stop))
         if session.machine.ended or not session.open:

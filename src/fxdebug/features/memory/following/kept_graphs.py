@@ -9,8 +9,8 @@ from typing import Any
 
 from torch import Tensor
 
-from fxdebug.capture.probe import new_nodes
 from fxdebug.features.memory.following.referrers import holder_of
+from fxdebug.operators.autograd_nodes import new_nodes
 
 _KEY = "fxdebug.step"  # in the metadata of a node, which autograd keeps for others
 

@@ -1,4 +1,4 @@
-"""Functions that run in the core where it is in use, and in Python where it is not, or where a case is not its own."""
+"""Functions with two implementations: the native core where it is in use and handles the case, Python otherwise."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from fxdebug.native.core import loaded
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-class Way:
-    """One function with two ways. ``run`` is the one in use: at first :meth:`_choose`, which replaces it."""
+class Dispatched:
+    """A function with a native and a Python implementation; ``run`` is the one in use, chosen by the first call."""
 
     __slots__ = ("_name", "_needs", "_python", "run")
 
@@ -40,27 +40,27 @@ class Way:
         self.run = run
 
 
-_ways: list[Way] = []
+_dispatched: list[Dispatched] = []
 _in_use: ModuleType | None = None
 _is_chosen = False
 
 
 def natively(name: str, *needs: Any) -> Callable[[Function], Function]:
-    """Make a function run in the core where that is in use; the function itself is the way in Python.
+    """Make a function run in the native core where that is in use; the function itself is the Python implementation.
 
-    ``name`` is a factory of the core: given ``needs``, such as classes, it returns the native function. That takes the
-    same arguments, by position, and returns the same, or ``NotImplemented`` for a case that only Python handles.
+    ``name`` is a factory of the core, which returns the native function for ``needs``, such as classes. That function
+    takes the same arguments by position and returns the same, or ``NotImplemented`` for a case left to Python.
     """
 
     def decorate(python: Function) -> Function:
-        way = Way(name, python, needs)
+        function = Dispatched(name, python, needs)
         if _is_chosen:
-            way.use(_in_use)
-        _ways.append(way)
+            function.use(_in_use)
+        _dispatched.append(function)
 
         @functools.wraps(python)
         def either(*args: Any) -> Any:
-            return way.run(*args)
+            return function.run(*args)
 
         return cast("Function", either)
 
@@ -71,8 +71,8 @@ def use(module: ModuleType | None) -> None:
     """Run every function of :func:`natively` in this module from now on; ``None``: in Python."""
     global _in_use, _is_chosen
     _in_use, _is_chosen = module, True
-    for way in _ways:
-        way.use(module)
+    for function in _dispatched:
+        function.use(module)
 
 
 def core() -> ModuleType | None:
