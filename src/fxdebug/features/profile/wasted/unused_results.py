@@ -178,8 +178,8 @@ def _elements_used(work: Work, value: Value, depth: int = 8) -> int | None:
             return None
         if user.name in _SELECTS:
             masks = [one for one in user.operands[1:] if one.dtype in ("bool", "uint8")]
-            if masks:
-                return None
+            if any(_is_made_of(work, mask, value) for mask in masks):
+                return None  # which rows are taken is known only when they are computed
             total += sum(one.numel for one in user.results)
         elif user.name in VIEWS and user.results[0].numel == value.numel:
             inner = _elements_used(work, user.results[0], depth - 1)
@@ -191,10 +191,26 @@ def _elements_used(work: Work, value: Value, depth: int = 8) -> int | None:
     return total or None
 
 
+def _is_made_of(work: Work, mask: Value, value: Value) -> bool:
+    """Does a mask depend on a value?"""
+    pending, seen = [mask.number], set()
+    while pending:
+        number = pending.pop()
+        if number == value.number:
+            return True
+        maker = work.maker.get(number)
+        if number not in seen and maker is not None:
+            pending += [one.number for one in maker.operands]
+        seen.add(number)
+    return False
+
+
 def _takes_whole_rows(work: Work, value: Value) -> bool:
     """Are the parts that are used of a value as long as it is, along the last dimension?"""
     parts = [part for user in _uses(work, value) if user.name in _SELECTS for part in user.results]
     row = value.shape[-1:], (value.stride or ())[-1:]
+    if parts and all(part.storage != value.storage and part.shape[-1:] == row[0] for part in parts):
+        return True  # rows that a mask or indices chose
     return bool(parts) and all((part.shape[-1:], (part.stride or ())[-1:]) == row for part in parts)
 
 
