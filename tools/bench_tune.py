@@ -1,10 +1,11 @@
 """Do ``profile --try`` and ``tune`` name what makes a model slow, and promise nothing else: ``make bench-tune``.
 
 ``planted`` are twelve slow models with one cause each (tests/support/slow_models.py), ``reports`` those of
-``tune_reports.py``, ``held out`` those of ``tune_held_out.py``. A cause is named where the first finding of a profile, with its advice tried, or the fastest change
-that ``tune`` takes is the one that fits. Their twins without the cause, and six tuned models, must have no finding, and
-what ``tune`` takes there must be taken again when it is measured once more. Twenty times a model is tried against
-itself. Times are those of the clock on the wall; on a machine that is too busy for them, those of processors.
+``tune_reports.py``, ``held out`` those of ``tune_held_out.py``. A cause is named where the first finding of a profile,
+with its advice tried, or the fastest change that ``tune`` takes is the one that fits. Their twins without the cause,
+and six tuned models, must have no finding, and what ``tune`` takes there must be taken again when it is measured once
+more. Twenty times a model is tried against itself. Times are those of the clock on the wall; on a machine that is too
+busy for them, those of processors.
 
 ``python tools/bench_tune.py [NAME ...]`` runs the models of these names; ``--clock`` sets the clock; ``--write``
 puts the table into docs/tune.md.

@@ -389,6 +389,51 @@ def all_positions(self: Any, x: Tensor) -> Tensor:
     return F.scaled_dot_product_attention(h, h, h, is_causal=True)
 
 
+def cosines_of_pairs(self: Any, x: Tensor) -> Tensor:
+    return F.cosine_similarity(x[:, None], x[None], dim=-1)
+
+
+def cosines_of_rows(self: Any, x: Tensor) -> Tensor:
+    return F.cosine_similarity(x, x.flip(0), dim=-1)
+
+
+def whole_spectrum(self: Any, x: Tensor) -> Tensor:
+    return torch.fft.fft(x)[..., : x.shape[-1] // 2 + 1].abs()
+
+
+def half_spectrum(self: Any, x: Tensor) -> Tensor:
+    return torch.fft.rfft(x).abs() + torch.fft.fft(x.to(torch.complex64) * 1j)[..., :129].abs()
+
+
+def gelu_in_steps(self: Any, x: Tensor) -> Tensor:
+    for _ in range(2):
+        x = 0.5 * x * (1 + torch.tanh(0.8 * (x + 0.04 * x.pow(3))))
+    return x
+
+
+def gelu(self: Any, x: Tensor) -> Tensor:
+    return F.gelu(x, approximate="tanh") + x
+
+
+def heads_on_parts(self: Any, x: Tensor) -> Tensor:
+    return torch.cat([head(one) for head, one in zip(self.layer, x.chunk(20, 1))], -1)
+
+
+def parts_summed(self: Any, x: Tensor) -> Tensor:
+    return torch.stack(x.chunk(20, 1)).sum(0)
+
+
+def edges_one_by_one(self: Any, x: Tensor) -> Tensor:
+    sums = torch.zeros_like(x)
+    for one, other in zip(range(40), reversed(range(40))):
+        sums[one] += x[other]
+    return sums
+
+
+def edges_at_once(self: Any, x: Tensor) -> Tensor:
+    return torch.zeros_like(x).index_add(0, torch.arange(40), x.flip(0)[-40:])
+
+
 def averages() -> nn.Module:
     return nn.ModuleList(nn.Linear(8, 8) for _ in range(30))
 
@@ -445,6 +490,11 @@ CASES: list[tuple[str, Callable[..., Any], Callable[..., Any], Callable[[], nn.M
     ("numbers of Python", lists_of_numbers, few_numbers, nn.ReLU, (torch.randn(16, 64),)),
     ("slice used", mask_after, mask_of_result, lambda: nn.Linear(64, 64), (torch.randn(64, 64),)),
     ("earlier positions again", no_cache, all_positions, lambda: nn.Linear(64, 64), (torch.randn(2, 24, 64),)),
+    ("large between", cosines_of_pairs, cosines_of_rows, nn.ReLU, (TALL,)),
+    ("slice used", whole_spectrum, half_spectrum, nn.ReLU, (TALL,)),
+    ("written out", gelu_in_steps, gelu, nn.ReLU, (torch.randn(512, 1024),)),
+    ("side by side", heads_on_parts, parts_summed, heads, (torch.randn(2, 64 * 20),)),
+    ("row by row", edges_one_by_one, edges_at_once, nn.ReLU, (torch.randn(64, 8),)),
     ("unused results", looked_at, only_computed, lambda: nn.Linear(64, 64), (torch.randn(64, 64),)),
 ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from fxdebug.data.findings import Finding
@@ -15,11 +16,13 @@ _SUMS = frozenset("sum mean".split())
 _NORMS = frozenset("norm linalg_vector_norm linalg_norm".split())
 _POWERS = frozenset("pow abs mul".split())
 _PRODUCTS = frozenset("matmul einsum linear bmm mm".split())
+_OF_PAIRS = frozenset("cosine_similarity pairwise_distance".split())
 _SCALES = frozenset("mul div".split())
 
 
 def large_between(work: Work, least: float) -> Iterator[Finding]:
     """Yield sums over products, and distances, of all pairs that are first written into memory; Kronecker products."""
+    yield from _similarities(work, least)
     for op in work.ops:
         if len(op.results) != 1 or op.results[0].numel < LARGE or op.results[0].number in work.returned:
             continue
@@ -32,6 +35,26 @@ def large_between(work: Work, least: float) -> Iterator[Finding]:
             made = " and ".join(dict.fromkeys(value.label for value in op.operands))
             what = f"{op.results[0].label} is made of {made}, and then only "
             what += "multiplied" if op.name == "kron" else f"summed to {chain[-1].results[0].label}"
+            yield work.finding("large between", op, share, least, what, advice)
+
+
+def _similarities(work: Work, least: float) -> Iterator[Finding]:
+    """Yield similarities and distances of all pairs by a function that broadcasts its two operands inside."""
+    for op in work.ops:
+        if op.name not in _OF_PAIRS or len(op.operands) < 2 or len(op.results) != 1:
+            continue
+        one, other = op.operands[:2]
+        if len(one.shape) != len(other.shape):
+            continue
+        whole = math.prod(max(sizes) for sizes in zip(one.shape, other.shape))
+        share = work.share(op.seconds)
+        if whole >= max(LARGE, TIMES * max(one.numel, other.numel)) and share >= least:
+            what = f"{op.name} of all pairs makes {whole:,} numbers of {one.label} and {other.label} inside"
+            advice = (
+                "Could it be a matrix product of normalized rows: F.normalize(a, dim=-1) @ F.normalize(b, dim=-1).mT?"
+            )
+            if op.name != "cosine_similarity":
+                advice = "Could it be torch.cdist, which never has all the differences in memory?"
             yield work.finding("large between", op, share, least, what, advice)
 
 

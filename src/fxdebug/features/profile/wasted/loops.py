@@ -12,13 +12,14 @@ from fxdebug.data.findings import Finding
 from fxdebug.data.values import Value
 from fxdebug.features.profile.report import CallProfile, bytes_moved
 from fxdebug.features.profile.wasted.timed_ops import TimedOp, Work, costliest, is_view, writes
-from fxdebug.operators.categories import ELEMENTWISE, VIEWS
+from fxdebug.operators.categories import ADDS, ELEMENTWISE, VIEWS
 from fxdebug.operators.dtypes import bytes_of
 
 _CELLS = {"LSTMCell": "nn.LSTM", "GRUCell": "nn.GRU", "RNNCell": "nn.RNN"}
 STEPS = 12  # from here on a line that runs so often in one call is a loop
 HALF = 0.5  # of the work of a pass: from here on the loop goes over time
 _MIXES = frozenset("matmul einsum bmm baddbmm scaled_dot_product_attention multi_head_attention_forward".split())
+_ADDS_OR_FILLS = ADDS | frozenset("setitem copy fill zero index_add scatter_add index_copy".split())
 PARTS = 4  # runs of a module on parts of one tensor
 _LAYERS = frozenset("linear matmul conv1d conv2d".split())
 MANY = 24  # weights that one line goes over
@@ -164,6 +165,8 @@ def _needs_earlier(work: Work, loop: _Loop, joined: set[TimedOp]) -> float:
             ]
             if not is_writing and not is_view(op):
                 known += [kept[value.storage] for value in op.operands if value.storage in kept]
+            elif is_writing and op.name.strip("_") not in _ADDS_OR_FILLS:  # sums can be in any order
+                known += [kept[value.storage] for value in op.operands[:1] if value.storage in kept]
             depth = max([needed + (made_in < number) for made_in, needed in known], default=0)
             if is_writing and op.operands and op.operands[0].storage is not None:
                 kept[op.operands[0].storage] = number, depth
@@ -222,18 +225,26 @@ def _whole_of(work: Work, value: Value) -> int | None:
 def side_by_side(work: Work, least: float) -> Iterator[Finding]:
     """Tell of many small layers that take one input, each with weights of its own: one larger layer calls once."""
     groups: defaultdict[tuple[str, int, tuple[tuple[int, ...], ...]], list[TimedOp]] = defaultdict(list)
+    uses = Counter(value.number for op in work.ops if op.name in _LAYERS for value in op.operands[:1])
     for op in work.ops:
         weights = [value for value in op.operands[1:] if value.name is not None]
         if op.name in _LAYERS and weights and op.operands[0].name is None and op.seconds:
-            groups[op.name, op.operands[0].number, tuple([value.shape for value in weights])].append(op)
+            given = op.operands[0].number
+            whole = None if uses[given] > 1 else _whole_of(work, op.operands[0])
+            groups[op.name, given if whole is None else whole, tuple([one.shape for one in weights])].append(op)
     for (name, _, _), ops in groups.items():
         share = work.share(sum(op.seconds for op in ops))
         distinct = len({op.operands[1].number for op in ops})
         if distinct < STEPS or share < least or median(bytes_moved(op.step) or 0 for op in ops) > SMALL:
             continue
-        what = f"{len(ops)} times {name} with weights of one shape takes the same input, one after the other"
+        parts = len({op.operands[0].number for op in ops}) > 1
+        given = "a part of the same tensor" if parts else "the same input"
+        what = f"{len(ops)} times {name} with weights of one shape takes {given}, one after the other"
         advice = "Could it be one layer with all these weights, whose result is split? For whole modules, "
         advice += "torch.func.stack_module_state with vmap does so."
+        if parts:
+            advice = "Could it be one layer for all parts: a convolution with groups, or a product of stacked weights "
+            advice += "(bmm)?"
         yield work.finding("side by side", costliest(ops), share, least, what, advice)
 
 

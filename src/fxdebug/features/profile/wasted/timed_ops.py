@@ -13,7 +13,7 @@ from fxdebug.data.measured.timings import OpTiming
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value, leaves
 from fxdebug.features.profile.report import CallProfile
-from fxdebug.operators.categories import DRAWS, UNFILLED, VIEWS, WRITES
+from fxdebug.operators.categories import CASTS, DRAWS, ELEMENTWISE, UNFILLED, VIEWS, WRITES
 from fxdebug.operators.names import canonical
 from fxdebug.query.network import network_of
 
@@ -129,7 +129,15 @@ def writes(op: TimedOp) -> bool:
         return not op.results
     plain = name.strip("_")
     in_place = name.endswith("_") and not name.endswith("__")
-    return in_place or canonical(plain) in WRITES & {"setitem"} or plain in ("iadd", "isub", "imul", "itruediv")
+    return in_place or canonical(plain) in WRITES & {"setitem"} or _is_assigned(op)
+
+
+def _is_assigned(op: TimedOp) -> bool:
+    """Is the result in the memory of the first operand, and another version of it: ``+=`` and the like?"""
+    if op.name not in ELEMENTWISE - CASTS or not op.operands or len(op.results) != 1:
+        return False
+    before, after = op.operands[0], op.results[0]
+    return after.storage is not None and after.storage == before.storage and after.number != before.number
 
 
 def written_by(op: TimedOp) -> tuple[Value, ...]:

@@ -9,7 +9,7 @@ from fxdebug.data.findings import Finding
 from fxdebug.data.measures import counted
 from fxdebug.data.values import Value
 from fxdebug.features.profile.wasted.timed_ops import TimedOp, Work, costliest, is_view, writes
-from fxdebug.operators.categories import ELEMENTWISE, TO_PYTHON_NUMBERS, VIEWS
+from fxdebug.operators.categories import CASTS, ELEMENTWISE, TO_PYTHON_NUMBERS, VIEWS
 from fxdebug.operators.names import ACTIVATIONS, NORMS, SOFTMAXES
 
 _SLICES = frozenset("getitem select narrow".split())
@@ -22,6 +22,7 @@ _CHECKS = _ASKS | frozenset(
     "eq ne lt le gt ge logical_not logical_or logical_and invert or and not abs sum max min amax amin".split()
 )
 _SORTS = frozenset("sort argsort msort".split())
+HALF_AND_ONE = 0.55  # of a spectrum: the first half, and the frequency between the halves
 LESS_THAN = 0.5  # of the elements are used: otherwise a slice is part of the algorithm
 
 
@@ -56,6 +57,7 @@ def _needed(work: Work) -> set[TimedOp] | None:
     numbers = work.returned | work.unseen
     unmade: set[int | None] = set()  # memory of what is used and no operation made, such as a copy of a parameter
     storages |= {v.storage for op in work.ops for v in op.results if v.number in numbers}
+    storages |= {value.storage for value in work.trace.root.outputs or ()} - {None}  # written into by the last
     for op in reversed(work.ops):
         is_read = op.name in _READS or op.step.op.op.partition(".")[0].strip("_") in _READS
         written = writes(op) and any(value.storage in storages for value in op.operands[:1])
@@ -89,6 +91,21 @@ def parts_used(work: Work, least: float) -> Iterator[Finding]:
             what = f"of {result.numel:,} numbers that are computed here, {used:,} are used; the rest is sliced off"
             advice = "Could the slice be taken of its input, before it is computed?"
             yield work.finding("slice used", op, share, least, what, advice)
+
+
+def mirrored_spectra(work: Work, least: float) -> Iterator[Finding]:
+    """Spectra of real numbers of which one half is used: the other is its mirror image, and need not be computed."""
+    for op in work.ops:
+        if op.name != "fft_fft" or not op.operands or len(op.results) != 1:
+            continue
+        maker = work.maker.get(op.operands[0].number)
+        given = maker.operands[0] if maker is not None and maker.name in CASTS and maker.operands else op.operands[0]
+        used = _elements_used(work, op.results[0])
+        share = work.share(op.seconds / 2)
+        is_half = used is not None and used <= HALF_AND_ONE * op.results[0].numel
+        if is_half and not given.dtype.startswith("complex") and share >= least:
+            what = f"the whole spectrum of real numbers, {given.label}, is computed, and half of it is used"
+            yield work.finding("slice used", op, share, least, what, "Could it be torch.fft.rfft?")
 
 
 def best_of_sorted(work: Work, least: float) -> Iterator[Finding]:

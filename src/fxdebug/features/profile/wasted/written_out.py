@@ -19,6 +19,36 @@ _OF_ONE = ELEMENTWISE | CASTS | frozenset("exp sqrt rsqrt reciprocal clamp clip 
 _STEPS = 8  # of single operations from a tensor to its statistic, and back
 
 
+PASSES = 5  # operations at one line that each go over all elements
+MUCH = 50.0  # % of the time in such a line: below, fusing them is no cause
+WIDE = 1 << 18  # elements: from here on memory, and not the calls, takes the time
+_FUNCTIONS = {"erf": "torch.nn.functional.gelu", "tanh": "torch.nn.functional.gelu(x, approximate='tanh')"}
+
+
+def elementwise_lines(work: Work, _: float) -> Iterator[Finding]:
+    """Yield lines with many operations that each read and write all elements of one large tensor."""
+    runs: defaultdict[tuple[str, int], list[TimedOp]] = defaultdict(list)
+    for op in work.ops:
+        elementwise = op.name in _OF_ONE | {"tanh", "erf", "sigmoid", "log", "where"}
+        if op.source and elementwise and len(op.results) == 1 and op.results[0].numel >= WIDE:
+            runs[op.source, op.profile.call.index].append(op)
+    by_line: defaultdict[str, list[TimedOp]] = defaultdict(list)
+    for (line, _call), ops in runs.items():
+        if len(ops) >= PASSES and len({op.results[0].shape for op in ops}) == 1:
+            by_line[line] += ops
+    for ops in by_line.values():
+        share = work.share(sum(op.seconds for op in ops))
+        names = [op.name for op in ops]
+        if share < MUCH or any(op.name == "exp" for op in ops):
+            continue
+        op = costliest(ops)
+        what = f"{len(ops)} operations ({', '.join(dict.fromkeys(names))}) at this line each go over all of "
+        what += op.results[0].label
+        known = next((_FUNCTIONS[name] for name in names if name in _FUNCTIONS and "mul" in names), "")
+        advice = f"Is it {known}, one operation?" if known else "Could torch.compile make one pass of them?"
+        yield work.finding("written out", op, share, MUCH, what, advice)
+
+
 @dataclass
 class _Norm:
     """The operations of one written-out norm or softmax of a tensor: of a norm, whether it subtracts a mean."""
