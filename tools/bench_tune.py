@@ -172,7 +172,7 @@ def main() -> int:
                 run(name, slow, tally)
         print(f"{kind}: {tally.named} of {tally.slow} named; twins: {tally.alarms} findings, {tally.broken} not kept")
         missed |= not options.names and (tally.named < BARS[kind] or tally.alarms > 0 or tally.broken > 0)
-        lines += tally.lines
+        lines += tally.lines if kind != "held out" else []  # docs/tune.md has these with their first answers
     if options.names:
         return int(missed)
     for name, build in TUNED.items():

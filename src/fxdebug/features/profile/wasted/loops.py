@@ -238,8 +238,8 @@ def side_by_side(work: Work, least: float) -> Iterator[Finding]:
         if distinct < STEPS or share < least or median(bytes_moved(op.step) or 0 for op in ops) > SMALL:
             continue
         parts = len({op.operands[0].number for op in ops}) > 1
-        given = "a part of the same tensor" if parts else "the same input"
-        what = f"{len(ops)} times {name} with weights of one shape takes {given}, one after the other"
+        taken = "a part of the same tensor" if parts else "the same input"
+        what = f"{len(ops)} times {name} with weights of one shape takes {taken}, one after the other"
         advice = "Could it be one layer with all these weights, whose result is split? For whole modules, "
         advice += "torch.func.stack_module_state with vmap does so."
         if parts:
