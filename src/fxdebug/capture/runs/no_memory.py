@@ -1,4 +1,4 @@
-"""What an exception says that ended a run because there was no memory: how much was asked for, and at which line."""
+"""The facts of an exception that ended a run for want of memory: how much was asked for, and at which line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SAYS_SO = ("out of memory", "can't allocate memory", "not enough memory", "cann
 
 @dataclass(frozen=True)
 class NoMemory:
-    """What was asked for, in bytes where the exception says so, the line of the user's code, and what was in use.
+    """The bytes that were asked for, where the exception says so, the line of the user's code, and what was in use.
 
     ``in_use`` is what tensors take on the accelerator; ``None`` on a CPU, where torch does not count it.
     """

@@ -1,4 +1,4 @@
-"""What a training holds in memory between its steps, for the note on one that ended for want of memory."""
+"""The memory that a training holds between its steps, for the note on one that ended for want of memory."""
 
 from __future__ import annotations
 
