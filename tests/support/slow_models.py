@@ -19,7 +19,8 @@ class Slow:
     """A slow model: ``build(fixed)`` returns the model, its inputs, a loss or ``None``, an optimizer or ``None``.
 
     ``threads`` are those that the slow one runs with. ``rules`` are the findings of a profile that name its cause,
-    ``changes`` the trials of ``tune`` that remove it. ``around`` is set for its runs.
+    ``changes`` the trials of ``tune`` that remove it. ``around`` is set for its runs. ``left`` are
+    findings that are true of the twin, too.
     """
 
     build: Callable[[bool], tuple[nn.Module, tuple[Any, ...], Any, Any]]
@@ -27,6 +28,7 @@ class Slow:
     changes: tuple[str, ...] = ()
     threads: int = 1
     around: Callable[[bool], AbstractContextManager[Any]] = lambda _: nullcontext()
+    left: tuple[str, ...] = ()
 
 
 class Attention(nn.Module):

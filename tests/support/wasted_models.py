@@ -187,7 +187,7 @@ def kept_average(self: Any, x: Tensor) -> Tensor:
 
 
 def through_python(self: Any, x: Tensor) -> Tensor:
-    return torch.relu(torch.tensor(x.tolist())) + torch.full((64, 64), x.sum().item()).exp()
+    return torch.relu(torch.tensor(x[0].tolist())) + torch.full((64, 64), x.sum().item()).exp()
 
 
 AVERAGE = torch.zeros(64, 64)
@@ -283,6 +283,161 @@ def layers_in_a_line(self: Any, x: Tensor) -> Tensor:
     return x
 
 
+def pairs_summed(self: Any, x: Tensor) -> Tensor:
+    return (x[:, None] * x[None]).sum(-1).softmax(-1)
+
+
+def pairs_multiplied(self: Any, x: Tensor) -> Tensor:
+    return (x @ x.mT).softmax(-1)
+
+
+def differences_of_pairs(self: Any, x: Tensor) -> Tensor:
+    return (x.unsqueeze(1) - x.unsqueeze(0)).pow(2).sum(-1).sqrt()
+
+
+def gates_of_pairs(self: Any, x: Tensor) -> Tensor:
+    return torch.tanh(x[:, None] + x[None]).sum(-1)  # no product of matrices does this
+
+
+def kronecker(self: Any, x: Tensor) -> Tensor:
+    return F.linear(x.reshape(32, 1024), torch.kron(x[:32, :32], x[32:64, :32]))
+
+
+def written_norm(self: Any, x: Tensor) -> Tensor:
+    for _ in range(3):
+        centred = x - x.mean(-1, keepdim=True)
+        x = centred * torch.rsqrt(centred.pow(2).mean(-1, keepdim=True) + 1e-6)
+    return x
+
+
+def written_softmax(self: Any, x: Tensor) -> Tensor:
+    e = torch.exp(x - x.max(-1, keepdim=True)[0])
+    return e / e.sum(-1, keepdim=True)
+
+
+def one_norm(self: Any, x: Tensor) -> Tensor:
+    return F.layer_norm(x, x.shape[-1:]) / (1 + x.norm(dim=-1, keepdim=True))
+
+
+def over_columns(self: Any, x: Tensor) -> Tensor:
+    return (x - x.mean(0)) / x.std(0)  # no operation of torch does this over rows
+
+
+def triangle(self: Any, x: Tensor) -> Tensor:
+    return torch.ones(len(x), len(x)).tril() @ x
+
+
+def summed_up(self: Any, x: Tensor) -> Tensor:
+    return torch.tril(x @ x.mT) @ x
+
+
+def equal_rows(self: Any, x: Tensor) -> Tensor:
+    whole = x.mean(1, keepdim=True)
+    return x + self.layer(whole.expand(-1, x.shape[1], -1)).relu()
+
+
+def repeated_after(self: Any, x: Tensor) -> Tensor:
+    whole = self.layer(x.mean(1, keepdim=True)).relu()
+    return x + whole.expand(-1, x.shape[1], -1)
+
+
+def long_kernel(self: Any, x: Tensor) -> Tensor:
+    return F.conv1d(x[:, None], x[:1, None, :2000])
+
+
+def long_steps(self: Any, x: Tensor) -> Tensor:
+    return F.conv1d(x[:, None], x[:1, None, :2000], stride=500)
+
+
+def averages_one_by_one(self: Any, x: Tensor) -> Tensor:
+    for one in self.layer:
+        one.weight.data.mul_(0.99).add_(one.weight.detach(), alpha=0.01)
+    return self.layer[0](x)  # type: ignore[no-any-return]
+
+
+def averages_at_once(self: Any, x: Tensor) -> Tensor:
+    torch._foreach_mul_([one.weight.data for one in self.layer], 0.99)  # type: ignore[attr-defined]
+    return self.layer[0](x)  # type: ignore[no-any-return]
+
+
+def lists_of_numbers(self: Any, x: Tensor) -> Tensor:
+    return torch.tensor([[abs(number) for number in row] for row in x.tolist()])
+
+
+def few_numbers(self: Any, x: Tensor) -> Tensor:
+    return x.abs() * torch.tensor([1.0] * 64)
+
+
+def mask_after(self: Any, x: Tensor) -> Tensor:
+    return self.layer(x)[torch.arange(len(x)) % 4 == 0]  # type: ignore[no-any-return]
+
+
+def mask_of_result(self: Any, x: Tensor) -> Tensor:
+    scores = self.layer(x)
+    return scores[scores[:, 0] > 5]  # type: ignore[no-any-return]
+
+
+def no_cache(self: Any, x: Tensor) -> Tensor:
+    for _ in range(16):
+        h = self.layer(x)
+        x = torch.cat([x, F.scaled_dot_product_attention(h, h, h)[:, -1:]], 1)
+    return x
+
+
+def all_positions(self: Any, x: Tensor) -> Tensor:
+    h = self.layer(x)
+    return F.scaled_dot_product_attention(h, h, h, is_causal=True)
+
+
+def cosines_of_pairs(self: Any, x: Tensor) -> Tensor:
+    return F.cosine_similarity(x[:, None], x[None], dim=-1)
+
+
+def cosines_of_rows(self: Any, x: Tensor) -> Tensor:
+    return F.cosine_similarity(x, x.flip(0), dim=-1)
+
+
+def whole_spectrum(self: Any, x: Tensor) -> Tensor:
+    return torch.fft.fft(x)[..., : x.shape[-1] // 2 + 1].abs()
+
+
+def half_spectrum(self: Any, x: Tensor) -> Tensor:
+    return torch.fft.rfft(x).abs() + torch.fft.fft(x.to(torch.complex64) * 1j)[..., :129].abs()
+
+
+def gelu_in_steps(self: Any, x: Tensor) -> Tensor:
+    for _ in range(2):
+        x = 0.5 * x * (1 + torch.tanh(0.8 * (x + 0.04 * x.pow(3))))
+    return x
+
+
+def gelu(self: Any, x: Tensor) -> Tensor:
+    return F.gelu(x, approximate="tanh") + x
+
+
+def heads_on_parts(self: Any, x: Tensor) -> Tensor:
+    return torch.cat([head(one) for head, one in zip(self.layer, x.chunk(20, 1))], -1)
+
+
+def parts_summed(self: Any, x: Tensor) -> Tensor:
+    return torch.stack(x.chunk(20, 1)).sum(0)
+
+
+def edges_one_by_one(self: Any, x: Tensor) -> Tensor:
+    sums = torch.zeros_like(x)
+    for one, other in zip(range(40), reversed(range(40))):
+        sums[one] += x[other]
+    return sums
+
+
+def edges_at_once(self: Any, x: Tensor) -> Tensor:
+    return torch.zeros_like(x).index_add(0, torch.arange(40), x.flip(0)[-40:])
+
+
+def averages() -> nn.Module:
+    return nn.ModuleList(nn.Linear(8, 8) for _ in range(30))
+
+
 def many() -> nn.Module:
     return nn.ModuleList(nn.Linear(64, 64) for _ in range(20))
 
@@ -291,6 +446,7 @@ def heads() -> nn.Module:
     return nn.ModuleList(nn.Linear(64, 4) for _ in range(20))
 
 
+TALL = torch.randn(128, 256)
 SQUARES = torch.randn(200, 200), torch.randn(200, 200), torch.randn(200, 1)
 CASES: list[tuple[str, Callable[..., Any], Callable[..., Any], Callable[[], nn.Module], tuple[Tensor, ...]]] = [
     ("repeated work", mask_in_each_layer, mask_once, nn.ReLU, (torch.randn(4, 300),)),
@@ -322,6 +478,23 @@ CASES: list[tuple[str, Callable[..., Any], Callable[..., Any], Callable[[], nn.M
     ("repeated in memory", repeats_heads, groups_heads, nn.ReLU, (torch.randn(1, 16, 1, 8), torch.randn(1, 2, 300, 8))),
     ("repeated in memory", repeats_rows, broadcasts_rows, nn.ReLU, (torch.randn(64, 8),)),
     ("copies", copies_weights, copy_for_many, lambda: nn.Linear(64, 64), (torch.randn(4, 64),)),
+    ("large between", pairs_summed, pairs_multiplied, nn.ReLU, (TALL,)),
+    ("large between", differences_of_pairs, gates_of_pairs, nn.ReLU, (TALL,)),
+    ("large between", kronecker, pairs_multiplied, nn.ReLU, (TALL,)),
+    ("written out", written_norm, one_norm, nn.ReLU, (TALL,)),
+    ("written out", written_softmax, over_columns, nn.ReLU, (TALL,)),
+    ("mostly zeros", triangle, summed_up, nn.ReLU, (TALL,)),
+    ("equal rows", equal_rows, repeated_after, lambda: nn.Linear(64, 64), (torch.randn(2, 40, 64),)),
+    ("long kernel", long_kernel, long_steps, nn.ReLU, (torch.randn(2, 20_000),)),
+    ("weights one by one", averages_one_by_one, averages_at_once, averages, (torch.randn(2, 8),)),
+    ("numbers of Python", lists_of_numbers, few_numbers, nn.ReLU, (torch.randn(16, 64),)),
+    ("slice used", mask_after, mask_of_result, lambda: nn.Linear(64, 64), (torch.randn(64, 64),)),
+    ("earlier positions again", no_cache, all_positions, lambda: nn.Linear(64, 64), (torch.randn(2, 24, 64),)),
+    ("large between", cosines_of_pairs, cosines_of_rows, nn.ReLU, (TALL,)),
+    ("slice used", whole_spectrum, half_spectrum, nn.ReLU, (TALL,)),
+    ("written out", gelu_in_steps, gelu, nn.ReLU, (torch.randn(512, 1024),)),
+    ("side by side", heads_on_parts, parts_summed, heads, (torch.randn(2, 64 * 20),)),
+    ("row by row", edges_one_by_one, edges_at_once, nn.ReLU, (torch.randn(64, 8),)),
     ("unused results", looked_at, only_computed, lambda: nn.Linear(64, 64), (torch.randn(64, 64),)),
 ]
 
@@ -336,6 +509,15 @@ def subnormal() -> tuple[nn.Module, tuple[Tensor, ...]]:
     return tiny, (torch.randn(8, 64),)
 
 
+def in_float64() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    return nn.Linear(64, 64).double(), (torch.randn(8, 64, dtype=torch.float64),)
+
+
+def dense_graph() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    near = torch.eye(300)
+    return Made(lambda self, a, x: a @ self.layer(x), layer=nn.Linear(64, 64)).eval(), (near, torch.randn(300, 64))
+
+
 BY_RULE: dict[str, Callable[[], tuple[nn.Module, tuple[Tensor, ...]]]] = {
     **{
         rule: lambda slow=slow, layer=layer, args=args: (Made(slow, layer=layer()).eval(), args)  # type: ignore[misc]
@@ -344,4 +526,6 @@ BY_RULE: dict[str, Callable[[], tuple[nn.Module, tuple[Tensor, ...]]]] = {
     "training mode": lambda: (Made(dropped), (torch.randn(64, 64, requires_grad=True),)),
     "float16 on the CPU": half,
     "subnormal": subnormal,
+    "float64 weights": in_float64,
+    "mostly zeros": dense_graph,
 }

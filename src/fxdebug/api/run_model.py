@@ -13,12 +13,14 @@ import torch
 from torch import nn
 from torch._tensor_str import PRINT_OPTS
 
+from fxdebug.api.reports.no_memory import note_on_memory
 from fxdebug.api.run_store import RunStore
 from fxdebug.api.trace import Trace
 from fxdebug.capture.hooks.collect_less_often import collect_less_often
 from fxdebug.capture.probes.stop_on_nonfinite import StopOnNonFinite
 from fxdebug.capture.recorder import progress as progress_line
 from fxdebug.capture.recorder.listeners import Probe, Stepper
+from fxdebug.capture.runs.no_memory import no_memory
 from fxdebug.capture.runs.run_once import Ran, run_once
 from fxdebug.capture.torch_state import distributed
 from fxdebug.capture.torch_state.torch_tracing import not_compiled
@@ -154,6 +156,9 @@ def stored_run(
         store.close()
     if ran.raised is not None:
         remember(trace)
+        lacking = no_memory(ran.raised)
+        if lacking is not None:
+            ran.raised.add_note(note_on_memory(trace, lacking))
     return trace, ran
 
 

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from fxdebug.data.calls import Call
 from fxdebug.data.graphs import Op, Operand, Ref
 from fxdebug.data.trace import TraceData
-from fxdebug.data.values import Group, Item, Value, leaves
+from fxdebug.data.values import Group, Item, Thing, Value, leaves
 from fxdebug.operators.names import canonical
 
 
@@ -41,7 +41,7 @@ def steps_of(call: Call) -> list[Step] | None:
         written.setdefault(position, []).append(value.number)
     steps = []
     for position, (op, result) in enumerate(zip(graph.ops, body.results, strict=True)):
-        results[op.name] = result
+        results[op.name] = _without_many_numbers(result)
         if op.kind not in ("call_function", "call_method"):
             continue
         args = tuple([_resolved(arg, results) for arg in op.args])
@@ -50,6 +50,16 @@ def steps_of(call: Call) -> list[Step] | None:
         made = {value.number for _, value in leaves(result)}.union(written.get(position, ()))
         steps.append(Step(op, args, kwargs, result, operands, frozenset(made - operands)))
     return steps
+
+
+MANY = 1000  # items; each part of a longer list that is taken would go through all of it
+
+
+def _without_many_numbers(result: Item) -> Item:
+    """Return a result as an operand; a long list without tensors, such as that of ``tolist``, as its type."""
+    if isinstance(result, Group) and len(result.items) >= MANY and not any(leaves(result)):
+        return Thing(result.type, f"<{result.type}>")
+    return result
 
 
 def _resolved(operand: Operand, results: Mapping[str, Item]) -> Item:

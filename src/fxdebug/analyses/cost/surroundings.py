@@ -8,11 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fxdebug.capture.tensors.named_tensors import named_tensors
 from fxdebug.capture.torch_state import module_members as members
 from fxdebug.capture.trials.padded_inputs import padded_inputs
 from fxdebug.capture.trials.process_knobs import cores
 from fxdebug.data.measured.surroundings import SMALLEST, Surroundings
 
+LARGE = 1 << 16  # elements of a matrix that is looked at for zeros
+MOSTLY = 0.9  # of them are zeros: from here on a sparse product may be faster
 MANY = 0.01  # of the numbers of a parameter are subnormal: fewer cost nothing
 
 
@@ -22,7 +25,9 @@ def surroundings(
     """Return what a run is given besides the operations of the model."""
     if device.type == "meta":
         return Surroundings(device="meta", has_loss=has_loss)
-    named = [(name, tensor) for path, module in members.named_modules_of(model) for name, tensor in _own(path, module)]
+    own = [(name, tensor) for path, module in members.named_modules_of(model) for name, tensor in _own(path, module)]
+    given = {**{f"args[{i}]": one for i, one in enumerate(args)}, **kwargs}
+    inputs = [(slot + name, tensor) for slot, one in given.items() for name, tensor in named_tensors(one)]
     return Surroundings(
         device=device.type,
         threads=torch.get_num_threads(),
@@ -30,8 +35,21 @@ def surroundings(
         has_loss=has_loss,
         padded=tuple(padded_inputs(args, kwargs)),
         finds_anomalies=torch.is_anomaly_enabled() and (has_loss or torch.is_grad_enabled()),
-        subnormal=tuple([name for name, tensor in named if _is_subnormal(tensor)]) if device.type == "cpu" else (),
+        zeros=tuple([(name, share) for name, tensor in (*own, *inputs) if (share := _zeros(tensor)) >= MOSTLY]),
+        subnormal=tuple([name for name, tensor in own if _is_subnormal(tensor)]) if device.type == "cpu" else (),
     )
+
+
+def _zeros(tensor: Tensor) -> float:
+    """Return the share of zeros of a large matrix of floats; 0 for any other tensor."""
+    try:
+        is_large = tensor.dim() > 1 and tensor.numel() >= LARGE and tensor.is_floating_point()
+        if not is_large or tensor.layout is not torch.strided:
+            return 0.0
+        with torch.no_grad():
+            return 1 - torch.count_nonzero(tensor.detach()).item() / tensor.numel()
+    except Exception:  # a tensor of a class of its own, or without memory
+        return 0.0
 
 
 def _own(path: str, module: nn.Module) -> list[tuple[str, Tensor]]:

@@ -14,7 +14,8 @@ class Surroundings:
     """The facts that a run was given besides the model.
 
     ``subnormal`` names parameters and buffers with a share of subnormal numbers. ``finds_anomalies``: a graph is
-    recorded, in the anomaly mode of autograd.
+    recorded, in the anomaly mode of autograd. ``zeros`` are large matrices of which most elements are zero, with their
+    share: parameters and buffers by name, inputs by slot.
     """
 
     device: str = "cpu"
@@ -24,3 +25,4 @@ class Surroundings:
     padded: tuple[Padded, ...] = ()
     subnormal: tuple[str, ...] = ()
     finds_anomalies: bool = False
+    zeros: tuple[tuple[str, float], ...] = ()

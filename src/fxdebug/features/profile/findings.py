@@ -129,13 +129,14 @@ def _idle(
 ) -> Iterator[Weighed]:
     """Calls whose own time is mostly not spent in torch: Python code, input and output, waiting."""
     net = network_of(trace)
+    whole = sum(profile.ops_seconds for profile in calls)
     for profile in calls:
         own = profile.own_seconds
         if own is None or profile.call.status == "opaque":
             continue
         if any(timing is None and step.op.op != "getitem" for step, timing in profile.steps):
             continue  # an operation without a time may have taken it
-        outside = min(profile.least / 1e9 - profile.ops_seconds, fastest)  # others may have been disturbed
+        outside = min(profile.least / 1e9 - profile.ops_seconds, fastest - whole)  # others may have been disturbed
         if outside >= limits.idle_seconds and 100 * outside / own >= limits.idle_share:
             yield (
                 100 * outside / root if root else 0.0,
@@ -248,10 +249,16 @@ _MASKED = dict.fromkeys(("getitem", "setitem", "index", "index_put"), "a tensor 
 NUMBERS_TO_PYTHON = TO_PYTHON_NUMBERS | {"bool", "int", "float", "index", "is_nonzero"}
 
 
+WIDE = ("float64", "complex128")
+
+
 def _wide(trace: TraceData, calls: Sequence[CallProfile], whole: float, limits: Limits) -> Iterator[Weighed]:
     """Operations in float64 in a model whose parameters are narrower: the first, and their share of the time."""
     floats = [p for p in trace.parameters if p.dtype in ("float64", "float32", "float16", "bfloat16")]
-    if not floats or sum(p.dtype == "float64" for p in floats) * 2 >= len(floats):
+    if not floats:
+        return
+    if sum(p.dtype == "float64" for p in floats) * 2 >= len(floats):
+        yield from _in_float64(trace, calls, whole, limits)
         return
     net = network_of(trace)
     first = None
@@ -262,7 +269,7 @@ def _wide(trace: TraceData, calls: Sequence[CallProfile], whole: float, limits: 
             size = bytes_moved(step) or 0
             everything += size
             results = [value for _, value in leaves(step.result)]
-            if not any(value.dtype == "float64" and value.numel > 1 for value in results):
+            if not any(value.dtype in WIDE and value.numel > 1 for value in results):
                 continue
             count += 1
             moved += size
@@ -273,6 +280,7 @@ def _wide(trace: TraceData, calls: Sequence[CallProfile], whole: float, limits: 
     if first is None or share < limits.wide_share:
         return
     profile, step = first
+    wide = next(value.dtype for _, value in leaves(step.result) if value.dtype in WIDE)
     usual = max({p.dtype for p in floats}, key=lambda dtype: sum(p.dtype == dtype for p in floats))
     yield (
         share,
@@ -283,12 +291,48 @@ def _wide(trace: TraceData, calls: Sequence[CallProfile], whole: float, limits: 
             call=net.call_id(profile.call),
             op=step.op.op,
             node=f"{net.call_id(profile.call)}/{step.op.name}",
-            what=f"float64 begins here: {count} operations compute in it, while the parameters are {usual}",
+            what=f"{wide} begins here: {count} operations compute in it, while the parameters are {usual}",
             source=_source(profile, step.op.name),
             measured=share,
             threshold=limits.wide_share,
             unit="%",
             advice="Convert its operands, or give the dtype where they are made (dtype=x.dtype).",
+        ),
+    )
+
+
+def _in_float64(trace: TraceData, calls: Sequence[CallProfile], whole: float, limits: Limits) -> Iterator[Weighed]:
+    """A model whose parameters are float64, and which takes float32 or no floats: numpy's default, it may be."""
+    given = {value.dtype for value in trace.root.inputs if value.dtype.startswith(("float", "bfloat"))}
+    wide = [
+        (seconds, profile, step)
+        for profile in calls
+        for step, timing in profile.steps
+        if any(value.dtype in WIDE and value.numel > 1 for _, value in leaves(step.result))
+        and (seconds := median(timing.forward) / 1e9 if timing is not None and timing.forward else 0.0)
+    ]
+    share = 100 * sum(seconds for seconds, _, _ in wide) / whole if whole else 0.0
+    if share < limits.wide_share:
+        return
+    _, profile, step = max(wide, key=lambda one: one[0])
+    net = network_of(trace)
+    inputs = "and the inputs " if given == {"float64"} else ""
+    yield (
+        share,
+        Finding(
+            rule="float64 weights",
+            severity=ADVICE,
+            path=profile.call.path,
+            call=net.call_id(profile.call),
+            op=step.op.op,
+            node=f"{net.call_id(profile.call)}/{step.op.name}",
+            what=f"the parameters {inputs}are float64, twice the bytes of float32: {share:.0f} % of the time is "
+            "computed in it",
+            source=_source(profile, step.op.name),
+            measured=share,
+            threshold=limits.wide_share,
+            unit="%",
+            advice="Is float64 needed? model.float() with inputs in float32 is the usual; fxdebug.tune measures it.",
         ),
     )
 

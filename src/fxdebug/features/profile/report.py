@@ -6,6 +6,7 @@ Times come from repeats that were not traced (:mod:`fxdebug.capture.runs.timed_r
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import mean, median, quantiles
@@ -296,7 +297,26 @@ def _answer(timings: Timings, calls: Sequence[CallProfile], findings: Sequence[F
     if operation is None or operation.share is None:
         return f"{taken}; none of its operations has a time of its own."
     most = f"{quantity(operation.share, '%')} of what its operations take is for {operation.op} × {operation.count}"
-    return f"{taken}; {most}; no waste was found."
+    return f"{taken}; {most}{_at_line(calls)}; no waste was found."
+
+
+def _at_line(calls: Sequence[CallProfile]) -> str:
+    """Return the line that takes the most time, with its share, for a sentence; nothing where no line is known."""
+    times: defaultdict[str, float] = defaultdict(float)
+    whole = 0.0
+    for profile in calls:
+        graph, body = profile.call.graph, profile.call.body
+        sources = {} if graph is None or body is None else dict(zip([op.name for op in graph.ops], body.sources))
+        for step, timing in profile.steps:
+            seconds = median(timing.forward) if timing is not None and timing.forward else 0.0
+            whole += seconds
+            line = sources.get(step.op.name) or profile.call.source
+            if line:
+                times[line] += seconds
+    if not times or not whole:
+        return ""
+    line = max(times, key=lambda line: times[line])
+    return f", and {100 * times[line] / whole:.0f} % for {line.rpartition('/')[2]}"
 
 
 def _of_loss(timings: Timings, calls: Sequence[CallProfile]) -> float | None:

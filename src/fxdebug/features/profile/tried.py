@@ -17,6 +17,7 @@ KNOB_OF = {
     "float16 on the CPU": "dtype of weights",
     "training mode": "eval mode",
     "padding": "padding",
+    "float64 weights": "dtype of weights",
     "unused results": "hooks",
     "dense gradient": "sparse gradients",
     "anomaly mode": "anomaly mode",

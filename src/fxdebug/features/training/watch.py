@@ -23,6 +23,7 @@ from fxdebug.analyses.numbers import numerics
 from fxdebug.api.reports.report import Report
 from fxdebug.api.run_model import fx_debug
 from fxdebug.capture.runs.gradient_runs import run_with_gradients
+from fxdebug.capture.runs.no_memory import no_memory
 from fxdebug.capture.source.source_line import user_line
 from fxdebug.capture.tensors.named_tensors import named_tensors
 from fxdebug.capture.tensors.special_tensors import SHARDED
@@ -46,6 +47,7 @@ from fxdebug.errors import SaveError, UsageError, first_line, with_article
 from fxdebug.exports import registry
 from fxdebug.features.training.actions import DUMP, STOP, Acting, Actions, StopTraining, checked_actions
 from fxdebug.features.training.recorder.held_forward import HeldForward
+from fxdebug.features.training.recorder.held_memory import note_on_memory
 from fxdebug.features.training.recorder.loop_facts import MANY, SETTLED, SKIPS, LoopFacts
 from fxdebug.features.training.recorder.watcher import Watcher
 from fxdebug.features.training.report import TrainingRow, training_report, verdict_of
@@ -143,6 +145,11 @@ class Watch:
                 )
             if isinstance(error, Exception) and not isinstance(error, StopTraining):
                 what = f"the training raised {type(error).__name__}: {first_line(error)}"
+                lacking = no_memory(error)
+                if lacking is not None:
+                    note = note_on_memory(self._watcher.inner, self._watcher.optimizer_that_stepped, lacking)
+                    error.add_note(note)
+                    what += f"; {note.removeprefix('fxdebug: ').removesuffix('.')}"
                 self._add(Incident(self._watcher.number, "exception", None, None, what, rank=self._rank))
             self._is_over = True
             is_stop = isinstance(error, StopTraining)

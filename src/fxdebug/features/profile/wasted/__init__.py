@@ -18,15 +18,20 @@ from fxdebug.features.profile.wasted.forms import (
     product_order,
     repeats,
 )
-from fxdebug.features.profile.wasted.loops import growing, loops, side_by_side
+from fxdebug.features.profile.wasted.large_results import large_between
+from fxdebug.features.profile.wasted.loops import earlier_again, growing, loops, side_by_side, single_weights
+from fxdebug.features.profile.wasted.python_numbers import python_numbers
 from fxdebug.features.profile.wasted.same_each_run import same_each_run
 from fxdebug.features.profile.wasted.settings import settings
 from fxdebug.features.profile.wasted.timed_ops import Work
-from fxdebug.features.profile.wasted.unused_results import best_of_sorted, checks, parts_used, unused
+from fxdebug.features.profile.wasted.unused_results import best_of_sorted, checks, mirrored_spectra, parts_used, unused
+from fxdebug.features.profile.wasted.written_out import elementwise_lines, written_out
+from fxdebug.features.profile.wasted.zeros import equal_rows, long_kernels, sparse_products, triangles
 
 _RULES = (
-    equal_work, same_each_run, unused, checks, parts_used, best_of_sorted, loops, side_by_side, growing, product_order,
-    inverses, one_hot_products, diagonal_products, casts_back, copies, repeats,
+    equal_work, same_each_run, unused, checks, parts_used, mirrored_spectra, best_of_sorted, loops, side_by_side,
+    growing, earlier_again, single_weights, python_numbers, large_between, written_out, elementwise_lines, triangles,
+    equal_rows, long_kernels, product_order, inverses, one_hot_products, diagonal_products, casts_back, copies, repeats,
 )  # fmt: skip
 
 
@@ -37,4 +42,5 @@ def wasted(trace: TraceData, calls: Sequence[CallProfile], around: Surroundings,
         return
     for rule in _RULES:
         yield from rule(work, least)
+    yield from sparse_products(work, around, least)
     yield from settings(work, around, least)

@@ -5,20 +5,25 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from statistics import median
 
 from fxdebug.data.findings import Finding
 from fxdebug.data.values import Value
 from fxdebug.features.profile.report import CallProfile, bytes_moved
-from fxdebug.features.profile.wasted.timed_ops import TimedOp, Work, costliest, writes
-from fxdebug.operators.categories import VIEWS
+from fxdebug.features.profile.wasted.timed_ops import TimedOp, Work, costliest, is_view, writes
+from fxdebug.operators.categories import ADDS, ELEMENTWISE, VIEWS
 from fxdebug.operators.dtypes import bytes_of
 
 _CELLS = {"LSTMCell": "nn.LSTM", "GRUCell": "nn.GRU", "RNNCell": "nn.RNN"}
 STEPS = 12  # from here on a line that runs so often in one call is a loop
 HALF = 0.5  # of the work of a pass: from here on the loop goes over time
+_MIXES = frozenset("matmul einsum bmm baddbmm scaled_dot_product_attention multi_head_attention_forward".split())
+_ADDS_OR_FILLS = ADDS | frozenset("setitem copy fill zero index_add scatter_add index_copy".split())
 PARTS = 4  # runs of a module on parts of one tensor
 _LAYERS = frozenset("linear matmul conv1d conv2d".split())
+MANY = 24  # weights that one line goes over
+_SIMPLE = ELEMENTWISE | frozenset("data setattr detach copy lerp addcmul addcdiv zero sum norm sqrt clamp".split())
 SMALL = 1 << 19  # bytes that an operation moves: above, the work is more than the calls
 
 
@@ -37,8 +42,11 @@ class _Loop:
 def loops(work: Work, least: float) -> Iterator[Finding]:
     """Loops that do little in each pass: over rows, which do not need one another, or over time."""
     copied = {op for chain in _chains(work) for op in chain}  # a loop that mostly copies has a finding of its own
+    again = {op.operands[1].number for op in _again(work)}  # weights of a loop that has another finding, too
     found = list(_loops(work))
     for loop in found:
+        if any(value.number in again for op in loop.ops for value in op.operands[1:2]):
+            continue
         ops = [op for op in loop.ops if op not in copied]
         share = work.share(sum(op.seconds for op in ops))
         sizes = [size for op in ops if op.seconds and (size := bytes_moved(op.step))]
@@ -137,28 +145,39 @@ def _goes_over_layers(loop: _Loop) -> bool:
     )
 
 
-def _needs_earlier(work: Work, loop: _Loop, without: set[TimedOp]) -> float:
+def _needs_earlier(work: Work, loop: _Loop, joined: set[TimedOp]) -> float:
     """Return the part of the work of a pass that needs the pass before, and that the one before it, and so on.
 
     The passes may be cut in the middle of what the loop repeats: one alone needs the one before in any loop. What an
-    operation of ``without`` joins is not followed.
+    operation of ``joined`` joined is not followed into products and attention, where a mask could hide later steps.
     """
     made: dict[int, tuple[int, int]] = {}  # number of a value → the pass that made it, and how many it needs
+    hidden: dict[int, tuple[int, int]] = {}  # the same of what is joined, with the joined before it hidden
     kept: dict[int | None, tuple[int, int]] = {}  # the same of memory that is written into
     needs = whole = 0.0
     for number, one in enumerate(loop.passes):
         for op in one:
-            if op in without:
-                continue
             is_writing = writes(op)
-            known = [made[value.number] for value in op.operands if value.number in made]
-            if not is_writing and op.name not in VIEWS:
+            known = [
+                hidden[v.number] if op.name in _MIXES and v.number in hidden else made[v.number]
+                for v in op.operands
+                if v.number in made
+            ]
+            if not is_writing and not is_view(op):
                 known += [kept[value.storage] for value in op.operands if value.storage in kept]
+            elif is_writing and op.name.strip("_") not in _ADDS_OR_FILLS:  # sums can be in any order
+                known += [kept[value.storage] for value in op.operands[:1] if value.storage in kept]
             depth = max([needed + (made_in < number) for made_in, needed in known], default=0)
             if is_writing and op.operands and op.operands[0].storage is not None:
                 kept[op.operands[0].storage] = number, depth
             for value in op.results if not is_writing else ():
                 made.setdefault(value.number, (number, depth))
+            if op in joined:
+                new = [made[v.number] for v in op.operands if v.number in made and v.number not in hidden]
+                hidden[op.results[0].number] = number, max([d + (n < number) for n, d in new], default=0)
+                continue
+            if is_view(op) and op.operands[0].number in hidden and op.results[0].numel == op.operands[0].numel:
+                hidden[op.results[0].number] = hidden[op.operands[0].number]
             if number >= STEPS // 2:
                 whole += op.seconds
                 needs += op.seconds if 2 * depth >= number else 0.0
@@ -206,19 +225,80 @@ def _whole_of(work: Work, value: Value) -> int | None:
 def side_by_side(work: Work, least: float) -> Iterator[Finding]:
     """Tell of many small layers that take one input, each with weights of its own: one larger layer calls once."""
     groups: defaultdict[tuple[str, int, tuple[tuple[int, ...], ...]], list[TimedOp]] = defaultdict(list)
+    uses = Counter(value.number for op in work.ops if op.name in _LAYERS for value in op.operands[:1])
     for op in work.ops:
         weights = [value for value in op.operands[1:] if value.name is not None]
         if op.name in _LAYERS and weights and op.operands[0].name is None and op.seconds:
-            groups[op.name, op.operands[0].number, tuple([value.shape for value in weights])].append(op)
+            given = op.operands[0].number
+            whole = None if uses[given] > 1 else _whole_of(work, op.operands[0])
+            groups[op.name, given if whole is None else whole, tuple([one.shape for one in weights])].append(op)
     for (name, _, _), ops in groups.items():
         share = work.share(sum(op.seconds for op in ops))
         distinct = len({op.operands[1].number for op in ops})
         if distinct < STEPS or share < least or median(bytes_moved(op.step) or 0 for op in ops) > SMALL:
             continue
-        what = f"{len(ops)} times {name} with weights of one shape takes the same input, one after the other"
+        parts = len({op.operands[0].number for op in ops}) > 1
+        taken = "a part of the same tensor" if parts else "the same input"
+        what = f"{len(ops)} times {name} with weights of one shape takes {taken}, one after the other"
         advice = "Could it be one layer with all these weights, whose result is split? For whole modules, "
         advice += "torch.func.stack_module_state with vmap does so."
+        if parts:
+            advice = "Could it be one layer for all parts: a convolution with groups, or a product of stacked weights "
+            advice += "(bmm)?"
         yield work.finding("side by side", costliest(ops), share, least, what, advice)
+
+
+def earlier_again(work: Work, least: float) -> Iterator[Finding]:
+    """Tell of layers that run on all positions that are there, in every step of a loop that adds a few."""
+    again = _again(work)
+    share = work.share(sum(op.seconds * part for op, part in again.items()))
+    if share < least:
+        return
+    op = costliest(again)
+    runs = [one for one in again if one.operands[1].number == op.operands[1].number]
+    first, last = (one.results[0].shape[-2] for one in (runs[0], runs[-1]))
+    what = f"in each of {len(runs) + 1} steps the layers run on all positions that are there, {first} to {last} in the "
+    what += "later ones, and have computed all but the new ones before"
+    advice = "Where attention looks back only, could keys and values of earlier positions be kept (a cache; "
+    advice += "use_cache=True in transformers)?"
+    yield work.finding("earlier positions again", op, share, least, what, advice)
+
+
+def _again(work: Work) -> dict[TimedOp, float]:
+    """Return the layers that run again on positions that a step before had, each with the part of its work that is."""
+    if not _chains(work):
+        return {}
+    runs: defaultdict[int, list[TimedOp]] = defaultdict(list)
+    for op in work.ops:
+        if op.name in ("linear", "embedding") and len(op.operands) > 1 and op.results and len(op.results[0].shape) > 1:
+            runs[op.operands[1].number].append(op)
+    again: dict[TimedOp, float] = {}
+    for ops in runs.values():
+        rows = [op.results[0].numel // op.results[0].shape[-1] for op in ops]
+        added = {later - earlier for earlier, later in pairwise(rows)}
+        if len(ops) >= STEPS and len(added) == 1 and min(added) > 0:
+            again |= {op: 1 - min(added) / count for op, count in zip(ops[1:], rows[1:])}
+    return again
+
+
+def single_weights(work: Work, least: float) -> Iterator[Finding]:
+    """Tell of a line that goes over the weights one by one: averages, clipping, decay."""
+    at_line: defaultdict[str | None, list[TimedOp]] = defaultdict(list)
+    for op in work.ops:
+        if op.source:
+            at_line[op.source].append(op)
+    for ops in at_line.values():
+        share = work.share(sum(op.seconds for op in ops))
+        weights = {value.name for op in ops for value in op.operands} - {None}
+        simple = all(op.name.strip("_") in _SIMPLE for op in ops)
+        if share < least or not simple or len(weights) < MANY or len(ops) < len(weights):
+            continue
+        if median(bytes_moved(op.step) or 0 for op in ops) > SMALL:
+            continue
+        what = f"{len(ops)} small operations at this line go over {len(weights)} weights, one after the other"
+        advice = "Could they be a few operations on lists of tensors (torch._foreach_lerp_, _foreach_mul_, "
+        advice += "clip_grad_norm_(foreach=True), get_ema_multi_avg_fn)?"
+        yield work.finding("weights one by one", costliest(ops), share, least, what, advice)
 
 
 def growing(work: Work, least: float) -> Iterator[Finding]:

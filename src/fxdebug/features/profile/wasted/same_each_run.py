@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from fxdebug.data.findings import Finding
 from fxdebug.data.measures import counted
+from fxdebug.data.values import Value
 from fxdebug.features.profile.wasted.equal_work import repeated_ops
 from fxdebug.features.profile.wasted.timed_ops import TimedOp, Work, costliest, is_function, is_view
 from fxdebug.operators.categories import TO_PYTHON_NUMBERS
@@ -51,8 +52,13 @@ def _of_no_input(work: Work) -> tuple[list[TimedOp], bool]:
             break
         if not op.results or not is_function(op, work) or (not op.operands and op.name not in _CONSTANTS):
             continue
-        is_known = all(v.number in known or (v.name is not None and not work.has_loss) for v in op.operands)
+        is_known = all(v.number in known or _stays(work, v) for v in op.operands)
         if is_known:
             known |= {value.number for value in op.results}
             found += [op] if op.seconds and not is_view(op) and op.name not in _COPIES and op not in again else []
     return found, any(not op.operands for op in found)
+
+
+def _stays(work: Work, value: Value) -> bool:
+    """Is a value a weight that is the same in the next run: no step changes weights, and this run changes none?"""
+    return value.name is not None and not work.has_loss and not work.changed

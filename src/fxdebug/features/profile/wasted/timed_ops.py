@@ -13,9 +13,11 @@ from fxdebug.data.measured.timings import OpTiming
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value, leaves
 from fxdebug.features.profile.report import CallProfile
-from fxdebug.operators.categories import DRAWS, UNFILLED, VIEWS, WRITES
+from fxdebug.operators.categories import CASTS, DRAWS, ELEMENTWISE, UNFILLED, VIEWS, WRITES
 from fxdebug.operators.names import canonical
 from fxdebug.query.network import network_of
+
+FOREACH = ("foreach_", "_foreach_")  # operations on lists of tensors
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +63,8 @@ class Work:
         self.returned = {value.number for value in trace.root.outputs or ()}
         opaque = [p.call for p in calls if not p.steps and (p.call.graph is None or p.call.body is None)]
         self.unseen = {value.number for call in opaque for value in call.inputs}  # used by what was not recorded
-        self.written = {value.storage for op in self.ops if writes(op) for value in op.operands[:1]} - {None}
+        self.written = {value.storage for op in self.ops for value in written_by(op)} - {None}
+        self.changed = {value.name for op in self.ops for value in written_by(op)} - {None}  # weights, averages
 
     def _operations(self, positions: dict[str, int]) -> Iterator[TimedOp]:
         for profile in self.calls:
@@ -122,9 +125,29 @@ class Work:
 def writes(op: TimedOp) -> bool:
     """Does an operation write into a tensor that it is given?"""
     name = op.step.op.op.partition(".")[0]
+    if name.startswith(FOREACH):
+        return not op.results
     plain = name.strip("_")
     in_place = name.endswith("_") and not name.endswith("__")
-    return in_place or canonical(plain) in WRITES & {"setitem"} or plain in ("iadd", "isub", "imul", "itruediv")
+    return in_place or canonical(plain) in WRITES & {"setitem"} or _is_assigned(op)
+
+
+def _is_assigned(op: TimedOp) -> bool:
+    """Is the result in the memory of the first operand, and another version of it: ``+=`` and the like?"""
+    if op.name not in ELEMENTWISE - CASTS or not op.operands or len(op.results) != 1:
+        return False
+    before, after = op.operands[0], op.results[0]
+    return after.storage is not None and after.storage == before.storage and after.number != before.number
+
+
+def written_by(op: TimedOp) -> tuple[Value, ...]:
+    """Return the tensors that an operation writes into: its first operand, or all of a list that is the first."""
+    name = op.step.op.op
+    if name == "setattr":  # weight.data = …
+        return op.operands[:1]
+    if name.startswith(FOREACH):
+        return tuple([value for _, value in leaves(op.step.args[0])]) if op.step.args else ()
+    return op.operands[:1] if writes(op) else ()
 
 
 def drops(op: TimedOp) -> bool:

@@ -9,7 +9,7 @@ from fxdebug.data.findings import Finding
 from fxdebug.data.measures import counted
 from fxdebug.data.values import Value
 from fxdebug.features.profile.wasted.timed_ops import TimedOp, Work, costliest, is_view, writes
-from fxdebug.operators.categories import ELEMENTWISE, TO_PYTHON_NUMBERS, VIEWS
+from fxdebug.operators.categories import CASTS, ELEMENTWISE, TO_PYTHON_NUMBERS, VIEWS
 from fxdebug.operators.names import ACTIVATIONS, NORMS, SOFTMAXES
 
 _SLICES = frozenset("getitem select narrow".split())
@@ -22,6 +22,7 @@ _CHECKS = _ASKS | frozenset(
     "eq ne lt le gt ge logical_not logical_or logical_and invert or and not abs sum max min amax amin".split()
 )
 _SORTS = frozenset("sort argsort msort".split())
+HALF_AND_ONE = 0.55  # of a spectrum: the first half, and the frequency between the halves
 LESS_THAN = 0.5  # of the elements are used: otherwise a slice is part of the algorithm
 
 
@@ -56,6 +57,7 @@ def _needed(work: Work) -> set[TimedOp] | None:
     numbers = work.returned | work.unseen
     unmade: set[int | None] = set()  # memory of what is used and no operation made, such as a copy of a parameter
     storages |= {v.storage for op in work.ops for v in op.results if v.number in numbers}
+    storages |= {value.storage for value in work.trace.root.outputs or ()} - {None}  # written into by the last
     for op in reversed(work.ops):
         is_read = op.name in _READS or op.step.op.op.partition(".")[0].strip("_") in _READS
         written = writes(op) and any(value.storage in storages for value in op.operands[:1])
@@ -89,6 +91,21 @@ def parts_used(work: Work, least: float) -> Iterator[Finding]:
             what = f"of {result.numel:,} numbers that are computed here, {used:,} are used; the rest is sliced off"
             advice = "Could the slice be taken of its input, before it is computed?"
             yield work.finding("slice used", op, share, least, what, advice)
+
+
+def mirrored_spectra(work: Work, least: float) -> Iterator[Finding]:
+    """Spectra of real numbers of which one half is used: the other is its mirror image, and need not be computed."""
+    for op in work.ops:
+        if op.name != "fft_fft" or not op.operands or len(op.results) != 1:
+            continue
+        maker = work.maker.get(op.operands[0].number)
+        given = maker.operands[0] if maker is not None and maker.name in CASTS and maker.operands else op.operands[0]
+        used = _elements_used(work, op.results[0])
+        share = work.share(op.seconds / 2)
+        is_half = used is not None and used <= HALF_AND_ONE * op.results[0].numel
+        if is_half and not given.dtype.startswith("complex") and share >= least:
+            what = f"the whole spectrum of real numbers, {given.label}, is computed, and half of it is used"
+            yield work.finding("slice used", op, share, least, what, "Could it be torch.fft.rfft?")
 
 
 def best_of_sorted(work: Work, least: float) -> Iterator[Finding]:
@@ -178,8 +195,8 @@ def _elements_used(work: Work, value: Value, depth: int = 8) -> int | None:
             return None
         if user.name in _SELECTS:
             masks = [one for one in user.operands[1:] if one.dtype in ("bool", "uint8")]
-            if masks:
-                return None
+            if any(_is_made_of(work, mask, value) for mask in masks):
+                return None  # which rows are taken is known only when they are computed
             total += sum(one.numel for one in user.results)
         elif user.name in VIEWS and user.results[0].numel == value.numel:
             inner = _elements_used(work, user.results[0], depth - 1)
@@ -191,10 +208,26 @@ def _elements_used(work: Work, value: Value, depth: int = 8) -> int | None:
     return total or None
 
 
+def _is_made_of(work: Work, mask: Value, value: Value) -> bool:
+    """Does a mask depend on a value?"""
+    pending, seen = [mask.number], set()
+    while pending:
+        number = pending.pop()
+        if number == value.number:
+            return True
+        maker = work.maker.get(number)
+        if number not in seen and maker is not None:
+            pending += [one.number for one in maker.operands]
+        seen.add(number)
+    return False
+
+
 def _takes_whole_rows(work: Work, value: Value) -> bool:
     """Are the parts that are used of a value as long as it is, along the last dimension?"""
     parts = [part for user in _uses(work, value) if user.name in _SELECTS for part in user.results]
     row = value.shape[-1:], (value.stride or ())[-1:]
+    if parts and all(part.storage != value.storage and part.shape[-1:] == row[0] for part in parts):
+        return True  # rows that a mask or indices chose
     return bool(parts) and all((part.shape[-1:], (part.stride or ())[-1:]) == row for part in parts)
 
 

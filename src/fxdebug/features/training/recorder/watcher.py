@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from threading import get_ident
@@ -114,6 +115,7 @@ class Watcher:
         self.stops_with: Exception | None = None  # raised at the end of the step that is under way
         self.last_forward: HeldForward | None = None
         self.last_optimizer: Optimizer | None = None  # that made a step
+        self._stepping: Callable[[], Optimizer | None] = lambda: None
         self._rates: dict[int, float | None] = {}  # of the step that is being made, by the id of the parameter
         self._was_skipped = False  # the step before this backward, once more
         sharded = [parameter for parameter in parameters_of(self.inner) if isinstance(parameter, DTensor)]
@@ -140,6 +142,11 @@ class Watcher:
         _backward.end(self)
         self._held, self._losses, self._statistics, self._norm = [], [], None, None
         self._is_reported = False
+
+    @property
+    def optimizer_that_stepped(self) -> Optimizer | None:
+        """The optimizer that made the last step, while it is there; ``None`` before the first step."""
+        return self._stepping()
 
     @property
     def has_optimizer(self) -> bool:
@@ -366,6 +373,7 @@ class Watcher:
         inner = getattr(optimizer, "optimizer", optimizer)  # accelerate's wrapper
         self._rates = rates_of(inner)
         self.last_optimizer = inner if self.batches is not None else None
+        self._stepping = weakref.ref(inner)
         self.facts.before_step()
         parameters = [p for group in inner.param_groups for p in group["params"] if id(p) in self._own]
         gradients = [p.grad.detach() for p in parameters if p.grad is not None]

@@ -1,0 +1,122 @@
+"""Products with matrices that are mostly zeros, and work on rows that are all equal: multiplications for nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from fxdebug.data.findings import Finding
+from fxdebug.data.measured.surroundings import Surroundings
+from fxdebug.data.values import Value
+from fxdebug.features.profile.wasted.timed_ops import TimedOp, Work, costliest, drops, is_view
+from fxdebug.operators.categories import ELEMENTWISE, VIEWS
+from fxdebug.operators.names import ACTIVATIONS
+
+_PRODUCTS = frozenset("matmul einsum linear bmm mm".split())
+_ONES = frozenset("ones full ones_like full_like new_ones new_full".split())
+_REPEATS = frozenset("repeat repeat_interleave tile expand expand_as broadcast_to".split())
+_BY_ROWS = ELEMENTWISE | ACTIVATIONS | frozenset("linear layer_norm rms_norm softmax".split())
+ROWS = 4  # equal rows, at least
+LONG = 512  # taps of a kernel from which on a transform may do less
+TIMES = 8  # as many multiplications as by a transform, at least
+
+
+def sparse_products(work: Work, around: Surroundings, least: float) -> Iterator[Finding]:
+    """Yield products with an input, a buffer or a weight of which nine in ten elements are zero."""
+    shares = dict(around.zeros)
+    numbers = {value.number: slot for slot, value in work.trace.root.inputs.named() if slot in shares}
+    uses: dict[str, list[TimedOp]] = {}
+    for op in work.ops:
+        for value in op.operands if op.name in _PRODUCTS else ():
+            whole = value
+            while whole.name is None and (maker := work.maker.get(whole.number)) is not None and is_view(maker):
+                whole = maker.operands[0]
+            name = whole.name if whole.name in shares else numbers.get(whole.number)
+            if name is not None:
+                uses.setdefault(name, []).append(op)
+    for name, ops in uses.items():
+        share, op = work.share(sum(one.seconds for one in ops) * shares[name]), costliest(ops)
+        if share >= least:
+            label = next(v.label for v in op.operands if len(v.shape) > 1)
+            what = f"a product with {name}, {label}: {100 * shares[name]:.1f} % of its elements are zeros"
+            advice = "Could it be sparse (to_sparse_csr()), or a list of its elements with index_add?"
+            yield work.finding("mostly zeros", op, share, least, what, advice)
+
+
+def triangles(work: Work, least: float) -> Iterator[Finding]:
+    """Yield products with a triangle of ones: sums of all rows up to each."""
+    for op in work.ops:
+        if op.name not in ("tril", "triu") or not op.results or not op.operands:
+            continue
+        made = work.maker.get(op.operands[0].number)
+        uses = [user for user in work.users[op.results[0].number] if user.name in _PRODUCTS]
+        share = work.share(op.seconds + sum(one.seconds for one in uses))
+        if uses and made is not None and made.name in _ONES and share >= least:
+            what = f"a product with a triangle of ones, {op.results[0].label}, sums the rows up to each anew"
+            yield work.finding("mostly zeros", uses[0], share, least, what, "Could it be cumsum?")
+
+
+def equal_rows(work: Work, least: float) -> Iterator[Finding]:
+    """Yield layers that run on rows that are all equal, as ``repeat`` or ``expand`` made them."""
+    times: dict[int, float] = {}  # number of a value → how often each of its rows is there
+    found: dict[int, list[TimedOp]] = {}  # by the number of what was repeated
+    origin: dict[int, int] = {}
+    for op in work.ops:
+        if len(op.results) != 1 or not op.operands or op.results[0].storage in work.written or drops(op):
+            continue
+        result, value = op.results[0], op.operands[0]
+        if op.name in _REPEATS:
+            factor = result.numel / max(1, value.numel)
+            same_last = bool(value.shape) and value.shape[-1:] == result.shape[-1:] and value.shape[-1] > 1
+            if factor >= ROWS and same_last and value.name is None:
+                times[result.number], origin[result.number] = factor, value.number
+            continue
+        known = [one for one in op.operands if one.number in times]
+        others = [one for one in op.operands if one.number not in times and one.name is None and one.numel > 1]
+        if len({one.number for one in known}) != 1 or others:
+            continue
+        number = known[0].number
+        keeps_rows = result.shape[-1:] == known[0].shape[-1:] and result.numel == known[0].numel
+        if (op.name in VIEWS and keeps_rows) or op.name in _BY_ROWS:
+            times[result.number], origin[result.number] = times[number], origin[number]
+            if op.name not in VIEWS:
+                found.setdefault(origin[number], []).append(op)
+    for ops in found.values():
+        op = costliest(ops)
+        factor = times[op.results[0].number]
+        share = work.share(sum(one.seconds for one in ops) * (1 - 1 / factor))
+        if share >= least:
+            names = ", ".join(sorted({one.name for one in ops})[:4])
+            what = f"{len(ops)} operations ({names}) compute the same for {factor:.0f} equal rows, here of "
+            what += op.operands[0].label
+            advice = "Could they run before the rows are repeated (repeat, expand)?"
+            yield work.finding("equal rows", op, share, least, what, advice)
+
+
+def long_kernels(work: Work, least: float) -> Iterator[Finding]:
+    """Yield convolutions with kernels so long that a Fourier transform multiplies far less."""
+    for op in work.ops:
+        if not op.name.startswith("conv") or len(op.operands) < 2 or len(op.results) != 1:
+            continue
+        given, kernel, result = op.operands[0], op.operands[1], op.results[0]
+        if len(kernel.shape) < 3 or len(given.shape) != len(kernel.shape):
+            continue
+        taps, size = math.prod(kernel.shape[2:]), math.prod(given.shape[2:])
+        is_dense = _length(result) * 2 + taps >= size  # no stride
+        if taps < LONG or not is_dense:
+            continue
+        direct = result.numel * kernel.shape[1] * taps
+        padded = size + taps
+        maps = given.shape[0] * (given.shape[1] + result.shape[1]) + kernel.shape[0] * kernel.shape[1]
+        by_transform = 2.5 * padded * math.log2(padded) * maps
+        by_transform += 4.0 * given.shape[0] * result.shape[1] * kernel.shape[1] * padded / 2
+        share = work.share(op.seconds)
+        if direct >= TIMES * by_transform and share >= least:
+            what = f"a convolution with a kernel of {taps:,} elements multiplies {direct:.2g} times; by Fourier "
+            what += f"transforms it would be about {by_transform:.2g}"
+            advice = "Could it be irfft(rfft(x, n) * rfft(kernel, n), n), which rounds a little otherwise?"
+            yield work.finding("long kernel", op, share, least, what, advice)
+
+
+def _length(value: Value) -> int:
+    return math.prod(value.shape[2:])
