@@ -216,11 +216,13 @@ def _rank_option(incident: Incident) -> str:
 
 def _growing(record: TrainingRecord) -> Iterator[Finding]:
     """Steps whose gradients are far larger than those before: over 10 times the running median."""
-    norms: list[float | None] = []
+    norms: list[float] = []
     found: list[tuple[int, float]] = []
     known = {incident.step for incident in record.incidents}
     for step in record.steps:
-        if step.norm is not None and step.number not in known and is_spike(norms, step.norm / 2):
+        if step.norm is None:
+            continue
+        if step.number not in known and is_spike(norms, step.norm / 2):
             found.append((step.number, step.norm))
         norms.append(step.norm)
     for number, norm in found[:MOST_FINDINGS]:

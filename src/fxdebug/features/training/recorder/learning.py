@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
@@ -46,7 +46,7 @@ from fxdebug.features.training.recorder.leaf_calls import (
     storages_of,
 )
 from fxdebug.features.training.recorder.loop_facts import LoopFacts
-from fxdebug.features.training.recorder.model_facts import ModelFacts, names_of, products_in
+from fxdebug.features.training.recorder.model_facts import ModelFacts, names_of, products_in, weights_of
 from fxdebug.features.training.recorder.samples import Rows, counts_of, digest_of, joined, sample, short
 from fxdebug.features.training.recorder.targets import Features, Targets
 
@@ -139,6 +139,7 @@ class Learning:
         self._ran: set[str] = set()
         self._reached: set[int] = set()
         self._in_graph: set[int] = set()
+        self._factors, self._others = set[int](), set[int]()  # weights that products take, and that others take
         self._cut_at = ""
         self._given: list[Tensor] = []
         self._outputs: list[Tensor] = []
@@ -181,6 +182,11 @@ class Learning:
     def last_loss(self) -> tuple[LossRead, str, Sequence[Tensor]]:
         """The loss of the last backward: what its graph tells, how its terms were put together, the model's results."""
         return self._read, self._loss.reduction, self._outputs
+
+    @property
+    def products(self) -> Set[int]:
+        """The ids of weights that are only multiplied with or looked up, as far as the first steps show."""
+        return self._factors - self._others
 
     # The forward ---------------------------------------------------------------------------------
 
@@ -368,6 +374,9 @@ class Learning:
             known.add(node)
             if (variable := getattr(node, "variable", None)) is not None:
                 self._in_graph.add(id(variable))
+            factors, others = weights_of(node)
+            self._factors |= factors
+            self._others |= others
             pending += [inner for inner, _ in node.next_functions]
         behind = [t.grad_fn for t in self._outputs if t.grad_fn is not None]
         if behind:
