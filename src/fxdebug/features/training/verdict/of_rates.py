@@ -145,7 +145,7 @@ def _resumed(seen: Seen) -> Found:
     constant = progress.constant
     if not signs or not signs[0].fresh or constant is None or not seen.losses or not seen.rates:
         return
-    if seen.facts.loss.kind not in ("cross_entropy", "binary_cross_entropy_with_logits"):
+    if not seen.facts.loss.known or seen.facts.loss.kind not in ("cross_entropy", "binary_cross_entropy_with_logits"):
         return
     if not 0 <= seen.losses[0] < seen.limits.halved * constant:
         return
