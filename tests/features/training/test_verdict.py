@@ -480,6 +480,7 @@ class Coded(nn.Module):
         return self.decoder(mean + torch.randn_like(mean) * (variance / 2).exp()), mean, variance
 
 
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("share", "state", "rule"),
     [(0.1, "learns", ""), (30.0, "cannot tell", "answers alike"), (-1.0, "fault", "wrong sign")],

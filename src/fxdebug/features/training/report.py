@@ -149,6 +149,8 @@ def _also(findings: Sequence[Finding], verdict: Verdict) -> Iterator[Finding]:
     for finding in findings:
         if "aise the learning rate" in finding.advice and "learning rate too low" not in told:
             continue
+        if finding.rule == "zero gradient" and "zero gradients" in told:
+            continue
         if finding.rule in told or (
             finding.rule == "update too large" and verdict.state == "fault" and not told & RATES
         ):

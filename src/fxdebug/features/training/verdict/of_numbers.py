@@ -104,18 +104,19 @@ def _without_slope(seen: Seen) -> Found:
     run = list(takewhile(lambda one: _rests(one, known.get(one.number)), reversed(signs)))
     is_long = len(run) == len(signs) or (2 * len(run) > len(signs) and progress.state != "falling")
     if len(run) >= FEWEST_STEPS and is_long and any(one.number in known for one in run):  # the norm is of every element
-        since = "in all" if len(run) == len(signs) else "in the last"
-        whole = "" if len(run) == len(signs) else f" of {len(signs)}"
+        before = len(signs) - len(run)
+        steps = f"in the last {len(run)} of {len(signs)} steps" if before else f"in all {len(signs)} steps"
         died = f"; {', '.join(facts.died)} returns only zeros since step {facts.died_at}" if facts.died else ""
+        rate = f"The first steps led there: try a lower learning rate than {g(max(seen.rates, default=0.0))}. "
         yield found(
             "zero gradients", ERROR,
-            f"gradients reach the weights, and are exactly 0 {since} {len(run)}{whole} steps (loss "
-            f"{g(progress.first)} → {g(progress.last)}): no small change of the weights changes the loss{died}",
-            "Look at the loss function: a clamp or a margin beyond its bound, a mask that leaves nothing, "
-            "zero_infinity=True in ctc_loss with fewer moments than labels need; and at a rectifier at the end.",
+            f"gradients reach the weights, and are exactly 0 {steps} (loss {g(progress.first)} → {g(progress.last)}): "
+            f"no small change of the weights changes the loss{died}",
+            f"{rate if before else ''}Look at the loss function: a clamp or a margin beyond its bound, a mask that "
+            "leaves nothing, zero_infinity=True in ctc_loss with fewer moments than labels need.",
             measured=0.0,
         )  # fmt: skip
-    elif facts.resting.share > SHARE and not facts.died and progress.state not in ("none", "early"):
+    elif SHARE < facts.resting.share < 1 and not facts.died and progress.state not in ("none", "early"):
         yield found(
             "zero gradients", ERROR if progress.is_bad else ADVICE,
             f"the gradients of {listed(facts.resting)} ({100 * facts.resting.share:.3g} % of all elements) are "
