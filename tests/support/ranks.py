@@ -6,6 +6,7 @@ on its rank; they are left in ``FOLDER/<scenario>-<rank>.pickle``, or the traceb
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import math
 import pickle
@@ -476,24 +477,31 @@ def watched_training(
     rank: int, folder: Path, wrap: Callable[[nn.Module], nn.Module], middle: nn.Module, *, same: bool = False
 ) -> Facts:
     """Eight steps on each rank; the batch of rank 1 is poisoned at step 5, or that of both, which is the ``same``."""
-    torch.manual_seed(0)
-    model = wrap(nn.Sequential(nn.Linear(4, 4, bias=False), middle, nn.Linear(4, 4, bias=False)))
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    losses = []
-    with fxdebug.watch(model, every=4, save=folder / "run", histograms=same) as watched:
-        for step in range(8):
-            x = batch(10 * step + (0 if same else rank), "")["x"]
-            if step == 5 and (same or rank == 1):
-                x = torch.full_like(x, -math.inf) if isinstance(middle, Log) else x * 0
-            loss = model(x).pow(2).mean()
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            losses.append(float(loss.detach()))
+
+    def trained(watch: Callable[[nn.Module], Any]) -> tuple[list[float], Any, Any]:
+        torch.manual_seed(0)
+        model = wrap(nn.Sequential(nn.Linear(4, 4, bias=False), middle, nn.Linear(4, 4, bias=False)))
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+        losses = []
+        with watch(model) as watched:
+            for step in range(8):
+                x = batch(10 * step + (0 if same else rank), "")["x"]
+                if step == 5 and (same or rank == 1):
+                    x = torch.full_like(x, -math.inf) if isinstance(middle, Log) else x * 0
+                loss = model(x).pow(2).mean()
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                losses.append(float(loss.detach()))
+        return losses, str([losses, weight_bits(model), torch.rand(2).tolist()]), watched
+
+    _, plain, _ = trained(contextlib.nullcontext)
+    losses, seen, watched = trained(lambda model: fxdebug.watch(model, every=4, save=folder / "run", histograms=same))
     return {
         "steps": len(watched.steps),
         "losses": [step.loss for step in watched.steps],
         "plain": losses,
+        "same": seen == plain,
         "norms": [step.norm for step in watched.steps],
         "incidents": [(i.step, i.trouble, i.path, i.op, i.what) for i in watched.incidents],
         "file": watched.report().settings["rank"],

@@ -369,6 +369,12 @@ def test_the_rank_with_the_poisoned_batch_names_it_and_none_waits(facts, kind):
     assert (healthy[0], healthy[2]) == (5, "") and healthy[4].endswith("look at the incidents of the others")
 
 
+@pytest.mark.parametrize("way", ["", "_backward"])
+@pytest.mark.parametrize("kind", ["data_parallel", "fully_sharded", "hybrid_sharded"])
+def test_a_training_on_several_ranks_is_the_same_to_the_last_bit_with_and_without_watch(facts, kind, way):
+    assert all(facts(f"watched_{kind}{way}", rank)["same"] for rank in RANKS)
+
+
 @pytest.mark.parametrize("kind", ["data_parallel", "fully_sharded", "hybrid_sharded"])
 def test_a_backward_that_is_not_finite_is_explained_on_all_ranks(facts, kind):
     for rank in RANKS:

@@ -87,6 +87,12 @@ def clear(net: nn.Module) -> None:
     net.zero_grad()
 
 
+def init_again(net: nn.Module) -> None:
+    for layer in net.children():
+        if isinstance(layer, nn.Linear):
+            layer.reset_parameters()
+
+
 FAULTS: dict[str, Loop] = {
     "learning rate too high": Loop(rate=30.0),
     "learning rate too low": Loop(rate=1e-6),
@@ -120,6 +126,7 @@ FAULTS: dict[str, Loop] = {
         make=lambda net, rate: torch.optim.Adam(net.parameters(), 1e-2),
     ),
     "inputs alike": Loop(inputs=lambda x: torch.arange(32.0 * 8).reshape(32, 8) / 256),
+    "set back": Loop(between=init_again, rate=0.02, steps=100),
     "loss is a sum": Loop(loss=lambda out, y: F.cross_entropy(out, y, reduction="sum"), rate=0.3),
 }
 
@@ -459,3 +466,70 @@ def test_a_method_that_is_a_whole_step_has_its_forward_followed() -> None:
 def test_small_batches_of_a_rare_class_are_not_said_to_be_sorted() -> None:
     _, verdict = Loop(targets=lambda y: (torch.rand(len(y)) < 0.02).long(), steps=60).run()
     assert verdict is not None and verdict.rule != "data sorted", verdict
+
+
+class Coded(nn.Module):
+    """A variational autoencoder."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.decoder = nn.Linear(8, 4), nn.Linear(2, 8)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        mean, variance = self.encoder(x).chunk(2, 1)
+        return self.decoder(mean + torch.randn_like(mean) * (variance / 2).exp()), mean, variance
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("share", "state", "rule"),
+    [(0.1, "learns", ""), (30.0, "cannot tell", "answers alike"), (-1.0, "fault", "wrong sign")],
+)
+def test_a_code_that_says_nothing_and_a_divergence_that_is_subtracted_are_not_said_to_learn(
+    share: float, state: str, rule: str
+) -> None:
+    torch.manual_seed(0)
+    net = Coded()
+    optimizer = torch.optim.Adam(net.parameters(), 2e-2)
+    with fxdebug.watch(net, save=None) as watch:
+        for _ in range(300):
+            x = 2 * torch.randn(64, 2) @ torch.ones(2, 8).tril()
+            again, mean, variance = net(x)
+            divergence = -0.5 * (1 + variance - mean.pow(2) - variance.exp()).sum(1).mean()
+            optimizer.zero_grad()
+            ((again - x).pow(2).sum(1).mean() + share * divergence).backward()
+            optimizer.step()
+    verdict = watch.verdict()
+    assert (verdict.state, verdict.rule) == (state, rule), verdict
+
+
+@pytest.mark.parametrize("learns", [True, False])
+def test_weights_whose_gradients_are_0_are_named_and_are_advice_where_the_rest_learns(learns: bool) -> None:
+    torch.manual_seed(0)
+    body, head = nn.Linear(8, 64), nn.Linear(64, 5)
+    net = nn.Sequential(body, nn.Tanh(), head)
+    for p in body.parameters():
+        p.register_hook(lambda gradient: gradient * 0)
+    optimizer = torch.optim.Adam(net.parameters(), 1e-2)
+    with fxdebug.watch(net, save=None) as watch:
+        for _ in range(60):
+            y = torch.randint(0, 5, (32,))
+            x = CENTRES[y] if learns else torch.randn(32, 8)
+            optimizer.zero_grad()
+            F.cross_entropy(net(x), y).backward()
+            optimizer.step()
+    verdict = watch.verdict()
+    assert (verdict.state, verdict.rule) == (("learns", "") if learns else ("fault", "zero gradients")), verdict
+    assert "the gradients of 0.weight, 0.bias" in verdict.findings[0].what
+
+
+def test_gradients_in_few_rows_of_a_large_table_are_not_said_to_be_0() -> None:
+    torch.manual_seed(0)
+    net = nn.Embedding(40_000, 8)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    with fxdebug.watch(net, save=None) as watch:
+        for _ in range(25):
+            optimizer.zero_grad()
+            (net(torch.randint(0, 40_000, (2,))) - 1).square().mean().backward()
+            optimizer.step()
+    assert "zero gradients" not in {finding.rule for finding in watch.verdict().findings}

@@ -716,9 +716,41 @@ def test_what_could_not_be_looked_at_is_a_warning_on_the_first_screen(
     )
 
 
+class Lookup(nn.Module):
+    """Large matrices: their gradients are not all read in each step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.head = nn.Embedding(1 << 14, 128), nn.Linear(128, 1 << 14)
+
+    def forward(self, ids: torch.Tensor, spoilt: bool) -> torch.Tensor:
+        x = self.table(ids)
+        return self.head(x + (x - x.detach()).abs().sqrt() if spoilt else x)  # NaN in the rows that were looked up
+
+
+@pytest.mark.parametrize("spoilt", [67, None])
+def test_of_large_matrices_a_gradient_that_is_not_finite_is_seen_in_its_step_and_the_norm_is_taken_less_often(
+    spoilt: int | None,
+) -> None:
+    model = Lookup()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    with warnings.catch_warnings(), fxdebug.watch(model, save=None, every=1000) as watched:
+        warnings.simplefilter("ignore")
+        for step in range(72):
+            optimizer.zero_grad()
+            ids = torch.tensor([3, 5, 9])
+            nn.functional.cross_entropy(model(ids, step == spoilt), ids).backward()
+            optimizer.step()
+    if spoilt is None:
+        assert [step.number for step in watched.steps if step.norm is None] == [64, 65, 66, 67, 68, 69, 71]
+        assert not watched.incidents
+    else:
+        assert [(one.step, one.trouble) for one in watched.incidents[:1]] == [(spoilt, "gradient")]
+
+
 def test_sparse_gradients_have_a_norm() -> None:
     net = nn.Embedding(5, 3, sparse=True)
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
     with fxdebug.watch(net, optimizer, save=None, histograms=True) as watched:
         net(torch.tensor([0, 2, 2])).sum().backward()
         optimizer.step()

@@ -298,6 +298,28 @@ def logarithms_and_roots(root: Tensor, outputs: Sequence[Tensor]) -> Iterator[tu
         pending += [inner for inner, _ in node.next_functions]
 
 
+def gaussians(root: Tensor, outputs: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield results of the model that a loss takes as the mean (squared) and the log-variance (in exp) of a code."""
+    places = {(one.grad_fn, one.output_nr): one for one in outputs if one.grad_fn is not None}
+    pending: list[Any] = [root.grad_fn]
+    known, ends = set[Any](), _ends(outputs)
+    squared, raised = list[Tensor](), list[Tensor]()
+    while pending and len(known) < MOST:
+        node = pending.pop(0)
+        if node is None or node in known or node in ends:
+            continue
+        known.add(node)
+        inputs = node.next_functions
+        given = places.get(inputs[0]) if inputs else None
+        if given is not None and (_name(node) == "Pow" or (_name(node) == "Mul" and inputs[1:] == inputs[:1])):
+            squared.append(given)
+        elif given is not None and _name(node) == "Exp":
+            raised.append(given)
+        pending += [inner for inner, _ in node.next_functions]
+    for variance in raised:
+        yield from ((mean, variance) for mean in squared if mean.shape == variance.shape and mean is not variance)
+
+
 def _terms(root: Tensor) -> int:
     """Count the known losses in a sum of several."""
     pending: list[Any] = [root.grad_fn]

@@ -180,7 +180,10 @@ class LearningFacts:
     steps (LBFGS). ``answers_alike`` is the step since which the model returns the same for different examples.
     ``idle`` are parameters of an optimizer, ``idle_of``, that made ``idle_steps`` steps without a gradient of any of
     them. ``anew`` counts the ``missing`` ones that took the place of others since the beginning. ``called``: the model
-    itself was called. ``mixed`` takes the examples of a batch for a sequence.
+    itself was called. ``mixed`` takes the examples of a batch for a sequence. ``resting`` are parameters whose gradient
+    was there and exactly 0 at every look. ``changed_between`` are steps before which the weights were others than the
+    step before left, by ``change_between`` of their norm (median). ``empty_code`` is the step since which the mean and
+    the log-variance of a code are those of its prior, with the KL divergence of one example.
     """
 
     number: int
@@ -230,6 +233,10 @@ class LearningFacts:
     anew: int = 0
     called: bool = True
     mixed: MixedBatch | None = None
+    resting: Names = Names()
+    changed_between: int = 0
+    change_between: float | None = None
+    empty_code: tuple[int, float] | None = None
 
 
 @brief

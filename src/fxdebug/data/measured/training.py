@@ -33,7 +33,8 @@ NUMBERS: Final[tuple[Trouble, ...]] = ("loss", "gradient", "spike", "skipped")  
 class StepRecord:
     """One step of the optimizer: its number from 0, the loss, the total norm of the gradients, seconds since the last.
 
-    The loss is the mean of those that ``backward`` was called on; ``None`` where it was called on no scalar.
+    The loss is the mean of those that ``backward`` was called on; ``None`` where it was called on no scalar. The norm
+    is ``None`` where there was no gradient, and in most steps of a large model, where it was not taken.
     ``rates`` are the learning rates of the optimizer's groups, empty where they are not known.
     """
 

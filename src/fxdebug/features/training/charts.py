@@ -34,15 +34,17 @@ def charts_of(record: TrainingRecord) -> tuple[Chart, ...]:
 
 
 def _of_steps(record: TrainingRecord) -> Iterator[Chart]:
-    numbers = tuple([step.number for step in record.steps])
     wholes: list[tuple[str, Unit, str, list[float | None]]] = [
         ("loss", "", "mean of what backward was called on", [step.loss for step in record.steps]),
         ("grad norm", "", "2-norm of all gradients before the optimizer's step", [step.norm for step in record.steps]),
         ("time", "s", "since the step before", [step.seconds for step in record.steps]),
     ]
     for name, unit, about, line in wholes:
-        if any(one is not None for one in line):
-            yield Chart(name, unit, about, numbers, {name: tuple(map(_known, line))})
+        known = [(step.number, one) for step, one in zip(record.steps, line) if one is not None]
+        if known:
+            yield Chart(
+                name, unit, about, tuple([at for at, _ in known]), {name: tuple([float(one) for _, one in known])}
+            )
 
 
 def _of_watched(watched: Sequence[WatchedStep], model: str) -> Iterator[Chart]:

@@ -149,6 +149,8 @@ def _also(findings: Sequence[Finding], verdict: Verdict) -> Iterator[Finding]:
     for finding in findings:
         if "aise the learning rate" in finding.advice and "learning rate too low" not in told:
             continue
+        if finding.rule == "zero gradient" and "zero gradients" in told:
+            continue
         if finding.rule in told or (
             finding.rule == "update too large" and verdict.state == "fault" and not told & RATES
         ):
@@ -216,11 +218,13 @@ def _rank_option(incident: Incident) -> str:
 
 def _growing(record: TrainingRecord) -> Iterator[Finding]:
     """Steps whose gradients are far larger than those before: over 10 times the running median."""
-    norms: list[float | None] = []
+    norms: list[float] = []
     found: list[tuple[int, float]] = []
     known = {incident.step for incident in record.incidents}
     for step in record.steps:
-        if step.norm is not None and step.number not in known and is_spike(norms, step.norm / 2):
+        if step.norm is None:
+            continue
+        if step.number not in known and is_spike(norms, step.norm / 2):
             found.append((step.number, step.norm))
         norms.append(step.norm)
     for number, norm in found[:MOST_FINDINGS]:

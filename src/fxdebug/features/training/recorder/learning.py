@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
@@ -22,6 +22,7 @@ from fxdebug.capture.torch_state.loss_graph import (
     LossRead,
     behind_views,
     computed_again,
+    gaussians,
     logarithms_and_roots,
     read_loss,
     takes_output,
@@ -46,7 +47,7 @@ from fxdebug.features.training.recorder.leaf_calls import (
     storages_of,
 )
 from fxdebug.features.training.recorder.loop_facts import LoopFacts
-from fxdebug.features.training.recorder.model_facts import ModelFacts, names_of, products_in
+from fxdebug.features.training.recorder.model_facts import ModelFacts, names_of, products_in, weights_of
 from fxdebug.features.training.recorder.samples import Rows, counts_of, digest_of, joined, sample, short
 from fxdebug.features.training.recorder.targets import Features, Targets
 
@@ -66,6 +67,7 @@ FEWEST_ANSWERS, MOST_ANSWERS = 8, 64  # examples of a batch whose answers are co
 ALIKE = 1e-2  # of how far they were from one another at first, and of the largest magnitude
 MOST_TOLD = 256  # numbers of each
 SURE_LOOKS = 3  # at which they were, one after the other
+NO_CODE = 0.1  # nats of an example, of all dimensions of a code together
 WHOLE = 2  # steps whose whole graph is walked
 _ADAPTIVE = ("adam", "rms", "adag", "adad", "lion", "rprop", "muon", "sign", "lamb")
 
@@ -98,6 +100,7 @@ class _Samples:
     before: Tensor
     gradients: Tensor
     gradient_rows: Rows
+    is_all: bool  # of the optimizer's
 
 
 @dataclass
@@ -139,6 +142,7 @@ class Learning:
         self._ran: set[str] = set()
         self._reached: set[int] = set()
         self._in_graph: set[int] = set()
+        self._factors, self._others = set[int](), set[int]()  # weights that products take, and that others take
         self._cut_at = ""
         self._given: list[Tensor] = []
         self._outputs: list[Tensor] = []
@@ -165,6 +169,11 @@ class Learning:
         self._idle: dict[int, tuple[str, list[Tensor], int]] = {}  # optimizers that never had a gradient: their steps
         self._fed: set[int] = set()  # those that had one
         self._terms = 0
+        self._looks: Counter[int] = Counter()  # at gradients of parameters
+        self._rests: Counter[int] = Counter()  # of which all elements were 0
+        self._left: Tensor | None = None  # weights, as the last step left them
+        self._between: list[float] = []  # changes of weights from a step to the next one
+        self._empty: list[tuple[int, float]] = []  # the last looks at which a code said nothing
 
     @staticmethod
     def looks_at(number: int) -> bool:
@@ -181,6 +190,11 @@ class Learning:
     def last_loss(self) -> tuple[LossRead, str, Sequence[Tensor]]:
         """The loss of the last backward: what its graph tells, how its terms were put together, the model's results."""
         return self._read, self._loss.reduction, self._outputs
+
+    @property
+    def products(self) -> Set[int]:
+        """The ids of weights that are only multiplied with or looked up, as far as the first steps show."""
+        return self._factors - self._others
 
     # The forward ---------------------------------------------------------------------------------
 
@@ -296,6 +310,8 @@ class Learning:
         self._terms = max(self._terms, read.terms)
         value = number_of(root) / scale
         looks = self.looks_at(number) or self._backwards <= 3
+        if looks:
+            self._note_code(number, root)
         if looks or not self._believed or value != value or abs(value) == float("inf"):
             self._look_for_zeros(number, root)
         target = read.target if read.difference is None else self._target_behind(read)
@@ -326,6 +342,18 @@ class Learning:
             self._note_mixed(tuple(target.shape))
             if self._calls is not None and self._calls.last_linear is not None:
                 self._features.add(self._calls.last_linear, target, read.kind, read.ignore)
+
+    def _note_code(self, number: int, root: Tensor) -> None:
+        """Note whether the mean and the log-variance of a code are those of its prior, for all examples."""
+        for mean, variance in gaussians(root, self._outputs):
+            with untracked():
+                m, v = _wide(mean.detach()), _wide(variance.detach())
+                found = float(0.5 * (m.square() + v.exp() - 1 - v).sum()) / max(len(m) if m.dim() else 1, 1)
+            if found < NO_CODE:
+                self._empty.append((number, found))
+            else:
+                self._empty.clear()
+            return
 
     def _target_behind(self, read: LossRead) -> Tensor | None:
         """Return what a prediction was compared with, from their difference."""
@@ -368,6 +396,9 @@ class Learning:
             known.add(node)
             if (variable := getattr(node, "variable", None)) is not None:
                 self._in_graph.add(id(variable))
+            factors, others = weights_of(node)
+            self._factors |= factors
+            self._others |= others
             pending += [inner for inner, _ in node.next_functions]
         behind = [t.grad_fn for t in self._outputs if t.grad_fn is not None]
         if behind:
@@ -429,6 +460,9 @@ class Learning:
                 self._note_use(self._step)
                 self._step.is_used_up = self._step.is_used_up or _are_others(with_gradient, self._step.last)
             weights = joined([sample(p) for p in parameters]) if parameters else None
+            left, self._left = self._left, None
+            if left is not None and weights is not None:
+                self._note_change(left, weights)
             if self._first is None:
                 self._first = weights
             elif weights is not None and any(self._moved.values()) and weights.shape == self._first.shape:
@@ -440,6 +474,11 @@ class Learning:
                 scale = getattr(optimizer, "grad_scale", None)
                 self._mark.scale = 1.0 if scale is None else number_of(scale)
         self._at = time.perf_counter()
+
+    def _note_change(self, left: Tensor, weights: Tensor) -> None:
+        """Note that weights are others than the step before left."""
+        if left.shape == weights.shape and not torch.equal(left, weights):
+            self._between.append(float(_norm(weights - left)) / max(float(_norm(weights)), 1e-30))
 
     def _note_idle(self, optimizer: Optimizer, parameters: list[Tensor], *, is_fed: bool) -> None:
         """Note an optimizer whose parameters ask for gradients, and never had one."""
@@ -465,6 +504,7 @@ class Learning:
         mark.samples = _Samples(
             parameters, [self._names[id(p)] for p in parameters], rows, joined(before) if weights is None else weights,
             now, rows if counts_of(gradients) == rows.counts else Rows(gradients, rows.width),
+            weights is not None,
         )  # fmt: skip
 
     def _note_optimizer(self, optimizer: Optimizer) -> None:
@@ -532,7 +572,9 @@ class Learning:
 
     def _measured(self, number: int, taken: _Samples) -> tuple[float | None, float | None]:
         """Return the median update of the matrices, and the share of live elements that did not move."""
-        was, now = taken.rows.of(taken.before), taken.rows.of(joined([sample(p) for p in taken.parameters]))
+        weights = joined([sample(p) for p in taken.parameters])
+        self._left = weights if taken.is_all else None
+        was, now = taken.rows.of(taken.before), taken.rows.of(weights)
         gradients = taken.gradient_rows.of(taken.gradients)
         live, moved = gradients != 0, now != was
         columns = [
@@ -553,6 +595,9 @@ class Learning:
         self._sizes = []
         counts, largest = taken.gradient_rows.counts, max([row[5] for row in found], default=0.0)
         for p, name, count, (_, live, moved, _, _, size) in zip(taken.parameters, taken.names, counts, found):
+            if type(p.grad) is Tensor and p.grad.layout is torch.strided:
+                self._looks[id(p)] += 1
+                self._rests[id(p)] += int(not size and not bool(p.grad.any()))
             if live and size > ROUNDING * largest:  # else it cancels: of a bias that the loss does not depend on
                 self._had[id(p)] += 1
                 self._moved[id(p)] += int(moved > 0)
@@ -625,6 +670,12 @@ class Learning:
             idle_steps=idle_steps,
             anew=len([p for name, p in own if name in set(missing) and id(p) not in self._names]),
             called=self._loop.ran,
+            resting=names_of(
+                [(n, p) for n, p in trainable if SURE_LOOKS <= self._looks[id(p)] == self._rests[id(p)]], self._whole
+            ),
+            changed_between=len(self._between),
+            change_between=short(median(self._between)) if self._between else None,
+            empty_code=(self._empty[0][0], self._empty[-1][1]) if len(self._empty) >= SURE_LOOKS else None,
             mixed=next((mixed for mixed, looks in self._mixed.values() if looks > 1), None),
         )
 

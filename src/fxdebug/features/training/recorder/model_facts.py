@@ -28,6 +28,8 @@ _LINEAR = _PRODUCTS | frozenset(
     "T Transpose View UnsafeView ReshapeAlias Reshape Permute Add Sub Neg Expand Mean Sum Slice Select Cat Squeeze "
     "Unsqueeze ToCopy Clone Alias AdaptiveAvgPool2D AvgPool2D Mul Div Stack Split Unbind Pad ConstantPadNd".split()
 )
+_FACTORS = frozenset("Addmm Mm Linear Embedding".split())
+_PASSED_ON = frozenset("T Transpose ToCopy".split())
 
 
 def names_of(found: Iterable[tuple[str, Tensor]], whole: int) -> Names:
@@ -159,3 +161,19 @@ def products_in(root: Any) -> tuple[int, bool]:
         pending += [inner for inner, _ in node.next_functions]
     is_linear = len(known) < MOST_NODES and all(name in _LINEAR for name in names)
     return sum(names[name] for name in _PRODUCTS), is_linear
+
+
+def weights_of(node: Any) -> tuple[set[int], set[int]]:
+    """Return the ids of weights that an operation multiplies with or looks up, and of those that it uses otherwise."""
+    name, _, _ = node.name().partition("Backward")
+    factors, others = set[int](), set[int]()
+    if name in _PASSED_ON:  # the operation behind it uses the weight
+        return factors, others
+    for place, (inner, _) in enumerate(node.next_functions):
+        while inner is not None and inner.name().partition("Backward")[0] in _PASSED_ON:
+            inner = inner.next_functions[0][0]
+        variable = getattr(inner, "variable", None)
+        if variable is not None:
+            is_factor = name in _FACTORS and (place > 0 or name != "Addmm")
+            (factors if is_factor else others).add(id(variable))
+    return factors, others

@@ -31,8 +31,7 @@ SHIFTED_STEPS = 40
 DRAWS = 99
 MOST_FEATURES = 256
 MOST_CLASSES = 32
-HELD_FEATURES = 8  # batches
-ENOUGH_ROWS = 256  # of features, as they are now
+ENOUGH_ROWS = 256  # of features: of the first batches, and as they are now
 
 
 _Numbers = npt.NDArray[np.floating]
@@ -301,7 +300,7 @@ class Features:
             if len(rows) < 4:
                 return
             pair = rows[:256].float().cpu(), flat[:256].cpu()
-        if len(self._first) < HELD_FEATURES:
+        if sum(len(x) for x, _ in self._first) < ENOUGH_ROWS:
             self._first.append(pair)
         self._last.append(pair)
         while sum(len(x) for x, _ in self._last) - len(self._last[0][0]) >= ENOUGH_ROWS:

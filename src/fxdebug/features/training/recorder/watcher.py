@@ -31,7 +31,7 @@ from fxdebug.capture.torch_state.module_members import named_modules_of, paramet
 from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.data.measured.learning import StepSigns
 from fxdebug.data.measured.training import StepHistograms, StepRecord, Trouble, WatchedStep
-from fxdebug.features.training.recorder.gradient_norm import norm_of_all, norm_of_parts, number_of
+from fxdebug.features.training.recorder.gradient_norm import Edges, norm_of_all, norm_of_parts, number_of
 from fxdebug.features.training.recorder.held_batches import HeldBatches
 from fxdebug.features.training.recorder.held_forward import HeldForward
 from fxdebug.features.training.recorder.leaf_calls import LeafCalls
@@ -120,6 +120,7 @@ class Watcher:
         self._was_skipped = False  # the step before this backward, once more
         sharded = [parameter for parameter in parameters_of(self.inner) if isinstance(parameter, DTensor)]
         self._meshes = tuple(dict.fromkeys(parameter.device_mesh for parameter in sharded))
+        self._edges = Edges()
         self._norm_is_shared = True  # is it that of all ranks that share gradients?
 
     def begin(self) -> None:
@@ -380,6 +381,8 @@ class Watcher:
         if gradients:
             with untracked():
                 scale = getattr(inner, "grad_scale", None)  # of a scaler, for a fused optimizer that divides by it
+                if not (self._is_reported or self._edges.ask_for_all(self.number, parameters, self.learning.products)):
+                    return
                 self._norm = self._norm_of(gradients) / (1.0 if scale is None else number_of(scale))
         if self.is_sharded:
             self._judge_together(is_skipped=_is_skipped(optimizer))

@@ -138,7 +138,19 @@ def _unrelated(seen: Seen) -> list[Finding]:
 
 def _alike(seen: Seen) -> list[Finding]:
     """Return that a loss falls which means nothing known, while the model answers the same to different examples."""
-    since, progress = seen.facts.answers_alike, seen.progress
+    since, progress, code = seen.facts.answers_alike, seen.progress, seen.facts.empty_code
+    if code is not None and progress.state in ("falling", "flat"):
+        return [
+            found(
+                "answers alike", ADVICE,
+                f"the loss went from {g(progress.first)} to {g(progress.last)}, and since step {code[0]} the mean and "
+                f"the log-variance in its KL term are nearly 0 for all examples (KL {code[1]:.2g} nats of an example): "
+                "the code says nothing of the input (posterior collapse)",
+                "Weigh the KL term less: take sums or means of both terms over the same elements, raise its weight "
+                "from 0 on, or leave some nats free.",
+                measured=code[1],
+            )
+        ]  # fmt: skip
     if since is None or progress.constant is not None or progress.state not in ("falling", "flat"):
         return []
     return [

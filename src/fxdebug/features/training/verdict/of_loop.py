@@ -199,6 +199,8 @@ def _state(seen: Seen) -> Found:
             "loads or makes them anew",
             "Look for load_state_dict(), a deepcopy or init inside of the loop.",
         )  # fmt: skip
+    else:
+        yield from _changed(seen)
     fresh = [one for one in signs if one.fresh]
     if len(fresh) >= 5 and len(fresh) > MOST * len(signs) and facts.alone:
         severity: Severity = ADVICE if seen.progress.state == "falling" else WARNING
@@ -208,6 +210,22 @@ def _state(seen: Seen) -> Found:
             "without "
             "momentum and moments",
             "Make the optimizer once, before the loop.",
+        )  # fmt: skip
+
+
+def _changed(seen: Seen) -> Found:
+    """Weights that something else than the optimizer changes, where that may be why it does not learn."""
+    facts, progress, usual = seen.facts, seen.progress, middle(seen.updates)
+    often, change = facts.changed_between, facts.change_between
+    if often < FEWEST or change is None or not facts.alone or progress.constant is None or usual is None:
+        return
+    if progress.state in ("flat", "above", "rising", "slow") and change > 0.5 * usual:
+        yield found(
+            "set back", WARNING,
+            f"before {often} of {len(seen.signs)} steps the weights are not what the step before left: something else "
+            f"changes them by {100 * change:.2g} % (the optimizer by {100 * usual:.2g} %)",
+            "Look for load_state_dict(), a copy of averaged weights, a new init or a clamp inside of the loop.",
+            measured=change, threshold=usual,
         )  # fmt: skip
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+from itertools import takewhile
 
 from fxdebug.data.findings import ADVICE, ERROR
-from fxdebug.features.training.verdict.seen import Found, Seen, found, g, middle
+from fxdebug.data.measured.learning import StepSigns
+from fxdebug.features.training.verdict.seen import Found, Seen, found, g, listed, middle
 
 NARROW = ("bfloat16", "float16")
 FEWEST_LAYERS = 5
 DECADES = 3.0
 FEWEST_STEPS = 5
+SHARE = 0.1  # of all elements
+ENDLESS = 1e4  # times the first loss
 SMALLEST_HALF = 2.0**-25  # half of the smallest number above 0 in float16
 
 
@@ -51,6 +55,7 @@ def rules(seen: Seen) -> Found:
             path=facts.silent[0].rpartition(" ")[2],
         )  # fmt: skip
     yield from _without_slope(seen)
+    yield from _without_end(seen)
     first, last = facts.first_gradient, facts.last_gradient
     if first is not None and last is not None and first[1] > 0 and last[1] > 0 and facts.depth >= FEWEST_LAYERS:
         decades = math.log10(last[1] / first[1])
@@ -91,17 +96,48 @@ def _eps(seen: Seen) -> Found:
 
 
 def _without_slope(seen: Seen) -> Found:
-    """Yield that gradients arrive, and all of them are 0, from the first step on."""
-    signs, facts = seen.signs, seen.facts
-    if len(signs) < FEWEST_STEPS or facts.silent or facts.zero.count or seen.progress.state == "not finite":
+    """Yield that gradients arrive, and all of them are 0, from a step on; or those of many weights."""
+    signs, facts, progress = seen.signs, seen.facts, seen.progress
+    if len(signs) < FEWEST_STEPS or facts.silent or facts.zero.count or progress.state == "not finite":
         return
-    if any(one.arrived != 0.0 or one.update is None for one in signs):  # without gradients nothing is updated
-        return
-    yield found(
-        "zero gradients", ERROR,
-        f"gradients reach the weights, and are exactly 0 in all {len(signs)} steps (loss "
-        f"{g(seen.progress.first)} → {g(seen.progress.last)}): no small change of the weights changes the loss",
-        "Look at the loss function: a clamp or a margin beyond its bound, a mask that leaves nothing, "
-        "zero_infinity=True in ctc_loss with fewer moments than labels need.",
-        measured=0.0,
-    )  # fmt: skip
+    known = {step.number: step.norm for step in seen.record.steps if step.norm is not None}
+    run = list(takewhile(lambda one: _rests(one, known.get(one.number)), reversed(signs)))
+    is_long = len(run) == len(signs) or (2 * len(run) > len(signs) and progress.state != "falling")
+    if len(run) >= FEWEST_STEPS and is_long and any(one.number in known for one in run):  # the norm is of every element
+        before = len(signs) - len(run)
+        steps = f"in the last {len(run)} of {len(signs)} steps" if before else f"in all {len(signs)} steps"
+        died = f"; {', '.join(facts.died)} returns only zeros since step {facts.died_at}" if facts.died else ""
+        rate = f"The first steps led there: try a lower learning rate than {g(max(seen.rates, default=0.0))}. "
+        yield found(
+            "zero gradients", ERROR,
+            f"gradients reach the weights, and are exactly 0 {steps} (loss {g(progress.first)} → {g(progress.last)}): "
+            f"no small change of the weights changes the loss{died}",
+            f"{rate if before else ''}Look at the loss function: a clamp or a margin beyond its bound, a mask that "
+            "leaves nothing, zero_infinity=True in ctc_loss with fewer moments than labels need.",
+            measured=0.0,
+        )  # fmt: skip
+    elif SHARE < facts.resting.share < 1 and not facts.died and progress.state not in ("none", "early"):
+        yield found(
+            "zero gradients", ERROR if progress.is_bad else ADVICE,
+            f"the gradients of {listed(facts.resting)} ({100 * facts.resting.share:.3g} % of all elements) are "
+            "exactly 0 at every look: what these weights compute changes the loss by steps only, or not at all",
+            "Look behind them for round(), sign(), argmax, a comparison, a mask or a hook that multiplies with 0.",
+            op=facts.resting.some[0], measured=facts.resting.share, threshold=SHARE,
+        )  # fmt: skip
+
+
+def _rests(one: StepSigns, norm: float | None) -> bool:
+    """Are the gradients of a step 0, and were there any?"""
+    return one.arrived == 0.0 and one.update is not None and not norm
+
+
+def _without_end(seen: Seen) -> Found:
+    """Yield that a loss falls far below 0, and has no least value."""
+    finite = [loss for loss in seen.losses if math.isfinite(loss)] or [0.0]
+    lowest = min(finite)
+    if lowest < -ENDLESS * max(1.0, abs(finite[0])) and seen.progress.state in ("falling", "not finite"):
+        yield found(
+            "wrong sign", ERROR,
+            f"the loss fell from {g(finite[0])} to {g(lowest)}: it has no least value, and nothing is learned by that",
+            "Look at the sign of each of its terms: what is subtracted grows without end.", measured=lowest,
+        )  # fmt: skip

@@ -14,6 +14,7 @@ FEW = 3  # losses, before the first that is not finite
 NOTHING = 0.01  # of the highest learning rate
 JUMP = 5.0
 USUAL = 1e-3
+FAR = 100.0  # times the constant answer: no fresh net begins there
 ALIKE, MANY = 0.9, 50  # cosine of gradients one after the other; steps
 
 
@@ -145,7 +146,7 @@ def _resumed(seen: Seen) -> Found:
     constant = progress.constant
     if not signs or not signs[0].fresh or constant is None or not seen.losses or not seen.rates:
         return
-    if seen.facts.loss.kind not in ("cross_entropy", "binary_cross_entropy_with_logits"):
+    if not seen.facts.loss.known or seen.facts.loss.kind not in ("cross_entropy", "binary_cross_entropy_with_logits"):
         return
     if not 0 <= seen.losses[0] < seen.limits.halved * constant:
         return
@@ -191,14 +192,21 @@ def size(seen: Seen) -> Found:
         or (grew and large)
         or soon
     ):
+        constant = progress.constant or 0.0
+        far = 0 < FAR * constant < finite[0] if finite else False
+        begin = (
+            f"; before any step the loss was {finite[0] / constant:.2g} times that of a constant answer" if far else ""
+        )
+        first = "Look at the initial weights first: they, or the inputs, are far too large. Else try" if far else "Try"
         since = f", and {', '.join(seen.facts.died[:2])} returns only zeros since step {seen.facts.died_at}"
         yield found(
             "learning rate too high", ERROR,
             f"the learning rate {g(top)} is too high: in the first steps each changes the weights by up to "
             f"{100 * max(early, default=0):.3g} % (0.1 to 1 % is usual)"
             + (f", the loss went up from {g(finite[0])} to {g(max(finite))}" if _went_up(finite) else "")
-            + (since if seen.facts.died else ""),
-            f"Try {g(top / 10)}, and warm up.", measured=max(early, default=0.0), threshold=limits.largest_update,
+            + (since if seen.facts.died else "")
+            + begin,
+            f"{first} {g(top / 10)}, and warm up.", measured=max(early, default=0.0), threshold=limits.largest_update,
         )  # fmt: skip
         return
     usual = middle(updates)
