@@ -260,5 +260,5 @@ def test_further_findings_of_one_cause_are_one_line():
     found = compare_models(net(0.1), net(0.2), torch.randn(3, 8), budget=0)
     assert len(found.findings) == 5
     (line,) = [line for line in on_screen(found).splitlines() if "leaky_relu" in line and "×4" in line]
-    assert line.split() == ["1/leaky_relu", "×4", "constant", "0.1", "in", "a,", "0.2", "in", "b"]
+    assert line.split() == "1/leaky_relu ×4 constant negative_slope=0.1 in a, negative_slope=0.2 in b".split()
     assert "2/leaky_relu" in on_screen(found, fold=False)
