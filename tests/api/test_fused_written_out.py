@@ -190,3 +190,20 @@ def test_two_biases_of_zeros_are_not_told_to_differ() -> None:
         b.inner.attention.out_proj.weight.copy_(a.inner.attention.out_proj.weight.T.clone())
     found = compare_models(a, b, (X, PADDED)).first
     assert found is not None and "in_proj_bias" not in found.because
+
+
+def test_another_activation_is_told_by_its_name_and_not_by_its_parts() -> None:
+    class Layer(nn.Module):
+        def __init__(self, act: Callable[[Tensor], Tensor]) -> None:
+            super().__init__()
+            self.act, self.up = act, nn.Linear(16, 16)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x + self.act(self.up(x))
+
+    def net(act: Callable[[Tensor], Tensor]) -> nn.Module:
+        torch.manual_seed(0)
+        return nn.Sequential(Layer(F.gelu), Layer(act), Layer(F.gelu))
+
+    first = compare_models(net(F.gelu), net(F.silu), X, budget=0).first
+    assert first is not None and (first.path, first.op) == ("1", "silu")

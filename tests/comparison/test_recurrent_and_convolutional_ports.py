@@ -100,6 +100,30 @@ def test_rows_and_columns_of_patches_exchanged_are_not_told_as_views_that_anothe
     assert (found.kind, found.op, found.because) == ("values", "add", told)
 
 
+class Padded(nn.Module):
+    def __init__(self, before: tuple[int, ...], itself: int) -> None:
+        super().__init__()
+        self.before, self.conv, self.head = before, nn.Conv2d(3, 8, 3, 2, padding=itself), nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = F.pad(x, self.before) if self.before else x
+        return self.head(self.conv(x).relu().mean((2, 3)))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_padding_of_another_framework_is_told_with_that_of_the_convolution_that_it_stands_for(way):
+    torch.manual_seed(0)
+    own, same, right = Padded((), 1).eval(), Padded((0, 1, 0, 1), 0).eval(), Padded((1, 1, 1, 1), 0).eval()
+    for other in (same, right):
+        other.load_state_dict(own.state_dict())
+    x = torch.randn(2, 3, 16, 16)
+    assert compared(own, right, x, way).equal
+    told = "conv2d with padding=1 in a, pad((0, 1, 0, 1)) before conv2d in b"
+    assert compared(own, same, x, way).first.because == told
+    told = "pad((0, 1, 0, 1)) before conv2d in a, conv2d with padding=1 in b"
+    assert compared(same, own, x, way).first.because == told
+
+
 # Recurrent nets written as cells --------------------------------------------------------------------
 
 

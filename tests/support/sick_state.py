@@ -135,6 +135,10 @@ OF_TWO: dict[str, Callable[[], tuple[Any, Any]]] = {
     "weights.statistics not copied": lambda: (
         trained(), trained(lambda model: (_moved("embed", "layers", "bn")(model), model.bn.reset_running_stats()))
     ),
+    "weights.statistics late": lambda: (
+        trained(lambda model: model.bn.num_batches_tracked.fill_(120)),
+        trained(lambda model: (_moved("embed", "layers", "bn")(model), model.bn.num_batches_tracked.fill_(40))),
+    ),
     "weights.table changed": lambda: (trained(), trained(lambda model: model.inv_freq.mul_(1.01))),
     "weights.only shrank": lambda: (trained(), trained(_shrunk)),
     "gradients.gradients differ": lambda: (_stepped(1.0), _stepped(4.0)),

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple, TypeAlias, Unpack, overload
 
-import torch
 from torch import nn
 
 from fxdebug.analyses.gradients.facing import Step
@@ -19,6 +18,7 @@ from fxdebug.api.quantised.of_models import called, inputs_for, quantised_models
 from fxdebug.api.reports.report import Report
 from fxdebug.api.rerun.edited_runs import EditedRuns, RunAgain
 from fxdebug.api.rerun.fused_written_out import NAMED, closeness, with_fused_written_out
+from fxdebug.api.rerun.wide_copies import in_wide_dtype
 from fxdebug.api.run_model import fx_debug, last_failed, run_and_store
 from fxdebug.api.trace import Trace
 from fxdebug.api.trials.recurrent_gates import told_of_gates
@@ -26,7 +26,6 @@ from fxdebug.api.trials.tried_repairs import returns_the_same, tried
 from fxdebug.capture.pausing.replaced_operations import ReplacedOperations
 from fxdebug.capture.runs.isolated import InputReplay
 from fxdebug.capture.runs.same_start import deep_copy, state_restored
-from fxdebug.capture.torch_state.module_members import parameters_of
 from fxdebug.capture.torch_state.torch_tracing import not_compiled
 from fxdebug.comparison.compare_traces import pair_traces
 from fxdebug.comparison.diagnosis.isolated.join import joined
@@ -39,7 +38,6 @@ from fxdebug.errors import FxDebugError, UsageError
 from fxdebug.operators.dtypes import EPS
 
 BUDGET = 10.0  # seconds in which runs with edits begin
-MOST_COPIED = 1 << 28  # parameters of two models that are copied in float32: 1 GiB
 
 
 class _WithInputs(Settings, total=False):
@@ -127,27 +125,12 @@ def compare_models(
 
     found = compared(model_a, model_b)
     if not found.findings and found.narrow is not None and inputs_b is None:
-        found = _in_wide_dtype(found, model_a, model_b, compared)
+        found = in_wide_dtype(found, model_a, model_b, compared)
     return with_gradients(found, *steps)
 
 
 Given: TypeAlias = tuple[Any, Any, "Mapping[str, Any] | None"]
 """The inputs of a, those of b, and their keyword arguments."""
-
-
-def _in_wide_dtype(
-    found: Comparison, a: nn.Module, b: nn.Module, compared: Callable[[nn.Module, nn.Module], Comparison]
-) -> Comparison:
-    """Return what both models with rounded weights, in the wider dtype, show where the narrow one hides it."""
-    try:
-        wide = _widened(a, b)
-        if wide is None:
-            return found
-        again = compared(*wide)
-    except Exception:  # of a model that cannot be cast, or whose code asks for the narrow dtype
-        return found
-    note = f"told in float32, of copies of both models whose weights are rounded to {found.narrow}"
-    return replace(again, notes=(*again.notes, note)) if again.findings else found
 
 
 class _Runs(NamedTuple):
@@ -254,24 +237,6 @@ def _judged(runs: _Runs) -> Comparison:
         missing=isolated.missing and plain.missing,
     )
     return Comparison.of(whole)
-
-
-def _widened(a: nn.Module, b: nn.Module) -> tuple[nn.Module, nn.Module] | None:
-    """Return copies of two models in float32, with weights rounded to the narrower dtype of one of them.
-
-    The one rounding of each weight is then no difference, and results are compared as closely as in float32. ``None``
-    where not exactly one of them is in a narrow dtype, or they are too large to copy.
-    """
-    dtypes = [{x.dtype for x in parameters_of(model) if x.is_floating_point()} for model in (a, b)]
-    narrow = [kinds for kinds in dtypes if kinds in ({torch.bfloat16}, {torch.float16})]
-    if len(narrow) != 1 or {torch.float32} not in dtypes:
-        return None
-    if sum(x.numel() for model in (a, b) for x in parameters_of(model)) > MOST_COPIED:
-        return None
-    one, other = deep_copy(a), deep_copy(b)
-    if one is a or other is b:  # they cannot be copied
-        return None
-    return one.to(*narrow[0]).float(), other.to(*narrow[0]).float()
 
 
 def _gradients_of(model: nn.Module) -> Step | None:

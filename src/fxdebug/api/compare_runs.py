@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, overload
 
@@ -93,7 +94,8 @@ def compare(
 
     With a ``budget``, causes are tried as in :func:`compare_models`, by runs with edits that begin in so many seconds:
     where both traces are of this process, with ``values="tensors"`` and their models, and these return again what they
-    returned. Without one no model runs.
+    returned. Without one no model runs, but for one case: where code differs, and two dtypes hide whether that matters,
+    copies of such models are compared in float32, as in :func:`compare_models`.
 
     >>> import torch, fxdebug
     >>> trace = fxdebug.fx_debug(torch.nn.Linear(2, 2), torch.ones(1, 2))
@@ -106,7 +108,7 @@ def compare(
     """
     reference, run = run_to_compare(a, weights=weights_a), run_to_compare(b, weights=weights_b, argument="weights_b")
 
-    def compared(one: TraceData, other: TraceData) -> ComparisonData:
+    def compared(one: TraceData, other: TraceData, *, strict: bool = strict) -> ComparisonData:
         return compare_traces.compare(one, other, mapping=mapping, ignore=ignore, tolerance=tolerance, strict=strict)
 
     found = compared(reference, run)
@@ -116,7 +118,12 @@ def compare(
         return Report.of(quantised_report(found))
     lacking = [getattr(each.data, "lacking", "") for each in (reference, run)]
     whole = Comparison.of(replace(found, notes=(*found.notes, *filter(None, lacking))))
-    whole = api.tried_in_traces(whole, compared, budget) if budget > 0 and whole.findings else whole
+    if budget > 0 and whole.findings:
+        whole = api.tried_in_traces(whole, compared, budget)
+    alone = (*whole.coverage.operations_a, *whole.coverage.operations_b)
+    if whole.narrow is not None and not whole.findings and (alone or compared(reference, run, strict=True).findings):
+        again = partial(api.compare_models, mapping=mapping, ignore=ignore, tolerance=tolerance, budget=budget)
+        whole = api.told_in_wide_dtype(whole, again)
     return with_gradients(whole, step_of_run(reference), step_of_run(run))
 
 

@@ -64,6 +64,7 @@ FURTHER = {
     "run_to_compare": "fxdebug.api.compare_runs",
     "save_measures": "fxdebug.api.files",
     "shows_ranks": "fxdebug.api.exported_folders",
+    "told_in_wide_dtype": "fxdebug.api.rerun.tried_in_traces",
     "tried_in_traces": "fxdebug.api.rerun.tried_in_traces",
     "VALUES": "fxdebug.data.values",
     "viewer_command": "fxdebug.exports.programs.viewers",

@@ -424,3 +424,15 @@ def test_memory_that_was_written_in_part_is_told_of_alike_while_the_model_runs_a
     finally:
         torch.use_deterministic_algorithms(False)
     assert stopped.value.kind == finding.kind
+
+
+def test_where_the_lowest_number_of_a_mask_became_an_infinity_is_told():
+    lowest = torch.zeros(4, 4).masked_fill(torch.eye(4) < 1, torch.finfo(torch.float32).min).fill_diagonal_(-1e38)
+    low = torch.full((4, 4), torch.finfo(torch.bfloat16).min, dtype=torch.bfloat16)
+    cast = Runs(lambda x: (x.half() + (lowest - 1e38).half()).softmax(-1))
+    twice = Runs(lambda x: (x.bfloat16() + (low + low)).softmax(-1))
+    written = Runs(lambda x: x.masked_fill(torch.ones(4, 4) > 0, -math.inf).softmax(-1))
+    said = [fx_debug(model, torch.ones(4, 4)).check().findings[0].what for model in (cast, twice, written)]
+    assert "does not fit at Runs#0/half_1, and is -Inf from there on" in said[0]
+    assert "is added to another one at Runs#0/add, and is -Inf from there on" in said[1]
+    assert "from there on" not in said[2]

@@ -125,3 +125,66 @@ def test_runs_without_models_or_tensors_and_single_calls_are_compared_as_ever(tm
 def test_equal_runs_are_not_run_again() -> None:
     models = pair(lambda model: None)
     assert compared(models).equal and [block.runs for model in models for block in model] == [1] * 6
+
+
+@pytest.mark.parametrize(
+    ("plant", "words"),
+    [
+        (lambda model: setattr(model[1].norm, "eps", 0.005), "eps=1e-05 in a, eps=0.005 in b"),
+        (change(factor=1.01), "mul has no counterpart in"),
+    ],
+)
+def test_what_two_dtypes_hide_is_told_in_float32_where_code_differs(
+    plant: Callable[[nn.Module], None], words: str
+) -> None:
+    a, b = pair(plant)
+    b = b.bfloat16()
+    runs = [fxdebug.fx_debug(model, x / 10, values="tensors") for model, x in ((a, X), (b, X.bfloat16()))]
+    before = state_of(b), torch.get_rng_state()
+    found = fxdebug.compare(*runs)
+    assert found.first is not None and words in found.first.because
+    assert "told in float32, of copies of both models whose weights are rounded to bfloat16" in found.notes
+    assert state_of(b) == before[0] and torch.equal(torch.get_rng_state(), before[1])
+
+
+def test_equal_code_in_two_dtypes_runs_no_model_again() -> None:
+    a, b = pair(lambda model: None)
+    calls: list[int] = []
+    b = b.bfloat16()
+    runs = [fxdebug.fx_debug(a, X, values="tensors"), fxdebug.fx_debug(b, X.bfloat16(), values="tensors")]
+    b.register_forward_hook(lambda *_: calls.append(1))
+    assert fxdebug.compare(*runs).equal and not calls
+
+
+def test_gates_that_are_exchanged_are_told_of_two_traces() -> None:
+    class Gru(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.wi, self.wh = nn.Linear(5, 18), nn.Linear(6, 18)
+
+        def forward(self, x: Tensor) -> Tensor:
+            state, steps = x.new_zeros(len(x), 6), []
+            for t in range(x.shape[1]):
+                (z, r, n), (u, v, m) = self.wi(x[:, t]).chunk(3, -1), self.wh(state).chunk(3, -1)
+                update = torch.sigmoid(z + u)
+                state = (1 - update) * torch.tanh(n + torch.sigmoid(r + v) * m) + update * state
+                steps.append(state)
+            return torch.stack(steps, 1)
+
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gru = nn.GRU(5, 6, batch_first=True)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.gru(x)[0]
+
+    torch.manual_seed(0)
+    a, b = Own(), Gru()
+    with torch.no_grad():
+        for mine, name in ((b.wi.weight, "weight_ih_l0"), (b.wi.bias, "bias_ih_l0"), (b.wh.weight, "weight_hh_l0")):
+            mine.copy_(getattr(a.gru, name))
+        b.wh.bias.copy_(a.gru.bias_hh_l0)
+    x = torch.randn(2, 4, 5)
+    found = fxdebug.compare(*[fxdebug.fx_debug(model, x, values="tensors") for model in (a, b)], budget=10)
+    assert found.first is not None and "the gates r and z are exchanged" in found.first.because and found.repaired

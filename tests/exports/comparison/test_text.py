@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from fxdebug import compare, fx_debug
+from fxdebug import compare, compare_models, fx_debug
 from fxdebug.api.comparison import Comparison
 from fxdebug.errors import SaveError, UsageError
 from fxdebug.exports import registry
@@ -242,3 +242,23 @@ def test_colours_can_be_read_on_a_light_and_on_a_dark_page(different: Comparison
     shown = different._repr_html_()
     assert len(set(re.findall("color: (#[0-9a-f]{6})", shown))) >= 3
     assert [unreadable(each) for each in (shown, equal._repr_html_())] == [set(), set()]
+
+
+def test_further_findings_of_one_cause_are_one_line():
+    class Layer(nn.Module):
+        def __init__(self, slope: float) -> None:
+            super().__init__()
+            self.slope, self.up = slope, nn.Linear(8, 8)
+
+        def forward(self, given: torch.Tensor) -> torch.Tensor:
+            return given + F.leaky_relu(self.up(given), self.slope)
+
+    def net(slope: float) -> nn.Module:
+        torch.manual_seed(0)
+        return nn.Sequential(*[Layer(slope) for _ in range(5)])
+
+    found = compare_models(net(0.1), net(0.2), torch.randn(3, 8), budget=0)
+    assert len(found.findings) == 5
+    (line,) = [line for line in on_screen(found).splitlines() if "leaky_relu" in line and "×4" in line]
+    assert line.split() == "1/leaky_relu ×4 constant negative_slope=0.1 in a, negative_slope=0.2 in b".split()
+    assert "2/leaky_relu" in on_screen(found, fold=False)

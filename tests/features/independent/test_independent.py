@@ -233,3 +233,19 @@ def test_a_last_state_that_is_returned_beside_all_others_may_differ() -> None:
     x = torch.randn(2, 10, 5)
     assert [op for op, _ in first(Weighted(right=False), x, "length")] == ["softmax"]
     assert first(Weighted(right=True), x, "length") == []
+
+
+def test_a_reshape_that_mixes_rows_is_named_and_not_the_layer_behind_it() -> None:
+    class Queries(nn.Module):
+        def __init__(self, mixed: bool) -> None:
+            super().__init__()
+            self.mixed, self.queries, self.head = mixed, nn.Embedding(4, 8), nn.Linear(8, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            weights = torch.einsum("qd,btd->qbt", self.queries.weight, x).softmax(-1)
+            seen = torch.einsum("qbt,btd->qbd", weights, x)
+            return self.head(seen.reshape(len(x), 4, 8) if self.mixed else seen.transpose(0, 1))
+
+    x = torch.randn(3, 6, 8, generator=torch.Generator().manual_seed(0))
+    assert first(Queries(False).eval(), x, "batch") == []
+    assert first(Queries(True).eval(), x, "batch") == [("reshape", "row 0 depends on the other rows of the batch")]

@@ -192,6 +192,15 @@ def test_a_tie_that_was_broken_is_found() -> None:
     assert found(net) == [("warning", "broken tie", "head")]
 
 
+def test_a_tie_that_training_moved_apart_is_found_and_weights_drawn_apart_are_not() -> None:
+    net = trained()
+    assert found(net) == []
+    net.head.weight.data.copy_(net.embed.weight + 0.01 * torch.randn(40, 32))
+    assert found(net) == [("warning", "broken tie", "head")]
+    net.head.weight.data.copy_(net.embed.weight + 2 * torch.randn(40, 32))
+    assert found(net) == []
+
+
 def test_a_list_that_has_one_module_several_times_is_told() -> None:
     layer = nn.Linear(8, 8)
     assert found(nn.ModuleDict({"layers": nn.ModuleList([layer] * 3)})) == [("advice", "repeated module", "layers.0")]

@@ -82,6 +82,18 @@ def test_an_average_without_statistics_is_found() -> None:
     assert told(average, net) == []  # a model that is trained
 
 
+def test_statistics_that_an_average_kept_from_the_step_of_its_copy_are_found() -> None:
+    net = trained()
+    average = moved(net, "embed", "body.0", "body.1", "body.2")
+    net.body[1].num_batches_tracked.fill_(120)
+    average.body[1].num_batches_tracked.fill_(40)
+    assert told(net, average) == [("warning", "statistics late", 1)]
+    assert "40 batches in the second, and 120 in the first" in fxdebug.weights(net, average).findings[0].what
+    assert told(average, net) == []  # a model that is trained
+    average.body[1].num_batches_tracked.fill_(120)  # carried along
+    assert told(net, average) == []
+
+
 def test_a_table_that_a_cast_rounded_is_found() -> None:
     net = trained()
     other = copy.deepcopy(net)

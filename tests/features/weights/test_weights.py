@@ -408,6 +408,13 @@ def test_w4_positions_in_a_table_are_not_taken_for_drawn_weights() -> None:
     assert fxdebug.weights(model).findings == ()
 
 
+def test_w4_a_weight_that_fits_a_scheme_alone_is_not_measured_against_it() -> None:
+    model = nn.Sequential(*[nn.Linear(16, 16) for _ in range(6)])
+    with torch.no_grad():
+        model[3].weight.normal_(0, 0.34, generator=torch.Generator().manual_seed(0))  # 0.96 of Kaiming's, by chance
+    assert [finding for finding in fxdebug.weights(model).findings if "other weights" in finding.what] == []
+
+
 def test_w4_thresholds_of_the_initialisation_can_be_set() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(*[nn.Linear(32, 32) for _ in range(6)])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
 
 from fxdebug.analyses.numbers import dtype_limits
 from fxdebug.analyses.numbers.findings import Checked, findings_report, worst_first
@@ -21,8 +23,10 @@ from fxdebug.data.report import ReportData
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value
 from fxdebug.operators.categories import (
+    CASTS,
     GIVES_MEMORY,
     REPLACES_NONFINITE,
+    SOFTMAXES,
     UNFILLED,
     VIEWS,
     WRITES,
@@ -44,6 +48,8 @@ from fxdebug.operators.nonfinite_cause import (
     leaves_memory_unwritten,
 )
 from fxdebug.query.network import Node, network_of
+
+ADDS: Final = frozenset(["add", "radd", "iadd"])
 
 
 def check_numerics(
@@ -168,6 +174,12 @@ class NonFiniteOrigins:
             and leaves_memory_unwritten(node.op, literals, values, from_ranks=from_ranks)
         ):
             return NonFiniteCause(UNINITIALISED, "the rest of its memory was never written to")
+        if cause is not None and cause.kind == NAN and node.op in SOFTMAXES:
+            made = [one for bit, one in enumerate(self._nodes) if inherited >> bit & 1 and one.op in CASTS | ADDS]
+            if made:  # nobody wrote an infinity: the lowest numbers of a mask became one
+                became = "does not fit" if made[0].op in CASTS else "is added to another one"
+                why = f"{cause.why} (the lowest number of a mask {became} at {made[0].id}, and is -Inf from there on)"
+                return replace(cause, why=why)
         if cause is not None and node.op in VIEWS and self._may_be_made_anew(node, nonfinite[0]):
             return NonFiniteCause(UNINITIALISED, MADE_ANEW)
         return cause

@@ -14,6 +14,7 @@ from fxdebug.analyses.rules.merged import Done
 from fxdebug.analyses.rules.plugin_rules import plugin_report
 from fxdebug.analyses.rules.settings import RuleSettings
 from fxdebug.analyses.rules.table import NUMBERS, PLUGINS
+from fxdebug.api.reports.unwritten_memory import with_unwritten_memory
 from fxdebug.api.run_model import fx_debug, target_of
 from fxdebug.capture.runs.same_start import deep_copy, state_restored
 from fxdebug.data.trace import TraceData
@@ -49,7 +50,9 @@ def findings_of_model(given: GivenModel, chosen: list[str], settings: RuleSettin
         with state_restored(module):
             trace = fx_debug(given.model, copied().inputs, given.kwargs)
             if NUMBERS in chosen:
-                done.reports[NUMBERS] = check_numerics(trace, limits=settings.limits_of(NUMBERS))
+                limits = settings.limits_of(NUMBERS)
+                numbers = check_numerics(trace, limits=limits)
+                done.reports[NUMBERS] = with_unwritten_memory(numbers, trace, given, limits)
             if PLUGINS in chosen:
                 done.reports[PLUGINS] = plugin_report(trace)
             for one in filter(None, map(feature_of, chosen)):

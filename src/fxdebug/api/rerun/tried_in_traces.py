@@ -1,4 +1,4 @@
-"""Try the causes of a comparison of two traces whose models and inputs are at hand, as ``compare_models`` does."""
+"""Look once more at two traces whose models and inputs are at hand, as ``compare_models`` does."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from torch import nn
 
 from fxdebug.api.comparison import Comparison
 from fxdebug.api.rerun.edited_runs import EditedRuns, RunAgain
+from fxdebug.api.rerun.wide_copies import in_wide_dtype
 from fxdebug.api.run_model import run_and_store
 from fxdebug.api.trace import Trace
+from fxdebug.api.trials.recurrent_gates import told_of_gates
 from fxdebug.api.trials.tried_repairs import STILL, tried
 from fxdebug.capture.pausing.replaced_operations import ReplacedOperations
 from fxdebug.capture.runs.same_start import deep_copy, state_restored
@@ -46,6 +48,29 @@ def tried_in_traces(found: Comparison, compared: Callable[..., ComparisonData], 
     return _tried(found, a, b, compared, budget)
 
 
+def told_in_wide_dtype(
+    found: Comparison, compared: Callable[[nn.Module, nn.Module, Any, Any], Comparison]
+) -> Comparison:
+    """Return the comparison of two runs in two dtypes, of which nothing is seen, by copies of their models in float32.
+
+    ``compared`` compares two models, with inputs and keyword arguments. Nothing is told of models that are not at hand,
+    or that return something else than they did.
+
+    >>> import torch, fxdebug
+    >>> run = fxdebug.fx_debug(torch.nn.Linear(2, 2), torch.ones(1, 2))
+    >>> found = fxdebug.compare(run, run)
+    >>> told_in_wide_dtype(found, lambda a, b, args, kwargs: found) is found  # of one dtype
+    True
+    """
+    a, b = _Again.of(found.a, "a"), _Again.of(found.b, "b")
+    if a is None or b is None or found.narrow is None:
+        return found
+    with state_restored(a.model, b.model):
+        if not all(side.is_as_recorded() for side in (a, b)):
+            return found
+    return in_wide_dtype(found, a.model, b.model, lambda one, other: compared(one, other, *a.given))
+
+
 def _tried(
     found: Comparison, a: _Again, b: _Again, compared: Callable[..., ComparisonData], budget: float
 ) -> Comparison:
@@ -56,6 +81,8 @@ def _tried(
                 return replace(found, notes=(*found.notes, note))
     runs = EditedRuns(RunAgain(a.model, found.a, a.run), RunAgain(b.model, found.b, b.run), compared)
     judged = tried(found.findings, found, runs, budget)
+    if not any(row.proven for row in judged):
+        judged = told_of_gates(judged, runs, budget)
     if len(judged) == 1 and runs.firsts:
         judged = [_with_next(judged[0], runs.firsts[0])]
     told = dict(zip(map(id, found.findings), judged))
@@ -96,6 +123,11 @@ class _Again:
             return cls(name, trace, model, args, {key: _thing(trace, item) for key, item in root.inputs.kwargs.items()})
         except (NotKept, FxDebugError):
             return None
+
+    @property
+    def given(self) -> tuple[Any, dict[str, Any]]:
+        """The inputs of the model, and its keyword arguments."""
+        return self._args, dict(self._kwargs)
 
     def run(self, stepper: ReplacedOperations | None = None) -> Trace:
         """Run the model again."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Container
 
+from fxdebug.comparison.constants import as_written, differing_constants
 from fxdebug.comparison.diagnosis.cause import Cause, listed, values_differ
+from fxdebug.comparison.diagnosis.counterparts import facing_step
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge
 from fxdebug.comparison.diagnosis.region import Divergence, common_call, computes_floats, handing_call, most_informative
 from fxdebug.comparison.diagnosis.sibling_calls import sibling_cause
 from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.steps import Step, StepList
 from fxdebug.data.calls import Call
-from fxdebug.operators.names import STEPS_OF
+from fxdebug.operators.names import CONVOLUTIONS, STEPS_OF
 from fxdebug.query import network
 
 SEVERAL = " have no counterpart in "  # in the sentence about several operations that one run lacks
@@ -43,6 +45,8 @@ def missing_cause(divergence: Divergence, gone: NamedSteps) -> Cause:
     if fused and lost_call is None and len(others) > 1 and all(s is step for _, s in gone):
         # which of its parts b lacks is not sure: it may have them in another form, as a division for a product
         because = f"{step.op} in a ({_short_source(step)}), {listed(others)} in b"
+    if step.name == "pad" and len(gone) == 1:
+        because = _other_padding(divergence, step, of_b=False) or because
     op = lost_call.type if lost_call is not None else step.op if fused else name
     return divergence.cause_in("missing", home, op, because, step=divergence.in_b.last, partner=step)
 
@@ -74,8 +78,27 @@ def extra_cause(divergence: Divergence, new: NamedSteps) -> Cause:
     home, extra_call = _home_in_a(pairs, step)
     what = extra_call.path if extra_call is not None else listed(name for name, _ in new)
     because = f"{what}{' has no counterpart in ' if extra_call is not None or len(new) == 1 else SEVERAL}a"
+    if step.name == "pad" and len(new) == 1:
+        because = _other_padding(divergence, step, of_b=True) or because
     op = extra_call.type if extra_call else step.op
     return divergence.cause_in("extra", home, op, because, step=step, partner=last_of_a)
+
+
+def _other_padding(divergence: Divergence, pad: Step, *, of_b: bool) -> str:
+    """Return how one run pads before a convolution that pads itself in the other one; nothing where none does."""
+    pairs = divergence.judge.pairs
+    run = pairs.b if of_b else pairs.a
+    for user in [user for value in pad.outputs for user in run.users.get(run.root(value).number, [])]:
+        other = facing_step(pairs, user, of_b=of_b)
+        if user.name not in CONVOLUTIONS or other is None or other.name != user.name:
+            continue
+        one, own = differing_constants(user.op, other.constants, user.constants)  # without defaults
+        if len(one) == 1 and one[0].startswith("padding=") and all(text.startswith("padding=") for text in own):
+            told = [text for text in as_written(*pad.constants) if text not in ("mode='constant'", "value=None")]
+            padded = f"pad({', '.join(told)}) before {user.op}"
+            itself = f"{user.op} with {one[0]}"
+            return f"{itself} in a, {padded} in b" if of_b else f"{padded} in a, {itself} in b"
+    return ""
 
 
 def _home_in_b(pairs: Pairs, step: Step, otherwise: Call) -> tuple[Call, Call | None]:

@@ -275,16 +275,26 @@ def _further(comparison: ComparisonData, width: int, fold: bool) -> Iterator[Tex
         return
     remark = "each with what a was given" if comparison.settings.get("isolated") else "which may follow from the first"
     yield Text.assemble((f"\n{_plural(len(others), 'further finding')}", "bold"), (f", {remark}", "dim"))
-    shown = others[: FURTHER if fold else None]
+    groups = _of_one_cause(others) if fold else [[row] for row in others]
+    shown = [rows[0] for rows in groups[: FURTHER if fold else None]]
+    counts = [f" ×{len(rows)}" if len(rows) > 1 else "" for rows in groups]
     names = [printable(f"{_call_of(row)}/{row.op}" if row.op else _call_of(row)) for row in shown]
-    room = min(max(map(cell_len, names)), max(width * 5 // 9, 24))
-    for name, row in zip(names, shown):
+    room = min(max(cell_len(name + count) for name, count in zip(names, counts)), max(width * 5 // 9, 24))
+    for name, count, row in zip(names, counts, shown):
         because = printable(row.because.replace(f"{row.path}.", "") if row.path else row.because)
-        yield _line(
-            [(padded(shortened_to(name, room, "ends"), room), ""), (str(row.kind), "red"), (because, "dim")], width
-        )
-    if fold and len(others) > FURTHER:
-        yield Text(f"  and {len(others) - FURTHER} more in comparison.findings", "dim")
+        where = padded(shortened_to(name, room - cell_len(count), "ends") + count, room)
+        yield _line([(where, ""), (str(row.kind), "red"), (because, "dim")], width)
+    if len(groups) > len(shown):
+        yield Text(f"  and {sum(map(len, groups[len(shown) :]))} more in comparison.findings", "dim")
+
+
+def _of_one_cause(rows: Iterable[Row]) -> list[list[Row]]:
+    """Return findings of one cause in several places together: of one line of code, with one sentence."""
+    groups: dict[tuple[object, ...], list[Row]] = {}
+    for row in rows:
+        because = row.because.replace(f"{row.path}.", "") if row.path else row.because
+        groups.setdefault((row.source, row.op, row.kind, because), []).append(row)
+    return list(groups.values())
 
 
 def _unmatched(comparison: ComparisonData, width: int, fold: bool) -> Iterator[Text]:

@@ -17,6 +17,7 @@ from fxdebug.operators.dtypes import EPS
 from fxdebug.operators.names import COPYING
 from fxdebug.query.network import Network, Node, network_of
 
+RESHAPES = frozenset(["view", "reshape", "flatten", "unflatten"])
 ROUNDINGS, MOST = 1024, 0.05  # kernels add in another order when the batch is of another size
 
 
@@ -68,7 +69,8 @@ def difference(run: ObservedRun, given: Results, other: Results, alone: Alone, h
             worst = max(((_error(part, other), part, other, a) for part, other, a in known), key=lambda row: row[0])
             errors[place] = worst[0], _tokens(*worst[1:], alone)
     error = errors.get(end, (0.0, ()))[0]
-    first = _first(run, errors) if error else None
+    fewer = {place: _cut(results, by_key.get(key, [])) for place, (key, results) in given.of.items()}
+    first = _first(run, errors, fewer) if error else None
     if first is None:
         return Difference(error, len(errors), unpaired)
     node, place = first
@@ -103,7 +105,9 @@ def _tokens(part: Tensor, other: Tensor, whole: Tensor, alone: Alone) -> tuple[i
 
 
 def _first(
-    run: ObservedRun, errors: dict[tuple[int, int], tuple[float, tuple[int, ...]]]
+    run: ObservedRun,
+    errors: dict[tuple[int, int], tuple[float, tuple[int, ...]]],
+    fewer: dict[tuple[int, int], Set[int]],
 ) -> tuple[Node, tuple[int, int]] | None:
     """Return the first operation that differs and that the difference of what is returned comes from."""
     net = network_of(run.trace)
@@ -129,7 +133,51 @@ def _first(
     if node.op in VIEWS | COPYING:  # it mixes nothing: what does stands before it
         unknown = _unpaired_before(net, node, {id for id, place in places.items() if place in errors})
         node = unknown[0] if len(unknown) == 1 else node
+    else:
+        node = _mixing_view(net, node, {id: fewer[place] for id, place in places.items() if place in fewer}) or node
     return node, place
+
+
+def _cut(results: list[Tensor], alone: list[Tensor]) -> Set[int]:
+    """Return the dimensions in which an operation returns less for a sample alone."""
+    if len(results) != 1 or len(alone) != 1 or results[0].ndim != alone[0].ndim:
+        return set()
+    return {dim for dim, sizes in enumerate(zip(results[0].shape, alone[0].shape)) if sizes[0] != sizes[1]}
+
+
+def _mixing_view(net: Network, node: Node, fewer: dict[str, Set[int]]) -> Node | None:
+    """Return the reshape before an operation that puts elements of several samples into one place."""
+    pending = _sources(net, node.id)
+    while pending:
+        view = net.nodes[pending.pop()]
+        for id in _sources(net, view.id):
+            shapes = net.nodes[id].shape, view.shape
+            if view.op in RESHAPES and None not in shapes and mixes(*shapes, fewer.get(id, set())):  # type: ignore[arg-type]
+                return view
+        if view.kind == "placeholder" or view.op in VIEWS:
+            pending += _sources(net, view.id)
+    return None
+
+
+def mixes(before: tuple[int, ...], after: tuple[int, ...], dims: Set[int]) -> bool:
+    """Does a reshape mix some dimensions with others: is it more than to split or to join them?
+
+    >>> mixes((4, 3, 8), (3, 4, 8), {1}), mixes((4, 3, 8), (12, 8), {1}), mixes((4, 3, 8), (4, 3, 2, 4), {1})
+    (True, False, False)
+    """
+    sides = [[(dim, size) for dim, size in enumerate(shape) if size != 1] for shape in (before, after)]
+    while all(sides):
+        parts = [[side.pop(0)] for side in sides]
+        products = [part[0][1] for part in parts]
+        while products[0] != products[1]:
+            less = int(products[1] < products[0])
+            if not sides[less]:
+                return False  # of another number of elements
+            parts[less].append(sides[less].pop(0))
+            products[less] *= parts[less][-1][1]
+        if min(map(len, parts)) > 1 and any(dim in dims for dim, _ in parts[0]):
+            return True
+    return False
 
 
 def _unpaired_before(net: Network, node: Node, known: Set[str]) -> list[Node]:

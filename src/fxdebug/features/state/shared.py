@@ -11,6 +11,8 @@ from fxdebug.capture.probe import members
 from fxdebug.data.findings import ADVICE, WARNING, Finding
 
 LEAST = 500  # elements of two equal weights that are no chance
+MOST_ROWS = 4096  # of two weights that tell whether they are nearly equal
+ALIKE = 0.9  # cosine of two weights that were one: that of two that were drawn or trained apart lies near 0
 
 
 def find_broken_ties(model: nn.Module, *, trained: bool) -> Iterator[Finding]:
@@ -23,10 +25,18 @@ def find_broken_ties(model: nn.Module, *, trained: bool) -> Iterator[Finding]:
             apart = head.weight is not table.weight and head.weight.data_ptr() != table.weight.data_ptr()
             if not apart or head.weight.shape != table.weight.shape or head.weight.numel() < LEAST:
                 continue
-            if torch.equal(head.weight.detach(), table.weight.detach().to(head.weight)):
+            one, other = head.weight.detach(), table.weight.detach().to(head.weight)
+            if torch.equal(one, other):
                 yield _broken(path, head, name, "have equal numbers and are two parameters: a tie that was broken", 0)
+            elif trained and (cosine := _cosine(one[:MOST_ROWS], other[:MOST_ROWS])) > ALIKE:
+                what = f"are two parameters and nearly equal (cosine {cosine:.4f}): a tie that was broken"
+                yield _broken(path, head, name, what, 0)
     if trained:  # a model that is not loaded yet is tied when it is
         yield from _configured(model, dict(modules))
+
+
+def _cosine(one: Tensor, other: Tensor) -> float:
+    return float(torch.cosine_similarity(one.float().flatten(), other.float().flatten(), 0))
 
 
 def _configured(model: nn.Module, modules: dict[str, nn.Module]) -> Iterator[Finding]:

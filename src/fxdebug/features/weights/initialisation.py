@@ -114,7 +114,9 @@ def initialisation_of(
         for weight in matrices:
             is_layer = weight.type.startswith(_LAYERS) or of_type[weight.type] > 1 or weight.name in drawn.again
             if weight.name not in fits and is_layer:
-                off[weight.name] = _nearest(weight, drawn, limits, usual)
+                nearest = _nearest(weight, drawn, limits, usual)
+                if not nearest.holds and (nearest.scheme.own or usual[_family(nearest)] > 1):
+                    off[weight.name] = nearest
     return Initialisation(looks_fresh if fresh is None else fresh, fits, off)
 
 

@@ -17,6 +17,7 @@ BOOK = RuleBook(
         RuleSpec("not in file", WARNING, "the model has weights that the checkpoint does not have"),
         RuleSpec("unlike file", WARNING, "a few weights of the model are not those of its checkpoint"),
         RuleSpec("statistics moved", WARNING, "running statistics changed where weights did not"),
+        RuleSpec("statistics late", WARNING, "the second checkpoint has running statistics of fewer batches"),
         RuleSpec("statistics not copied", WARNING, "the second checkpoint has running statistics as at their start"),
         RuleSpec("table changed", WARNING, "a buffer that nothing trains changed"),
         RuleSpec("only shrank", ADVICE, "weights changed by a factor alone"),

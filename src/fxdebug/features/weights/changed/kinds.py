@@ -25,6 +25,7 @@ def find_kinds(changes: Sequence[WeightChange], *, loaded: bool) -> Iterator[Fin
     yield from _first_statistics(
         [change for change in both if change.name in {f"{path}.running_mean" for path in lost}]
     )
+    yield from _late_statistics([change for change in both if change.name.rpartition(".")[0] not in lost])
     yield from _tables(both)
     yield from _scaled(both)
     if loaded:
@@ -94,6 +95,22 @@ def _first_statistics(lost: Sequence[WeightChange]) -> Iterator[Finding]:
             lost,
             "and their variances are as at their start in the second: mean 0, variance 1",
             "An average of the parameters alone has no statistics: copy the buffers along.",
+        )
+
+
+def _late_statistics(both: Sequence[WeightChange]) -> Iterator[Finding]:
+    """Statistics of fewer batches in the second checkpoint than in the first, as of an average without buffers."""
+    counts = [change for change in both if change.name.rpartition(".")[2] in COUNTERS and change.norm_b]
+    late = [change for change in counts if change.norm_b < (change.norm or 0.0)]  # type: ignore[operator]
+    if late and any(change.differing for change in both if not is_statistic(change.name)):
+        yield _finding(
+            "statistics late",
+            WARNING,
+            late,
+            f"counted {late[0].norm_b:.0f} batches in the second, and {late[0].norm:.0f} in the first: these running "
+            "statistics were not carried along, or the second is of an earlier step",
+            "An average of the parameters alone keeps the statistics of the step in which it was made: average or copy "
+            "the buffers along, or measure them anew (torch.optim.swa_utils.update_bn).",
         )
 
 
