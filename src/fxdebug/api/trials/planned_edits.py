@@ -199,7 +199,7 @@ class EditPlan:
             given = sites.own[0].inputs[slot]
             value = self._pairs.value_in_b(given.value)
             if value is None:
-                if not self._can_be_made(given, before[sites.at]):
+                if not self._can_be_made(given, before[sites.at], everywhere=len(sites.pairs) > 1):
                     return None
                 continue
             maker, own = self._pairs.b.maker(value), self._pairs.a.root(given.value)
@@ -222,15 +222,22 @@ class EditPlan:
     def _is_equal(self, a: Value, b: Value) -> bool:
         return self._meter(a, b).error <= self._meter.tolerance(a, b)
 
-    def _can_be_made(self, given: StepInput, before: Step) -> bool:
-        """Can b make what a is given: a weight, a table of constants, a mask or indices of what it has by then?"""
+    def _can_be_made(self, given: StepInput, before: Step, *, everywhere: bool) -> bool:
+        """Can b make what a is given: a weight, a table of constants, a mask or indices of what it has by then?
+
+        It is taken from a. ``everywhere``: so it must not be made of activations, in which faults before would show.
+        """
         value, maker = self._pairs.value_in_b(given.value), self._pairs.a.maker(given.value)
         if value is not None:
             own, made = self._pairs.a.root(given.value), self._pairs.b.maker(value)
-            return self._is_equal(own, value) and (made is None or made.index < before.index)
+            fixed = made is None or all(x.value.dtype not in EPS for x in made.inputs)
+            at_hand = made is None or made.index < before.index
+            return self._is_equal(own, value) and at_hand and (fixed or not everywhere)
         if given.is_weight or maker is None or self._is_constant(maker):
             return given.is_weight or maker is not None
-        return given.value.dtype not in EPS and all(self._can_be_made(x, before) for x in maker.inputs)
+        return given.value.dtype not in EPS and all(
+            self._can_be_made(x, before, everywhere=everywhere) for x in maker.inputs
+        )
 
     def _is_constant(self, step: Step) -> bool:
         """Is it made of nothing that the model was given or has?"""
