@@ -221,12 +221,15 @@ def _is_new(op: TimedOp) -> bool:
 
 
 def _is_read_once(work: Work, op: TimedOp) -> bool:
-    value = op.results[0]
+    value, seen = op.results[0], set[int]()
     while len(work.users[value.number]) == 1 and value.storage not in work.written:
         following = work.users[value.number][0]
         if following.name not in VIEWS or not following.results or following.results[0].storage != value.storage:
             return True
+        seen.add(value.number)
         value = following.results[0]
+        if value.number in seen:  # a view that returns what it was given
+            return True
     return not work.users[value.number] and value.storage not in work.written
 
 

@@ -56,8 +56,10 @@ class Work:
         self.maker: dict[int, TimedOp] = {}
         self.users: defaultdict[int, list[TimedOp]] = defaultdict(list)
         for op in self.ops:
+            given = {value.number for value in op.operands}
             for value in op.results:
-                self.maker.setdefault(value.number, op)
+                if value.number not in given:  # ``contiguous`` may return what it was given
+                    self.maker.setdefault(value.number, op)
             for value in op.operands:
                 self.users[value.number].append(op)
         self.returned = {value.number for value in trace.root.outputs or ()}
