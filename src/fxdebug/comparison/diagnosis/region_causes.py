@@ -613,7 +613,7 @@ def _rewired(divergence: Divergence) -> Cause | None:
         return None
     call, inner = handing_call(pairs, result.step, a, b)
     makers = pairs.a.maker(a), maker
-    if _make_the_same(pairs, *makers):
+    if _make_the_same(pairs, *makers) and _arguments(pairs.a, a) == _arguments(pairs.b, b):
         return None  # of values that differ before
     where_a, where_b = _made_in(makers[0], a), _made_in(pairs.b.maker(b), b)
     if where_a == where_b or _in_the_same_call(pairs, makers[0], pairs.b.maker(b)):

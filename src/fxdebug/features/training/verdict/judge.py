@@ -180,7 +180,11 @@ def _course(seen: Seen) -> tuple[str, str]:
     known = "" if progress.constant is None else f" (a constant answer has {g(progress.constant)})"
     way = f"{g(progress.first)} → {g(progress.last)}"
     if progress.state == "none":
-        unseen = "" if seen.facts.called else f": {seen.record.model} itself was never called, only its parts"
+        unseen = (
+            ""
+            if seen.facts.called or not seen.steps
+            else f": {seen.record.model} itself was never called, only its parts"
+        )
         return "cannot tell", f"cannot tell: no loss was seen in {seen.steps} steps{unseen}"
     if progress.state == "early":
         return "cannot tell", f"cannot tell yet ({progress.steps} of {seen.limits.steps:.0f} steps)"
