@@ -456,6 +456,8 @@ def test_a_run_patches_what_the_table_says(monkeypatch: pytest.MonkeyPatch) -> N
         "torch.autograd.backward", "<trainer>._run_epoch",
         # knobs that are tried
         "torch.set_float32_matmul_precision", "torch.set_num_threads", "torch.set_flush_denormal",
+        "torch.utils.checkpoint._checkpoint_without_reentrant_generator",
+        "torch.utils.checkpoint.CheckpointFunction.apply",
     }  # fmt: skip
     assert put <= set(table()) and put >= set(table()) - set(OUTSIDE) - rare
 
@@ -499,6 +501,7 @@ JUSTIFIED = {
     "features/resumes/parts.py": "gives the parts of a training the state that it read from them",
     "features/training/script/prepare.py": "prepares a process that is only for the script that it will run",
     "features/weights/fresh_twin.py": "warnings.filters, and puts them back (catch_warnings)",
+    "features/memory/what_fits.py": "warnings.filters, and puts them back (catch_warnings)",
     "capture/torch_state/carried_state.py": "gives a thread of ours the state of the program's thread",
     "features/onnx/model.py": "warnings.filters (catch_warnings); and fills a module of its own making",
     "brief.py": "is a decorator of our own records: it gives them their repr",

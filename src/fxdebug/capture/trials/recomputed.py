@@ -25,8 +25,8 @@ def recomputation(subject: Subject) -> Iterator[Try]:
 
     def prepare(subject: Subject) -> Subject:
         subject = subject.changeable()
-        for module, name in _switched(subject.model):
-            setattr(module, name, False)
+        for copy, name in _switched(subject.model):
+            setattr(copy, name, False)
         return subject.within(lambda: kept([]))
 
     if subject.loss is not None and (_switched(subject.model) or _checkpoints(subject)):
@@ -63,9 +63,13 @@ def kept(called: list[str]) -> Iterator[None]:
 
     name = "_checkpoint_without_reentrant_generator"
     with contextlib.ExitStack() as stack:
-        stack.enter_context(
-            put(Attribute(f"torch.utils.checkpoint.{name}", checkpoint, name, lambda _: without_recomputing))
+        generator = Attribute(
+            "torch.utils.checkpoint._checkpoint_without_reentrant_generator",
+            checkpoint,
+            name,
+            lambda _: without_recomputing,
         )
+        stack.enter_context(put(generator))
         reentrant = Attribute(
             "torch.utils.checkpoint.CheckpointFunction.apply",
             checkpoint.CheckpointFunction,
