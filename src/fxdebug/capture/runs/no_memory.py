@@ -39,13 +39,19 @@ def no_memory(error: BaseException | None) -> NoMemory | None:
     >>> no_memory(ValueError("no"))
     """
     is_ours = isinstance(error, (torch.OutOfMemoryError, MemoryError))
-    text = str(error)
-    if error is None or not (is_ours or (isinstance(error, RuntimeError) and _is_said(text))):
+    text = _first_argument(error) if is_ours or isinstance(error, RuntimeError) else ""
+    if error is None or not (is_ours or _is_said(text)):
         return None
     found, line = _ASKED.search(text), raised_at(error)
     asked = None if found is None else int(float(found[1]) * _unit(found[2] or "B"))
     in_use = torch.cuda.memory_allocated() if torch.cuda.is_available() and torch.cuda.is_initialized() else None
     return NoMemory(asked, None if line is None else line.text(), in_use or None)
+
+
+def _first_argument(error: BaseException | None) -> str:
+    """Return the text that an exception was made with; to ask for its own text would run code of the program."""
+    given = () if error is None else BaseException.args.__get__(error)  # type: ignore[attr-defined]
+    return given[0] if given and type(given[0]) is str else ""
 
 
 def _is_said(text: str) -> bool:
