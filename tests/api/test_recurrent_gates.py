@@ -11,6 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import fxdebug
+from fxdebug.api.rerun.edited_runs import EditedRuns, RunAgain
+from fxdebug.api.trials.recurrent_gates import told_of_gates
+from fxdebug.comparison.result import Row, Side
 
 X = torch.randn(3, 5, 6, generator=torch.Generator().manual_seed(1))
 
@@ -134,3 +137,13 @@ def test_two_ports_that_take_gates_for_others_are_told_which_result_is_given() -
     told = [row.because for row in found.findings]
     assert found.first is not None and found.first.kind == "wiring" and len(told) <= 4
     assert any(because.endswith((": the one before it", ": the next one")) for because in told)
+
+
+def test_where_both_models_return_the_same_nothing_is_tried() -> None:
+    model = Theirs("gru")
+    same = fxdebug.compare_models(model, model, X)
+    call = same.a.root
+    side = Side(call.path, call, call.type, "gru", None, None, "Theirs#0/gru")
+    row = Row("", op="gru", kind="values", b=side)
+    runs = EditedRuns(*[RunAgain(model, same.a, lambda _: pytest.fail("it ran"))] * 2, fxdebug.compare)
+    assert told_of_gates([row], same, runs, 10.0) == [row]

@@ -22,7 +22,7 @@ from fxdebug.api.rerun.wide_copies import in_wide_dtype
 from fxdebug.api.run_model import fx_debug, last_failed, run_and_store
 from fxdebug.api.trace import Trace
 from fxdebug.api.trials.recurrent_gates import told_of_gates
-from fxdebug.api.trials.tried_repairs import returns_the_same, tried
+from fxdebug.api.trials.tried_repairs import tried, with_told
 from fxdebug.capture.pausing.replaced_operations import ReplacedOperations
 from fxdebug.capture.runs.isolated import InputReplay
 from fxdebug.capture.runs.same_start import deep_copy, state_restored
@@ -208,14 +208,10 @@ def _compared(
         settings["mapping"],
     )
     known = tried(found.findings, runs.plain, edited, budget)
-    if not any(row.proven for row in known) and not returns_the_same(runs.plain):
-        known = told_of_gates(known, edited, budget)
-    tried_rows = dict(zip(map(id, found.findings), known))
-    findings = [tried_rows[id(row)] for row in found.findings]
-    if closeness(findings[0]) < NAMED:  # what one edit repairs is the cause: such a finding follows from it
-        findings.sort(key=lambda row: not row.proven)
-    rows = tuple([tried_rows.get(id(row), row) for row in found.rows])
-    return Comparison.of(replace(found, findings=tuple(findings), rows=rows))
+    whole = with_told(found, told_of_gates(known, runs.plain, edited, budget))
+    if closeness(whole.first) < NAMED:  # what one edit repairs is the cause: such a finding follows from it
+        whole = replace(whole, findings=tuple(sorted(whole.findings, key=lambda row: not row.proven)))
+    return whole
 
 
 def _judged(runs: _Runs) -> Comparison:

@@ -120,10 +120,12 @@ def compare(
     whole = Comparison.of(replace(found, notes=(*found.notes, *filter(None, lacking))))
     if budget > 0 and whole.findings:
         whole = api.tried_in_traces(whole, compared, budget)
-    alone = (*whole.coverage.operations_a, *whole.coverage.operations_b)
-    if whole.narrow is not None and not whole.findings and (alone or compared(reference, run, strict=True).findings):
+    if whole.narrow is not None and not whole.findings:
+        alone = (*whole.coverage.operations_a, *whole.coverage.operations_b)
         again = partial(api.compare_models, mapping=mapping, ignore=ignore, tolerance=tolerance, budget=budget)
-        whole = api.told_in_wide_dtype(whole, again)
+        whole = api.told_in_wide_dtype(
+            whole, lambda: bool(alone or compared(reference, run, strict=True).findings), again
+        )
     return with_gradients(whole, step_of_run(reference), step_of_run(run))
 
 

@@ -15,7 +15,7 @@ from fxdebug.api.rerun.wide_copies import in_wide_dtype
 from fxdebug.api.run_model import run_and_store
 from fxdebug.api.trace import Trace
 from fxdebug.api.trials.recurrent_gates import told_of_gates
-from fxdebug.api.trials.tried_repairs import STILL, tried
+from fxdebug.api.trials.tried_repairs import STILL, tried, with_told
 from fxdebug.capture.pausing.replaced_operations import ReplacedOperations
 from fxdebug.capture.runs.same_start import deep_copy, state_restored
 from fxdebug.comparison.result import ComparisonData, Row
@@ -49,21 +49,23 @@ def tried_in_traces(found: Comparison, compared: Callable[..., ComparisonData], 
 
 
 def told_in_wide_dtype(
-    found: Comparison, compared: Callable[[nn.Module, nn.Module, Any, Any], Comparison]
+    found: Comparison,
+    code_differs: Callable[[], bool],
+    compared: Callable[[nn.Module, nn.Module, Any, Any], Comparison],
 ) -> Comparison:
     """Return the comparison of two runs in two dtypes, of which nothing is seen, by copies of their models in float32.
 
     ``compared`` compares two models, with inputs and keyword arguments. Nothing is told of models that are not at hand,
-    or that return something else than they did.
+    or that return something else than they did, nor of equal code; ``code_differs`` is asked for models at hand alone.
 
     >>> import torch, fxdebug
     >>> run = fxdebug.fx_debug(torch.nn.Linear(2, 2), torch.ones(1, 2))
     >>> found = fxdebug.compare(run, run)
-    >>> told_in_wide_dtype(found, lambda a, b, args, kwargs: found) is found  # of one dtype
+    >>> told_in_wide_dtype(found, lambda: True, lambda a, b, args, kwargs: found) is found  # of one dtype
     True
     """
     a, b = _Again.of(found.a, "a"), _Again.of(found.b, "b")
-    if a is None or b is None or found.narrow is None:
+    if a is None or b is None or found.narrow is None or not code_differs():
         return found
     with state_restored(a.model, b.model):
         if not all(side.is_as_recorded() for side in (a, b)):
@@ -80,15 +82,10 @@ def _tried(
                 note = f"not tried: run again, {side.name} returns something else than it did, or raises"
                 return replace(found, notes=(*found.notes, note))
     runs = EditedRuns(RunAgain(a.model, found.a, a.run), RunAgain(b.model, found.b, b.run), compared)
-    judged = tried(found.findings, found, runs, budget)
-    if not any(row.proven for row in judged):
-        judged = told_of_gates(judged, runs, budget)
+    judged = told_of_gates(tried(found.findings, found, runs, budget), found, runs, budget)
     if len(judged) == 1 and runs.firsts:
         judged = [_with_next(judged[0], runs.firsts[0])]
-    told = dict(zip(map(id, found.findings), judged))
-    findings = tuple([told[id(row)] for row in found.findings])
-    rows = tuple([told.get(id(row), row) for row in found.rows])
-    return Comparison.of(replace(found, findings=findings, rows=rows))  # type: ignore[arg-type]
+    return with_told(found, judged)
 
 
 def _with_next(row: Row, after: Row | None) -> Row:

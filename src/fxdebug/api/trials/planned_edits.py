@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from torch import Tensor
 
@@ -36,13 +36,17 @@ class Source(NamedTuple):
     views: tuple[Place, ...] = ()
 
 
+EditOfPlace: TypeAlias = Callable[[Ran | None, Ran, Mapping[int, Tensor]], Any]
+"""Computes an operation of b from that of a, from itself, and from values of b in the place of some of a's."""
+
+
 @dataclass(frozen=True)
 class Part:
     """An edit of one place of b, the operation of a that it needs, and the values of b in the place of some of a's."""
 
     place: Place
     of_a: Place | None
-    make: Callable[[Ran | None, Ran, Mapping[int, Tensor]], Any]
+    make: EditOfPlace
     own: tuple[tuple[int, Source], ...] = ()  # by the number of the tensor among those that a's operation is given
 
 
@@ -140,7 +144,7 @@ class EditPlan:
     def _edit(
         self,
         words: str,
-        make: Callable[[Ran | None, Ran, Mapping[int, Tensor]], Any],
+        make: EditOfPlace,
         sites: Sites,
         needed: Sequence[int],
     ) -> Iterator[PlannedEdit]:

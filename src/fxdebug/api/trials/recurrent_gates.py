@@ -20,17 +20,19 @@ from fxdebug.api.rerun.edited_runs import EditedRuns
 from fxdebug.api.trials.edits_of_operations import op_of, place_of
 from fxdebug.api.trials.tried_repairs import returns_the_same
 from fxdebug.capture.pausing.replaced_operations import Ran, ReplacedOperations
-from fxdebug.comparison.result import Row, Side
+from fxdebug.comparison.result import ComparisonData, Row, Side
 from fxdebug.operators.names import GATES
 
 
-def told_of_gates(findings: Sequence[Row], runs: EditedRuns, budget: float) -> list[Row]:
+def told_of_gates(findings: Sequence[Row], plain: ComparisonData, runs: EditedRuns, budget: float) -> list[Row]:
     """Return the findings, the first about a recurrent operation with the gates that are exchanged.
 
-    Nothing is told where no order of the gates makes both models return the same. No run begins after ``budget``
-    seconds.
+    Nothing is told where no order of the gates makes both models return the same, where they do so already, or where a
+    finding is proven. No run begins after ``budget`` seconds.
     """
     rows, until = list(findings), time.monotonic() + budget
+    if any(row.proven for row in rows) or returns_the_same(plain):
+        return rows
     for number, row in enumerate(rows):
         sides: tuple[tuple[Literal["a", "b"], Side | None], ...] = (("a", row.a), ("b", row.b))
         for name, side in sides:

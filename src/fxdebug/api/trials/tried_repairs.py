@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from fxdebug.api.comparison import Comparison
 from fxdebug.api.rerun.edited_runs import EditedRuns
 from fxdebug.api.trials.edits_of_operations import Edit, place_of
 from fxdebug.api.trials.planned_edits import EditPlan, Part, PlannedEdit, seen_as_in_a
@@ -153,6 +154,13 @@ def _repairs(edits: dict[Place, Edit], runs: EditedRuns, exactly: bool) -> bool 
     if failed or found is None or stepper.made != edits.keys():
         return None
     return returns_the_same(found, exactly=exactly)
+
+
+def with_told(found: Comparison, told: Sequence[Row]) -> Comparison:
+    """Return a comparison with others in the place of its findings, one for each, also among its rows."""
+    new = dict(zip(map(id, found.findings), told))
+    rows = tuple([new.get(id(row), row) for row in found.rows])
+    return Comparison.of(replace(found, findings=tuple(told), rows=rows))  # type: ignore[arg-type]
 
 
 def returns_the_same(comparison: ComparisonData, *, exactly: bool = False) -> bool:

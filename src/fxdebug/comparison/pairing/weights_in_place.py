@@ -20,12 +20,12 @@ def pair_in_place(pairs: Pairs) -> None:
     places = _places(pairs)
     known = {number: pair for number, pair in pairs.values.items() if number in places}
     anchors = [(pair.a, number) for number, pair in known.items() if places[number] == pair.a]
-    if len(anchors) < LEAST_IN_PLACE * len(places):
-        return
-    used = _first_uses(pairs.a), _first_uses(pairs.b)
     elsewhere = [
         (pair.a, number) for number, pair in known.items() if pair.matched_by == "weights" and places[number] != pair.a
     ]
+    if not elsewhere or len(anchors) < LEAST_IN_PLACE * len(places):
+        return
+    used = _first_uses(pairs.a), _first_uses(pairs.b)
     in_place = [(places[number], number) for _, number in elsewhere]
     moved = [
         pair

@@ -11,7 +11,7 @@ from statistics import median
 from typing import TypeAlias
 
 from fxdebug.analyses.cost.reached_by_backward import Step
-from fxdebug.data.findings import ADVICE, WARNING, Finding
+from fxdebug.data.findings import ADVICE, WARNING, Finding, Severity
 from fxdebug.data.measured.surroundings import Surroundings
 from fxdebug.data.measures import quantity
 from fxdebug.data.trace import TraceData
@@ -260,7 +260,6 @@ def _wide(trace: TraceData, calls: Sequence[CallProfile], whole: float, limits: 
     if sum(p.dtype == "float64" for p in floats) * 2 >= len(floats):
         yield from _in_float64(trace, calls, whole, limits)
         return
-    net = network_of(trace)
     first = None
     seconds = moved = everything = 0.0
     count = 0
@@ -282,22 +281,15 @@ def _wide(trace: TraceData, calls: Sequence[CallProfile], whole: float, limits: 
     profile, step = first
     wide = next(value.dtype for _, value in leaves(step.result) if value.dtype in WIDE)
     usual = max({p.dtype for p in floats}, key=lambda dtype: sum(p.dtype == dtype for p in floats))
-    yield (
+    yield _of_dtype(
+        trace,
+        (profile, step),
         share,
-        Finding(
-            rule="float64",
-            severity=WARNING,
-            path=profile.call.path,
-            call=net.call_id(profile.call),
-            op=step.op.op,
-            node=f"{net.call_id(profile.call)}/{step.op.name}",
-            what=f"{wide} begins here: {count} operations compute in it, while the parameters are {usual}",
-            source=_source(profile, step.op.name),
-            measured=share,
-            threshold=limits.wide_share,
-            unit="%",
-            advice="Convert its operands, or give the dtype where they are made (dtype=x.dtype).",
-        ),
+        limits,
+        rule="float64",
+        severity=WARNING,
+        what=f"{wide} begins here: {count} operations compute in it, while the parameters are {usual}",
+        advice="Convert its operands, or give the dtype where they are made (dtype=x.dtype).",
     )
 
 
@@ -315,24 +307,49 @@ def _in_float64(trace: TraceData, calls: Sequence[CallProfile], whole: float, li
     if share < limits.wide_share:
         return
     _, profile, step = max(wide, key=lambda one: one[0])
-    net = network_of(trace)
     inputs = "and the inputs " if given == {"float64"} else ""
-    yield (
+    yield _of_dtype(
+        trace,
+        (profile, step),
+        share,
+        limits,
+        rule="float64 weights",
+        severity=ADVICE,
+        what=f"the parameters {inputs}are float64, twice the bytes of float32: {share:.0f} % of the time is "
+        "computed in it",
+        advice="Is float64 needed? model.float() with inputs in float32 is the usual; fxdebug.tune measures it.",
+    )
+
+
+def _of_dtype(
+    trace: TraceData,
+    place: tuple[CallProfile, Step],
+    share: float,
+    limits: Limits,
+    *,
+    rule: str,
+    severity: Severity,
+    what: str,
+    advice: str,
+) -> Weighed:
+    """Return a finding about float64 at an operation, with the share of the time that is at stake."""
+    profile, step = place
+    call = network_of(trace).call_id(profile.call)
+    return (
         share,
         Finding(
-            rule="float64 weights",
-            severity=ADVICE,
+            rule=rule,
+            severity=severity,
             path=profile.call.path,
-            call=net.call_id(profile.call),
+            call=call,
             op=step.op.op,
-            node=f"{net.call_id(profile.call)}/{step.op.name}",
-            what=f"the parameters {inputs}are float64, twice the bytes of float32: {share:.0f} % of the time is "
-            "computed in it",
+            node=f"{call}/{step.op.name}",
+            what=what,
             source=_source(profile, step.op.name),
             measured=share,
             threshold=limits.wide_share,
             unit="%",
-            advice="Is float64 needed? model.float() with inputs in float32 is the usual; fxdebug.tune measures it.",
+            advice=advice,
         ),
     )
 

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from fxdebug.comparison.constants import number_in
 from fxdebug.comparison.diagnosis.weights.weight_slices import SAME_SUM, Weight, Weights
 from fxdebug.comparison.steps import Step, StepList
 from fxdebug.data.values import Value
@@ -139,7 +140,7 @@ def _adapter(run: StepList, value: Value, given: int) -> _Adapter | None:
         if maker.weights:
             products.append(maker)
         elif role(maker.name) == "mul":
-            numbers = [number for number in map(_number, maker.constants) if number is not None]
+            numbers = [x for text in maker.constants if (x := number_in(text.rpartition("=")[2])) is not None]
             if len(numbers) != 1:
                 return None
             scale *= numbers[0]
@@ -149,13 +150,6 @@ def _adapter(run: StepList, value: Value, given: int) -> _Adapter | None:
         if len(products) == 2 and run.root(value).number == given:
             return _Adapter(products[1], products[0], scale)
     return None
-
-
-def _number(constant: str) -> float | None:
-    try:
-        return float(constant.rpartition("=")[2])
-    except ValueError:
-        return None
 
 
 def _product(weights: Weights, adapter: _Adapter) -> tuple[list[float], str]:
