@@ -15,7 +15,7 @@ from fxdebug.comparison.pairing.returned_values import facing_outputs, last_call
 from fxdebug.comparison.steps import Step, StepList
 from fxdebug.comparison.tolerance import eps_of, is_additive_mask, rounding_step
 from fxdebug.data.calls import Call
-from fxdebug.operators.categories import TO_PYTHON_NUMBERS
+from fxdebug.operators.categories import ELEMENTWISE, SIZED_BY_NUMBERS, TO_PYTHON_NUMBERS
 from fxdebug.operators.dtypes import EPS
 
 FEW_ELEMENTS = 64
@@ -161,7 +161,7 @@ def _reaches(judge: Judge, run: StepList, starts: list[Step], error: float) -> b
     pending, visited = list(starts), {step.index for step in starts}
     while pending:
         step = pending.pop()
-        if as_numbers and step.op in TO_PYTHON_NUMBERS:
+        if (as_numbers and step.op in TO_PYTHON_NUMBERS) or _decides_what_runs(judge, step):
             return True
         for value in (*step.outputs, *step.passed_through):
             root = run.root(value).number
@@ -172,14 +172,33 @@ def _reaches(judge: Judge, run: StepList, starts: list[Step], error: float) -> b
                     continue
                 visited.add(user.index)
                 result = judge.results.get(user.index)
-                if result is None or user.transparent or not _is_clean(judge, result, error):
+                moves = not {step.name, user.name} <= ELEMENTWISE
+                if result is None or user.transparent or not _is_clean(judge, result, error, moves=moves):
                     pending.append(user)
     return False
 
 
-def _is_clean(judge: Judge, result: StepResult, error: float) -> bool:
-    """Is a result equal to that of a? A few elements with equal statistics may still have changed places."""
-    few = result.b.numel < FEW_ELEMENTS and result.measures.basis == "statistics"
+def _decides_what_runs(judge: Judge, step: Step) -> bool:
+    """Does a step return another number of elements than in a, where its caller then makes other calls than in a?
+
+    So a router chooses the experts that run: by a branch of the code, which no value of the graph shows.
+    """
+    result, partner = judge.results.get(step.index), judge.pairs.call_in_a(step.call)
+    by_numbers = step.op in SIZED_BY_NUMBERS or (step.op == "where" and len(step.data) == 1)
+    if not by_numbers or result is None or result.measures.what != "shape" or partner is None:
+        return False
+    pairs = judge.pairs
+    return any(child.index not in pairs.calls_of_a for child in partner.children) or any(
+        child.index not in pairs.calls for child in step.call.children
+    )
+
+
+def _is_clean(judge: Judge, result: StepResult, error: float, *, moves: bool = True) -> bool:
+    """Is a result equal to that of a? A few elements with equal statistics may still have changed places.
+
+    ``moves``: may the operations that lead to it have moved elements? Those on single elements do not.
+    """
+    few = moves and result.b.numel < FEW_ELEMENTS and result.measures.basis == "statistics"
     limit = FADED * error
     if judge.narrow is not None and result.measures.basis != "tensors":
         # statistics may show a large error as small: an error below the tolerance of a narrow dtype proves nothing

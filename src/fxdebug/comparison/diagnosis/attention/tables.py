@@ -212,5 +212,12 @@ def written_numbers(step: Step) -> list[float]:
 
 
 def _among(number: float, others: Iterable[float]) -> bool:
-    """Is a number equal to another one, to its inverse or to its negative?"""
-    return any(math.isclose(abs(number), abs(x), rel_tol=1e-4) or abs(number * x) == 1.0 for x in others)
+    """Is a number equal to another one, to its inverse, to its negative, or to its logarithm, as of powers by exp?"""
+    return any(
+        math.isclose(abs(number), abs(x), rel_tol=1e-4)
+        or abs(number * x) == 1.0
+        or any(
+            math.isclose(abs(one), abs(math.log(abs(other))), rel_tol=1e-4) for one, other in ((number, x), (x, number))
+        )
+        for x in others
+    )
