@@ -126,3 +126,34 @@ def test_statistics_of_integers_say_how_many_differ_at_least(a, b, share):
     one, other = (fx_debug(nn.Identity(), torch.tensor(x)).values[0].stats for x in (a, b))
     assert least_share_between(one, other) == pytest.approx(share)
     assert share <= sum(x != y for x, y in zip(a, b)) / len(a)
+
+
+class Skipping(routed.Routed):
+    """Experts that nobody chose are not called; ``exchanged``: the weights are taken for the choice."""
+
+    def __init__(self, *, exchanged: bool) -> None:
+        super().__init__("loop")
+        self.exchanged = exchanged
+
+    def forward(self, x):
+        weights, chosen = self.gate(x).softmax(-1).topk(routed.CHOSEN, dim=-1)
+        if self.exchanged:
+            weights, chosen = chosen, weights
+        mixed = torch.zeros_like(x)
+        for number, expert in enumerate(self.experts):
+            row, place = torch.where(chosen == number)
+            if row.numel():
+                mixed = mixed.index_add(0, row, expert(x[row]) * weights[row, place, None])
+        return self.head(mixed + x)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_branch_that_calls_no_expert_is_told_by_the_comparison_that_decides_it(way):
+    found = compared(Skipping(exchanged=False), Skipping(exchanged=True), routed.rows(), way)
+    assert found.first is not None
+    assert (found.first.path, found.first.op, found.first.kind) == ("", "eq", "wiring")
+    assert (
+        found.first.because
+        == "it is given the result of Skipping/topk(2, dim=-1)[1] in a, of Skipping/topk(2, dim=-1)[0] in b"
+    )
+    assert compared(Skipping(exchanged=True), Skipping(exchanged=True), routed.rows(), way).findings == ()

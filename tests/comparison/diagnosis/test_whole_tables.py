@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -63,3 +65,29 @@ def test_a_weight_of_a_norm_that_was_never_loaded_is_told_as_one_number(way: str
     found = WAYS[way](a, b, torch.randn(3, 8)).first
     assert found is not None
     assert (found.kind, found.because) == ("weights", "1.weight is 1 throughout, that of a is not")
+
+
+class Times(nn.Module):
+    """An embedding of times, whose rates are powers by ``exp`` or by a power of the base; ``sine``: is it whole?"""
+
+    def __init__(self, *, by_exp: bool, sine: bool = True) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.by_exp, self.sine, self.leave = by_exp, sine, nn.Linear(16, 4)
+
+    def forward(self, t: Tensor) -> Tensor:
+        steps = torch.arange(8).float()
+        rates = torch.exp(-math.log(1000.0) * steps / 8) if self.by_exp else 1000.0 ** (-steps / 8)
+        phase = t.float()[:, None] * rates[None]
+        return self.leave(torch.cat([phase.cos(), phase.sin() if self.sine else phase], -1))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_rates_written_as_another_power_are_no_other_number_beside_a_fault(way):
+    a, t = Times(by_exp=True), torch.tensor([3, 70])
+    with torch.no_grad():
+        assert WAYS[way](a, Times(by_exp=False), t).findings == ()
+        found = WAYS[way](a, Times(by_exp=False, sine=False), t)
+    assert found.first is not None
+    assert (found.first.op, found.first.kind) == ("sin", "missing")
+    assert found.first.because.startswith("sin of a (")

@@ -5,12 +5,14 @@ Each function is given both operations as they ran, and returns the result that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 from torch import Tensor, nn
 
 from fxdebug.capture.pausing.replaced_operations import Place, Ran
+from fxdebug.capture.torch_state import internals
 from fxdebug.comparison.result import Row, Side
 
 Edit: TypeAlias = Callable[[Ran], Any]
@@ -78,13 +80,13 @@ def _with_operation(theirs: Ran | None, ours: Ran) -> Any:
     """Compute another function of the same tensors, with a's settings and weights."""
     if theirs is None or is_inplace(ours) or is_inplace(theirs) or theirs.kwargs.keys() & {"out"}:
         raise NoEdit
-    given = [x for x in (*ours.args, *ours.kwargs.values()) if _is_data(x)]
-    wanted = [x for x in (*theirs.args, *theirs.kwargs.values()) if _is_data(x)]
-    if len(given) != len(wanted) or any(x.shape != y.shape for x, y in zip(given, wanted)):
+    given, wanted = (dict(enumerate(tensors_of(ran))) for ran in (ours, theirs))
+    slots = [[at for at, x in known.items() if _is_data(x)] for known in (given, wanted)]
+    sides = [(given[own], wanted[other]) for own, other in zip(*slots)]
+    if len({*map(len, slots)}) > 1 or any(x.shape != y.shape for x, y in sides):
         raise NoEdit
-    left = iter(given)
-    args = [next(left) if _is_data(x) else x for x in theirs.args]
-    return theirs.function(*args, **{name: next(left) if _is_data(x) else x for name, x in theirs.kwargs.items()})
+    args, kwargs = with_tensors(theirs, {other: given[own] for own, other in zip(*slots)})
+    return theirs.function(*args, **kwargs)
 
 
 def _left_out(theirs: Ran | None, ours: Ran) -> Any:
@@ -121,12 +123,18 @@ def is_inplace(ran: Ran) -> bool:
 
 
 def _has_tensors(thing: Any) -> bool:
-    return any(True for _ in _tensors(thing))
+    return any(isinstance(leaf, Tensor) for leaf in internals.tree_leaves(thing))
 
 
-def _tensors(thing: Any) -> Iterator[Tensor]:
-    if isinstance(thing, Tensor):
-        yield thing
-    elif isinstance(thing, (list, tuple)):
-        for one in thing:
-            yield from _tensors(one)
+def tensors_of(ran: Ran) -> list[Tensor]:
+    """Return the tensors that an operation was given, those in lists, too."""
+    return [leaf for leaf in internals.tree_leaves((ran.args, dict(ran.kwargs))) if isinstance(leaf, Tensor)]
+
+
+def with_tensors(ran: Ran, new: Mapping[int, Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments of an operation with some tensors, counted from 0, replaced by others."""
+    counted = itertools.count()
+    args, kwargs = internals.tree_map(
+        lambda leaf: new.get(next(counted), leaf) if isinstance(leaf, Tensor) else leaf, (ran.args, dict(ran.kwargs))
+    )
+    return tuple(args), dict(kwargs)

@@ -6,7 +6,6 @@ are then those of b, as it has them by then: with tensors of a, anything would b
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,9 +14,17 @@ from typing import Any, NamedTuple, TypeAlias
 from torch import Tensor
 
 from fxdebug.api.rerun.edited_runs import EditedRuns
-from fxdebug.api.trials.edits_of_operations import EditOfBoth, NoEdit, edits_of, is_inplace, op_of, place_of
+from fxdebug.api.trials.edits_of_operations import (
+    EditOfBoth,
+    NoEdit,
+    edits_of,
+    is_inplace,
+    op_of,
+    place_of,
+    tensors_of,
+    with_tensors,
+)
 from fxdebug.capture.pausing.replaced_operations import Place, Ran
-from fxdebug.capture.torch_state import internals
 from fxdebug.comparison.diagnosis.region import view_chain
 from fxdebug.comparison.result import Row
 from fxdebug.comparison.steps import Step, StepInput, StepList
@@ -279,7 +286,7 @@ def _put_before(slot: int, at: int, theirs: Ran | None, ours: Ran, own: Mapping[
     """Compute an operation of b with one of its tensors replaced by what an operation of a makes of that."""
     if is_inplace(ours):
         raise NoEdit
-    args, kwargs = _with_tensors(ours, {at: _made_of(slot, theirs, _tensors_of(ours)[at], own)})
+    args, kwargs = with_tensors(ours, {at: _made_of(slot, theirs, tensors_of(ours)[at], own)})
     return ours.function(*args, **kwargs)
 
 
@@ -287,10 +294,10 @@ def _made_of(slot: int, theirs: Ran | None, tensor: Any, own: Mapping[int, Tenso
     """Return what an operation of a makes of a tensor of b in the place of its own."""
     if theirs is None or is_inplace(theirs) or not isinstance(tensor, Tensor):
         raise NoEdit
-    known = _tensors_of(theirs)
+    known = tensors_of(theirs)
     if slot >= len(known) or known[slot].shape != tensor.shape:
         raise NoEdit
-    args, kwargs = _with_tensors(theirs, {**own, slot: tensor})
+    args, kwargs = with_tensors(theirs, {**own, slot: tensor})
     made = theirs.function(*args, **kwargs)
     if not isinstance(made, Tensor) or made.shape != tensor.shape:
         raise NoEdit
@@ -301,8 +308,8 @@ def _given_as_in_a(slots: Sequence[int], theirs: Ran | None, ours: Ran, own: Map
     """Compute an operation of b with the values that its counterpart in a was given."""
     if theirs is None or is_inplace(ours):
         raise NoEdit
-    tensors = {**dict(enumerate(_tensors_of(theirs))), **own}
-    args, kwargs = _with_tensors(ours, {slot: tensors[slot] for slot in slots if slot in tensors})
+    tensors = {**dict(enumerate(tensors_of(theirs))), **own}
+    args, kwargs = with_tensors(ours, {slot: tensors[slot] for slot in slots if slot in tensors})
     made = ours.function(*args, **kwargs)
     if isinstance(made, Tensor) and made.shape != ours.result.shape:
         raise NoEdit
@@ -312,21 +319,6 @@ def _given_as_in_a(slots: Sequence[int], theirs: Ran | None, ours: Ran, own: Map
 def seen_as_in_a(tensor: Tensor, views: Sequence[Ran]) -> Tensor:
     """Return a tensor of b through the views that a has of its counterpart."""
     for view in views:
-        args, kwargs = _with_tensors(view, {0: tensor})
+        args, kwargs = with_tensors(view, {0: tensor})
         tensor = view.function(*args, **kwargs)
     return tensor
-
-
-def _tensors_of(ran: Ran) -> list[Tensor]:
-    found: list[Tensor] = []
-    internals.tree_map(lambda leaf: found.append(leaf) if isinstance(leaf, Tensor) else None, (ran.args, ran.kwargs))
-    return found
-
-
-def _with_tensors(ran: Ran, new: Mapping[int, Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments of an operation with some tensors, counted from 0, replaced by others."""
-    counted = itertools.count()
-    args, kwargs = internals.tree_map(
-        lambda leaf: new.get(next(counted), leaf) if isinstance(leaf, Tensor) else leaf, (ran.args, dict(ran.kwargs))
-    )
-    return tuple(args), dict(kwargs)
