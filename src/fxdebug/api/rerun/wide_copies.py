@@ -11,8 +11,10 @@ from torch import nn
 from fxdebug.api.comparison import Comparison
 from fxdebug.capture.runs.same_start import deep_copy
 from fxdebug.capture.torch_state.module_members import parameters_of
+from fxdebug.operators.dtypes import EPS
 
 MOST_COPIED = 1 << 28  # parameters of two models that are copied in float32: 1 GiB
+LEAST_SHARE = 1 / 8  # of the narrow dtype's rounding: what differs by less is no fault of a model in that dtype
 
 
 def in_wide_dtype(
@@ -33,8 +35,11 @@ def in_wide_dtype(
         again = compared(*wide)
     except Exception:  # of a model that cannot be cast, or whose code asks for the narrow dtype
         return found
+    least = LEAST_SHARE * EPS[found.narrow] if found.narrow in EPS else 0.0
+    if all(row.error < least for row in again.findings):
+        return found
     note = f"told in float32, of copies of both models whose weights are rounded to {found.narrow}"
-    return replace(again, notes=(*again.notes, note)) if again.findings else found
+    return replace(again, notes=(*again.notes, note))
 
 
 def _widened(a: nn.Module, b: nn.Module) -> tuple[nn.Module, nn.Module] | None:
