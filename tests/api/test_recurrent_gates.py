@@ -145,5 +145,5 @@ def test_where_both_models_return_the_same_nothing_is_tried() -> None:
     call = same.a.root
     side = Side(call.path, call, call.type, "gru", None, None, "Theirs#0/gru")
     row = Row("", op="gru", kind="values", b=side)
-    runs = EditedRuns(*[RunAgain(model, same.a, lambda _: pytest.fail("it ran"))] * 2, fxdebug.compare)
+    runs = EditedRuns(*[RunAgain(same.a, lambda _: pytest.fail("it ran"), model)] * 2, same)
     assert told_of_gates([row], same, runs, 10.0) == [row]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple, TypeAlias, Unpack, overload
 
-from torch import nn
+from torch import Tensor, nn
 
 from fxdebug.analyses.gradients.facing import Step
 from fxdebug.analyses.gradients.of_model import step_of_grads
@@ -16,7 +16,7 @@ from fxdebug.api.compare_runs import Settings, compare, with_gradients
 from fxdebug.api.comparison import Comparison
 from fxdebug.api.quantised.of_models import called, inputs_for, quantised_models
 from fxdebug.api.reports.report import Report
-from fxdebug.api.rerun.edited_runs import EditedRuns, RunAgain
+from fxdebug.api.rerun.edited_runs import EditedRuns, RunAgain, returned_tensors
 from fxdebug.api.rerun.fused_written_out import NAMED, closeness, with_fused_written_out
 from fxdebug.api.rerun.wide_copies import in_wide_dtype
 from fxdebug.api.run_model import fx_debug, last_failed, run_and_store
@@ -198,13 +198,10 @@ def _compared(
     if not found.findings or budget <= 0 or runs.b.error is not None:
         return found
 
-    def compared(a: Trace, b: Trace) -> Comparison:
-        return compare(a, b, **settings)
-
     edited = EditedRuns(
-        RunAgain(model_a, runs.a, lambda stepper: _stepped(model_a, inputs, kwargs, stepper)),
-        RunAgain(model_b, runs.b, lambda stepper: _stepped(model_b, own_inputs, kwargs, stepper)),
-        compared,
+        RunAgain(runs.a, lambda stepper: _stepped(model_a, inputs, kwargs, stepper), model_a),
+        RunAgain(runs.b, lambda stepper: _stepped(model_b, own_inputs, kwargs, stepper), model_b),
+        runs.plain,
         settings["mapping"],
     )
     known = tried(found.findings, runs.plain, edited, budget)
@@ -243,9 +240,10 @@ def _gradients_of(model: nn.Module) -> Step | None:
         return None
 
 
-def _stepped(model: nn.Module, inputs: Any, kwargs: Any, stepper: ReplacedOperations) -> Trace:
-    """Run a model with operations replaced."""
-    return run_and_store(model, *deep_copy((inputs, kwargs)), values="tensors", weights=False, stepper=stepper)
+def _stepped(model: nn.Module, inputs: Any, kwargs: Any, stepper: ReplacedOperations) -> list[Tensor]:
+    """Return what a model returns with operations replaced."""
+    given = deep_copy((inputs, kwargs))
+    return returned_tensors(run_and_store(model, *given, values="tensors", weights=False, stepper=stepper))
 
 
 def _differs_far(plain: Comparison) -> bool:

@@ -78,6 +78,15 @@ class Meter:
             return Measures(0.0, what="unknown")
         return Measures(by_stats, STATISTICS, "nonfinite" if _nonfinite_differ(a, b) else "")
 
+    def of_tensors(self, a: Value, b: Value, one: Tensor, other: Tensor) -> float | None:
+        """Return the error of a tensor against another one, which stand for two values; ``None`` for other shapes."""
+        if self.face_in_parts(a, b) and (one.shape, other.shape) == (a.shape, b.shape):
+            assert self.facing is not None
+            parts = self.facing.of(one, other)
+            return None if parts is None else self._measure_tensors(a, b, *parts).error
+        both = self._rows_of((one, other)) if _squeezed(tuple(one.shape)) == _squeezed(tuple(other.shape)) else None
+        return None if both is None else self._measure_tensors(a, b, *both).error
+
     def hold_same_numbers(self, a: Sequence[Value], b: Sequence[Value], relative: float, least: float) -> bool | None:
         """Do two sets of tensors hold the same numbers in any order, zeros aside? ``None`` without their data."""
         both = self._sorted(a, b)

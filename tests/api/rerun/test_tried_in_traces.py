@@ -112,14 +112,30 @@ def test_a_model_that_raises_the_second_time_is_not_tried() -> None:
     assert found.notes[-1] == "not tried: run again, a returns something else than it did, or raises"
 
 
-def test_runs_without_models_or_tensors_and_single_calls_are_compared_as_ever(tmp_path: Path) -> None:
+def test_runs_without_tensors_are_compared_as_ever() -> None:
+    found = compared(pair(change(approximate="none")), values="stats")
+    assert found.first is not None and found.first.kind == "constant" and not found.first.repair
+
+
+def test_causes_in_saved_runs_and_in_single_calls_are_tried_by_their_graphs(tmp_path: Path) -> None:
     models = pair(change(approximate="none"))
-    plain = compared(models, values="stats")
     a, b = [fxdebug.fx_debug(model, X, values="tensors", save=tmp_path / name) for model, name in zip(models, "ab")]
+    runs = [block.runs for model in models for block in model]
     saved = fxdebug.compare(tmp_path / "a", tmp_path / "b", budget=10.0)
     calls = fxdebug.compare(a.find("1")[0], b.find("1")[0], budget=10.0)
-    for found in (plain, saved, calls):
-        assert found.first is not None and found.first.kind == "constant" and not found.first.repair
+    for found in (saved, calls):
+        assert [(row.kind, row.proven, row.repair) for row in found.findings] == [
+            ("constant", True, "gelu with the settings of a: with this edit b returns what a returns")
+        ]
+    assert [block.runs for model in models for block in model] == runs
+
+
+def test_a_saved_run_whose_weights_are_not_at_hand_is_not_tried(tmp_path: Path) -> None:
+    for model, name in zip(pair(change(approximate="none")), "ab"):
+        fxdebug.fx_debug(model, X, values="tensors", save=tmp_path / name, weights=False)
+    found = fxdebug.compare(tmp_path / "a", tmp_path / "b", budget=10.0)
+    assert found.first is not None and (found.first.kind, found.first.repair) == ("constant", "")
+    assert "not tried: run again, a returns something else than it did, or raises" in found.notes
 
 
 def test_equal_runs_are_not_run_again() -> None:

@@ -58,7 +58,7 @@ def line_text(line: Line) -> str:
         head, name, function = "", op.target, getattr(torch.Tensor, op.target, None)
     else:
         head = _head(line)
-        name, function = op.op, _function(head)
+        name, function = op.op, public_function(head)
     given, named = _named(name, function, op.args, kwargs)
     args, kwargs = [_plain(arg, line) for arg in given], {key: _plain(arg, line) for key, arg in named.items()}
     if op.kind == "call_method":
@@ -97,9 +97,8 @@ def _operand(operand: Operand) -> str:
 def _head(line: Line) -> str:
     """Return the public name of a function of torch."""
     target = line.op.target
-    home = next((home for home in _HOMES if target.startswith(home)), None)
-    head = "" if home is None else _HOMES[home] + target.removeprefix(home)
-    if not head or _function(head) is None:
+    head = head_of(target)
+    if head is None or public_function(head) is None:
         raise UsageError(
             f"no script can be written: {line.node} runs {target}, which is no call of torch: only operations of torch "
             "can be shown without the code that defines them"
@@ -107,7 +106,22 @@ def _head(line: Line) -> str:
     return head
 
 
-def _function(head: str) -> Callable[..., Any] | None:
+def head_of(target: str) -> str | None:
+    """Return the public name of a function of torch as scripts write it; ``None`` for other targets.
+
+    >>> head_of("torch._C._nn.gelu"), head_of("my_kernels.gelu")
+    ('F.gelu', None)
+    """
+    home = next((home for home in _HOMES if target.startswith(home)), None)
+    return None if home is None else _HOMES[home] + target.removeprefix(home)
+
+
+def public_function(head: str) -> Callable[..., Any] | None:
+    """Return a function of torch by its public name; ``None`` where there is none.
+
+    >>> public_function("F.gelu") is F.gelu
+    True
+    """
     names = head.split(".")
     found: Any = {"F": F, "torch": torch}.get(names[0])
     for name in names[1:]:

@@ -1,12 +1,12 @@
-"""Run two models again with operations replaced, each run compared with the plain run of the other model."""
+"""Make two recorded runs again with operations replaced, and measure what each returns then against the other one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from torch import nn
+from torch import Tensor, nn
 
 from fxdebug.api.trace import Trace
 from fxdebug.capture.pausing.replaced_operations import ReplacedOperations
@@ -20,52 +20,89 @@ from fxdebug.data.trace import TraceData
 from fxdebug.errors import FxDebugError
 
 
+class Returned(NamedTuple):
+    """How far one returned value is from the one that faces it, and the error that rounding explains."""
+
+    error: float
+    tolerance: float
+
+
 @dataclass(frozen=True)
 class RunAgain:
-    """A model, the trace of its plain run, and what runs it again with operations replaced."""
+    """A recorded run, and what makes it again with operations replaced: its model, or its graphs without one.
 
-    model: nn.Module
+    ``run`` returns the tensors that the run then returns, in the order of those in the trace.
+    """
+
     trace: TraceData
-    run: Callable[[ReplacedOperations], Trace]
+    run: Callable[[ReplacedOperations], Sequence[Tensor]]
+    model: nn.Module | None = None
 
 
 @dataclass
 class EditedRuns:
-    """Runs of two models with operations replaced. ``firsts`` has the first finding of each.
+    """Runs of two sides with operations replaced; ``plain`` is the comparison of both as they were recorded.
 
-    Both models begin each run in the state that they have now, and have it again afterwards.
+    Models begin each run in the state that they have now, and have it again afterwards. ``first`` returns the first
+    finding of b with operations replaced, where whole traces can be had.
     """
 
     a: RunAgain
     b: RunAgain
-    compared: Callable[..., ComparisonData]  # of two traces
+    plain: ComparisonData
     mapping: NameMapping | None = None
-    firsts: list[Row | None] = field(default_factory=list)
+    first: Callable[[ReplacedOperations], Row | None] | None = None
     _paired: tuple[Pairs, Meter] | None = field(default=None, repr=False)
 
     def see_a(self, stepper: ReplacedOperations) -> None:
-        """Run model a with a look at some of its operations."""
-        with state_restored(self.a.model, self.b.model):
+        """Run side a with a look at some of its operations."""
+        with state_restored(*self._models):
             self.a.run(stepper)
 
-    def run(self, side: Literal["a", "b"], stepper: ReplacedOperations) -> ComparisonData | None:
-        """Run a model with operations replaced and compare it with the other's plain run; ``None`` where it raised."""
-        with state_restored(self.a.model, self.b.model):
+    def run(self, side: Literal["a", "b"], stepper: ReplacedOperations) -> list[Returned] | None:
+        """Return how far what a side returns is from the other one's, with operations replaced.
+
+        Empty where nothing faces each other; ``None`` where it raises, or returns what cannot be compared.
+        """
+        own, other = (self.a, self.b) if side == "a" else (self.b, self.a)
+        with state_restored(*self._models):
             try:
-                if side == "a":
-                    found = self.compared(self.a.run(stepper), self.b.trace)
-                else:
-                    found = self.compared(self.a.trace, self.b.run(stepper))
+                tensors = own.run(stepper)
             except FxDebugError:
                 raise
             except Exception:  # of the model, with an operation that was replaced
                 return None
-        self.firsts.append(found.first)
+        numbers = [value.number for value in own.trace.root.outputs or ()]
+        if len(numbers) != len(tensors):
+            return None
+        new = dict(zip(numbers, tensors))
+        meter, found = self.pairs()[1], list[Returned]()
+        for row in self.plain.outputs:
+            a, b = (None if each is None else each.value for each in (row.a, row.b))
+            if not row.measured or a is None or b is None:
+                continue
+            changed, kept = (a, b) if side == "a" else (b, a)
+            if changed.number not in new:
+                return None
+            both = new[changed.number], other.trace.tensor(kept)
+            error = meter.of_tensors(a, b, *(both if side == "a" else both[::-1]))
+            if error is None:
+                return None
+            found.append(Returned(error, row.tolerance))
         return found
 
     def pairs(self) -> tuple[Pairs, Meter]:
-        """Return the pairs of the plain runs, and what measures them."""
+        """Return the pairs of the recorded runs, and what measures them."""
         if self._paired is None:
             meter = Meter(self.a.trace, self.b.trace)
             self._paired = pair_traces(self.a.trace, self.b.trace, self.mapping, meter), meter
         return self._paired
+
+    @property
+    def _models(self) -> list[nn.Module]:
+        return [side.model for side in (self.a, self.b) if side.model is not None]
+
+
+def returned_tensors(trace: Trace) -> list[Tensor]:
+    """Return the tensors that a run returned, in order."""
+    return [trace.tensor(value) for value in trace.root.outputs or ()]

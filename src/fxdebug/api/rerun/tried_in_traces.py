@@ -1,4 +1,4 @@
-"""Look once more at two traces whose models and inputs are at hand, as ``compare_models`` does."""
+"""Try causes of two recorded runs, by their models where these are at hand, as ``compare_models`` does."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fxdebug.api.comparison import Comparison
-from fxdebug.api.rerun.edited_runs import EditedRuns, RunAgain
+from fxdebug.api.rerun.edited_runs import EditedRuns, RunAgain, returned_tensors
+from fxdebug.api.rerun.recorded_programs import RecordedProgram
 from fxdebug.api.rerun.wide_copies import in_wide_dtype
 from fxdebug.api.run_model import run_and_store
 from fxdebug.api.trace import Trace
 from fxdebug.api.trials.recurrent_gates import told_of_gates
-from fxdebug.api.trials.tried_repairs import STILL, tried, with_told
+from fxdebug.api.trials.tried_repairs import tried, with_told
 from fxdebug.capture.pausing.replaced_operations import ReplacedOperations
 from fxdebug.capture.runs.same_start import deep_copy, state_restored
-from fxdebug.comparison.result import ComparisonData, Row
+from fxdebug.comparison.result import ComparisonData
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Group, Item, Value, rebuilt
 from fxdebug.errors import FxDebugError
@@ -29,10 +30,11 @@ _PLAIN: dict[str, Callable[[Any], Any]] = {"list": list, "tuple": tuple}
 
 
 def tried_in_traces(found: Comparison, compared: Callable[..., ComparisonData], budget: float) -> Comparison:
-    """Return a comparison with its causes tried, where both models run again and return what was recorded.
+    """Return a comparison with its causes tried, where both runs can be made again and return what was recorded.
 
-    ``compared`` compares two traces as this comparison was made. Where a model returns something else than it did, as
-    it draws random numbers or was changed, nothing is tried, and a note says so.
+    ``compared`` compares two traces as this comparison was made. A run is made again by its model and inputs, or, as of
+    a saved run, by its verified or recorded graphs and its weights. Where one returns something else than it did, as it
+    draws random numbers or was changed, nothing is tried, and a note says so.
 
     >>> import copy, torch, fxdebug
     >>> model = torch.nn.Sequential(torch.nn.LayerNorm(4))
@@ -42,10 +44,26 @@ def tried_in_traces(found: Comparison, compared: Callable[..., ComparisonData], 
     >>> tried_in_traces(fxdebug.compare(a, b), fxdebug.compare, 10).first.repair
     'layer_norm with the settings of a: with this edit b returns what a returns'
     """
-    a, b = _Again.of(found.a, "a"), _Again.of(found.b, "b")
+    sides = [
+        _Again.of(trace, name) or RecordedProgram.of(trace, name) for trace, name in ((found.a, "a"), (found.b, "b"))
+    ]
+    a, b = sides
     if a is None or b is None or not found.findings:
         return found
-    return _tried(found, a, b, compared, budget)
+    with state_restored(*[side.model for side in (a, b) if isinstance(side, _Again)]):
+        for side in (a, b):
+            if not side.is_as_recorded():
+                note = f"not tried: run again, {side.name} returns something else than it did, or raises"
+                return replace(found, notes=(*found.notes, note))
+    runs = EditedRuns(_run_again(a), _run_again(b), found)
+    if isinstance(b, _Again):
+        again = b.trace_with
+        runs.first = lambda stepper: compared(found.a, again(stepper)).first
+    return with_told(found, told_of_gates(tried(found.findings, found, runs, budget), found, runs, budget))
+
+
+def _run_again(side: _Again | RecordedProgram) -> RunAgain:
+    return RunAgain(side.trace, side.run, side.model if isinstance(side, _Again) else None)
 
 
 def told_in_wide_dtype(
@@ -73,29 +91,6 @@ def told_in_wide_dtype(
     return in_wide_dtype(found, a.model, b.model, lambda one, other: compared(one, other, *a.given))
 
 
-def _tried(
-    found: Comparison, a: _Again, b: _Again, compared: Callable[..., ComparisonData], budget: float
-) -> Comparison:
-    with state_restored(a.model, b.model):
-        for side in (a, b):
-            if not side.is_as_recorded():
-                note = f"not tried: run again, {side.name} returns something else than it did, or raises"
-                return replace(found, notes=(*found.notes, note))
-    runs = EditedRuns(RunAgain(a.model, found.a, a.run), RunAgain(b.model, found.b, b.run), compared)
-    judged = told_of_gates(tried(found.findings, found, runs, budget), found, runs, budget)
-    if len(judged) == 1 and runs.firsts:
-        judged = [_with_next(judged[0], runs.firsts[0])]
-    return with_told(found, judged)
-
-
-def _with_next(row: Row, after: Row | None) -> Row:
-    """Return the only finding of two runs, of which later faults are not seen, with where b differs after its edit."""
-    is_later = after is not None and after.position > row.position and row.kind in ("constant", "weights")
-    if after is None or not is_later or not row.repair.endswith(STILL):
-        return row
-    return replace(row, repair=f"{row.repair.removesuffix(STILL)}, and b then differs first at {after.where}")
-
-
 class NotKept(Exception):
     """An argument of the model was not kept, or is no plain data."""
 
@@ -104,7 +99,7 @@ class _Again:
     """A recorded run that can be made again: its model, and what that was given."""
 
     def __init__(self, name: str, trace: TraceData, model: nn.Module, args: Any, kwargs: Mapping[str, Any]) -> None:
-        self.name, self._trace, self.model, self._args, self._kwargs = name, trace, model, args, kwargs
+        self.name, self.trace, self.model, self._args, self._kwargs = name, trace, model, args, kwargs
 
     @classmethod
     def of(cls, trace: TraceData, name: str) -> _Again | None:
@@ -126,21 +121,25 @@ class _Again:
         """The inputs of the model, and its keyword arguments."""
         return self._args, dict(self._kwargs)
 
-    def run(self, stepper: ReplacedOperations | None = None) -> Trace:
-        """Run the model again."""
-        with torch.set_grad_enabled(bool(self._trace.settings.get("grad", True))):
+    def run(self, stepper: ReplacedOperations) -> list[Tensor]:
+        """Return what the model returns with operations replaced."""
+        return returned_tensors(self.trace_with(stepper))
+
+    def trace_with(self, stepper: ReplacedOperations | None) -> Trace:
+        """Return the trace of the model run again, with operations replaced where a stepper is given."""
+        with torch.set_grad_enabled(bool(self.trace.settings.get("grad", True))):
             given = deep_copy((self._args, self._kwargs))
             return run_and_store(self.model, *given, values="tensors", weights=False, stepper=stepper)
 
     def is_as_recorded(self) -> bool:
         """Does the model return what it did, to the last bit?"""
         try:
-            again = self.run()
+            again = self.trace_with(None)
         except FxDebugError:
             raise
         except Exception:  # of the model
             return False
-        digests = [[value.digest for value in run.root.outputs or ()] for run in (self._trace, again)]
+        digests = [[value.digest for value in run.root.outputs or ()] for run in (self.trace, again)]
         return digests[0] == digests[1] and None not in digests[0] and bool(digests[0])
 
 

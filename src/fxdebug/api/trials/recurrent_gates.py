@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fxdebug.api.rerun.edited_runs import EditedRuns
 from fxdebug.api.trials.edits_of_operations import op_of, place_of
-from fxdebug.api.trials.tried_repairs import returns_the_same
+from fxdebug.api.trials.tried_repairs import are_the_same, returns_the_same
 from fxdebug.capture.pausing.replaced_operations import Ran, ReplacedOperations
 from fxdebug.comparison.result import ComparisonData, Row, Side
 from fxdebug.operators.names import GATES
@@ -45,7 +45,7 @@ def told_of_gates(findings: Sequence[Row], plain: ComparisonData, runs: EditedRu
                     return rows
                 stepper = ReplacedOperations({place: edit})
                 found = runs.run(name, stepper)
-                if found is not None and stepper.made and returns_the_same(found):
+                if found is not None and stepper.made and are_the_same(found):
                     told = f"{op_of(side)} in {name}; in {'b' if name == 'a' else 'a'} {words}"
                     proof = f"{op_of(side)} of {name} computed like that: both models return the same"
                     rows[number] = replace(row, because=told, proven=True, repair=proof)

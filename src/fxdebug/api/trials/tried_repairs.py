@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from fxdebug.api.comparison import Comparison
-from fxdebug.api.rerun.edited_runs import EditedRuns
+from fxdebug.api.rerun.edited_runs import EditedRuns, Returned
 from fxdebug.api.trials.edits_of_operations import Edit, place_of
 from fxdebug.api.trials.planned_edits import EditPlan, Part, PlannedEdit, seen_as_in_a
 from fxdebug.capture.pausing.replaced_operations import Place, Ran, ReplacedOperations
@@ -22,7 +22,6 @@ from fxdebug.comparison.result import ComparisonData, Row
 
 MOST = 8  # findings that are tried
 LIKELY = "likely"
-STILL = ", and b still returns something else"
 
 
 def tried(findings: Sequence[Row], plain: ComparisonData, runs: EditedRuns, budget: float) -> list[Row]:
@@ -57,11 +56,19 @@ def tried(findings: Sequence[Row], plain: ComparisonData, runs: EditedRuns, budg
                     replace(row, proven=True, repair=told) if at == number or place_of(row.b) in places else row
                     for at, row in enumerate(rows)
                 ]
-            failed += [edit.words] if repaired is False and edit.is_cause else []
+            failed += [edit] if repaired is False and edit.is_cause else []
         if failed and len(rows) == 1:
-            told = f"{LIKELY}: {failed[0]} was tried{STILL}"
+            told = f"{LIKELY}: {failed[0].words} was tried{_still(rows[number], _made(failed[0], seen), runs)}"
             rows[number] = replace(rows[number], repair=told)
     return _all_at_once(rows, planned, seen, runs, exactly) if time.monotonic() <= until else rows
+
+
+def _still(row: Row, edits: dict[Place, Edit], runs: EditedRuns) -> str:
+    """Say that b differs with an edit, and where first if that is after a fault that two runs show alone."""
+    after = runs.first(ReplacedOperations(edits)) if runs.first is not None else None
+    if after is not None and after.position > row.position and row.kind in ("constant", "weights"):
+        return f", and b then differs first at {after.where}"
+    return ", and b still returns something else"
 
 
 def _all_at_once(
@@ -91,7 +98,7 @@ def _all_at_once(
 def _effect(others: dict[Place, Edit], runs: EditedRuns) -> float | None:
     """Return how far b is from a with all faults but one repaired; ``None`` where that cannot be told."""
     found = runs.run("b", ReplacedOperations(others))
-    errors = [row.error for row in found.outputs if row.measured] if found is not None else []
+    errors = [each.error for each in found or ()]
     return max(errors) if errors and math.isfinite(max(errors)) else None
 
 
@@ -153,7 +160,7 @@ def _repairs(edits: dict[Place, Edit], runs: EditedRuns, exactly: bool) -> bool 
     found = runs.run("b", stepper)
     if failed or found is None or stepper.made != edits.keys():
         return None
-    return returns_the_same(found, exactly=exactly)
+    return are_the_same(found, exactly=exactly)
 
 
 def with_told(found: Comparison, told: Sequence[Row]) -> Comparison:
@@ -164,6 +171,11 @@ def with_told(found: Comparison, told: Sequence[Row]) -> Comparison:
 
 
 def returns_the_same(comparison: ComparisonData, *, exactly: bool = False) -> bool:
-    """Do both models return the same, within tolerance or to the last bit?"""
-    rows = [row for row in comparison.outputs if row.measured]
-    return bool(rows) and all(row.error == 0.0 if exactly else row.verdict == "equal" for row in rows)
+    """Do both sides return the same, within tolerance or to the last bit?"""
+    known = [Returned(row.error, row.tolerance) for row in comparison.outputs if row.measured]
+    return are_the_same(known, exactly=exactly)
+
+
+def are_the_same(returned: Sequence[Returned], *, exactly: bool = False) -> bool:
+    """Are returned values the same as those that face them, if there are any?"""
+    return bool(returned) and all(error <= (0.0 if exactly else tolerance) for error, tolerance in returned)

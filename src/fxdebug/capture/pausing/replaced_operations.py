@@ -71,11 +71,15 @@ class ReplacedOperations:
         count = self._counts.get((call_tape.index, name), 0)
         self._counts[call_tape.index, name] = count + 1
         place = call_tape.index, node_name(name, count)
-        change = self._changes.get(place)
-        if change is None:
-            return result
         function, args, kwargs = self._given
         with self._recorder.unwatched():
-            new = change(Ran(function, tuple(args), dict(kwargs or {}), result))
+            return self.replaced(place, Ran(function, tuple(args), dict(kwargs or {}), result))
+
+    def replaced(self, place: Place, ran: Ran) -> Any:
+        """Return the result of an operation that ran: its own, or the one in its place."""
+        change = self._changes.get(place)
+        if change is None:
+            return ran.result
+        new = change(ran)
         self.made.add(place)
         return new

@@ -91,12 +91,17 @@ class Pieces:
     @classmethod
     def can_hold(cls, tensor: Tensor) -> bool:
         """Is it a tensor that can be encoded so: dense and plain, with a dimension to cut it along?"""
-        is_dense = tensor.layout is torch.strided and not (tensor.is_meta or tensor.is_quantized or tensor.is_nested)
-        return type(tensor) in (Tensor, torch.nn.Parameter) and is_dense and tensor.dim() > 0
+        return is_plain(tensor) and tensor.dim() > 0
 
     def __iter__(self) -> Iterator[Tensor]:
         for piece in _cut(self._tensor, self._most):
             yield _storable(piece).cpu().contiguous()  # of a contiguous CPU tensor this is a view
+
+
+def is_plain(tensor: Tensor) -> bool:
+    """Is a tensor dense, with data, and of no class but torch's own?"""
+    is_dense = tensor.layout is torch.strided and not (tensor.is_meta or tensor.is_quantized or tensor.is_nested)
+    return type(tensor) in (Tensor, torch.nn.Parameter) and is_dense
 
 
 def _cut(tensor: Tensor, most: int) -> Iterator[Tensor]:

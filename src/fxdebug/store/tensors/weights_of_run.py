@@ -10,7 +10,7 @@ from torch import Tensor
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value
 from fxdebug.stats.cpu_sums import is_freed
-from fxdebug.store.tensors.encode import Pieces, digest_of
+from fxdebug.store.tensors.encode import digest_of, is_plain
 from fxdebug.store.tensors.shards import BATCH_BYTES, ShardWriter
 
 MOST_BYTES = 2 << 30  # of weights that are written
@@ -23,7 +23,7 @@ def weights_to_keep(trace: TraceData, weights: Mapping[str, Tensor]) -> list[tup
         tensor = next((weights[name] for name in parameter.names if name in weights), None)
         if tensor is None or parameter.changed or parameter.sharding is not None:
             continue
-        if Pieces.can_hold(tensor) and not is_freed(tensor):
+        if is_plain(tensor) and not is_freed(tensor):
             kept |= dict.fromkeys(parameter.names, tensor)
     return [(value, kept[str(value.name)]) for value in trace.values if _is_weight(value, kept)]
 
