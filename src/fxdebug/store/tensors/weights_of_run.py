@@ -10,7 +10,7 @@ from torch import Tensor
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value
 from fxdebug.stats.cpu_sums import is_freed
-from fxdebug.store.tensors.encode import digest_of, is_plain
+from fxdebug.store.tensors.encode import Pieces, digest_of, is_plain
 from fxdebug.store.tensors.shards import BATCH_BYTES, ShardWriter
 
 MOST_BYTES = 2 << 30  # of weights that are written
