@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
@@ -296,6 +297,37 @@ def logarithms_and_roots(root: Tensor, outputs: Sequence[Tensor]) -> Iterator[tu
         elif _name(node) == "Sqrt":
             yield "Sqrt", node._saved_result
         pending += [inner for inner, _ in node.next_functions]
+
+
+def cosine_factor(root: Tensor, outputs: Sequence[Tensor]) -> float | None:
+    """Return the factor on a mean of cosines of results and of numbers that ask for no gradient; ``None`` of others.
+
+    >>> import torch
+    >>> x, y = torch.randn(4, 3, requires_grad=True), torch.randn(4, 3)
+    >>> cosine_factor(1 - torch.nn.functional.cosine_similarity(x, y).mean(), ())
+    -1.0
+    """
+    factor, node, ends = 1.0, root.grad_fn, _ends(outputs)
+    for _ in range(MOST):
+        name = _name(node)
+        inputs = [] if node is None else [inner for inner, _ in node.next_functions if inner is not None]
+        if not name or node in ends or len(inputs) != 1:
+            return None
+        if name in ("Neg", "Rsub"):
+            factor = -factor
+        elif name in ("Mul", "Div") and _elements(node) == 1:
+            factor *= math.copysign(1.0, _scalar(getattr(node, "_saved_other", None)) or 1.0)
+        elif name == "Mul" and _name(inputs[0]) == "Div":
+            other = node._saved_other if node._saved_other is not None else node._saved_self
+            if not isinstance(other, Tensor) or other.dim() < 2:
+                return None
+            with untracked():
+                sizes = other.detach().float().norm(dim=-1)
+                return factor if bool(((sizes - 1).abs() < CLOSE).all()) else None
+        elif name not in _PASSED and name not in ("Mean", "Sum", "Add", "Sub"):
+            return None
+        node = inputs[0]
+    return None
 
 
 def gaussians(root: Tensor, outputs: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:

@@ -23,6 +23,9 @@ RECTIFIERS = (nn.ReLU, nn.ReLU6, nn.GELU, nn.SiLU, nn.LeakyReLU, nn.ELU, nn.Hard
 NORMALISATIONS = (nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.modules.batchnorm._NormBase)
 OUTDATED = 0.05  # of its size, from which a result is not that of the weights: rounding to bfloat16 is 0.004
 SILENT = 0.999  # of the elements are 0
+BOUNDS = {nn.Sigmoid: (0.0, 1.0), nn.Tanh: (-1.0, 1.0), nn.Hardsigmoid: (0.0, 1.0)}
+AT_BOUND = 0.01  # of the distance between both: as `activations.saturated` has it
+BOUNDED = 0.9  # of the elements are there
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class LeafCall:
     """A call of a module without modules in it. ``takes`` and ``gives``: does a tensor of it ask for gradients?
 
     ``zeros`` is the share of zeros that an activation returned, ``is_given_zeros`` whether a layer is given nothing
-    else; ``None`` for other modules.
+    else, ``bounded`` the share at a bound of a sigmoid or tanh; ``None`` for other modules.
     """
 
     path: str
@@ -42,6 +45,7 @@ class LeafCall:
     written: tuple[StorageWeakRef, ...]
     zeros: float | None
     is_given_zeros: bool | None
+    bounded: float | None = None
 
 
 @dataclass(frozen=True)
@@ -110,6 +114,12 @@ class LeafCalls(ForwardsOnly):
         if made and isinstance(module, RECTIFIERS) and made[0].numel():
             with untracked():
                 zeros = float((made[0] == 0).float().mean())
+        bounds, bounded = BOUNDS.get(type(module)), None
+        if made and bounds is not None and made[0].numel() > 1:
+            margin = AT_BOUND * (bounds[1] - bounds[0])
+            with untracked():
+                near = (made[0] < bounds[0] + margin) | (made[0] > bounds[1] - margin)
+                bounded = float(near.float().mean())
         is_given_zeros: bool | None = None
         if isinstance(module, (nn.Linear, nn.Conv1d, nn.Conv2d)) and given and given[0].requires_grad:
             with untracked():
@@ -123,7 +133,7 @@ class LeafCalls(ForwardsOnly):
                 path, module, any(t.requires_grad for t in given), any(t.requires_grad for t in made), bool(given),
                 tuple([StorageWeakRef(t.untyped_storage()) for t in given]),
                 tuple([StorageWeakRef(t.untyped_storage()) for t in made]), zeros,
-                is_given_zeros,
+                is_given_zeros, bounded,
             )
         )  # fmt: skip
 

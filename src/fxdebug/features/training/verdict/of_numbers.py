@@ -54,6 +54,15 @@ def rules(seen: Seen) -> Found:
             "Look at the weights and the bias in front of it (a bias far below 0?), and at the scale of the inputs.",
             path=facts.silent[0].rpartition(" ")[2],
         )  # fmt: skip
+    if facts.bounded:
+        yield found(
+            "saturated activation", ERROR if seen.progress.is_bad else ADVICE,
+            f"{', '.join(facts.bounded[:3])} {'is' if len(facts.bounded) == 1 else 'are'} at the bounds in 9 of 10 "
+            "elements and more, from the first step on: next to no gradient passes",
+            "Look at the weights in front, and at the scale of the inputs: what a sigmoid or tanh takes is to be of "
+            "size 1.",
+            path=facts.bounded[0],
+        )  # fmt: skip
     yield from _without_slope(seen)
     yield from _without_end(seen)
     first, last = facts.first_gradient, facts.last_gradient

@@ -223,7 +223,7 @@ def size(seen: Seen) -> Found:
             f"a step changes the weights by {100 * usual:.2g} % (0.1 to 1 % is usual){same}: in {progress.steps} "
             "steps they "
             "moved next to nothing",
-            f"Raise the learning rate ({g(top)}), by about {factor:.0e}.",
+            f"Raise the learning rate, from {g(top)} to about {g(top * factor)}.",
             measured=usual, threshold=limits.small_update,
         )  # fmt: skip
 
