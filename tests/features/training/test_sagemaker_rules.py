@@ -31,7 +31,7 @@ def mlp(act: Callable[[], nn.Module] = nn.ReLU, layers: int = 2) -> nn.Sequentia
 def learned(
     folder: Path, *, net: nn.Module | None = None, steps: int = 60, rate: float = 0.1,
     batch: Callable[[int], Batch] = points, loss: Callable[[Tensor, Tensor], Tensor] = F.cross_entropy,
-    groups: Callable[[nn.Module], Any] = lambda net: net.parameters(),
+    groups: Callable[[Any], Any] = lambda net: net.parameters(),
 ) -> set[str]:  # fmt: skip
     """Train under watch, and return the rules of what is found above advice."""
     torch.manual_seed(0)
@@ -64,6 +64,19 @@ def rare(step: int) -> Batch:
     return torch.randn(256, 8) + 0.1 * y[:, None], y
 
 
+def far(out: Tensor, y: Tensor) -> Tensor:
+    return F.mse_loss(out.exp().exp(), 1e30 * F.one_hot(y, 5))
+
+
+def saturate(net: nn.Sequential) -> None:
+    for layer in net[:4:2]:
+        layer.bias.fill_(50)
+
+
+def first_at_rest(net: nn.Sequential) -> list[dict[str, Any]]:
+    return [{"params": net[0].parameters(), "lr": 0.0}, {"params": net[2:].parameters()}]
+
+
 def twice_with_a_dropout_that_rests(folder: Path) -> set[str]:
     learned(folder)
     torch.manual_seed(0)
@@ -76,14 +89,14 @@ PLANTED: dict[str, tuple[str, Callable[[Path], set[str]]]] = {  # SageMaker's ru
         "gradients vanish", lambda folder: learned(folder, net=mlp(nn.Sigmoid, layers=10))
     ),
     "exploding_tensor": (
-        "loss not finite", lambda folder: learned(folder, loss=lambda out, y: F.mse_loss(out.exp().exp(), 1e30 * F.one_hot(y, 5)))
+        "loss not finite", lambda folder: learned(folder, loss=far)
     ),
     "dead_relu": (
         "silent activation", lambda folder: learned(folder, net=changed(mlp(), lambda net: net[2].bias.fill_(-100)))
     ),
     "saturated_activation": (
         "saturated activation",
-        lambda folder: learned(folder, net=changed(mlp(nn.Sigmoid), lambda net: (net[0].bias.fill_(50), net[2].bias.fill_(50)))),
+        lambda folder: learned(folder, net=changed(mlp(nn.Sigmoid), saturate)),
     ),
     "poor_weight_initialization": (
         "weights too large", lambda folder: learned(folder, net=drawn(mlp(layers=4), 2.0))
@@ -91,7 +104,7 @@ PLANTED: dict[str, tuple[str, Callable[[Path], set[str]]]] = {  # SageMaker's ru
     "weight_update_ratio": ("learning rate too high", lambda folder: learned(folder, rate=30.0)),
     "unchanged_tensor": (
         "group stays",
-        lambda folder: learned(folder, groups=lambda net: [{"params": net[0].parameters(), "lr": 0.0}, {"params": net[2:].parameters()}]),
+        lambda folder: learned(folder, groups=first_at_rest),
     ),
     "similar_across_runs": ("as before", twice_with_a_dropout_that_rests),
     "loss_not_decreasing": ("learning rate too low", lambda folder: learned(folder, rate=1e-6)),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -14,6 +15,7 @@ from torch import Tensor
 from fxdebug.capture.torch_state.untracked import untracked
 
 MOST = 48  # nodes between the root and the loss
+MOST_MADE = 1000  # in which a parameter is looked for
 CLOSE = 1e-3  # relative; of a loss in bfloat16 a hundredth
 NARROW = 1e-2
 _PASSED = frozenset(
@@ -267,6 +269,26 @@ def behind_views(node: Any) -> Any:
             break
         node = node.next_functions[0][0]
     return node
+
+
+def is_made_with(root: Tensor, parameters: Set[int]) -> bool:
+    """Was a tensor computed with one of these parameters, by their ids? The nearest thousand operations are looked at.
+
+    >>> import torch
+    >>> weight, other = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
+    >>> is_made_with((weight * 2).sum(), {id(weight)}), is_made_with((other * 2).sum(), {id(weight)})
+    (True, False)
+    """
+    pending, known = deque([root.grad_fn]), set[Any]()
+    while pending and len(known) < MOST_MADE:
+        node = pending.popleft()
+        if node is None or node in known:
+            continue
+        if id(getattr(node, "variable", None)) in parameters:
+            return True
+        known.add(node)
+        pending.extend(inner for inner, _ in node.next_functions)
+    return False
 
 
 def takes_output(read: LossRead, outputs: Sequence[Tensor]) -> bool:

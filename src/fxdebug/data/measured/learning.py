@@ -192,7 +192,10 @@ class LearningFacts:
     whose weights began far too large: the ``largest_gain`` is by how much they grow an input, ``gain`` the median of
     all layers; ``small`` are those that began far too small, where most did. ``alike`` are matrices whose rows were all
     the same at the beginning, and are so now. ``bounded`` are sigmoids and tanhs that were at their bounds from the
-    first look on.
+    first look on. ``detached`` are parameters that an optimizer has, of modules that ran although no gradient ever
+    reached them, where no place shows why. ``schedule`` is that of the learning rate, where its length is known: its
+    class, its steps, and how many it has gone. ``inverted`` are attentions whose mask ignores the tokens and keeps the
+    padding.
     """
 
     number: int
@@ -252,6 +255,9 @@ class LearningFacts:
     small: Names = Names()
     alike: Names = Names()
     bounded: tuple[str, ...] = ()
+    detached: Names = Names()
+    schedule: tuple[str, int, int] | None = None
+    inverted: tuple[str, ...] = ()
 
 
 @brief

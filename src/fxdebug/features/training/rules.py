@@ -35,6 +35,7 @@ BOOK = RuleBook(
         RuleSpec("wrong sign", ERROR, "what is minimised is the negative of a loss"),
         RuleSpec("softmax over batch", ERROR, "the softmax before the loss runs over the examples"),
         RuleSpec("batch mixed", ERROR, "a recurrent layer or attention goes over the batch as over a sequence"),
+        RuleSpec("mask inverted", ERROR, "an attention ignores the tokens and looks at the padding"),
         RuleSpec("loss is a sum", ERROR, "the loss is a sum, and it does not learn"),
         RuleSpec("accumulated undivided", ERROR, "losses of several backwards are not divided by their number"),
         RuleSpec("log of zero", ERROR, "the loss takes the logarithm of 0"),
@@ -73,7 +74,7 @@ BOOK = RuleBook(
         RuleSpec("silent activation", ERROR, "an activation returns only zeros from the first step on"),
         RuleSpec("zero gradients", ERROR, "gradients are exactly 0, in step after step"),
         RuleSpec("gradients vanish", ERROR, "gradients shrink from layer to layer", "slope"),
-        RuleSpec("updates rounded away", ERROR, "the weights' dtype loses the updates", "unmoved"),
+        RuleSpec("updates rounded away", ERROR, "the weights' dtype loses the updates", "unmoved barely"),
         RuleSpec(
             "learning rate too high", ERROR, "steps are too large, and it does not learn", "large_update largest_update"
         ),
@@ -81,6 +82,7 @@ BOOK = RuleBook(
         RuleSpec("learning rate jumps", ERROR, "the loss rises where the learning rate does"),
         RuleSpec("outlier batch", WARNING, "the loss rises at a batch with far larger inputs"),
         RuleSpec("rate spent early", ERROR, "the learning rate is next to nothing for most of the training", "spent"),
+        RuleSpec("schedule too slow", ERROR, "a schedule that was planned for all steps has hardly begun", "barely"),
         RuleSpec("rate of zero", ERROR, "the learning rate is 0 in every step"),
         RuleSpec("weight decay", ERROR, "weight decay outweighs what is learned", "decay strong_decay"),
         RuleSpec("optimizer state lost", WARNING, "weights are trained, and the optimizer begins without a state"),

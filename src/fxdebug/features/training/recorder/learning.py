@@ -45,6 +45,7 @@ from fxdebug.features.training.recorder.leaf_calls import (
     NORMALISATIONS,
     SILENT,
     LeafCalls,
+    keeps_padding_alone,
     place_of_cut,
     storages_of,
 )
@@ -168,6 +169,8 @@ class Learning:
         self._is_rebuilt: bool | None = None
         self._of_zero: dict[str, tuple[int, int, int]] = {}  # Log and Sqrt: the step, zeros, and elements
         self._emptied: int | None = None
+        self._inverted: Counter[str] = Counter()  # looks at attentions with a mask
+        self._upright: set[str] = set()  # those of them that saw anything but the padding
         self._cosine: float | None = None  # the sign of a loss that is a cosine
         self._mixed: dict[str, tuple[MixedBatch, int]] = {}  # with the looks that showed it
         self._idle: dict[int, tuple[str, list[Tensor], int]] = {}  # optimizers that never had a gradient: their steps
@@ -226,6 +229,12 @@ class Learning:
                 self._inputs = _inputs(given[0])
         self._at = time.perf_counter()
 
+    def begin_without_forward(self) -> None:
+        """Begin a step whose forward is that of parts of the model, which are called by themselves."""
+        if self._step is None:
+            self._step = _Step(training=self._model.training)
+            self._given, self._outputs = [], []
+
     def forget_step(self) -> None:
         """Forget the step that is under way."""
         self._step = self._calls = None
@@ -241,11 +250,22 @@ class Learning:
                 self._note_alike(self._given[0], self._outputs[0])
         if self._calls is not None:
             self._ran |= self._calls.ran
+            self._note_masks()
             self._outdated.update([*dict.fromkeys(self._calls.outdated)])
             first = self._calls.calls[0].module if self._calls.calls else None
             if self._inputs is not None and isinstance(first, NORMALISATIONS) and not self._inputs.normed:
                 old = self._inputs
                 self._inputs = InputFacts(old.mean, old.deviation, old.largest, old.size, True, old.learned, old.alike)
+
+    def _note_masks(self) -> None:
+        """Note attentions that are told to ignore all tokens, and to look at the padding."""
+        ids = next((t for t in self._given if not t.is_floating_point() and t.dim() == 2), None)
+        for path, ignored in self._calls.ignored if self._calls is not None and ids is not None else ():
+            with untracked():
+                is_inverted = keeps_padding_alone(ignored, ids.detach())  # type: ignore[union-attr]
+            if is_inverted is not None:
+                self._upright |= set() if is_inverted else {path}
+                self._inverted[path] += 1
 
     def _note_alike(self, given: Tensor, answer: Tensor) -> None:
         """Note whether the answer is the same for all examples, though they differ."""
@@ -691,6 +711,13 @@ class Learning:
             small=self._about.small(),
             alike=self._about.alike(),
             bounded=tuple([path for path, always in self._bounded.items() if always][:MOST_NAMED]),
+            schedule=self._loop.schedule,
+            inverted=tuple(
+                [one for one, looks in self._inverted.items() if looks > 1 and one not in self._upright][:4]
+            ),
+            detached=names_of([one for one in ran if id(one[1]) in self._loop.optimised], self._whole)
+            if not self._cut_at
+            else Names(),
             mixed=next((mixed for mixed, looks in self._mixed.values() if looks > 1), None),
         )
 

@@ -10,7 +10,7 @@ from fxdebug.data.findings import ADVICE, ERROR, SEVERITIES, WARNING, Finding
 from fxdebug.data.measured.training import TrainingRecord
 from fxdebug.features.training.verdict import of_data, of_loop, of_model, of_numbers, of_rates
 from fxdebug.features.training.verdict.limits import Limits
-from fxdebug.features.training.verdict.progress import FLAT, Progress
+from fxdebug.features.training.verdict.progress import FLAT, Progress, is_game
 from fxdebug.features.training.verdict.seen import Seen, found, g, seen_of
 
 CAUSES = (  # of incidents: what the loop, and what the loss is; numbers that are not finite follow from others
@@ -18,6 +18,7 @@ CAUSES = (  # of incidents: what the loop, and what the loss is; numbers that ar
     "maximizes",
 )  # fmt: skip
 GATED = ("other optimizer", "not optimised")  # told once it is sure: copies of weights, optimizers that come later
+TOLD = ("gradient cut", "targets unrelated", "same batch", "answers alike")  # first, although they are advice
 EXPLAINED = "steps skipped"  # the incident names the operation
 
 
@@ -55,11 +56,7 @@ def judge(record: TrainingRecord, incidents: Sequence[Finding] = (), limits: Lim
     if first is not None and first.severity != ADVICE:
         return Verdict("fault", _sentence(first), first.rule, tuple(listed), *numbers)
     told = next(
-        (
-            one
-            for one in listed
-            if one.rule in ("targets unrelated", "same batch", "answers alike") and _is_told(one, seen)
-        ),
+        (one for one in listed if one.rule in TOLD and _is_told(one, seen)),
         None,
     )
     if told is not None:
@@ -210,6 +207,8 @@ def _alike(seen: Seen) -> list[Finding]:
 def _is_told(one: Finding, seen: Seen) -> bool:
     is_small = bool(seen.signs) and seen.signs[0].batch < of_data.FEWEST_TARGETS
     everywhere = one.what.startswith("all ") and is_small and seen.steps >= seen.limits.steps
+    if one.rule == "gradient cut":
+        return seen.progress.is_bad
     return one.rule in ("targets unrelated", "answers alike") or everywhere
 
 
@@ -222,6 +221,12 @@ def _course(seen: Seen) -> tuple[str, str]:
     progress: Progress = seen.progress
     known = "" if progress.constant is None else f" (a constant answer has {g(progress.constant)})"
     way = f"{g(progress.first)} → {g(progress.last)}"
+    if progress.state == "none" and is_game(seen.record):
+        return (
+            "cannot tell",
+            f"cannot tell: several optimizers take turns in {seen.steps} steps, and what one of them gains the other "
+            "may lose: their losses do not say whether it learns; nothing that was measured is wrong",
+        )
     if progress.state == "none":
         unseen = (
             ""

@@ -28,6 +28,15 @@ def rules(seen: Seen) -> Found:
         )  # fmt: skip
     if facts.mixed is not None:
         yield _over_examples(seen, facts.mixed)
+    if facts.inverted:
+        yield found(
+            "mask inverted", WARNING if learns else ERROR,
+            f"key_padding_mask of {', '.join(facts.inverted[:3])} ignores all tokens, and keeps the one value that "
+            "fills up short sequences: nothing is seen of the rest "
+            f"(loss {g(seen.progress.first)} → {g(seen.progress.last)})",
+            "True means ignore: give it ids == padding, which is ~keep.", path=facts.inverted[0],
+            op="MultiheadAttention", others=facts.inverted[1:],
+        )  # fmt: skip
     if facts.loss.factor < 0 and facts.loss.known and facts.alone and not facts.maximizes:
         yield _wrong_sign(seen)
     if facts.loss.cosine == 1 and facts.alone and not facts.maximizes and seen.progress.last < TURNED_AWAY:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from itertools import takewhile
 
-from fxdebug.data.findings import ADVICE, ERROR
+from fxdebug.data.findings import ADVICE, ERROR, WARNING
 from fxdebug.data.measured.learning import StepSigns
 from fxdebug.features.training.verdict.seen import Found, Seen, found, g, listed, middle
 
@@ -41,7 +41,7 @@ def rules(seen: Seen) -> Found:
     lost = middle(moving)
     if len(moving) >= 5 and lost is not None and lost > seen.limits.unmoved and facts.dtype in NARROW:
         yield found(
-            "updates rounded away", ERROR if state != "falling" else ADVICE,
+            "updates rounded away", ERROR if state != "falling" else WARNING if seen.barely_learns else ADVICE,
             f"{100 * lost:.0f} % of the elements that have a gradient do not change in a step: the update is below "
             "half a unit "
             f"in the last place of {facts.dtype}",

@@ -50,7 +50,7 @@ def progress_of(record: TrainingRecord, limits: Limits) -> Progress:
     losses = losses_of(record)
     known = [loss for loss in losses if math.isfinite(loss)]
     constant = constant_of(record)
-    if not losses:
+    if not losses or is_game(record):
         return Progress("none", len(record.steps), constant=constant)
     if len(known) < len(losses):
         last = known[-1] if known else math.nan
@@ -109,6 +109,12 @@ def lower(end: Sequence[float], begin: Sequence[float]) -> float:
     n, m = len(end), len(begin)
     u = sum((b < a) + 0.5 * (b == a) for a in begin for b in end)
     return (u - n * m / 2) / math.sqrt(n * m * (n + m + 1) / 12)
+
+
+def is_game(record: TrainingRecord) -> bool:
+    """Do optimizers take turns with losses of their own, on parts of a container that is never called itself?"""
+    facts = record.learning
+    return facts is not None and not facts.called and not facts.alone
 
 
 def losses_of(record: TrainingRecord) -> list[float]:
