@@ -28,6 +28,7 @@ import learn_faults  # noqa: E402
 import learn_healthy  # noqa: E402
 import learn_held_out  # noqa: E402
 import learn_reports  # noqa: E402
+import learn_strangers  # noqa: E402
 import learn_threads  # noqa: E402
 from fxdebug.features.training.verdict.judge import Verdict  # noqa: E402
 from learn_parts import Case  # noqa: E402
@@ -38,6 +39,7 @@ SHORT = (1, 3, 5, 10, 20, 30, 60, 100)
 BARS = {
     "known": (0.95, 0, 0),
     "beginnings": (0.95, 0, 0),
+    "strangers": (0.95, 0, 0),
     "blind": (0.75, 1, 1),
     "reports": (0.75, 1, 1),
     "threads": (0.75, 1, 1),
@@ -46,6 +48,7 @@ BARS = {
 SETS = {
     "known": [*learn_faults.CASES.every, *learn_healthy.CASES.every],
     "beginnings": learn_begins.CASES.every,
+    "strangers": learn_strangers.CASES.every,
     "blind": learn_blind.CASES.every,
     "reports": learn_reports.CASES.every,
     "threads": learn_threads.CASES.every,

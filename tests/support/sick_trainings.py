@@ -204,6 +204,8 @@ TRAININGS: dict[str, Callable[[Path], Given]] = {
     "training.units alike": of_the_bench("all_a_tenth", 40, "learn_begins"),
     "training.saturated activation": of_the_bench("sigmoids_of_fifty", 60, "learn_begins"),
     "training.targets unequal": of_the_bench("one_of_fifty", 120, "learn_begins"),
+    "training.schedule too slow": of_the_bench("cycle_of_batches_in_epochs", 240, "learn_strangers"),
+    "training.mask inverted": of_the_bench("sees_the_padding", 20, "learn_strangers"),
     "training.as before": with_a_dropout_that_rests,
     "training.cleared between": Usual(steps=10, parts=4, clear=lambda net: net.zero_grad()),
     "training.accumulated undivided": Usual(steps=20, parts=8, rate=0.3),

@@ -599,5 +599,5 @@ def _going_on(original: Callable[..., Any]) -> Callable[..., Any]:
     return step
 
 
-_schedule = SharedPatch(Attribute("LRScheduler.step", LRScheduler, "step", _going_on))
+_schedule = SharedPatch(Attribute("torch.optim.lr_scheduler.LRScheduler.step", LRScheduler, "step", _going_on))
 _backward = SharedPatch(Attribute("torch.autograd.backward", torch.autograd, "backward", _watched))

@@ -229,12 +229,13 @@ def size(seen: Seen) -> Found:
             f"{first} {g(top / 10)}, and warm up.", measured=max(early, default=0.0), threshold=limits.largest_update,
         )  # fmt: skip
         return
-    if top and early and median(early) > limits.large_update and max(early) > limits.largest_update and _stalls(seen):
+    is_large = bool(early) and median(early) > limits.large_update and max(early) > limits.largest_update
+    if top and is_large and _stalls(seen) and seen.facts.answers_alike is None:
         yield found(
             "learning rate too high", WARNING,
             f"the loss fell from {g(progress.first)} in the first quarter of {progress.steps} steps, and stays at "
-            f"{g(progress.last)} since; the learning rate {g(top)} changed the weights by up to {100 * max(early):.3g} % "
-            "in each of the first steps (0.1 to 1 % is usual)",
+            f"{g(progress.last)} since; the learning rate {g(top)} changed the weights by up to "
+            f"{100 * max(early):.3g} % in each of the first steps (0.1 to 1 % is usual)",
             f"Try {g(top / 10)}, and warm up.", measured=max(early), threshold=limits.largest_update,
         )  # fmt: skip
         return
