@@ -22,11 +22,13 @@ sys.path.insert(0, str(HERE))
 import torch  # noqa: E402
 
 import fxdebug  # noqa: E402
+import learn_begins  # noqa: E402
 import learn_blind  # noqa: E402
 import learn_faults  # noqa: E402
 import learn_healthy  # noqa: E402
 import learn_held_out  # noqa: E402
 import learn_reports  # noqa: E402
+import learn_strangers  # noqa: E402
 import learn_threads  # noqa: E402
 from fxdebug.features.training.verdict.judge import Verdict  # noqa: E402
 from learn_parts import Case  # noqa: E402
@@ -36,6 +38,8 @@ PAGE = HERE.parent / "docs" / "learning.md"
 SHORT = (1, 3, 5, 10, 20, 30, 60, 100)
 BARS = {
     "known": (0.95, 0, 0),
+    "beginnings": (0.95, 0, 0),
+    "strangers": (0.95, 0, 0),
     "blind": (0.75, 1, 1),
     "reports": (0.75, 1, 1),
     "threads": (0.75, 1, 1),
@@ -43,6 +47,8 @@ BARS = {
 }  # named at least, wrong causes and false alarms at most
 SETS = {
     "known": [*learn_faults.CASES.every, *learn_healthy.CASES.every],
+    "beginnings": learn_begins.CASES.every,
+    "strangers": learn_strangers.CASES.every,
     "blind": learn_blind.CASES.every,
     "reports": learn_reports.CASES.every,
     "threads": learn_threads.CASES.every,

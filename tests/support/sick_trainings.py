@@ -176,6 +176,15 @@ def under_one_autocast(folder: Path) -> Given:
         return watched(folder, net, lambda: Usual(rate=0.2).train(net))
 
 
+def with_a_dropout_that_rests(folder: Path) -> Given:
+    """A training that is made again with a dropout, in eval mode: nothing changes."""
+    for drops in ((), (nn.Dropout(0.5),)):
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(8, 24), nn.ReLU(), *drops, nn.Linear(24, 5)).eval()
+        watched(folder, net, lambda net=net: Usual().train(net))  # type: ignore[misc]
+    return folder, {}
+
+
 def squashed() -> nn.Module:
     return nn.Sequential(nn.Linear(8, 24), nn.ReLU(), nn.Linear(24, 5), nn.Sigmoid())
 
@@ -190,6 +199,14 @@ TRAININGS: dict[str, Callable[[Path], Given]] = {
     "training.targets out of range": of_the_bench("masks_of_255", 10, "learn_held_out"),
     "training.labels smoothed": of_the_bench("smoothed_away", 30, "learn_held_out"),
     "training.zero gradients": of_the_bench("more_labels_than_moments", 10, "learn_held_out"),
+    "training.weights too large": of_the_bench("convolutions_with_one", 30, "learn_begins"),
+    "training.weights too small": of_the_bench("drawn_with_a_thousandth", 30, "learn_begins"),
+    "training.units alike": of_the_bench("all_a_tenth", 40, "learn_begins"),
+    "training.saturated activation": of_the_bench("sigmoids_of_fifty", 60, "learn_begins"),
+    "training.targets unequal": of_the_bench("one_of_fifty", 120, "learn_begins"),
+    "training.schedule too slow": of_the_bench("cycle_of_batches_in_epochs", 240, "learn_strangers"),
+    "training.mask inverted": of_the_bench("sees_the_padding", 20, "learn_strangers"),
+    "training.as before": with_a_dropout_that_rests,
     "training.cleared between": Usual(steps=10, parts=4, clear=lambda net: net.zero_grad()),
     "training.accumulated undivided": Usual(steps=20, parts=8, rate=0.3),
     "training.targets not scaled": Usual(net=squashed, batch=of_hundreds, loss=F.mse_loss),

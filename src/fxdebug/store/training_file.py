@@ -230,6 +230,22 @@ def read_ranks(folder: Path, rank: int | None = None) -> list[TrainingRecord]:
     return [read_training(folder, one) for one in ranks or (rank,)]
 
 
+def earlier_training(folder: Path, rank: int | None = None) -> tuple[str, TrainingRecord] | None:
+    """Return the training that a folder held before the one it holds, with its folder's name; ``None`` of a first one.
+
+    One that cannot be read is none.
+    """
+    name = file_of(folder, rank).name
+    kept = [one.parent for one in folder.glob(f"earlier-*/{name}") if one.parent.name[8:].isdecimal()]
+    last = max(kept, key=lambda one: int(one.name[8:]), default=None)
+    if last is None:
+        return None
+    try:
+        return last.name, read_training(last, rank)
+    except LoadError:
+        return None
+
+
 def lowest_rank(folder: Path) -> int | None:
     """Return the lowest rank that left a file in a folder; ``None`` of a training that was not distributed."""
     return None if file_of(folder, None).exists() else min(_ranks_of(folder), default=None)

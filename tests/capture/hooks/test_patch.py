@@ -453,7 +453,7 @@ def test_a_run_patches_what_the_table_says(monkeypatch: pytest.MonkeyPatch) -> N
         # a graph that hands over a weight or sets a switch, a training that is watched, a trainer's epoch
         "functions of torch.distributed that communicate", "torch.ops.c10d", "sys.setswitchinterval", "sys.meta_path",
         "<loader>.exec_module", "<module>.<attribute>", "<owner>.<attribute>", "<module>.<method>",
-        "torch.autograd.backward", "<trainer>._run_epoch",
+        "torch.autograd.backward", "torch.optim.lr_scheduler.LRScheduler.step", "<trainer>._run_epoch",
         # knobs that are tried
         "torch.set_float32_matmul_precision", "torch.set_num_threads", "torch.set_flush_denormal",
         "torch.utils.checkpoint._checkpoint_without_reentrant_generator",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections import deque
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -13,6 +15,7 @@ from torch import Tensor
 from fxdebug.capture.torch_state.untracked import untracked
 
 MOST = 48  # nodes between the root and the loss
+MOST_MADE = 1000  # in which a parameter is looked for
 CLOSE = 1e-3  # relative; of a loss in bfloat16 a hundredth
 NARROW = 1e-2
 _PASSED = frozenset(
@@ -268,6 +271,26 @@ def behind_views(node: Any) -> Any:
     return node
 
 
+def is_made_with(root: Tensor, parameters: Set[int]) -> bool:
+    """Was a tensor computed with one of these parameters, by their ids? The nearest thousand operations are looked at.
+
+    >>> import torch
+    >>> weight, other = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
+    >>> is_made_with((weight * 2).sum(), {id(weight)}), is_made_with((other * 2).sum(), {id(weight)})
+    (True, False)
+    """
+    pending, known = deque([root.grad_fn]), set[Any]()
+    while pending and len(known) < MOST_MADE:
+        node = pending.popleft()
+        if node is None or node in known:
+            continue
+        if id(getattr(node, "variable", None)) in parameters:
+            return True
+        known.add(node)
+        pending.extend(inner for inner, _ in node.next_functions)
+    return False
+
+
 def takes_output(read: LossRead, outputs: Sequence[Tensor]) -> bool:
     """Was the loss given what the model returned, or what its last layer did where the model returns the loss?"""
     if read.prediction is None:
@@ -296,6 +319,37 @@ def logarithms_and_roots(root: Tensor, outputs: Sequence[Tensor]) -> Iterator[tu
         elif _name(node) == "Sqrt":
             yield "Sqrt", node._saved_result
         pending += [inner for inner, _ in node.next_functions]
+
+
+def cosine_factor(root: Tensor, outputs: Sequence[Tensor]) -> float | None:
+    """Return the factor on a mean of cosines of results and of numbers that ask for no gradient; ``None`` of others.
+
+    >>> import torch
+    >>> x, y = torch.randn(4, 3, requires_grad=True), torch.randn(4, 3)
+    >>> cosine_factor(1 - torch.nn.functional.cosine_similarity(x, y).mean(), ())
+    -1.0
+    """
+    factor, node, ends = 1.0, root.grad_fn, _ends(outputs)
+    for _ in range(MOST):
+        name = _name(node)
+        inputs = [] if node is None else [inner for inner, _ in node.next_functions if inner is not None]
+        if not name or node in ends or len(inputs) != 1:
+            return None
+        if name in ("Neg", "Rsub"):
+            factor = -factor
+        elif name in ("Mul", "Div") and _elements(node) == 1:
+            factor *= math.copysign(1.0, _scalar(getattr(node, "_saved_other", None)) or 1.0)
+        elif name == "Mul" and _name(inputs[0]) == "Div":
+            other = node._saved_other if node._saved_other is not None else node._saved_self
+            if not isinstance(other, Tensor) or other.dim() < 2:
+                return None
+            with untracked():
+                sizes = other.detach().float().norm(dim=-1)
+                return factor if bool(((sizes - 1).abs() < CLOSE).all()) else None
+        elif name not in _PASSED and name not in ("Mean", "Sum", "Add", "Sub"):
+            return None
+        node = inputs[0]
+    return None
 
 
 def gaussians(root: Tensor, outputs: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:

@@ -73,7 +73,9 @@ class LossFacts:
     ``shuffled`` that of batches drawn at random.
     ``lowest`` and ``highest`` are those of numbers. ``emptied`` is the first step of which all targets were ignored.
     ``different`` counts batches of targets that differ, up to 64. ``smoothing`` is that of labels, ``lowest_loss`` the
-    loss of an answer that is right, which it keeps above 0.
+    loss of an answer that is right, which it keeps above 0. ``most`` is the value that most targets have, and their
+    share. ``cosine`` is the sign of a loss that is a cosine of results and targets. ``in_batch``: of numbers that are
+    computed of the model's results, and the class of each row is its place in the batch (contrast with the others).
     ``shifts`` tells how often target[i] is input[i + k]: k, agreements, places. ``leak`` are an input, what it tells of
     the target, their correlation and the examples; ``others_tell`` is the share of the target's variance that a line
     through the other inputs explains. ``unrelated``: the probabilities, at the beginning and now, that
@@ -110,6 +112,9 @@ class LossFacts:
     different: int = 0
     smoothing: float = 0.0
     lowest_loss: float | None = None
+    most: tuple[float, float] | None = None
+    cosine: float | None = None
+    in_batch: bool = False
 
 
 @brief
@@ -183,7 +188,14 @@ class LearningFacts:
     itself was called. ``mixed`` takes the examples of a batch for a sequence. ``resting`` are parameters whose gradient
     was there and exactly 0 at every look. ``changed_between`` are steps before which the weights were others than the
     step before left, by ``change_between`` of their norm (median). ``empty_code`` is the step since which the mean and
-    the log-variance of a code are those of its prior, with the KL divergence of one example.
+    the log-variance of a code are those of its prior, with the KL divergence of one example. ``large`` are layers
+    whose weights began far too large: the ``largest_gain`` is by how much they grow an input, ``gain`` the median of
+    all layers; ``small`` are those that began far too small, where most did. ``alike`` are matrices whose rows were all
+    the same at the beginning, and are so now. ``bounded`` are sigmoids and tanhs that were at their bounds from the
+    first look on. ``detached`` are parameters that an optimizer has, of modules that ran although no gradient ever
+    reached them, where no place shows why. ``schedule`` is that of the learning rate, where its length is known: its
+    class, its steps, and how many it has gone. ``inverted`` are attentions whose mask ignores the tokens and keeps the
+    padding.
     """
 
     number: int
@@ -237,6 +249,15 @@ class LearningFacts:
     changed_between: int = 0
     change_between: float | None = None
     empty_code: tuple[int, float] | None = None
+    large: Names = Names()
+    largest_gain: float = 0.0
+    gain: float | None = None
+    small: Names = Names()
+    alike: Names = Names()
+    bounded: tuple[str, ...] = ()
+    detached: Names = Names()
+    schedule: tuple[str, int, int] | None = None
+    inverted: tuple[str, ...] = ()
 
 
 @brief

@@ -9,6 +9,7 @@ from typing import Any
 
 from fxdebug.data.calls import Note
 from fxdebug.data.report import ReportData
+from fxdebug.features.training.overlay import beside_earlier
 from fxdebug.features.training.report import training_report
 from fxdebug.plugins.given import Folder
 from fxdebug.store.training_file import is_training, read_ranks
@@ -16,7 +17,9 @@ from fxdebug.store.training_file import is_training, read_ranks
 
 def _report(folder: Path, rank: int | None, limits_of: Callable[[str], Any]) -> tuple[str, ReportData[Any]]:
     record, *others = read_ranks(folder, rank)
-    report: ReportData[Any] = training_report(record, limits_of("gradients"), others, limits_of("training"))
+    report: ReportData[Any] = training_report(
+        record, limits_of("gradients"), others, limits_of("training"), beside_earlier(record, folder, rank)
+    )
     extent = Note(f"{len(record.steps)} steps, {len(record.watched)} of them watched")
     return record.model, replace(report, notes=(extent, *report.notes))
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from fxdebug.data.calls import Note
+from fxdebug.data.findings import WARNING, Finding
 from fxdebug.data.measured.training import StepRecord, TrainingRecord
 from fxdebug.data.report import Cell, Chart, Column, ReportData
 from fxdebug.errors import UsageError
@@ -18,10 +19,11 @@ from fxdebug.exports.page.run import PageOptions
 from fxdebug.exports.page.write import trace_page
 from fxdebug.features.training.page import run_of
 from fxdebug.features.training.report import verdict_of
-from fxdebug.features.training.verdict.seen import g
-from fxdebug.store.training_file import read_ranks
+from fxdebug.features.training.verdict.seen import found, g
+from fxdebug.store.training_file import earlier_training, read_ranks
 
 MOST = 5
+FEWEST = 10  # losses that are equal by no chance
 MOST_POINTS = 2000  # of a line
 _PLACES = "abcde"
 _OWN, _OFF = "optimizer ", ("False", "0", "0.0", "None")
@@ -78,9 +80,46 @@ def trainings_report(records: Mapping[str, TrainingRecord]) -> ReportData[Settin
             *[Column(place, name) for place, name in zip(_PLACES, records)],
         ),
         rows=tuple(rows),
+        findings=tuple(_alike_among(records)),
         notes=tuple(notes),
         charts=tuple(_charts(records)),
     )
+
+
+def beside_earlier(record: TrainingRecord, folder: Path, rank: int | None = None) -> list[Finding]:
+    """Return what is told of a training beside the one that its folder held before."""
+    earlier = earlier_training(folder, rank)
+    one = None if earlier is None else same_as(record, earlier[1], f"the training before ({earlier[0]})")
+    return [] if one is None else [one]
+
+
+def _alike_among(records: Mapping[str, TrainingRecord]) -> Iterator[Finding]:
+    """Yield trainings that went as one before them, although their settings differ."""
+    names = list(records)
+    for place, name in enumerate(names):
+        for before in names[:place]:
+            one = same_as(records[name], records[before], before)
+            if one is not None:
+                yield replace(one, what=f"{name}: {one.what}")
+
+
+def same_as(record: TrainingRecord, other: TrainingRecord, name: str) -> Finding | None:
+    """Return that a training went as ``other``, called ``name``, to the last bit, although their settings differ."""
+    ours, theirs = ([step.loss for step in one.steps if step.loss is not None] for one in (record, other))
+    shared = min(len(ours), len(theirs))
+    if shared < FEWEST or ours[:shared] != theirs[:shared] or len(set(ours[:shared])) == 1:
+        return None
+    mine, its = settings_of(record), settings_of(other)
+    differ = [f"{key} {its[key]} → {told}" for key, told in mine.items() if key in its and its[key] != told]
+    if not differ:
+        return None
+    return found(
+        "as before", WARNING,
+        f"the losses of all {shared} steps equal those of {name} to the last bit, although {', '.join(differ[:3])} "
+        "differs: what was changed has no effect",
+        "Look whether the loop uses the setting: a second optimizer or scheduler, an option that is not passed on.",
+        measured=float(shared),
+    )  # fmt: skip
 
 
 def settings_of(record: TrainingRecord) -> dict[str, Cell]:

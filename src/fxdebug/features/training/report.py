@@ -89,10 +89,12 @@ def training_report(
     limits: Limits | None = None,
     others: Sequence[TrainingRecord] = (),
     verdict_limits: VerdictLimits | None = None,
+    beside: Sequence[Finding] = (),
 ) -> ReportData[TrainingRow]:
     """Return the watched steps of a training and those with incidents, findings over time, and advice on clipping.
 
-    ``others`` are the same training on other ranks: their incidents and gaps are among the findings.
+    ``others`` are the same training on other ranks: their incidents and gaps are among the findings. ``beside`` are
+    findings about this training beside others.
     """
     watched = {step.number: step for step in record.watched}
     trouble = {incident.step: incident for incident in record.incidents}
@@ -110,7 +112,7 @@ def training_report(
     incidents.sort(key=lambda incident: (incident.step, not incident.op))  # the rank that names an operation first
     verdict = judge(record, list(_incidents(incidents, record.model)), verdict_limits)
     further = [*_growing(record), *_of_watched(record, limits or Limits())]
-    findings = [*verdict.findings, *_gaps((record, *others)), *_also(further, verdict)]
+    findings = [*verdict.findings, *_gaps((record, *others)), *_also(further, verdict), *beside]
     if any(incident.trouble == "maximizes" for incident in incidents):  # a lower rate would only make it slower
         findings = [finding for finding in findings if finding.rule not in UPHILL]
     return ReportData(

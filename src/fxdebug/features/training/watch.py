@@ -46,6 +46,7 @@ from fxdebug.data.measures import counted
 from fxdebug.errors import SaveError, UsageError, first_line, with_article
 from fxdebug.exports import registry
 from fxdebug.features.training.actions import DUMP, STOP, Acting, Actions, StopTraining, checked_actions
+from fxdebug.features.training.overlay import beside_earlier
 from fxdebug.features.training.recorder.held_forward import HeldForward
 from fxdebug.features.training.recorder.held_memory import note_on_memory
 from fxdebug.features.training.recorder.loop_facts import MANY, SETTLED, SKIPS, LoopFacts
@@ -629,4 +630,5 @@ def watched_training(
     """
     record, *others = read_ranks(Path(folder), rank)
     record = replace(record, incidents=(*record.incidents, *standing))
-    return Report.of(training_report(record, others=others))
+    beside = beside_earlier(record, Path(folder), rank)
+    return Report.of(training_report(record, others=others, beside=beside))

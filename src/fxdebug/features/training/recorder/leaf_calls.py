@@ -22,7 +22,11 @@ from fxdebug.capture.torch_state.untracked import untracked
 RECTIFIERS = (nn.ReLU, nn.ReLU6, nn.GELU, nn.SiLU, nn.LeakyReLU, nn.ELU, nn.Hardtanh, nn.Threshold)
 NORMALISATIONS = (nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.modules.batchnorm._NormBase)
 OUTDATED = 0.05  # of its size, from which a result is not that of the weights: rounding to bfloat16 is 0.004
+FEWEST_KEPT = 8  # places of a mask
 SILENT = 0.999  # of the elements are 0
+BOUNDS = {nn.Sigmoid: (0.0, 1.0), nn.Tanh: (-1.0, 1.0), nn.Hardsigmoid: (0.0, 1.0)}
+AT_BOUND = 0.01  # of the distance between both: as `activations.saturated` has it
+BOUNDED = 0.9  # of the elements are there
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,7 @@ class LeafCall:
     """A call of a module without modules in it. ``takes`` and ``gives``: does a tensor of it ask for gradients?
 
     ``zeros`` is the share of zeros that an activation returned, ``is_given_zeros`` whether a layer is given nothing
-    else; ``None`` for other modules.
+    else, ``bounded`` the share at a bound of a sigmoid or tanh; ``None`` for other modules.
     """
 
     path: str
@@ -42,6 +46,7 @@ class LeafCall:
     written: tuple[StorageWeakRef, ...]
     zeros: float | None
     is_given_zeros: bool | None
+    bounded: float | None = None
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,7 @@ class LeafCalls(ForwardsOnly):
 
     ``last_linear`` is the input of the last linear layer that ran. ``outdated`` are linear layers under autocast that
     return something else than their weights make of their input: casts of earlier weights are in autocast's cache.
+    ``ignored`` are the masks of keys that attentions were given.
     """
 
     def __init__(self, sites: Sites) -> None:
@@ -80,6 +86,7 @@ class LeafCalls(ForwardsOnly):
         self.outdated: list[str] = []
         self.ran: set[str] = set()
         self.sequences: list[SequenceCall] = []
+        self.ignored: list[tuple[str, Tensor]] = []  # keys that an attention is told to ignore, as True
         self._open = OpenCalls(sites)
 
     def around_forward(
@@ -104,12 +111,21 @@ class LeafCalls(ForwardsOnly):
             sizes = tuple(args[0].shape)
             over = 1 if module.batch_first and len(sizes) == 3 else 0
             self.sequences.append(SequenceCall(path, type(module).__name__, sizes, over))
+        if isinstance(module, nn.MultiheadAttention) and isinstance(mask := kwargs.get("key_padding_mask"), Tensor):
+            with untracked():
+                self.ignored.append((path, mask.detach() if mask.dtype is torch.bool else mask.detach() == -math.inf))
         given = [t for _, t in named_tensors((args, kwargs)) if t.is_floating_point()]
         made = [t for _, t in named_tensors(output) if t.is_floating_point()]
         zeros = None
         if made and isinstance(module, RECTIFIERS) and made[0].numel():
             with untracked():
                 zeros = float((made[0] == 0).float().mean())
+        bounds, bounded = BOUNDS.get(type(module)), None
+        if made and bounds is not None and made[0].numel() > 1:
+            margin = AT_BOUND * (bounds[1] - bounds[0])
+            with untracked():
+                near = (made[0] < bounds[0] + margin) | (made[0] > bounds[1] - margin)
+                bounded = float(near.float().mean())
         is_given_zeros: bool | None = None
         if isinstance(module, (nn.Linear, nn.Conv1d, nn.Conv2d)) and given and given[0].requires_grad:
             with untracked():
@@ -123,9 +139,23 @@ class LeafCalls(ForwardsOnly):
                 path, module, any(t.requires_grad for t in given), any(t.requires_grad for t in made), bool(given),
                 tuple([StorageWeakRef(t.untyped_storage()) for t in given]),
                 tuple([StorageWeakRef(t.untyped_storage()) for t in made]), zeros,
-                is_given_zeros,
+                is_given_zeros, bounded,
             )
         )  # fmt: skip
+
+
+def keeps_padding_alone(ignored: Tensor, ids: Tensor) -> bool | None:
+    """Does a mask ignore all tokens, and keep one value that none of them has? ``None`` where it hides nothing.
+
+    >>> ids = torch.tensor([[5, 6, 7, 0, 0, 0, 0, 0], [8, 9, 5, 6, 0, 0, 0, 0]])
+    >>> keeps_padding_alone(ids != 0, ids), keeps_padding_alone(ids == 0, ids)
+    (True, False)
+    """
+    if ignored.shape != ids.shape or ids.is_floating_point() or not bool(ignored.any()):
+        return None
+    kept, hidden = ids[~ignored].unique(), ids[ignored].unique()
+    is_one = len(kept) == 1 and int((~ignored).sum()) >= FEWEST_KEPT
+    return is_one and len(hidden) > 1 and not bool((hidden == kept).any())
 
 
 def _is_outdated(layer: nn.Linear, x: Tensor, result: Tensor) -> bool:

@@ -22,6 +22,7 @@ from fxdebug.capture.torch_state.loss_graph import (
     LossRead,
     behind_views,
     computed_again,
+    cosine_factor,
     gaussians,
     logarithms_and_roots,
     read_loss,
@@ -40,9 +41,11 @@ from fxdebug.data.measured.learning import (
 )
 from fxdebug.features.training.recorder.gradient_norm import number_of
 from fxdebug.features.training.recorder.leaf_calls import (
+    BOUNDED,
     NORMALISATIONS,
     SILENT,
     LeafCalls,
+    keeps_padding_alone,
     place_of_cut,
     storages_of,
 )
@@ -151,6 +154,7 @@ class Learning:
         self._inputs: InputFacts | None = None
         self._linear = 0
         self._zeros: dict[str, dict[int, float]] = {}
+        self._bounded: dict[str, bool] = {}  # at each look so far
         self._moved: Counter[int] = Counter()
         self._had: Counter[int] = Counter()
         self._rates: dict[int, float | None] = {}
@@ -165,6 +169,9 @@ class Learning:
         self._is_rebuilt: bool | None = None
         self._of_zero: dict[str, tuple[int, int, int]] = {}  # Log and Sqrt: the step, zeros, and elements
         self._emptied: int | None = None
+        self._inverted: Counter[str] = Counter()  # looks at attentions with a mask
+        self._upright: set[str] = set()  # those of them that saw anything but the padding
+        self._cosine: float | None = None  # the sign of a loss that is a cosine
         self._mixed: dict[str, tuple[MixedBatch, int]] = {}  # with the looks that showed it
         self._idle: dict[int, tuple[str, list[Tensor], int]] = {}  # optimizers that never had a gradient: their steps
         self._fed: set[int] = set()  # those that had one
@@ -222,6 +229,12 @@ class Learning:
                 self._inputs = _inputs(given[0])
         self._at = time.perf_counter()
 
+    def begin_without_forward(self) -> None:
+        """Begin a step whose forward is that of parts of the model, which are called by themselves."""
+        if self._step is None:
+            self._step = _Step(training=self._model.training)
+            self._given, self._outputs = [], []
+
     def forget_step(self) -> None:
         """Forget the step that is under way."""
         self._step = self._calls = None
@@ -237,11 +250,22 @@ class Learning:
                 self._note_alike(self._given[0], self._outputs[0])
         if self._calls is not None:
             self._ran |= self._calls.ran
+            self._note_masks()
             self._outdated.update([*dict.fromkeys(self._calls.outdated)])
             first = self._calls.calls[0].module if self._calls.calls else None
             if self._inputs is not None and isinstance(first, NORMALISATIONS) and not self._inputs.normed:
                 old = self._inputs
                 self._inputs = InputFacts(old.mean, old.deviation, old.largest, old.size, True, old.learned, old.alike)
+
+    def _note_masks(self) -> None:
+        """Note attentions that are told to ignore all tokens, and to look at the padding."""
+        ids = next((t for t in self._given if not t.is_floating_point() and t.dim() == 2), None)
+        for path, ignored in self._calls.ignored if self._calls is not None and ids is not None else ():
+            with untracked():
+                is_inverted = keeps_padding_alone(ignored, ids.detach())  # type: ignore[union-attr]
+            if is_inverted is not None:
+                self._upright |= set() if is_inverted else {path}
+                self._inverted[path] += 1
 
     def _note_alike(self, given: Tensor, answer: Tensor) -> None:
         """Note whether the answer is the same for all examples, though they differ."""
@@ -312,6 +336,8 @@ class Learning:
         looks = self.looks_at(number) or self._backwards <= 3
         if looks:
             self._note_code(number, root)
+            with untracked():
+                self._cosine = None if read.kind else cosine_factor(root, self._outputs)
         if looks or not self._believed or value != value or abs(value) == float("inf"):
             self._look_for_zeros(number, root)
         target = read.target if read.difference is None else self._target_behind(read)
@@ -434,6 +460,8 @@ class Learning:
             for call in self._calls.calls:
                 if call.zeros is not None:
                     self._note_zeros(call.path, number, call.zeros)
+                elif call.bounded is not None:
+                    self._bounded[call.path] = self._bounded.get(call.path, True) and call.bounded >= BOUNDED
                 elif call.is_given_zeros is not None:
                     self._note_zeros(f"what is before {call.path}", number, float(call.is_given_zeros))
             self._calls = None
@@ -620,6 +648,7 @@ class Learning:
         silent, died, died_at = self._silent()
         modules = dict.fromkeys(name.rpartition(".")[0] for name, _ in own)
         idle_of, idle, idle_steps = max(self._idle.values(), key=lambda one: one[2], default=("", [], 0))
+        large, largest_gain, gain = self._about.large()
         widths = Counter[str]()
         for _, p in own:
             widths[str(p.dtype)[6:]] += p.numel()
@@ -676,6 +705,19 @@ class Learning:
             changed_between=len(self._between),
             change_between=short(median(self._between)) if self._between else None,
             empty_code=(self._empty[0][0], self._empty[-1][1]) if len(self._empty) >= SURE_LOOKS else None,
+            large=large,
+            largest_gain=short(largest_gain) or 0.0,
+            gain=short(gain),
+            small=self._about.small(),
+            alike=self._about.alike(),
+            bounded=tuple([path for path, always in self._bounded.items() if always][:MOST_NAMED]),
+            schedule=self._loop.schedule,
+            inverted=tuple(
+                [one for one, looks in self._inverted.items() if looks > 1 and one not in self._upright][:4]
+            ),
+            detached=names_of([one for one in ran if id(one[1]) in self._loop.optimised], self._whole)
+            if not self._cut_at
+            else Names(),
             mixed=next((mixed for mixed, looks in self._mixed.values() if looks > 1), None),
         )
 
@@ -712,7 +754,9 @@ class Learning:
             shifts=tuple([(k, agree, places) for k, (agree, places) in targets.shifts.items() if places]),
             leak=targets.leak(LEAK), unrelated=self._features.unrelated(loss.kind) if known and draws else None,
             others_tell=short(targets.others_tell), lowest=lowest, highest=highest, emptied=self._emptied,
-            different=len(targets.digests), smoothing=self._smoothing[0], lowest_loss=_floor(*self._smoothing),
+            different=len(targets.digests), most=targets.most, cosine=self._cosine,
+            in_batch=targets.are_places and not known,
+            smoothing=self._smoothing[0], lowest_loss=_floor(*self._smoothing),
         )  # fmt: skip
 
 

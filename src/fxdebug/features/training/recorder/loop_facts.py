@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 from fxdebug.capture.recorder.unregistered_leaves import Found, outside_of
 from fxdebug.capture.runs.gradient_runs import rates_of
@@ -22,6 +23,7 @@ SKIPS = 10  # in a row: a scale of 2^16 that is too high by far is found in fewe
 SETTLED = 64  # steps after which every optimizer has made one, and forwards after which one is overdue
 MANY = 5  # steps of an optimizer without parameters of the model, each after a backward of it
 LOSSES = 3  # that are looked at: a loop may have one for each of its models
+_LENGTHS = ("total_steps", "T_max", "total_iters")  # of schedulers
 PLACES = 16  # elements of each weight that are compared
 
 
@@ -54,6 +56,7 @@ class LoopFacts:
         self.maximizes = False
         self._losses_seen = 0
         self._gradients: dict[str, Tensor] = {}
+        self.schedule: tuple[str, int, int] | None = None  # of the learning rate: its length, and how far it is
         self._first = self._sample()
 
     def on_backward(self, scale: float) -> bool:
@@ -82,6 +85,11 @@ class LoopFacts:
         self.forwards += 1
         self.ran = True
 
+    def know_parameters(self) -> None:
+        """Take the parameters of a model that is not called itself."""
+        if not self.parameters:
+            self.parameters = parameters_of(self._model)
+
     def look_for_gradients(self) -> None:
         """Note whether a parameter has a gradient, until one had."""
         self.arrived = self.arrived or any(parameter.grad is not None for parameter in self.parameters)
@@ -106,11 +114,19 @@ class LoopFacts:
         if self.backwards >= self.others[name] >= MANY and not self.steps:
             self.foreign[name] = None
 
+    def on_schedule(self, scheduler: LRScheduler) -> None:
+        """Note how far a schedule of known length has gone, if its optimizer is one of the model's."""
+        planned = next((n for name in _LENGTHS if isinstance(n := getattr(scheduler, name, None), int) and n > 1), None)
+        given = [p for group in scheduler.optimizer.param_groups[:1] for p in group["params"][:1]]
+        if planned is not None and any(id(p) in self.optimised for p in given):
+            self.schedule = type(scheduler).__name__, planned, int(scheduler.last_epoch)
+
     def before_step(self) -> None:
         """Note which parameters have gradients; of a long training not at every step."""
         self.look_for_gradients()
         if self.steps & (self.steps - 1) == 0:
-            self._gradients |= {name: p for name, p in named_parameters_of(self._model) if p.grad is not None}
+            own = named_parameters_of(self._model)  # a frozen one may have a gradient of an earlier training
+            self._gradients |= {name: p for name, p in own if p.grad is not None and p.requires_grad}
 
     @property
     def asks(self) -> bool:

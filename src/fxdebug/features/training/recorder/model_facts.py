@@ -18,8 +18,11 @@ from fxdebug.features.training.recorder.samples import sample
 
 NAMED = 4
 STRONG = 0.8  # a dropout's noise is twice its signal
+ROUNDING = 1e-4  # of the largest number of a row
+SMALL_GAIN = 0.1  # three layers of it leave a thousandth of what differs between examples
 SURE = 4.0  # standard errors
 MOST_NODES = 20_000
+LARGE_GAIN = 4.0  # of a layer: He and others draw up to 1.67 (nn.init.calculate_gain), Linear itself 0.58
 MOST_COMPARED = 64  # matrices with which embeddings are compared
 _BATCH_NORMS = (nn.modules.batchnorm._BatchNorm,)
 _DROPOUTS = (nn.modules.dropout._DropoutNd,)
@@ -54,9 +57,36 @@ class ModelFacts:
             self.zero = [(name, p) for name, p in _matrices(model) if p.numel() and not bool(sample(p, 4096).any())]
             self.zero = [(name, p) for name, p in self.zero if not bool(local_part(p).detach().any())]
             self._twins = _twins(model)
+            self._gains = _gains(model)
+            one_row = [(name, p) for name, p in _matrices(model) if p.requires_grad and _has_one_row(p)]
+            self._alike = [(name, p, sample(p).clone()) for name, p in one_row]
         self.matrices = sum(1 for _ in _matrices(model))
         self.modes: dict[str, bool] = {}
         self.seen: dict[str, int | None] = {}
+
+    def large(self) -> tuple[Names, float, float | None]:
+        """Return layers whose weights began far too large, by how much the largest of them grows its input; the median.
+
+        Independent inputs of size 1 become results of the size of the gain.
+        """
+        whole = sum(p.numel() for p in parameters_of(self._model))
+        found = [(name, p) for name, p, gain in self._gains if gain > LARGE_GAIN]
+        gains = sorted(gain for _, _, gain in self._gains)
+        return names_of(found, whole), max(gains, default=0.0), gains[len(gains) // 2] if gains else None
+
+    def small(self) -> Names:
+        """Return layers whose weights began far too small: most layers of a model that normalises nothing."""
+        whole = sum(p.numel() for p in parameters_of(self._model))
+        found = [(name, p) for name, p, gain in self._gains if 0 < gain < SMALL_GAIN]
+        normalises = any("norm" in type(module).__name__.lower() for _, module in named_modules_of(self._model))
+        return Names() if normalises or 2 * len(found) <= len(self._gains) else names_of(found, whole)
+
+    def alike(self) -> Names:
+        """Return matrices whose rows were all the same at the beginning, have changed, and are the same now."""
+        whole = sum(p.numel() for p in parameters_of(self._model))
+        with untracked():
+            moved = [(name, p) for name, p, first in self._alike if not torch.equal(sample(p), first)]
+            return names_of([(name, p) for name, p in moved if _has_one_row(p, ROUNDING)], whole)
 
     def note_modes(self) -> None:
         """Note the modes in which normalisations and dropouts run, as they are at the forward."""
@@ -108,6 +138,32 @@ def _matrices(model: nn.Module) -> Iterable[tuple[str, nn.Parameter]]:
     for name, parameter in named_parameters_of(model):
         if parameter.dim() > 1 and not parameter.is_meta:
             yield name, parameter
+
+
+def _gains(model: nn.Module) -> list[tuple[str, Tensor, float]]:
+    """Return by how much the weights of each layer that learns grow an input of size 1, on average."""
+    modules, found = dict(named_modules_of(model)), []
+    for name, p in _matrices(model):
+        module = modules.get(name.rpartition(".")[0])
+        if not p.requires_grad or isinstance(module, nn.Embedding):
+            continue
+        taken = p.numel() // len(p) if len(p) else 0
+        fan = taken if isinstance(module, (nn.Linear, nn.modules.conv._ConvNd)) else min(taken, len(p))
+        some = sample(p)
+        if fan and some.numel() and some.is_floating_point():
+            found.append((name, p, float(some.float().square().mean().sqrt()) * math.sqrt(fan)))
+    return found
+
+
+def _has_one_row(matrix: Tensor, close: float = 0.0) -> bool:
+    """Are all rows of a matrix the same, and not 0?"""
+    own = local_part(matrix).detach()
+    if own.dim() < 2 or len(own) < 2 or own[0].numel() < 2 or not own.is_floating_point():
+        return False
+    largest = float(own[0].abs().max())
+    if not largest or float((own[1] - own[0]).abs().max()) > close * largest:
+        return False
+    return float((own - own[0]).abs().max()) <= close * largest
 
 
 def _twins(model: nn.Module) -> list[tuple[str, str, Tensor, Tensor]]:

@@ -57,6 +57,7 @@ class Targets:
         self._labels: list[Tensor] = []
         self._held_rows = 0
         self.others_tell: float | None = None  # of a target that an input has
+        self.are_places = True  # is the class of each row its place in the batch?
         self.is_empty = False  # were all targets of the last loss ignored?
         self.digests: set[str] = set()
 
@@ -86,6 +87,8 @@ class Targets:
             self._weights = read.weight.detach().float().cpu()
         if not kept.numel() or sum(self.classes.values()) > MOST_TARGETS:
             return
+        if self.are_places:
+            self.are_places = torch.equal(kept, torch.arange(len(kept), device=kept.device, dtype=kept.dtype))
         values, counts = kept.unique(return_counts=True)
         found = dict(zip(values.tolist(), counts.tolist()))
         self.classes.update(found)
@@ -176,6 +179,17 @@ class Targets:
         if self.classes:
             return float(next(iter(self.classes))) if len(self.classes) == 1 else None
         return self._lowest if self._lowest == self._highest else None
+
+    @property
+    def most(self) -> tuple[float, float] | None:
+        """The class that most targets have, and their share; of numbers from 0 to 1 the nearer of both."""
+        if self.classes:
+            value, count = self.classes.most_common(1)[0]
+            return float(value), count / sum(self.classes.values())
+        if self._mean is None or self._mean.numel() != 1 or (self._lowest, self._highest) != (0.0, 1.0):
+            return None
+        ones = float(self._mean)
+        return (1.0, ones) if ones > 0.5 else (0.0, 1 - ones)
 
     @property
     def reach(self) -> tuple[float | None, float | None]:

@@ -7,7 +7,7 @@ import math
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import partial, wraps
 from threading import get_ident
 from types import FrameType
 from typing import Any, Protocol
@@ -18,6 +18,7 @@ from torch.distributed import ReduceOp, all_reduce
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 from fxdebug.capture.hooks.patch import Attribute, SharedPatch
 from fxdebug.capture.recorder.module_names import Sites
@@ -27,6 +28,7 @@ from fxdebug.capture.runs.gradient_runs import rates_of
 from fxdebug.capture.runs.root_forward import root_forward
 from fxdebug.capture.tensors.named_tensors import named_tensors
 from fxdebug.capture.torch_state.internals import keep_dynamo_off
+from fxdebug.capture.torch_state.loss_graph import is_made_with
 from fxdebug.capture.torch_state.module_members import named_modules_of, parameters_of
 from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.data.measured.learning import StepSigns
@@ -133,6 +135,7 @@ class Watcher:
         if self._steps.is_put:
             return
         _backward.begin(self)
+        _schedule.begin(self)
         self._forward.put()
         self._steps.put()
 
@@ -140,6 +143,7 @@ class Watcher:
         """Look at nothing until :meth:`resume`: everything is as before. What is known of this step is forgotten."""
         self._steps.remove()
         self._forward.restore()
+        _schedule.end(self)
         _backward.end(self)
         self._held, self._losses, self._statistics, self._norm = [], [], None, None
         self._is_reported = False
@@ -304,14 +308,20 @@ class Watcher:
         """Note the loss; explain the step if it is not finite, or far above the last ones."""
         if self._is_in_method and self.method != "forward" and get_ident() == self._thread:
             self._has_own_backward = True
-        if self._held and not self._looks_away():
+        if (self._held or not self.facts.ran) and not self._looks_away():
             self._guarded(lambda: self._note_loss_in(tensors))
 
     def _note_loss_in(self, tensors: Any) -> None:
         roots = [tensors] if isinstance(tensors, Tensor) else tensors if isinstance(tensors, (list, tuple)) else []
         root = next((tensor for tensor in roots if isinstance(tensor, Tensor) and tensor.numel() == 1), None)
-        if root is not None:
-            self._note_loss(root)
+        if root is None:
+            return
+        if not self._held:  # a container, of which the parts are called: is it a loss of them?
+            self.facts.know_parameters()
+            if not is_made_with(root, self._own):
+                return
+            self.learning.begin_without_forward()
+        self._note_loss(root)
 
     def after_backward(self) -> None:
         """Note that gradients arrived; explain why a scaler skips step after step: those not finite are there."""
@@ -335,7 +345,7 @@ class Watcher:
         self._guarded(lambda: self.facts.look_at_loss(root))
         scale = _scale_of_scaler(root)
         self._guarded(lambda: self.learning.before_backward(self.number, root, scale))
-        if (batches := self.batches) is not None:
+        if (batches := self.batches) is not None and self._held:
             self._guarded(lambda: batches.add(self._held[-1], root, scale, self.learning.last_loss))
         if self.facts.on_backward(_scale(root)):  # what is held of the step before belongs to none
             self._held, self._losses, self._is_reported = self._held[-1:], [], False
@@ -355,10 +365,15 @@ class Watcher:
         number = number_of(loss)
         if not math.isfinite(number):
             self._trouble("loss", number)
-        elif self._listener.is_spike(number, len(self._losses) - 1):
+        elif self._held and self._listener.is_spike(number, len(self._losses) - 1):
             self._trouble("spike", number)
 
     # The optimizer -------------------------------------------------------------------------------
+
+    def after_schedule(self, scheduler: LRScheduler) -> None:
+        """Note that a schedule of the learning rate goes on."""
+        if not self._looks_away():
+            self._guarded(lambda: self.facts.on_schedule(scheduler))
 
     def _before_step(self, optimizer: Optimizer, step: FrameType) -> None:
         if not self._guarded(lambda: self._counts(optimizer, step)):
@@ -573,4 +588,16 @@ def _watched(original: Callable[..., Any]) -> Callable[..., Any]:
     return backward
 
 
+def _going_on(original: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(original)
+    def step(self: LRScheduler, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, *args, **kwargs)
+        for watcher in _schedule.users:
+            watcher.after_schedule(self)
+        return result
+
+    return step
+
+
+_schedule = SharedPatch(Attribute("torch.optim.lr_scheduler.LRScheduler.step", LRScheduler, "step", _going_on))
 _backward = SharedPatch(Attribute("torch.autograd.backward", torch.autograd, "backward", _watched))

@@ -10,7 +10,7 @@ from fxdebug.data.findings import ADVICE, ERROR, SEVERITIES, WARNING, Finding
 from fxdebug.data.measured.training import TrainingRecord
 from fxdebug.features.training.verdict import of_data, of_loop, of_model, of_numbers, of_rates
 from fxdebug.features.training.verdict.limits import Limits
-from fxdebug.features.training.verdict.progress import Progress
+from fxdebug.features.training.verdict.progress import FLAT, Progress, is_game
 from fxdebug.features.training.verdict.seen import Seen, found, g, seen_of
 
 CAUSES = (  # of incidents: what the loop, and what the loss is; numbers that are not finite follow from others
@@ -18,6 +18,7 @@ CAUSES = (  # of incidents: what the loop, and what the loss is; numbers that ar
     "maximizes",
 )  # fmt: skip
 GATED = ("other optimizer", "not optimised")  # told once it is sure: copies of weights, optimizers that come later
+TOLD = ("gradient cut", "targets unrelated", "same batch", "answers alike")  # first, although they are advice
 EXPLAINED = "steps skipped"  # the incident names the operation
 
 
@@ -55,11 +56,7 @@ def judge(record: TrainingRecord, incidents: Sequence[Finding] = (), limits: Lim
     if first is not None and first.severity != ADVICE:
         return Verdict("fault", _sentence(first), first.rule, tuple(listed), *numbers)
     told = next(
-        (
-            one
-            for one in listed
-            if one.rule in ("targets unrelated", "same batch", "answers alike") and _is_told(one, seen)
-        ),
+        (one for one in listed if one.rule in TOLD and _is_told(one, seen)),
         None,
     )
     if told is not None:
@@ -108,14 +105,20 @@ def _causes(seen: Seen, incidents: Sequence[Finding]) -> list[Finding]:
         symptoms = [replace(one, severity=ADVICE) if one.severity == WARNING else one for one in symptoms]
     listed += symptoms
     if not any(one.severity != ADVICE for one in listed):
-        listed += [*_unrelated(seen), *_alike(seen)]
+        unequal = _unequal(seen)  # of few rare ones draws at random show nothing
+        is_told = any(one.severity != ADVICE for one in unequal)
+        listed += [*unequal, *([] if is_told else _unrelated(seen)), *_alike(seen)]
     return [*listed, *of_rates.waiting(seen)]
 
 
 def _unrelated(seen: Seen) -> list[Finding]:
     """Return that nothing computed says anything of the targets: they may be shuffled, or a plateau is long."""
     progress, unrelated = seen.progress, seen.facts.loss.unrelated
-    if progress.state not in ("flat", "above") or progress.constant is None or unrelated is None or seen.is_warming_up:
+    if progress.state not in ("flat", "above") or progress.constant is None or seen.is_warming_up:
+        return []
+    if seen.facts.loss.in_batch and progress.steps >= seen.limits.plateau:
+        return [_of_pairs(seen)]
+    if unrelated is None:
         return []
     begin, now, rows = unrelated
     if progress.steps < seen.limits.plateau or min(begin, now) <= seen.limits.chance:
@@ -132,6 +135,43 @@ def _unrelated(seen: Seen) -> list[Finding]:
             "Labels are shuffled or paired with other inputs, or the task has a long plateau: look at a few pairs "
             "first.",
             measured=now, threshold=seen.limits.chance,
+        )
+    ]  # fmt: skip
+
+
+def _of_pairs(seen: Seen) -> Finding:
+    """Return that a contrast with the others of a batch tells no pair from others."""
+    progress = seen.progress
+    update = 100 * (sorted(seen.updates)[len(seen.updates) // 2] if seen.updates else 0.0)
+    return found(
+        "targets unrelated", ADVICE,
+        f"after {progress.steps} steps the loss ({g(progress.last)}) is no better than that of guessing which of a "
+        f"batch belong together ({g(progress.constant)}), although a step changes the weights by {update:.2g} %",
+        "The pairs may belong to others (shuffled or sorted apart), the similarity may have no temperature (of cosines "
+        "0.05 to 0.5 is usual), or both sides may be cut off from the loss: look at a few pairs first.",
+        measured=progress.last, threshold=progress.constant,
+    )  # fmt: skip
+
+
+def _unequal(seen: Seen) -> list[Finding]:
+    """Return that nearly all targets are of one class, where the loss stays at that of always answering it."""
+    most, progress, limits = seen.facts.loss.most, seen.progress, seen.limits
+    if most is None or progress.constant is None or not limits.unequal <= most[1] < 1 or not seen.facts.alone:
+        return []
+    is_at_it = progress.state in ("flat", "above") and progress.last < FLAT * progress.constant
+    stays = is_at_it and progress.steps >= limits.plateau
+    if not stays and progress.state != "falling":
+        return []
+    what = (
+        f"{100 * most[1]:.3g} % of the targets are {most[0]:g}: always to answer it has a loss of "
+        f"{g(progress.constant)} already (now {g(progress.last)})"
+    )
+    return [
+        found(
+            "targets unequal", WARNING if stays else ADVICE, what,
+            "Draw the rare ones more often (WeightedRandomSampler) or weigh their loss (weight=, pos_weight=), and "
+            "look at a measure that counts each class alike.",
+            measured=most[1], threshold=limits.unequal,
         )
     ]  # fmt: skip
 
@@ -167,6 +207,8 @@ def _alike(seen: Seen) -> list[Finding]:
 def _is_told(one: Finding, seen: Seen) -> bool:
     is_small = bool(seen.signs) and seen.signs[0].batch < of_data.FEWEST_TARGETS
     everywhere = one.what.startswith("all ") and is_small and seen.steps >= seen.limits.steps
+    if one.rule == "gradient cut":
+        return seen.progress.is_bad
     return one.rule in ("targets unrelated", "answers alike") or everywhere
 
 
@@ -179,6 +221,12 @@ def _course(seen: Seen) -> tuple[str, str]:
     progress: Progress = seen.progress
     known = "" if progress.constant is None else f" (a constant answer has {g(progress.constant)})"
     way = f"{g(progress.first)} → {g(progress.last)}"
+    if progress.state == "none" and is_game(seen.record):
+        return (
+            "cannot tell",
+            f"cannot tell: several optimizers take turns in {seen.steps} steps, and what one of them gains the other "
+            "may lose: their losses do not say whether it learns; nothing that was measured is wrong",
+        )
     if progress.state == "none":
         unseen = (
             ""

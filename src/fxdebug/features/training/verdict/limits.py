@@ -35,6 +35,8 @@ class Limits:
     chance: float = 0.02
     plateau: float = 100
     waiting: float = 0.5
+    unequal: float = 0.9
+    barely: float = 0.8
 
 
 ABOUT: Mapping[str, tuple[Unit, str, str]] = {
@@ -70,5 +72,7 @@ ABOUT: Mapping[str, tuple[Unit, str, str]] = {
     "small_update": ("", "median update over weight", "1e-3 is usual (Karpathy 2019, A Recipe for Training)"),
     "chance": ("", "how often targets at random fit as well", "two of 99 draws"),
     "plateau": ("", "steps at the constant answer before the data is doubted", MEASURED),
+    "barely": ("", "last loss over that of a constant answer, above which hardly anything is learned", MEASURED),
+    "unequal": ("", "share of the targets that one class has", "rarer ones have a tenth of the gradient"),
     "waiting": ("", "share of a step before its forward begins", "more than half"),
 }

@@ -97,6 +97,16 @@ def _cut(seen: Seen) -> Found:
             + ("; use_reentrant=False for checkpoints." if "reentrant" in facts.cut_at else "."),
             path=path_of(facts.cut.some[0]), op=facts.cut.some[0], others=facts.cut.some[1:],
         )  # fmt: skip
+    elif facts.detached.count and facts.backwards >= 2:
+        yield found(
+            "gradient cut", ADVICE,
+            f"no gradient ever reaches {listed(facts.detached)} ({100 * facts.detached.share:.3g} % of all elements), "
+            "which an optimizer has, though their modules run: what they return is detached before the loss, or the "
+            "loss does not use it",
+            "Look behind them for detach(), .data, no_grad() or argmax; leave out of the optimizer what is not to "
+            "learn.",
+            path=path_of(facts.detached.some[0]), op=facts.detached.some[0], others=facts.detached.some[1:],
+        )  # fmt: skip
 
 
 def _idle(seen: Seen) -> Found:

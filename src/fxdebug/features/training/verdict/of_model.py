@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
 from fxdebug.data.findings import ADVICE, ERROR, WARNING, Finding, Severity
 from fxdebug.data.measured.learning import MixedBatch
 from fxdebug.features.training.verdict.seen import Found, Seen, found, g, listed, path_of
+
+TURNED_AWAY = -0.3  # a cosine
+FAR_LOSS = 3.0  # times the constant answer: a fresh net begins at 1 to 1.5 of it
+LARGE_GAIN, SMALL_GAIN = 4.0, 0.1  # as the recorder has them (model_facts.py)
+FEWEST_SMALL = 3  # layers
+FEWEST_ALIKE = 5  # steps
 
 
 def rules(seen: Seen) -> Found:
@@ -20,8 +28,25 @@ def rules(seen: Seen) -> Found:
         )  # fmt: skip
     if facts.mixed is not None:
         yield _over_examples(seen, facts.mixed)
+    if facts.inverted:
+        yield found(
+            "mask inverted", WARNING if learns else ERROR,
+            f"key_padding_mask of {', '.join(facts.inverted[:3])} ignores all tokens, and keeps the one value that "
+            "fills up short sequences: nothing is seen of the rest "
+            f"(loss {g(seen.progress.first)} → {g(seen.progress.last)})",
+            "True means ignore: give it ids == padding, which is ~keep.", path=facts.inverted[0],
+            op="MultiheadAttention", others=facts.inverted[1:],
+        )  # fmt: skip
     if facts.loss.factor < 0 and facts.loss.known and facts.alone and not facts.maximizes:
         yield _wrong_sign(seen)
+    if facts.loss.cosine == 1 and facts.alone and not facts.maximizes and seen.progress.last < TURNED_AWAY:
+        yield found(
+            "wrong sign", ERROR,
+            f"what is minimised is the cosine of answers and targets: it goes from {g(seen.progress.first)} to "
+            f"{g(seen.progress.last)}, and answers turn away from their targets",
+            "Minimise 1 - cosine_similarity(…).", op="cosine_similarity", measured=seen.progress.last,
+            threshold=TURNED_AWAY,
+        )  # fmt: skip
     if facts.norms and facts.norms_in_eval.count == facts.norms and seen.steps:
         if facts.norms_unused.count:
             yield found(
@@ -35,6 +60,7 @@ def rules(seen: Seen) -> Found:
             yield _in_eval(WARNING if not learns else ADVICE, "its normalisations keep the statistics that they have")
     elif facts.drops and facts.drops_in_eval.count == facts.drops and not any(one.training for one in seen.signs[-5:]):
         yield _in_eval(ADVICE, f"its {facts.drops} dropouts drop nothing")
+    yield from _beginning(seen)
     single = [one for one in seen.signs if one.batch == 1]
     if facts.norms > facts.norms_in_eval.count and len(single) > len(seen.signs) / 2 and len(single) >= 3:
         yield found(
@@ -86,6 +112,46 @@ def rules(seen: Seen) -> Found:
             "output: "
             "together they are one linear map",
             "Put activations between them.",
+        )  # fmt: skip
+
+
+def _beginning(seen: Seen) -> Found:
+    """Yield that weights began far too large, far too small, or all alike."""
+    facts, progress, learns = seen.facts, seen.progress, seen.progress.state == "falling"
+    first, constant = next((loss for loss in seen.losses if math.isfinite(loss)), 0.0), progress.constant
+    times = first / constant if constant else 0.0
+    is_most = constant is None and 2 * facts.large.count > facts.matrices and progress.state in ("rising", "not finite")
+    harmed = progress.is_bad and (times > FAR_LOSS or bool(facts.bounded) or is_most)
+    if facts.large.count and (harmed or (learns and times > FAR_LOSS)):
+        far = f"; before any step the loss was {times:.3g} times that of a constant answer" if times > FAR_LOSS else ""
+        bounded = f"; {', '.join(facts.bounded[:3])} stays at its bounds" if facts.bounded else ""
+        yield found(
+            "weights too large", ADVICE if learns else ERROR,
+            f"the weights of {listed(facts.large)} began so large that a layer makes numbers of size 1 into such of "
+            f"size {g(facts.largest_gain)} (0.5 to 1.7 is usual){far}{bounded}",
+            "Draw them as torch does, or by nn.init.kaiming_normal_: a deviation of 1 / sqrt(inputs of the layer).",
+            path=path_of(facts.large.some[0]), op=facts.large.some[0], others=facts.large.some[1:],
+            measured=facts.largest_gain, threshold=LARGE_GAIN,
+        )  # fmt: skip
+    stays = progress.state in ("flat", "slow", "above") and seen.steps >= seen.limits.steps
+    if facts.small.count >= FEWEST_SMALL and (stays or learns):
+        yield found(
+            "weights too small", ADVICE if learns else ERROR,
+            f"the weights of {listed(facts.small)} began so small that a layer leaves {g(facts.gain)} of what differs "
+            f"between its inputs (0.5 to 1.7 is usual): after {facts.small.count} of them all examples look the same "
+            f"(loss {g(progress.first)} → {g(progress.last)})",
+            "Draw them as torch does, or by nn.init.kaiming_normal_: a deviation of 1 / sqrt(inputs of the layer).",
+            path=path_of(facts.small.some[0]), op=facts.small.some[0], others=facts.small.some[1:],
+            measured=facts.gain, threshold=SMALL_GAIN,
+        )  # fmt: skip
+    is_done = constant is not None and progress.last < seen.limits.halved * constant
+    if facts.alike.count and seen.steps >= FEWEST_ALIKE and (progress.is_bad or learns):
+        yield found(
+            "units alike", ERROR if not learns else ADVICE if is_done else WARNING,
+            f"all units of {listed(facts.alike)} began with the same weights, and have the same after {seen.steps} "
+            "steps: a layer of such units is worth one of them",
+            "Draw their weights at random: nn.init.kaiming_normal_.",
+            path=path_of(facts.alike.some[0]), op=facts.alike.some[0], others=facts.alike.some[1:],
         )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from itertools import takewhile
 
-from fxdebug.data.findings import ADVICE, ERROR
+from fxdebug.data.findings import ADVICE, ERROR, WARNING
 from fxdebug.data.measured.learning import StepSigns
 from fxdebug.features.training.verdict.seen import Found, Seen, found, g, listed, middle
 
@@ -41,7 +41,7 @@ def rules(seen: Seen) -> Found:
     lost = middle(moving)
     if len(moving) >= 5 and lost is not None and lost > seen.limits.unmoved and facts.dtype in NARROW:
         yield found(
-            "updates rounded away", ERROR if state != "falling" else ADVICE,
+            "updates rounded away", ERROR if state != "falling" else WARNING if seen.barely_learns else ADVICE,
             f"{100 * lost:.0f} % of the elements that have a gradient do not change in a step: the update is below "
             "half a unit "
             f"in the last place of {facts.dtype}",
@@ -53,6 +53,15 @@ def rules(seen: Seen) -> Found:
             f"{', '.join(facts.silent)} returned only zeros, from the first step on: no gradient passes",
             "Look at the weights and the bias in front of it (a bias far below 0?), and at the scale of the inputs.",
             path=facts.silent[0].rpartition(" ")[2],
+        )  # fmt: skip
+    if facts.bounded:
+        yield found(
+            "saturated activation", ERROR if seen.progress.is_bad else ADVICE,
+            f"{', '.join(facts.bounded[:3])} {'is' if len(facts.bounded) == 1 else 'are'} at the bounds in 9 of 10 "
+            "elements and more, from the first step on: next to no gradient passes",
+            "Look at the weights in front, and at the scale of the inputs: what a sigmoid or tanh takes is to be of "
+            "size 1.",
+            path=facts.bounded[0],
         )  # fmt: skip
     yield from _without_slope(seen)
     yield from _without_end(seen)

@@ -11,6 +11,9 @@ from fxdebug.features.training.verdict.seen import Found, Seen, found, g, middle
 
 FEWEST = 20
 FEW = 3  # losses, before the first that is not finite
+AS_LONG = 0.1  # how far a schedule's length may be from that of the training
+HARDLY = 0.2  # of its steps
+STILL = 0.05  # of the loss
 NOTHING = 0.01  # of the highest learning rate
 JUMP = 5.0
 USUAL = 1e-3
@@ -22,6 +25,7 @@ def schedules(seen: Seen) -> Found:
     """Yield what is wrong with the schedule, with weight decay, and with how a loss is summed."""
     yield from _jumps(seen)
     yield from _spent(seen)
+    yield from _hardly_begun(seen)
     yield from _zero(seen)
     yield from _sums(seen)
     yield from _decay(seen)
@@ -88,6 +92,22 @@ def _was_still_falling(seen: Seen, step: int) -> bool:
     """Was the loss far from done when the rate went: is it still above half of the constant answer?"""
     constant = seen.progress.constant
     return constant is not None and seen.progress.last > seen.limits.halved * constant
+
+
+def _hardly_begun(seen: Seen) -> Found:
+    """Yield that a schedule as long as the training has made few of its steps: one for each epoch, it may be."""
+    if seen.facts.schedule is None or seen.steps < MANY or not seen.rates:
+        return
+    name, planned, gone = seen.facts.schedule
+    if abs(planned - seen.steps) > AS_LONG * planned or gone > HARDLY * planned:
+        return
+    learns = seen.progress.state == "falling"
+    yield found(
+        "schedule too slow", ERROR if seen.progress.is_bad else WARNING if seen.barely_learns or not learns else ADVICE,
+        f"{name} was planned for {planned} steps, and after {seen.steps} steps of the optimizer it has made {gone}: "
+        f"the learning rate has gone from {g(seen.rates[0])} to {g(seen.rates[-1])}",
+        "Call its step() after each optimizer.step(), or plan it in epochs.", measured=gone / planned, threshold=HARDLY,
+    )  # fmt: skip
 
 
 def _zero(seen: Seen) -> Found:
@@ -209,6 +229,16 @@ def size(seen: Seen) -> Found:
             f"{first} {g(top / 10)}, and warm up.", measured=max(early, default=0.0), threshold=limits.largest_update,
         )  # fmt: skip
         return
+    is_large = bool(early) and median(early) > limits.large_update and max(early) > limits.largest_update
+    if top and is_large and _stalls(seen) and seen.facts.answers_alike is None:
+        yield found(
+            "learning rate too high", WARNING,
+            f"the loss fell from {g(progress.first)} in the first quarter of {progress.steps} steps, and stays at "
+            f"{g(progress.last)} since; the learning rate {g(top)} changed the weights by up to "
+            f"{100 * max(early):.3g} % in each of the first steps (0.1 to 1 % is usual)",
+            f"Try {g(top / 10)}, and warm up.", measured=max(early), threshold=limits.largest_update,
+        )  # fmt: skip
+        return
     usual = middle(updates)
     low = progress.state in ("flat", "slow", "above") and progress.steps >= limits.steps
     if progress.state == "above" and not (low and usual is not None and usual < limits.small_update):
@@ -223,9 +253,18 @@ def size(seen: Seen) -> Found:
             f"a step changes the weights by {100 * usual:.2g} % (0.1 to 1 % is usual){same}: in {progress.steps} "
             "steps they "
             "moved next to nothing",
-            f"Raise the learning rate ({g(top)}), by about {factor:.0e}.",
+            f"Raise the learning rate, from {g(top)} to about {g(top * factor)}.",
             measured=usual, threshold=limits.small_update,
         )  # fmt: skip
+
+
+def _stalls(seen: Seen) -> bool:
+    """Is a loss, of which nothing is known but its course, far from 0, and where it was after the first quarter?"""
+    progress, losses, size = seen.progress, seen.losses, len(seen.losses) // 4
+    if progress.constant is not None or progress.state != "falling" or size < FEWEST:
+        return False
+    second, last = median(losses[size : 2 * size]), median(losses[-size:])
+    return last > seen.limits.halved * abs(progress.first) and abs(last - second) < STILL * abs(last)
 
 
 def _slowly(seen: Seen) -> Found:

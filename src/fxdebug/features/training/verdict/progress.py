@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean, median
+from statistics import fmean, median, stdev
 from typing import Literal, TypeAlias
 
 from fxdebug.data.measured.training import TrainingRecord
@@ -16,6 +16,7 @@ MOST = 200  # numbers of each end that are compared
 LEAST_END = 5
 FLAT = 1.1  # times the constant answer, above which a loss that rises is no longer at it
 OUTSIDE = 1.0  # times the median
+CHANCE = 2.0  # standard errors
 NEARLY_ALL = 0.95
 SMALL_FALL = 0.01
 SMALL_RISE = 0.1
@@ -49,7 +50,7 @@ def progress_of(record: TrainingRecord, limits: Limits) -> Progress:
     losses = losses_of(record)
     known = [loss for loss in losses if math.isfinite(loss)]
     constant = constant_of(record)
-    if not losses:
+    if not losses or is_game(record):
         return Progress("none", len(record.steps), constant=constant)
     if len(known) < len(losses):
         last = known[-1] if known else math.nan
@@ -63,6 +64,8 @@ def progress_of(record: TrainingRecord, limits: Limits) -> Progress:
     begin, end = losses[:size], losses[-size:]
     last, z = _level(end), lower(end, begin)
     state = _state(first, _level(begin), last, z, constant, limits)
+    if state == "falling" and constant is not None and last + CHANCE * _error(end) > constant > 0:
+        state = "flat"  # below it by no more than the batches differ: of rare classes there are few in each
     if state == "above" and constant is not None and sum(loss < constant for loss in end) >= NEARLY_ALL * len(end):
         state = "falling"  # a loss that cannot come near 0: of targets that are distributions, of noise
     return Progress(state, len(losses), first, last, constant, highest)
@@ -92,6 +95,11 @@ def _level(losses: Sequence[float]) -> float:
     return mean if abs(mean - middle) < OUTSIDE * abs(middle) else middle
 
 
+def _error(losses: Sequence[float]) -> float:
+    """Return the standard error of the mean of losses."""
+    return stdev(losses) / math.sqrt(len(losses)) if len(losses) > 1 else 0.0
+
+
 def lower(end: Sequence[float], begin: Sequence[float]) -> float:
     """Return by how many deviations the end lies below the beginning, by ranks (Mann and Whitney 1947).
 
@@ -101,6 +109,12 @@ def lower(end: Sequence[float], begin: Sequence[float]) -> float:
     n, m = len(end), len(begin)
     u = sum((b < a) + 0.5 * (b == a) for a in begin for b in end)
     return (u - n * m / 2) / math.sqrt(n * m * (n + m + 1) / 12)
+
+
+def is_game(record: TrainingRecord) -> bool:
+    """Do optimizers take turns with losses of their own, on parts of a container that is never called itself?"""
+    facts = record.learning
+    return facts is not None and not facts.called and not facts.alone
 
 
 def losses_of(record: TrainingRecord) -> list[float]:

@@ -43,6 +43,12 @@ class Seen:
         return [one.update for one in self.signs if one.update is not None]
 
     @property
+    def barely_learns(self) -> bool:
+        """Has the loss fallen, and is it still near that of a constant answer?"""
+        constant = self.progress.constant
+        return constant is not None and self.progress.last > self.limits.barely * constant > 0
+
+    @property
     def is_warming_up(self) -> bool:
         """Is the learning rate at its highest, and still rising?"""
         if not self.rates:
