@@ -331,7 +331,9 @@ def test_calls_that_save_most_for_their_time_are_checkpointed() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return super().forward(self.blocks(x))
 
-    half, whole = sorted(fxdebug.tune(Blocks(), X, knobs=["checkpointing"], loss=squares).rows, key=lambda r: r.change_of)
+    half, whole = sorted(
+        fxdebug.tune(Blocks(), X, knobs=["checkpointing"], loss=squares).rows, key=lambda r: r.change_of
+    )
     assert (half.change_of, whole.change_of) == (
         "checkpointing, 2 calls that save most for their time",
         "checkpointing, 3 calls",
