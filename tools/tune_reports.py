@@ -170,7 +170,7 @@ def teacher(fixed: bool) -> Built:
     return Made(run, body=body).eval(), (torch.randn(4, 512),), None, None
 
 
-@report("checkpoints of small layers", changes=("no recomputation",))  # memory that is there
+@report("checkpoints of small layers", "recomputation", changes=("no recomputation",))  # memory that is there
 def checkpoints(fixed: bool) -> Built:
     """Blocks that the code itself gives to ``checkpoint``."""
 

@@ -40,5 +40,5 @@ def findings_by_work(
                 timing.backward.append(2 * work if step.op.op != "embedding" else 4 * max(reads))
             profile.steps[position] = step, timing
         profile.own, profile.total = [1], [1]
-    around = surroundings(model, args, {}, torch.device("cpu"), loss is not None)
+    around = surroundings(model, args, {}, torch.device("cpu"), loss)
     return findings_of(trace, calls, Limits(), around=around)

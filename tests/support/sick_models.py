@@ -239,6 +239,7 @@ def slow(model: nn.Module, inputs: tuple[Tensor, ...], loss: Any = None, optimiz
 
 IN_SLOW = {
     "copies": "contiguous copies", "padding": "padding", "dense gradient": "a dense gradient",
+    "recomputation": "recomputation",
     "threads": "more threads than cores",
 }  # fmt: skip
 

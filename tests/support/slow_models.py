@@ -220,7 +220,7 @@ SLOW = {
     "an optimizer for each parameter": Slow(optimizer, (), ("foreach optimizer", "fused optimizer")),
     "more threads than cores": Slow(threads, ("threads",), ("1 thread", "2 threads"), threads=8),
     "a dense gradient": Slow(embeds, ("dense gradient",), ("sparse gradients",)),
-    "recomputation": Slow(recomputes, (), ("no recomputation",)),
+    "recomputation": Slow(recomputes, ("recomputation",), ("no recomputation",)),
     "padding": Slow(padding, ("padding",), ("inputs cut from 512 to 20 steps",)),
 }
 

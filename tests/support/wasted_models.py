@@ -448,6 +448,111 @@ def heads() -> nn.Module:
 
 TALL = torch.randn(128, 256)
 SQUARES = torch.randn(200, 200), torch.randn(200, 200), torch.randn(200, 1)
+
+
+def odd_length(self: Any, x: Tensor) -> Tensor:
+    return torch.fft.irfft(torch.fft.rfft(x, n=1009) * 2, n=1009)
+
+
+def even_length(self: Any, x: Tensor) -> Tensor:
+    return torch.fft.irfft(torch.fft.rfft(x, n=1024) * 2, n=1024)[..., :500]
+
+
+def expanded_differences(self: Any, x: Tensor) -> Tensor:
+    a, b = x[:, None].expand(-1, len(x), -1), x[None].expand(len(x), -1, -1)
+    return (a - b).pow(2).sum(-1)
+
+
+def filled_up(self: Any, x: Tensor) -> Tensor:
+    whole = x.new_zeros(len(x), 256, 32)
+    whole[:, : x.shape[1]] = x
+    return self.layer(whole)  # type: ignore[no-any-return]
+
+
+def padded_up(self: Any, x: Tensor) -> Tensor:
+    return self.layer(F.pad(x, (0, 0, 0, 256 - x.shape[1])))  # type: ignore[no-any-return]
+
+
+def joined_up(self: Any, x: Tensor) -> Tensor:
+    return self.layer(torch.cat((x, x.new_zeros(len(x), 256 - x.shape[1], 32)), 1))  # type: ignore[no-any-return]
+
+
+def kept_short(self: Any, x: Tensor) -> Tensor:
+    return self.layer(F.pad(x, (0, 0, 0, 8)))  # type: ignore[no-any-return]
+
+
+def whole_factors(self: Any, x: Tensor) -> Tensor:
+    u, values, _ = torch.linalg.svd(x)
+    return u[:, :4] * values[:4]
+
+
+def thin_factors(self: Any, x: Tensor) -> Tensor:
+    u, values, _ = torch.linalg.svd(x, full_matrices=False)
+    return u[:, :4] * values[:4]
+
+
+def largest_value(self: Any, x: Tensor) -> Tensor:
+    return torch.linalg.svd(x, full_matrices=False)[1]
+
+
+def attends(self: Any, x: Tensor) -> Tensor:
+    return self.layer(x, x, x + 1)[0]  # type: ignore[no-any-return]
+
+
+def attends_alone(self: Any, x: Tensor) -> Tensor:
+    return self.layer(x, x, x + 1, need_weights=False)[0]  # type: ignore[no-any-return]
+
+
+def attends_and_shows(self: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+    return self.layer(x, x, x + 1)  # type: ignore[no-any-return]
+
+
+def nucleus(self: Any, x: Tensor) -> Tensor:
+    ordered, places = x.sort(-1, descending=True)
+    inside = ordered.softmax(-1).cumsum(-1) < 0.9
+    return x.new_zeros(x.shape).scatter(-1, places, ordered * inside)
+
+
+def ranks(self: Any, x: Tensor) -> Tensor:
+    ordered, places = x.sort(-1)
+    return x.new_zeros(x.shape).scatter(-1, places, ordered.cumsum(-1))
+
+
+def layer_on_enlarged(self: Any, x: Tensor) -> Tensor:
+    return self.layer(F.interpolate(x, scale_factor=4.0, mode="bilinear"))  # type: ignore[no-any-return]
+
+
+def enlarged_at_last(self: Any, x: Tensor) -> Tensor:
+    return F.interpolate(self.layer(x), scale_factor=4.0, mode="bilinear")
+
+
+def smoothed_targets(self: Any, x: Tensor, labels: Tensor) -> Tensor:
+    targets = torch.full_like(x, 0.001).scatter(1, labels[:, None], 0.9)
+    return -(targets * x.log_softmax(-1)).sum(-1).mean()
+
+
+def smoothed_loss(self: Any, x: Tensor, labels: Tensor) -> Tensor:
+    return F.cross_entropy(x, labels, label_smoothing=0.1)
+
+
+def state_joined(self: Any, x: Tensor) -> Tensor:
+    h, out = x.new_zeros(len(x), 32), []
+    for step in range(x.shape[1]):
+        both = torch.cat((x[:, step, :32], h), -1)
+        h = torch.tanh(self.layer(both))[:, :32]
+        out.append(h * 2)
+    return torch.stack(out, 1)
+
+
+def writes_words(self: Any, x: Tensor) -> Tensor:
+    word, out = torch.zeros(len(x), dtype=torch.long), []
+    for _ in range(24):
+        y = self.layer(F.one_hot(word, 64).float())
+        word = (x[:, 0] + y).argmax(-1)
+        out.append(word)
+    return torch.stack(out, 1).float()
+
+
 CASES: list[tuple[str, Callable[..., Any], Callable[..., Any], Callable[[], nn.Module], tuple[Tensor, ...]]] = [
     ("repeated work", mask_in_each_layer, mask_once, nn.ReLU, (torch.randn(4, 300),)),
     ("repeated work", normed_in_each_step, normed_once, lambda: nn.Linear(64, 64), (torch.randn(64, 3, 64),)),
@@ -496,6 +601,19 @@ CASES: list[tuple[str, Callable[..., Any], Callable[..., Any], Callable[[], nn.M
     ("side by side", heads_on_parts, parts_summed, heads, (torch.randn(2, 64 * 20),)),
     ("row by row", edges_one_by_one, edges_at_once, nn.ReLU, (torch.randn(64, 8),)),
     ("unused results", looked_at, only_computed, lambda: nn.Linear(64, 64), (torch.randn(64, 64),)),
+    ("transform length", odd_length, even_length, nn.ReLU, (torch.randn(64, 500),)),
+    ("large between", expanded_differences, gates_of_pairs, nn.ReLU, (TALL,)),
+    ("padding", filled_up, kept_short, lambda: nn.Linear(32, 32), (torch.randn(8, 40, 32),)),
+    ("padding", padded_up, kept_short, lambda: nn.Linear(32, 32), (torch.randn(8, 40, 32),)),
+    ("padding", joined_up, kept_short, lambda: nn.Linear(32, 32), (torch.randn(8, 40, 32),)),
+    ("slice used", whole_factors, thin_factors, nn.ReLU, (torch.randn(300, 8),)),
+    ("slice used", largest_value, thin_factors, nn.ReLU, (torch.randn(300, 8),)),
+    ("eager attention", attends, attends_alone, lambda: nn.MultiheadAttention(64, 4), (torch.randn(40, 2, 64),)),
+    ("eager attention", attends, attends_and_shows, lambda: nn.MultiheadAttention(64, 4), (torch.randn(40, 2, 64),)),
+    ("slice used", nucleus, ranks, nn.ReLU, (torch.randn(8, 5000),)),
+    ("equal rows", layer_on_enlarged, enlarged_at_last, lambda: nn.Conv2d(16, 16, 1), (torch.randn(2, 16, 32, 32),)),
+    ("one-hot product", smoothed_targets, smoothed_loss, nn.ReLU, (torch.randn(64, 100), torch.arange(64))),
+    ("loop over time", state_joined, writes_words, lambda: nn.Linear(64, 64), (torch.randn(4, 40, 64),)),
 ]
 
 

@@ -289,7 +289,15 @@ def leaves(item: Item, slot: str = "") -> Iterator[tuple[str, Value]]:
     >>> [slot for slot, _ in leaves(Group("mapping", "dict", (v, Group("sequence", "list", (v,))), ("a", "b")))]
     ['a', 'b[0]']
     """
-    return ((place, leaf) for place, leaf in _items(item, slot, objects=True) if isinstance(leaf, Value))
+    pending: list[tuple[str, Item]] = [(slot, item)]  # containers may be nested deeper than Python can recurse
+    while pending:
+        slot, item = pending.pop()
+        if isinstance(item, Value):
+            yield slot, item
+        elif isinstance(item, Group):  # it may have many numbers: they get no slots
+            keys = item.keys if item.keys is not None else range(len(item.items))
+            inside = [(key, child) for key, child in zip(keys, item.items) if isinstance(child, (Value, Group))]
+            pending.extend([(_slot(slot, key), child) for key, child in reversed(inside)])
 
 
 def numbers(item: Item) -> dict[str, float | str]:
@@ -298,7 +306,7 @@ def numbers(item: Item) -> dict[str, float | str]:
     >>> numbers(Group("mapping", "dict", (0.5, None, Group("sequence", "list", (3, True))), ("loss", "y", "n")))
     {'loss': 0.5, 'n[0]': 3, 'n[1]': True}
     """
-    return {place: leaf for place, leaf in _items(item, "", objects=False) if isinstance(leaf, (int, float, str))}
+    return {place: leaf for place, leaf in _items(item) if isinstance(leaf, (int, float, str))}
 
 
 def rebuilt(item: Item, leaf: Callable[[Any], Any], group: Callable[[Group, tuple[Any, ...]], Item]) -> Any:
@@ -318,13 +326,13 @@ def rebuilt(item: Item, leaf: Callable[[Any], Any], group: Callable[[Group, tupl
     return made[id(item)]
 
 
-def _items(item: Item, slot: str, objects: bool) -> Iterator[tuple[str, Item]]:
-    pending: list[tuple[str, Item]] = [(slot, item)]  # containers may be nested deeper than Python can recurse
+def _items(item: Item) -> Iterator[tuple[str, Item]]:
+    pending: list[tuple[str, Item]] = [("", item)]
     while pending:
         slot, item = pending.pop()
         if not isinstance(item, Group):
             yield slot, item
-        elif objects or item.kind != "object":
+        elif item.kind != "object":
             keys = item.keys if item.keys is not None else range(len(item.items))
             inside = [(_slot(slot, key), child) for key, child in zip(keys, item.items)]
             pending.extend(reversed(inside))

@@ -78,6 +78,38 @@ def test_dropout_that_drops_in_eval_mode_is_asked_about() -> None:
     assert finding.rule == "training mode" and "in eval mode" in finding.what
 
 
+def test_a_thin_product_that_is_added_to_a_weight_in_each_step_is_asked_about_and_not_without_a_loss() -> None:
+    class Adapted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(256, 256), requires_grad=False)
+            self.a, self.b = nn.Parameter(torch.randn(4, 256)), nn.Parameter(torch.zeros(256, 4))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.nn.functional.linear(x, self.weight + 2.0 * (self.b @ self.a))
+
+    x = torch.randn(8, 256)
+    (finding,) = findings_by_work(Adapted(), (x,), lambda out: out.sum())
+    assert finding.rule == "order of products" and "float32[256, 4] and float32[4, 256]" in finding.what
+    assert [one.rule for one in findings_by_work(Adapted().eval(), (x,))] == ["same in each run"]
+
+
+def test_a_cell_whose_word_is_chosen_by_the_step_before_is_no_loop_over_time() -> None:
+    class Writes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words, self.cell, self.last = nn.Embedding(50, 32), nn.GRUCell(32, 32), nn.Linear(32, 50)
+
+        def forward(self, h: Tensor) -> Tensor:
+            word = torch.zeros(len(h), dtype=torch.long)
+            for _ in range(24):
+                h = self.cell(self.words(word), h)
+                word = self.last(h).argmax(-1)
+            return h
+
+    assert findings_by_work(Writes().eval(), (torch.randn(4, 32),)) == ()
+
+
 def test_the_anomaly_mode_is_told_of_a_step_with_a_graph_and_not_of_one_without() -> None:
     model, args = nn.Linear(8, 8), (torch.randn(4, 8),)
     with torch.autograd.set_detect_anomaly(True):  # type: ignore[no-untyped-call]

@@ -191,13 +191,17 @@ def test_all_knobs_are_known() -> None:
     assert {"threads", "hooks", "compile", "recomputation"} <= set(KNOBS)
 
 
+def wide() -> nn.Module:
+    return nn.Sequential(nn.Linear(3, 8), nn.GELU(), nn.Linear(8, 3))
+
+
 class HasAll(Works):
     """A model that every knob for the CPU has something to try on."""
 
     def __init__(self) -> None:
         super().__init__()
         self.picture, self.table = nn.Conv2d(1, 1, 1), nn.Embedding(5000, 2)
-        self.blocks, self.use_checkpoint = nn.ModuleList([nn.Linear(3, 3), nn.Linear(3, 3)]), True
+        self.blocks, self.use_checkpoint = nn.ModuleList([wide(), wide()]), True
         self.config = SimpleNamespace(_attn_implementation="eager")
         parametrize.register_parametrization(self.picture, "weight", nn.Softplus())
 
@@ -238,7 +242,7 @@ def test_everything_is_put_back_also_after_an_exception_and_an_interrupt(
 
     monkeypatch.setattr(Subject, "step", raising)
     before = state(model)
-    trains = name in ("optimizer", "checkpointing", "recomputation", "sparse gradients")
+    trains = name in ("optimizer", "checkpointing", "recomputation", "sparse gradients", "set_to_none")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1) if name == "optimizer" else None
     try:
         fxdebug.tune(
@@ -316,6 +320,60 @@ def test_checkpoints_that_the_code_calls_are_kept_instead(reentrant: bool) -> No
     assert (row.verdict, row.change_of, row.gain) == ("take", "no recomputation", pytest.approx(2.0))
     assert dict(vars(CheckpointFunction)) == before
     assert fxdebug.tune(Works(), x, knobs=["recomputation"], loss=lambda y: y.square().mean()).rows == ()
+
+
+def test_calls_that_save_most_for_their_time_are_checkpointed() -> None:
+    class Blocks(Works):
+        def __init__(self) -> None:
+            super().__init__()
+            self.blocks = nn.Sequential(*[nn.Sequential(nn.Linear(8, 64), nn.GELU(), nn.Linear(64, 8)) for _ in "123"])
+
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(self.blocks(x))
+
+    half, whole = sorted(
+        fxdebug.tune(Blocks(), X, knobs=["checkpointing"], loss=squares).rows, key=lambda r: r.change_of
+    )
+    assert (half.change_of, whole.change_of) == (
+        "checkpointing, 2 calls that save most for their time",
+        "checkpointing, 3 calls",
+    )
+    assert half.change == whole.change == 0.0
+    assert sorted(whole.code.partition(" for ")[2].split(", ")) == ["blocks.0", "blocks.1", "blocks.2"]
+
+
+def test_gradients_may_be_filled_with_zeros(monkeypatch: pytest.MonkeyPatch) -> None:
+    zero_grad = nn.Module.zero_grad
+
+    def slow(self: nn.Module, set_to_none: bool = True) -> None:
+        work(10_000_000 if set_to_none else 0)
+        zero_grad(self, set_to_none)
+
+    monkeypatch.setattr(nn.Module, "zero_grad", slow)
+    (row,) = fxdebug.tune(Works(), X, knobs=["set_to_none"], loss=squares).rows
+    assert (row.verdict, row.gain, row.code) == ("take", pytest.approx(2.0), "optimizer.zero_grad(set_to_none=False)")
+
+
+def test_a_compiled_model_is_timed_with_its_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Compiled(nn.Module):
+        """What ``torch.compile`` returns: a module that has a length only where the model has."""
+
+        def __init__(self, model: nn.Module) -> None:
+            super().__init__()
+            self.model, self.is_new = model, True
+
+        def __len__(self) -> int:
+            return len(self.model)  # type: ignore[arg-type]
+
+        def forward(self, x: Tensor) -> Tensor:
+            before, new = NOW[0], self.is_new
+            out = self.model(x)
+            NOW[0], self.is_new = (before + 900_000_000 if new else (before + NOW[0]) // 2), False
+            return out  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(torch, "compile", lambda model, **_: Compiled(model))
+    (row,) = fxdebug.tune(Works(), X, knobs=["compile"]).rows
+    assert (row.verdict, row.gain, row.first, row.paid_back, row.peak) == ("take", pytest.approx(2.0), 0.9, 179, None)
 
 
 def test_weights_that_are_normed_in_each_run_are_computed_once_on_the_copy_alone() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -12,6 +12,8 @@ from fxdebug.capture.tensors.named_tensors import named_tensors
 from fxdebug.capture.torch_state import module_members as members
 from fxdebug.capture.trials.padded_inputs import padded_inputs
 from fxdebug.capture.trials.process_knobs import cores
+from fxdebug.capture.trials.recomputed import recomputed
+from fxdebug.capture.trials.subject import Subject
 from fxdebug.data.measured.surroundings import SMALLEST, Surroundings
 
 LARGE = 1 << 16  # elements of a matrix that is looked at for zeros
@@ -20,9 +22,14 @@ MANY = 0.01  # of the numbers of a parameter are subnormal: fewer cost nothing
 
 
 def surroundings(
-    model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], device: torch.device, has_loss: bool
+    model: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    device: torch.device,
+    loss: Callable[[Any], Tensor] | None,
 ) -> Surroundings:
     """Return what a run is given besides the operations of the model."""
+    has_loss = loss is not None
     if device.type == "meta":
         return Surroundings(device="meta", has_loss=has_loss)
     own = [(name, tensor) for path, module in members.named_modules_of(model) for name, tensor in _own(path, module)]
@@ -36,6 +43,7 @@ def surroundings(
         padded=tuple(padded_inputs(args, kwargs)),
         finds_anomalies=torch.is_anomaly_enabled() and (has_loss or torch.is_grad_enabled()),
         zeros=tuple([(name, share) for name, tensor in (*own, *inputs) if (share := _zeros(tensor)) >= MOSTLY]),
+        recomputed=recomputed(Subject(model, args, kwargs, loss)) if has_loss else None,
         subnormal=tuple([name for name, tensor in own if _is_subnormal(tensor)]) if device.type == "cpu" else (),
     )
 

@@ -24,7 +24,8 @@ from fxdebug.analyses.trials.verdict import (
     verdict_of,
 )
 from fxdebug.capture.torch_state.module_members import device_of, modules_of
-from fxdebug.capture.trials import model_knobs as _model_knobs  # noqa: F401  # registers its knobs
+from fxdebug.capture.trials import checkpointed as _checkpointed  # noqa: F401  # registers its knob
+from fxdebug.capture.trials import model_knobs as _model_knobs  # noqa: F401  # the same
 from fxdebug.capture.trials import recomputed as _recomputed  # noqa: F401  # the same
 from fxdebug.capture.trials.knobs import KNOBS, Try
 from fxdebug.capture.trials.pairs import Clock as Clock

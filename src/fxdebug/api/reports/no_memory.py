@@ -1,12 +1,12 @@
-"""The note on an exception that ended a traced run for want of memory: where, and what the run had made until then."""
+"""The note on an exception that ended a run for want of memory: where, and what the run had made until then."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from fxdebug.analyses.cost.reached_by_backward import steps_of
-from fxdebug.capture.runs.no_memory import HOW_TO_SEE, NoMemory
+from fxdebug.capture.runs.no_memory import HOW_TO_SEE, NoMemory, no_memory
 from fxdebug.data.calls import Parameter
 from fxdebug.data.measures import quantity
 from fxdebug.data.trace import TraceData
@@ -51,3 +51,19 @@ def _made(trace: TraceData) -> dict[tuple[str, str], int]:
 
 def _size_of(values: Iterable[Value | Parameter]) -> str:
     return quantity(sum(bytes_of(value.dtype, value.shape) or 0 for value in values), "B")
+
+
+def note_if_no_memory(error: Exception, run: Callable[[], TraceData]) -> None:
+    """Note on an exception for want of memory what a traced run knows of it; ``run`` makes one, in less memory.
+
+    What that run raises is the same want of memory, earlier: then its note is the one.
+    """
+    lacking = no_memory(error)
+    if lacking is None or hasattr(error, "__notes__"):
+        return
+    try:
+        notes = [note_on_memory(run(), lacking)]
+    except Exception as again:
+        notes = getattr(again, "__notes__", [])
+    for note in notes:
+        error.add_note(note)

@@ -160,33 +160,6 @@ def channels_last(subject: Subject) -> Iterator[Try]:
         yield Try("channels last", "model.to(memory_format=torch.channels_last), and the inputs, too", prepare)
 
 
-@knob("checkpointing", asked_for=True)
-def checkpointing(subject: Subject) -> Iterator[Try]:
-    """Compute the blocks of a repeated layer again in the backward, to keep less memory."""
-    from torch.utils.checkpoint import checkpoint
-
-    def prepare(subject: Subject) -> Subject:
-        subject = subject.changeable()
-        lists = [module for module in modules_of(subject.model) if isinstance(module, (nn.ModuleList, nn.Sequential))]
-        several = [one for one in lists if len(one) > 1]
-        blocks = max(several, key=lambda one: sum(p.numel() for p in parameters_of(one)), default=None)
-        if blocks is None:
-            raise NotHere("the model has no list of repeated blocks")
-        for block in blocks:
-            block.forward = _checkpointed(block.forward, checkpoint)
-        return subject
-
-    if subject.loss is not None:
-        yield Try("checkpointing", "torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)", prepare)
-
-
-def _checkpointed(forward: Callable[..., Any], checkpoint: Callable[..., Any]) -> Callable[..., Any]:
-    def again(*args: Any, **kwargs: Any) -> Any:
-        return checkpoint(forward, *args, use_reentrant=False, **kwargs)
-
-    return again
-
-
 @knob("sparse gradients")
 def sparse_gradients(subject: Subject) -> Iterator[Try]:
     """Give large embeddings a gradient of the rows that were read."""
@@ -230,6 +203,20 @@ def _with_option(optimizer: torch.optim.Optimizer, name: str) -> torch.optim.Opt
     return type(optimizer)(parameters, **{option: value for option, value in options.items() if option in known})
 
 
+@knob("set_to_none")
+def set_to_none(subject: Subject) -> Iterator[Try]:
+    """Fill the gradients with zeros before each step, instead of throwing them away."""
+
+    def prepare(subject: Subject) -> Subject:
+        subject = subject.changeable()
+        for parameter in parameters_of(subject.model):
+            parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else None
+        return replace(subject, sets_to_none=False)
+
+    if subject.loss is not None:
+        yield Try("gradients filled with zeros", "optimizer.zero_grad(set_to_none=False)", prepare)
+
+
 @knob("int8", asked_for=True)
 def int8(subject: Subject) -> Iterator[Try]:
     """Quantise linear layers to int8 while they run."""
@@ -271,12 +258,14 @@ def compiled(subject: Subject) -> Iterator[Try]:
     yield Try("compile", "model = torch.compile(model)", prepare)
 
 
-@knob("compile, tuned", asked_for=True)
-def compiled_tuned(subject: Subject) -> Iterator[Try]:
-    """Compile the model, with its kernels tried."""
+@knob("compile modes", asked_for=True)
+def compile_modes(subject: Subject) -> Iterator[Try]:
+    """Compile the model with its kernels tried, and on a GPU without the calls of the host."""
+    on_gpu = device_type(subject) == "cuda"
+    for mode in ("max-autotune-no-cudagraphs", *(("reduce-overhead", "max-autotune") if on_gpu else ())):
 
-    def prepare(subject: Subject) -> Subject:
-        subject = subject.changeable()
-        return replace(subject, call=torch.compile(subject.model, mode="max-autotune-no-cudagraphs"))
+        def prepare(subject: Subject, mode: str = mode) -> Subject:
+            subject = subject.changeable()
+            return replace(subject, call=torch.compile(subject.model, mode=mode))
 
-    yield Try("compile, tuned", 'model = torch.compile(model, mode="max-autotune-no-cudagraphs")', prepare)
+        yield Try(f"compile, {mode}", f'model = torch.compile(model, mode="{mode}")', prepare)

@@ -29,7 +29,7 @@ class Subject:
     """A model, its inputs, the loss and the optimizer of a step, and what is set around each run.
 
     ``call`` runs the model: itself, or what compiled it. ``rows`` tells how many times the batch is that of the
-    original.
+    original. ``sets_to_none``: gradients are thrown away before each step, and not filled with zeros.
     """
 
     model: nn.Module
@@ -41,6 +41,7 @@ class Subject:
     call: Callable[..., Any] | None = None
     rows: int = 1
     optimizer: torch.optim.Optimizer | None = None
+    sets_to_none: bool = True
 
     def changeable(self) -> Subject:
         """Return the same with a copy of the model; raises ``NotHere`` where it cannot be copied."""
@@ -84,10 +85,10 @@ class Subject:
         """Run the model, and where there is a loss the backward and the optimizer; return the output and the loss."""
         args, kwargs = inputs
         if self.optimizer is not None:
-            self.optimizer.zero_grad()
+            self.optimizer.zero_grad(set_to_none=self.sets_to_none)
         elif self.loss is not None:
-            self.model.zero_grad()
-        output = (self.call or self.model)(*args, **kwargs)
+            self.model.zero_grad(set_to_none=self.sets_to_none)
+        output = (self.model if self.call is None else self.call)(*args, **kwargs)  # compiled, it may have no truth
         if self.loss is None:
             return output, None
         loss = scalar_loss(self.loss, output)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fxdebug.data.measured.padded import Padded
+from fxdebug.data.measured.recomputed import Recomputed
 
 SMALLEST = 1.1754943508222875e-38  # the smallest normal number of float32
 
@@ -15,7 +16,7 @@ class Surroundings:
 
     ``subnormal`` names parameters and buffers with a share of subnormal numbers. ``finds_anomalies``: a graph is
     recorded, in the anomaly mode of autograd. ``zeros`` are large matrices of which most elements are zero, with their
-    share: parameters and buffers by name, inputs by slot.
+    share: parameters and buffers by name, inputs by slot. ``recomputed`` is what the backward computes again.
     """
 
     device: str = "cpu"
@@ -26,3 +27,4 @@ class Surroundings:
     subnormal: tuple[str, ...] = ()
     finds_anomalies: bool = False
     zeros: tuple[tuple[str, float], ...] = ()
+    recomputed: Recomputed | None = None

@@ -16,6 +16,7 @@ from fxdebug.features.memory.record import Fit, MemoryRecord
 from fxdebug.operators.dtypes import bytes_of
 
 KNOBS = ("checkpointing", "autocast", "attention", "sparse gradients", "hooks")
+OF_INPUTS = ("padding",)  # what the longest row of the whole batch tells, and no run
 MOST_TRIES = 8  # of a batch
 
 
@@ -33,8 +34,9 @@ def what_fits(others: OtherSizes, room: int, gradients: bool) -> Iterator[Fit]:
         known = [(size, others.run(size)) for size in small]
         for fit in _smaller_batch(others, known, batch, room):
             yield fit
-            if fit.fits and fit.batch > 1:
-                yield from _with_knobs(others, (fit.batch // 2, fit.batch), batch, room)
+            if fit.fits:
+                with contextlib.suppress(UsageError):  # where one item fits, and two do not
+                    yield from _with_knobs(others, (max(1, fit.batch // 2), max(2, fit.batch)), batch, room)
         wide = {name: size for name in others.dtypes() if (size := bytes_of(name, ())) and size > 2}
         if wide:
             peak = estimated_peak(known, batch, {name: 2 / size for name, size in wide.items()})
@@ -53,7 +55,7 @@ def _with_knobs(others: OtherSizes, small: tuple[int, int], batch: int, room: in
     with as_before(subjects[0]), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         usual = _at(batch, small, [first_step(subject).peak for subject in subjects])
-        for one in tries_of(subjects[0], KNOBS):
+        for one in (*tries_of(subjects[0], KNOBS), *tries_of(others.subject(batch), OF_INPUTS)):
             with contextlib.suppress(Exception):  # it is not possible here
                 peak = _at(batch, small, [first_step(one.prepare(subject)).peak for subject in subjects])
                 if peak is not None and usual is not None and peak < usual:

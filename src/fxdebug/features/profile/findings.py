@@ -56,11 +56,12 @@ def findings_of(
     limits: Limits,
     fastest: float = math.inf,
     around: Surroundings | None = None,
+    of_forward: float = 1.0,
 ) -> tuple[Finding, ...]:
     """Return the findings of a profile, those with the largest share of the time at stake first.
 
     ``fastest`` are the seconds of the fastest run that nothing watched: nothing in it takes longer. ``around`` is what
-    the run was given besides the model.
+    the run was given besides the model. ``of_forward`` is the part of a step that is its forward.
     """
     whole = sum(profile.ops_seconds for profile in calls)
     root = calls[0].total_seconds
@@ -71,6 +72,7 @@ def findings_of(
         *_wide(trace, calls, whole, limits),
         *_written_out_attention(trace, calls, whole, limits),
         *((f.measured or 0.0, f) for f in wasted(trace, calls, around or Surroundings(), limits.waste_share)),
+        *_recomputed(trace, calls, around, of_forward, limits),
     ]
     return tuple([finding for _, finding in sorted(found, key=lambda one: -one[0])])
 
@@ -392,6 +394,40 @@ def _written_out_attention(
             advice="Would torch.nn.functional.scaled_dot_product_attention be faster (in transformers: "
             "attn_implementation='sdpa')? fxdebug.tune measures it.",
             others=tuple([f"{net.call_id(place.call)}/{other.op.name}" for place, other in places[1:]]),
+        ),
+    )
+
+
+ROOM = 0.1  # of the free memory: what takes less can be kept, and computing it again saves nothing that is needed
+
+
+def _recomputed(
+    trace: TraceData, calls: Sequence[CallProfile], around: Surroundings | None, of_forward: float, limits: Limits
+) -> Iterator[Weighed]:
+    """Checkpoints whose memory is there: what the backward computes again could be kept."""
+    again = None if around is None else around.recomputed
+    if again is None or again.free is None or again.bytes > ROOM * again.free:
+        return
+    share = 100 * again.share * of_forward
+    if share < limits.waste_share:
+        return
+    own = next((p for p in calls if p.call.source == again.line), calls[0])
+    times = f"{again.calls} calls" if again.calls > 1 else "1 call"
+    yield (
+        share,
+        Finding(
+            rule="recomputation",
+            severity=ADVICE,
+            path=own.call.path,
+            call=network_of(trace).call_id(own.call),
+            op="checkpoint",
+            what=f"the backward computes {times} of checkpoint again: {share:.0f} % of a step is at stake; to keep "
+            f"what it needs takes {quantity(again.bytes, 'B')}, of {quantity(again.free, 'B')} that are free",
+            source=again.line,
+            measured=share,
+            threshold=limits.waste_share,
+            unit="%",
+            advice="Is checkpointing needed at this batch size? fxdebug.tune measures a step without it.",
         ),
     )
 

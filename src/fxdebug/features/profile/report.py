@@ -288,7 +288,7 @@ def _answer(timings: Timings, calls: Sequence[CallProfile], findings: Sequence[F
     if of_loss is not None:
         return (
             f"The loss takes {of_loss:.0f} % of a step and was not looked into (profile a module that returns it); "
-            "no waste was found in the model."
+            "no rule tells of waste in the model."
         )
     operation = max(_op_rows(calls), key=lambda row: row.time, default=None)
     if not timings.plain:
@@ -297,7 +297,7 @@ def _answer(timings: Timings, calls: Sequence[CallProfile], findings: Sequence[F
     if operation is None or operation.share is None:
         return f"{taken}; none of its operations has a time of its own."
     most = f"{quantity(operation.share, '%')} of what its operations take is for {operation.op} × {operation.count}"
-    return f"{taken}; {most}{_at_line(calls)}; no waste was found."
+    return f"{taken}; {most}{_at_line(calls)}; no rule tells of waste there."
 
 
 def _at_line(calls: Sequence[CallProfile]) -> str:
@@ -317,6 +317,12 @@ def _at_line(calls: Sequence[CallProfile]) -> str:
         return ""
     line = max(times, key=lambda line: times[line])
     return f", and {100 * times[line] / whole:.0f} % for {line.rpartition('/')[2]}"
+
+
+def forward_share(timings: Timings) -> float:
+    """Return the part of a step that is its forward: 1.0 where there is no backward."""
+    whole = sum(median(times) for times in (timings.plain, timings.loss, timings.backward) if times)
+    return median(timings.plain) / whole if timings.plain and whole else 1.0
 
 
 def _of_loss(timings: Timings, calls: Sequence[CallProfile]) -> float | None:

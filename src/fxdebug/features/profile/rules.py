@@ -25,6 +25,7 @@ WASTED = {
     "mostly zeros": "a product multiplies with a matrix that is mostly zeros",
     "equal rows": "layers compute the same for rows that are all equal",
     "long kernel": "a convolution multiplies far more often than Fourier transforms would",
+    "transform length": "a Fourier transform has a length with a large prime factor",
     "inverse": "the inverse of a matrix is only multiplied",
     "one-hot product": "a product with one-hot rows, or a diagonal matrix, multiplies by zeros",
     "casts there and back": "tensors are cast to another dtype and back",
@@ -36,6 +37,7 @@ WASTED = {
     "float16 on the CPU": "float16 is computed on the CPU",
     "subnormal": "numbers below 1.2e-38 are computed with",
     "padding": "the last steps of every row are padding",
+    "recomputation": "checkpoints compute again what there is memory for",
     "dense gradient": "few rows of a large table get a gradient",
 }
 GRAVE = ("threads", "padding", "anomaly mode")

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from fxdebug.analyses.cost.surroundings import surroundings
 from fxdebug.analyses.trials.trial import Trials, trials_part
 from fxdebug.api.reports.failed_report import remember
+from fxdebug.api.reports.no_memory import note_if_no_memory
 from fxdebug.api.reports.report import Report
 from fxdebug.api.run_model import arguments, fx_debug, last_failed
 from fxdebug.api.trace import Trace
@@ -21,7 +22,7 @@ from fxdebug.data.measured.timings import Timings
 from fxdebug.errors import UsageError
 from fxdebug.features.profile.findings import Limits, findings_of
 from fxdebug.features.profile.machine_peak import machine_peak
-from fxdebug.features.profile.report import Items, ProfileRow, items_of, profile_report, profiles
+from fxdebug.features.profile.report import Items, ProfileRow, forward_share, items_of, profile_report, profiles
 from fxdebug.features.profile.tried import tried as try_findings
 from fxdebug.plugins.given import GivenModel
 
@@ -74,7 +75,7 @@ def profile(
         if not on_meta:
             timings, stopped = runs.run(repeats, warmup) if raised is None else runs.run(1, 0)
             raised = raised or stopped
-    around = surroundings(model, args, keywords, runs.device, loss is not None)
+    around = surroundings(model, args, keywords, runs.device, loss if raised is None else None)
     dtype = next((p.dtype for p in members.parameters_of(model) if p.dtype.is_floating_point), torch.float32)
 
     def report() -> Report[ProfileRow]:
@@ -97,6 +98,7 @@ def profile(
                 Limits() if limits is None else limits,
                 min(timings.plain, default=math.inf) / 1e9,
                 around,
+                forward_share(timings),
             ),
         )
         if tried and raised is None and not on_meta:
@@ -108,6 +110,7 @@ def profile(
 
     if raised is not None:
         remember(report)
+        note_if_no_memory(raised, lambda: trace)
         raise raised
     with torch.set_grad_enabled(torch.is_grad_enabled() or loss is not None):
         return report()

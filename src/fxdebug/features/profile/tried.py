@@ -21,6 +21,7 @@ KNOB_OF = {
     "unused results": "hooks",
     "dense gradient": "sparse gradients",
     "anomaly mode": "anomaly mode",
+    "recomputation": "recomputation",
     "same in each run": "parametrizations",
 }
 

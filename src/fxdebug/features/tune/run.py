@@ -12,8 +12,10 @@ from torch import Tensor, nn
 from fxdebug.analyses.trials.trial import PAIRS, Clock, Subject, TrialRow, Trials, as_before, combined, tries_of
 from fxdebug.analyses.trials.verdict import CHANGES, ROUNDING
 from fxdebug.api.compare_runs import compare
+from fxdebug.api.reports.no_memory import note_if_no_memory
 from fxdebug.api.reports.report import Report
 from fxdebug.api.run_model import arguments, fx_debug
+from fxdebug.api.trace import Trace
 from fxdebug.errors import UsageError
 from fxdebug.features.tune.report import tune_report
 
@@ -56,7 +58,11 @@ def tune(
     trials = Trials.of(model, args, keywords, loss, optimizer, pairs=pairs, tolerance=tolerance, clock=clock)
     with torch.set_grad_enabled(torch.is_grad_enabled() or loss is not None), as_before(trials.start):
         tries = tries_of(trials.start, knobs)
-        trials.begin()
+        try:
+            trials.begin()
+        except Exception as error:
+            note_if_no_memory(error, lambda: _without_graph(model, args, keywords))
+            raise
         rows = []
         for one in tries:
             row, subject = trials.attempt(one)
@@ -71,6 +77,11 @@ def tune(
         "step": "forward" + (", backward" if loss else "") + (", optimizer" if optimizer else ""),
     }
     return tune_report(type(model).__name__, rows, trials, kept, gain, settings)
+
+
+def _without_graph(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Trace:
+    with torch.no_grad():
+        return fx_debug(model, args, kwargs)
 
 
 def _begins(base: Subject, other: Subject, tolerance: float | None) -> str:

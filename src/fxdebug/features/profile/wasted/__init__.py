@@ -14,24 +14,41 @@ from fxdebug.features.profile.wasted.forms import (
     copies,
     diagonal_products,
     inverses,
+    low_rank_weights,
     one_hot_products,
     product_order,
     repeats,
 )
-from fxdebug.features.profile.wasted.large_results import large_between
+from fxdebug.features.profile.wasted.large_results import large_between, padded_inside
 from fxdebug.features.profile.wasted.loops import earlier_again, growing, loops, side_by_side, single_weights
 from fxdebug.features.profile.wasted.python_numbers import python_numbers
 from fxdebug.features.profile.wasted.same_each_run import same_each_run
 from fxdebug.features.profile.wasted.settings import settings
 from fxdebug.features.profile.wasted.timed_ops import Work
-from fxdebug.features.profile.wasted.unused_results import best_of_sorted, checks, mirrored_spectra, parts_used, unused
+from fxdebug.features.profile.wasted.unused_results import (
+    attention_weights,
+    best_of_sorted,
+    checks,
+    factors,
+    mirrored_spectra,
+    parts_used,
+    unused,
+)
 from fxdebug.features.profile.wasted.written_out import elementwise_lines, written_out
-from fxdebug.features.profile.wasted.zeros import equal_rows, long_kernels, sparse_products, triangles
+from fxdebug.features.profile.wasted.zeros import (
+    enlarged,
+    equal_rows,
+    long_kernels,
+    sparse_products,
+    transform_lengths,
+    triangles,
+)
 
 _RULES = (
     equal_work, same_each_run, unused, checks, parts_used, mirrored_spectra, best_of_sorted, loops, side_by_side,
     growing, earlier_again, single_weights, python_numbers, large_between, written_out, elementwise_lines, triangles,
-    equal_rows, long_kernels, product_order, inverses, one_hot_products, diagonal_products, casts_back, copies, repeats,
+    equal_rows, enlarged, long_kernels, transform_lengths, product_order, low_rank_weights, padded_inside, factors,
+    attention_weights, inverses, one_hot_products, diagonal_products, casts_back, copies, repeats,
 )  # fmt: skip
 
 

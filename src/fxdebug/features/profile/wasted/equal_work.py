@@ -9,19 +9,21 @@ from fxdebug.data.findings import Finding
 from fxdebug.data.values import Group, Item, Thing, Value
 from fxdebug.features.profile.wasted.timed_ops import TimedOp, Work, costliest, is_function
 
+SHOWN = 3  # modules in a sentence
+
 
 def equal_work(work: Work, least: float) -> Iterator[Finding]:
     """Operations that compute what an earlier one has computed: one finding for those that depend on one another."""
     keys, again = repeated_ops(work)
-    for group in _connected(work, keys, again):
+    for group, bodies, count in _groups(work, keys, again):
         share = work.share(sum(op.seconds for op in group))
         if share < least:
             continue
         op = costliest(group)
-        times = Counter(keys[one] for one in work.ops if one in keys)
-        count = max(times[keys[one]] for one in group)
-        body = _body(work, group, again)
-        if body is not None:
+        if bodies:
+            body = (
+                bodies[0] if len(bodies) == 1 else f"each of {', '.join(bodies[:3])}{', …' if len(bodies) > 3 else ''}"
+            )
             what = f"{body} runs {count} times on equal inputs, with equal results"
             advice = "Could it run once, and its result be passed to all that use it?"
         else:
@@ -30,6 +32,30 @@ def equal_work(work: Work, least: float) -> Iterator[Finding]:
             what = f"{made} computed {count} times of equal inputs, with equal results"
             advice = "Could it be computed once, before the layers or steps that use it, and be passed to them?"
         yield work.finding("repeated work", op, share, least, what, advice)
+
+
+def told_as_repeated(work: Work, least: float) -> set[TimedOp]:
+    """Return the operations that a finding about repeated work is about: other rules need not tell of them."""
+    groups = [group for group, _, _ in _groups(work, *repeated_ops(work))]
+    return {op for ops in groups if work.share(sum(op.seconds for op in ops)) >= least for op in ops}
+
+
+def _groups(
+    work: Work, keys: dict[TimedOp, int], again: set[TimedOp]
+) -> Iterator[tuple[list[TimedOp], list[str], int]]:
+    """Yield repeated operations that are one cause, with the modules that run again, and how often.
+
+    Those are together that use one another's results, and those that each layer or step repeats equally often.
+    """
+    times = Counter(keys[one] for one in work.ops if one in keys)
+    by_count: defaultdict[tuple[int, bool], list[TimedOp]] = defaultdict(list)
+    bodies: defaultdict[int, list[str]] = defaultdict(list)
+    for group in _connected(work, keys, again):
+        count, body = max(times[keys[one]] for one in group), _body(work, group, again)
+        by_count[count, body is not None] += group
+        bodies[count] += [body] if body is not None else []
+    for (count, has_bodies), ops in by_count.items():
+        yield sorted(ops, key=lambda op: op.position), sorted(bodies[count]) if has_bodies else [], count
 
 
 def repeated_ops(work: Work) -> tuple[dict[TimedOp, int], set[TimedOp]]:

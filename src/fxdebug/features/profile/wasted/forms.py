@@ -10,10 +10,13 @@ from fxdebug.data.findings import Finding
 from fxdebug.data.measures import counted
 from fxdebug.data.values import Group, Value
 from fxdebug.features.profile.wasted.timed_ops import TimedOp, Work, costliest
-from fxdebug.operators.categories import CASTS, VIEWS
+from fxdebug.operators.categories import CASTS, ELEMENTWISE, VIEWS
 from fxdebug.operators.names import canonical
 
 TWICE = 2.0  # the best order does less than half: otherwise the order is no cause
+_CONSTANTS = frozenset("zeros full ones new_zeros new_full zeros_like full_like".split())
+THIN = 4  # times as large as its rank is a weight, at least
+CHAIN = 12  # operations that make a weight
 COPIED = 20.0  # % of the time: below, a copy may well pay for itself in the operations after it
 _COPIES = frozenset("contiguous clone".split())
 _REPEATS = frozenset("repeat repeat_interleave tile".split())
@@ -118,10 +121,57 @@ def _matmul_products(work: Work, op: TimedOp) -> tuple[float, float]:
     return float(done), float(batch * (inner * middle * columns + rows * inner * columns))
 
 
+def low_rank_weights(work: Work, least: float) -> Iterator[Finding]:
+    """Weights to which a product of two thin matrices is added before a layer multiplies with them, in each step."""
+    found: dict[TimedOp, float] = {}
+    thin = None
+    for op in work.ops:
+        if op.name not in ("linear", "matmul") or len(op.operands) < 2 or not work.has_loss:
+            continue
+        chain, product = _made_of_weights(work, op.operands[1])
+        if product is None:
+            continue
+        thin = product
+        found |= dict.fromkeys(chain, 1.0)
+        whole = [value for one in chain for value in one.operands if value.shape == op.operands[1].shape]
+        if not any(value.requires_grad and value.name for value in whole):
+            found[op] = op.backward / 2 / op.seconds if op.seconds else 0.0  # the whole weight gets a gradient for it
+    share = work.share(sum(op.seconds * part for op, part in found.items()))
+    if thin is not None and share >= least:
+        a, b = thin.operands
+        what = f"a product of {a.label} and {b.label} is made as large as the weight that it is added to, in each step"
+        advice = "Could the two be applied to the input, one after the other: x @ w.T + (x @ a.T) @ b.T?"
+        yield work.finding("order of products", thin, share, least, what, advice)
+
+
+def _made_of_weights(work: Work, weight: Value) -> tuple[list[TimedOp], TimedOp | None]:
+    """Return what makes a weight of parameters alone, and the product of two thin ones in it, if there is one."""
+    pending, chain, thin = [weight], [], None
+    while pending:
+        value = pending.pop()
+        maker = work.maker.get(value.number)
+        if value.name is not None or maker is None:
+            if value.name is None:
+                return [], None  # an input
+            continue
+        chain.append(maker)
+        if len(chain) > CHAIN:
+            return [], None
+        if maker.name == "matmul" and len(maker.operands) == 2:
+            rank, size = maker.operands[0].shape[-1], min(weight.shape, default=0)
+            thin = maker if rank * THIN <= size else thin
+        elif maker.name not in ELEMENTWISE | VIEWS:
+            return [], None
+        pending += maker.operands
+    return chain, thin
+
+
 def one_hot_products(work: Work, least: float) -> Iterator[Finding]:
     """Products with one-hot rows: a lookup that multiplies by zeros."""
     for op in work.ops:
-        if op.name != "one_hot" and not _compares_places(work, op):
+        if op.name not in ("one_hot", "scatter") and not _compares_places(work, op):
+            continue
+        if op.name == "scatter" and not _marks(work, op):
             continue
         chain, value, use = [op], op.results[0] if op.results else None, None
         while value is not None and use is None:
@@ -142,6 +192,14 @@ def one_hot_products(work: Work, least: float) -> Iterator[Finding]:
             what = f"a product with one-hot rows of {op.results[0].shape[-1]} looks rows up by multiplying with zeros"
             advice = "Could it be an embedding, table[index], or gather?"
             yield work.finding("one-hot product", use, share, least, what, advice)
+
+
+def _marks(work: Work, op: TimedOp) -> bool:
+    """Does an operation write one number at an index of each row of a constant: one-hot rows, smoothed or not?"""
+    maker = work.maker.get(op.operands[0].number) if op.operands else None
+    one = op.step.kwargs.get("value", op.step.args[3] if len(op.step.args) > 3 else None)
+    is_one = isinstance(one, (int, float)) and len(op.operands) == 2 and op.operands[1].shape[-1:] == (1,)
+    return maker is not None and maker.name in _CONSTANTS and is_one
 
 
 def _compares_places(work: Work, op: TimedOp) -> bool:
@@ -270,12 +328,22 @@ def _before(work: Work, op: TimedOp) -> Value:
 
 def inverses(work: Work, least: float) -> Iterator[Finding]:
     """Inverses of matrices that are only multiplied: a solver does less, and rounds less."""
+    found = []
     for op in work.ops:
-        if op.name not in _INVERSES or not op.results or op.results[0].number in work.returned:
-            continue
-        users = [user for value in op.results for user in work.users[value.number] if user.name != "getitem"]
-        share = work.share(op.seconds)
-        if users and all(user.name in _PRODUCTS for user in users) and share >= least:
-            what = f"a matrix {op.operands[0].label} is inverted, and its inverse only multiplied"
-            advice = "Could it be torch.linalg.solve(a, b), which does less than inv(a) @ b and rounds less?"
-            yield work.finding("inverse", op, share, least, what, advice)
+        if op.name in _INVERSES and op.results and op.results[0].number not in work.returned:
+            users = [user for value in op.results for user in work.users[value.number] if user.name != "getitem"]
+            if users and all(user.name in _PRODUCTS for user in users):
+                found.append(op)
+    share = work.share(sum(op.seconds for op in found))
+    if not found or share < least:
+        return
+    op = costliest(found)
+    maker = work.maker.get(op.operands[0].number)
+    what = f"a matrix {op.operands[0].label} is inverted, and its inverse only multiplied"
+    if len(found) > 1:
+        what = f"{len(found)} matrices are inverted, and the inverses only multiplied, here of {op.operands[0].label}"
+    advice = "Could it be torch.linalg.solve(a, b), which does less than inv(a) @ b and rounds less?"
+    if maker is not None and maker.name in ("cholesky", "linalg_cholesky", "linalg_cholesky_ex", "tril", "triu"):
+        advice = "The matrix is a triangle: could it be torch.linalg.solve_triangular(a, b, upper=False), or "
+        advice += "torch.cholesky_solve(b, a)?"
+    yield work.finding("inverse", op, share, least, what, advice)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 
-from fxdebug.data.findings import Finding
+from fxdebug.data.findings import WARNING, Finding
 from fxdebug.data.values import Value
 from fxdebug.features.profile.wasted.timed_ops import TimedOp, Work
 from fxdebug.operators.categories import VIEWS
@@ -18,6 +19,9 @@ _POWERS = frozenset("pow abs mul".split())
 _PRODUCTS = frozenset("matmul einsum linear bmm mm".split())
 _OF_PAIRS = frozenset("cosine_similarity pairwise_distance".split())
 _SCALES = frozenset("mul div".split())
+FILLED = 2  # times as long as what is given is the filled one, at least
+_CONSTANTS = frozenset("zeros full ones new_zeros new_full new_ones zeros_like full_like ones_like".split())
+_KEEPS_PADDING = ("conv", "fft_", "unfold", "as_strided")  # what pads for its window, or its length
 
 
 def large_between(work: Work, least: float) -> Iterator[Finding]:
@@ -36,6 +40,46 @@ def large_between(work: Work, least: float) -> Iterator[Finding]:
             what = f"{op.results[0].label} is made of {made}, and then only "
             what += "multiplied" if op.name == "kron" else f"summed to {chain[-1].results[0].label}"
             yield work.finding("large between", op, share, least, what, advice)
+
+
+def padded_inside(work: Work, least: float) -> Iterator[Finding]:
+    """Yield inputs that the model itself fills up to a fixed length, most of which is then filling."""
+    written = Counter(op.operands[0].storage for op in work.ops if op.name == "setitem" and op.operands)
+    for op in work.ops:
+        found = _filled_up(work, op, written)
+        if found is None:
+            continue
+        given, result = found
+        lengths = [(n, full) for n, full in zip(given.shape, result.shape) if n != full]
+        users = work.users[result.number]
+        if len(lengths) != 1 or any(user.name.startswith(_KEEPS_PADDING) for user in users):
+            continue
+        (length, full) = lengths[0]
+        later = [one for one in work.ops if one.position > op.position and any(full in v.shape for v in one.results)]
+        share = (1 - length / full) * work.share(sum(one.seconds for one in later))
+        if length and full >= FILLED * length and share >= least:
+            what = f"{given.label} is filled up to {full}, from {length}, and all that follows runs on the filling, too"
+            advice = f"Could it stay as long as its longest row, {length}?"
+            yield work.finding("padding", op, share, least, what, advice, WARNING)
+
+
+def _filled_up(work: Work, op: TimedOp, written: Mapping[int | None, int]) -> tuple[Value, Value] | None:
+    """Return what an operation fills up, and the longer result: by ``pad``, ``cat`` with constants, or a slice."""
+    if op.name == "pad" and op.operands and len(op.results) == 1:
+        mode = op.step.kwargs.get("mode", op.step.args[2] if len(op.step.args) > 2 else "constant")
+        return (op.operands[0], op.results[0]) if mode == "constant" else None
+    if op.name in ("cat", "concat") and len(op.operands) == 2 and len(op.results) == 1:
+        constant = [_is_constant(work, value) for value in op.operands]
+        return (op.operands[constant.index(False)], op.results[0]) if sum(constant) == 1 else None
+    if op.name == "setitem" and len(op.operands) == 2 and written[op.operands[0].storage] == 1:
+        base, value = op.operands
+        return (value, base) if _is_constant(work, base) and len(base.shape) == len(value.shape) else None
+    return None
+
+
+def _is_constant(work: Work, value: Value) -> bool:
+    maker = work.maker.get(value.number)
+    return maker is not None and maker.name in _CONSTANTS
 
 
 def _similarities(work: Work, least: float) -> Iterator[Finding]:
@@ -70,7 +114,7 @@ def _pairs(work: Work, op: TimedOp) -> tuple[list[TimedOp], str] | None:
     result = op.results[0]
     if op.name not in ("mul", "sub") or len(op.operands) != 2:
         return None
-    if result.numel < TIMES * max(value.numel for value in op.operands):
+    if result.numel < TIMES * max(_distinct(value) for value in op.operands):
         return None
     chain: list[TimedOp] = []
     value, names = result, []
@@ -91,6 +135,13 @@ def _pairs(work: Work, op: TimedOp) -> tuple[list[TimedOp], str] | None:
     if op.name == "sub" and (is_norm or (names[-1] in _SUMS and len(between) == 1 and between[0] in _POWERS)):
         return chain, "Could it be torch.cdist, which never has all the differences in memory?"
     return None
+
+
+def _distinct(value: Value) -> int:
+    """Return how many numbers a tensor has in memory: ``expand`` shows each of them several times."""
+    if value.stride is None or len(value.stride) != len(value.shape):
+        return value.numel
+    return math.prod(size for size, step in zip(value.shape, value.stride) if step)
 
 
 def _only_user(work: Work, value: Value) -> TimedOp | None:

@@ -11,19 +11,19 @@ from statistics import median
 from fxdebug.data.findings import Finding
 from fxdebug.data.values import Value
 from fxdebug.features.profile.report import CallProfile, bytes_moved
-from fxdebug.features.profile.wasted.timed_ops import TimedOp, Work, costliest, is_view, writes
-from fxdebug.operators.categories import ADDS, ELEMENTWISE, VIEWS
+from fxdebug.features.profile.wasted.chains import STEPS, Chain
+from fxdebug.features.profile.wasted.equal_work import told_as_repeated
+from fxdebug.features.profile.wasted.timed_ops import TimedOp, Work, costliest
+from fxdebug.operators.categories import ELEMENTWISE, VIEWS
 from fxdebug.operators.dtypes import bytes_of
 
 _CELLS = {"LSTMCell": "nn.LSTM", "GRUCell": "nn.GRU", "RNNCell": "nn.RNN"}
-STEPS = 12  # from here on a line that runs so often in one call is a loop
 HALF = 0.5  # of the work of a pass: from here on the loop goes over time
-_MIXES = frozenset("matmul einsum bmm baddbmm scaled_dot_product_attention multi_head_attention_forward".split())
-_ADDS_OR_FILLS = ADDS | frozenset("setitem copy fill zero index_add scatter_add index_copy".split())
 PARTS = 4  # runs of a module on parts of one tensor
 _LAYERS = frozenset("linear matmul conv1d conv2d".split())
 MANY = 24  # weights that one line goes over
 _SIMPLE = ELEMENTWISE | frozenset("data setattr detach copy lerp addcmul addcdiv zero sum norm sqrt clamp".split())
+MUCH = 50.0  # % of the time: below, steps that all need one another are no cause
 SMALL = 1 << 19  # bytes that an operation moves: above, the work is more than the calls
 
 
@@ -43,43 +43,64 @@ def loops(work: Work, least: float) -> Iterator[Finding]:
     """Loops that do little in each pass: over rows, which do not need one another, or over time."""
     copied = {op for chain in _chains(work) for op in chain}  # a loop that mostly copies has a finding of its own
     again = {op.operands[1].number for op in _again(work)}  # weights of a loop that has another finding, too
+    repeated = told_as_repeated(work, least)
     found = list(_loops(work))
     for loop in found:
         if any(value.number in again for op in loop.ops for value in op.operands[1:2]):
             continue
-        ops = [op for op in loop.ops if op not in copied]
+        ops = [op for op in loop.ops if op not in copied and op not in repeated]
         share = work.share(sum(op.seconds for op in ops))
         sizes = [size for op in ops if op.seconds and (size := bytes_moved(op.step))]
         if share < least or not sizes or median(sizes) > SMALL:
             continue
-        types = Counter(op.profile.call.type for op in ops)
-        cell = next((name for name in _CELLS if types[name]), None)
-        op, count = costliest(ops), len(loop.passes)
-        each = f"{len(ops) / count:.0f} small operations in each"
-        needs = _needs_earlier(work, loop, set())
-        by_cat_alone = needs >= HALF > (needs_else := _needs_earlier(work, loop, copied))
-        needs = needs_else if by_cat_alone else needs
-        if needs >= HALF:
-            what = f"a loop of {count} steps, each of which needs the one before, with {each}"
-            advice = (
-                "Could what needs no earlier step be computed for all steps at once, before the loop, and the rest "
-            )
-            advice += "be compiled?"
-            if cell:
-                what = f"a {cell} is called once a time step, {count} times, with {each}"
-                advice = f"Could it be {_CELLS[cell]}, which takes the whole sequence?"
-            yield work.finding("loop over time", op, share, least, what, advice)
-        else:
-            what = f"a loop of {count} passes, none of which needs another, with {each}"
-            advice = "Could all rows be computed at once, with a mask where they differ?"
-            if by_cat_alone:
-                advice = "Could all steps be computed at once, with a mask that hides the later ones?"
-                what = f"a loop of {count} steps, which need earlier ones only by what cat joins, with {each}"
-            elif needs:
-                what = f"a loop of {count} steps, {100 * (1 - needs):.0f} % of whose work needs no earlier step, with "
-                what, advice = what + each, "Could that part be computed for all steps at once, before the loop?"
-            yield work.finding("row by row", op, share, least, what, advice)
+        yield from _told(work, loop, ops, (copied, repeated), share, least)
     yield from _on_parts(work, least, {op for loop in found for op in loop.ops})
+
+
+def _told(
+    work: Work,
+    loop: _Loop,
+    ops: Sequence[TimedOp],
+    others: tuple[set[TimedOp], set[TimedOp]],
+    share: float,
+    least: float,
+) -> Iterator[Finding]:
+    """Tell of a loop by how much of its work needs earlier passes.
+
+    ``others`` have findings of their own: what copies a growing tensor, and what is computed again.
+    """
+    copied, repeated = others
+    cell = next((name for name in _CELLS if any(op.profile.call.type == name for op in ops)), None)
+    op, count = costliest(ops), len(loop.passes)
+    each = f"{len(ops) / count:.0f} small operations in each"
+    chain = Chain(loop.passes, work)
+    needs = chain.needed(set(), copied | repeated)
+    by_cat_alone = needs >= HALF > (needs_else := chain.needed(copied, repeated))
+    needs = needs_else if by_cat_alone else needs
+    free = share * (1 - needs)
+    rule, advice = "row by row", "Could that part be computed for all steps at once, before or after the loop?"
+    what = f"a loop of {count} steps, {100 * (1 - needs):.0f} % of whose work needs no earlier step, or no later one "
+    what += f"needs it, with {each}"
+    if needs >= HALF and cell is not None and not chain.feeds_words_back:
+        rule, advice = "loop over time", f"Could it be {_CELLS[cell]}, which takes the whole sequence?"
+        what = f"a {cell} is called once a time step, {count} times, with {each}"
+    elif needs >= HALF and free >= least:
+        rule, share = "loop over time", free
+    elif needs >= HALF:
+        if chain.feeds_words_back or share < MUCH:
+            return  # each step needs the word before, or little is left but the steps themselves
+        rule, advice = "loop over time", "Could the steps be compiled, or many computed at once, as a scan does?"
+        what = f"a loop of {count} steps, each of which needs the one before, with {each}"
+    elif by_cat_alone:
+        advice = "Could all steps be computed at once, with a mask that hides the later ones?"
+        what = f"a loop of {count} steps, which need earlier ones only by what cat joins, with {each}"
+    elif needs:
+        share = free
+    else:
+        advice = "Could all rows be computed at once, with a mask where they differ?"
+        what = f"a loop of {count} passes, none of which needs another, with {each}"
+    if share >= least:
+        yield work.finding(rule, op, share, least, what, advice)
 
 
 def _loops(work: Work) -> Iterator[_Loop]:
@@ -143,45 +164,6 @@ def _goes_over_layers(loop: _Loop) -> bool:
     return any(
         2 * len(set(each)) >= len(each) > 0 for each in ([one for one in kind if one] for kind in (weights, paths))
     )
-
-
-def _needs_earlier(work: Work, loop: _Loop, joined: set[TimedOp]) -> float:
-    """Return the part of the work of a pass that needs the pass before, and that the one before it, and so on.
-
-    The passes may be cut in the middle of what the loop repeats: one alone needs the one before in any loop. What an
-    operation of ``joined`` joined is not followed into products and attention, where a mask could hide later steps.
-    """
-    made: dict[int, tuple[int, int]] = {}  # number of a value → the pass that made it, and how many it needs
-    hidden: dict[int, tuple[int, int]] = {}  # the same of what is joined, with the joined before it hidden
-    kept: dict[int | None, tuple[int, int]] = {}  # the same of memory that is written into
-    needs = whole = 0.0
-    for number, one in enumerate(loop.passes):
-        for op in one:
-            is_writing = writes(op)
-            known = [
-                hidden[v.number] if op.name in _MIXES and v.number in hidden else made[v.number]
-                for v in op.operands
-                if v.number in made
-            ]
-            if not is_writing and not is_view(op):
-                known += [kept[value.storage] for value in op.operands if value.storage in kept]
-            elif is_writing and op.name.strip("_") not in _ADDS_OR_FILLS:  # sums can be in any order
-                known += [kept[value.storage] for value in op.operands[:1] if value.storage in kept]
-            depth = max([needed + (made_in < number) for made_in, needed in known], default=0)
-            if is_writing and op.operands and op.operands[0].storage is not None:
-                kept[op.operands[0].storage] = number, depth
-            for value in op.results if not is_writing else ():
-                made.setdefault(value.number, (number, depth))
-            if op in joined:
-                new = [made[v.number] for v in op.operands if v.number in made and v.number not in hidden]
-                hidden[op.results[0].number] = number, max([d + (n < number) for n, d in new], default=0)
-                continue
-            if is_view(op) and op.operands[0].number in hidden and op.results[0].numel == op.operands[0].numel:
-                hidden[op.results[0].number] = hidden[op.operands[0].number]
-            if number >= STEPS // 2:
-                whole += op.seconds
-                needs += op.seconds if 2 * depth >= number else 0.0
-    return needs / whole if whole else 0.0
 
 
 def _on_parts(work: Work, least: float, told: set[TimedOp]) -> Iterator[Finding]:
@@ -303,10 +285,10 @@ def single_weights(work: Work, least: float) -> Iterator[Finding]:
 
 def growing(work: Work, least: float) -> Iterator[Finding]:
     """Tensors that ``cat`` makes anew in every step of a loop, each of the last and a new part: copies that grow."""
-    at_line: defaultdict[str | None, list[list[TimedOp]]] = defaultdict(list)  # keys and values grow side by side
+    by_size: defaultdict[tuple[int, str], list[list[TimedOp]]] = defaultdict(list)  # keys and values grow side by side
     for chain in _chains(work):
-        at_line[work.line(chain[-1])].append(chain)
-    for chains in at_line.values():
+        by_size[len(chain), chain[-1].results[0].label].append(chain)
+    for chains in by_size.values():
         ops, lasts = [op for chain in chains for op in chain], [chain[-1] for chain in chains]
         share = work.share(sum(op.seconds for op in ops))
         if share < least:

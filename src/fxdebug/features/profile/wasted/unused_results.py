@@ -21,7 +21,13 @@ _ASKS = frozenset("any all isnan isinf isfinite equal allclose".split())
 _CHECKS = _ASKS | frozenset(
     "eq ne lt le gt ge logical_not logical_or logical_and invert or and not abs sum max min amax amin".split()
 )
+_ATTENTION = "multi_head_attention_forward"
 _SORTS = frozenset("sort argsort msort".split())
+_FACTORS = {"linalg_svd": 1, "svd": 1, "linalg_eigh": 0, "linalg_eig": 0}  # which of the results are the values
+_VALUES = {"linalg_svd": "svdvals", "svd": "svdvals", "linalg_eigh": "eigvalsh", "linalg_eig": "eigvals"}
+_COMPARES = frozenset("lt le gt ge".split())
+LONG_ROW = 4096  # elements: below, topk is hardly faster than a sort
+STEPS_TO_SUM = 6  # operations from a sort to the comparison of its sums
 HALF_AND_ONE = 0.55  # of a spectrum: the first half, and the frequency between the halves
 LESS_THAN = 0.5  # of the elements are used: otherwise a slice is part of the algorithm
 
@@ -77,6 +83,8 @@ def parts_used(work: Work, least: float) -> Iterator[Finding]:
     for op in work.ops:
         if len(op.results) != 1 or op.name in VIEWS or op.name in _RECURRENT or not op.seconds:
             continue
+        if op.name.startswith("fft_"):  # each number that it returns needs all that it is given
+            continue
         result = op.results[0]
         used = _elements_used(work, result)
         if used is None or not result.numel or used >= LESS_THAN * result.numel:
@@ -108,18 +116,95 @@ def mirrored_spectra(work: Work, least: float) -> Iterator[Finding]:
             yield work.finding("slice used", op, share, least, what, "Could it be torch.fft.rfft?")
 
 
+def factors(work: Work, least: float) -> Iterator[Finding]:
+    """Yield factorings of matrices of which a part is not used: the whole of a large factor, or all but the values."""
+    for op in work.ops:
+        if op.name not in _FACTORS or len(op.results) < 2 or not op.operands:
+            continue
+        used = [_used(work, value) for value in op.results]
+        others = [n for i, n in enumerate(used) if i != _FACTORS[op.name]]
+        what = advice = ""
+        at_stake = 1.0
+        if not any(others):
+            what = f"a {op.name} of {op.operands[0].label} computes all factors, and only the values are used"
+            advice = f"Could it be torch.linalg.{_VALUES[op.name]}?"
+        elif op.name == "linalg_svd" and _is_full(op):
+            rows, columns = op.operands[0].shape[-2:]
+            larger = 0 if rows > columns else 2
+            part = min(rows, columns) / max(rows, columns)
+            if used[larger] <= part * op.results[larger].numel:
+                at_stake = 1 - part
+                what = (
+                    f"a svd of {op.operands[0].label} makes a factor of {op.results[larger].label}, and of its numbers "
+                )
+                what += f"{used[larger]:,} are used"
+                advice = "Could it be torch.linalg.svd(x, full_matrices=False)?"
+        share = work.share(op.seconds * at_stake)
+        if what and share >= least:
+            yield work.finding("slice used", op, share, least, what, advice)
+
+
+def _used(work: Work, value: Value) -> int:
+    """Return how many elements of a result are used, at most."""
+    is_kept = value.number in work.returned or value.number in work.unseen
+    if not is_kept and not list(_uses(work, value)):
+        return 0
+    used = _elements_used(work, value)
+    return value.numel if used is None else used
+
+
+def _is_full(op: TimedOp) -> bool:
+    rows, columns = op.operands[0].shape[-2:]
+    full = op.step.kwargs.get("full_matrices", op.step.args[1] if len(op.step.args) > 1 else True)
+    return rows != columns and full is not False
+
+
+def attention_weights(work: Work, least: float) -> Iterator[Finding]:
+    """Yield attention of torch that returns its weights, as it does unless told otherwise, where nobody uses them."""
+    asked = [op for op in work.ops if op.name == _ATTENTION and op.step.kwargs.get("need_weights", True) is not False]
+    found = [op for op in asked if len(op.results) == 2 and not _used(work, op.results[1])]
+    share = work.share(sum(op.seconds for op in found))
+    if found and share >= least:
+        what = (
+            f"nn.MultiheadAttention returns the weights of attention {counted(len(found), 'time')}, nobody uses them, "
+        )
+        what += "and with them it is not one fused operation"
+        advice = "Could it be called with need_weights=False? fxdebug.tune measures it."
+        yield work.finding("eager attention", costliest(found), share, least, what, advice)
+
+
 def best_of_sorted(work: Work, least: float) -> Iterator[Finding]:
     """Sorts of which only the first or the last few elements of each row are used."""
     at_line: defaultdict[str | None, list[TimedOp]] = defaultdict(list)
     for op in work.ops:
-        if op.name in _SORTS and op.results and _ends_of_sorted(work, op):
+        if op.name in _SORTS and op.results and (_ends_of_sorted(work, op) or _adds_up_to(work, op)):
             at_line[work.line(op)].append(op)
     for ops in at_line.values():
         share, op = work.share(sum(op.seconds for op in ops)), costliest(ops)
         if share >= least:
-            used = max(one.numel for one in _ends_of_sorted(work, op))
-            what = f"all of {op.operands[0].label} is sorted, and {used:,} of {op.results[0].numel:,} are used"
-            yield work.finding("slice used", op, share, least, what, "Could it be topk?")
+            ends = _ends_of_sorted(work, op)
+            if ends:
+                used = max(one.numel for one in ends)
+                what = f"all of {op.operands[0].label} is sorted, and {used:,} of {op.results[0].numel:,} are used"
+                advice = "Could it be topk?"
+            else:
+                what = f"all of {op.operands[0].label} is sorted, to take the largest until their sum is reached"
+                advice = "Could it be topk of as many as the sum can need, such as 1,024?"
+            yield work.finding("slice used", op, share, least, what, advice)
+
+
+def _adds_up_to(work: Work, op: TimedOp) -> bool:
+    """Are long sorted rows added up, and the sums compared: the largest until a sum is reached (top-p)?"""
+    if op.results[0].shape[-1:] < (LONG_ROW,) or op.results[0].number in work.returned:
+        return False
+    pending, sums = [(op.results[0], False, 0)], False
+    while pending and not sums:
+        value, added, depth = pending.pop()
+        for user in work.users[value.number] if depth < STEPS_TO_SUM else ():
+            sums |= added and user.name in _COMPARES
+            if user.name == "cumsum" or user.name in ELEMENTWISE | SOFTMAXES | VIEWS | {"exp"}:
+                pending += [(one, added or user.name == "cumsum", depth + 1) for one in user.results]
+    return sums
 
 
 def _ends_of_sorted(work: Work, op: TimedOp) -> list[Value]:

@@ -16,7 +16,11 @@ _PRODUCTS = frozenset("matmul einsum linear bmm mm".split())
 _ONES = frozenset("ones full ones_like full_like new_ones new_full".split())
 _REPEATS = frozenset("repeat repeat_interleave tile expand expand_as broadcast_to".split())
 _BY_ROWS = ELEMENTWISE | ACTIVATIONS | frozenset("linear layer_norm rms_norm softmax".split())
+_ENLARGES = frozenset("interpolate upsample upsample_nearest upsample_bilinear".split())
 ROWS = 4  # equal rows, at least
+LARGE_PRIME = 100  # of a transform's length: from here on it took 3 times as long as at 8,192 (MKL, one thread)
+SMALL_PRIMES = 7  # factors for which all libraries have kernels
+_TRANSFORMS = frozenset("fft_fft fft_ifft fft_rfft fft_irfft".split())
 LONG = 512  # taps of a kernel from which on a transform may do less
 TIMES = 8  # as many multiplications as by a transform, at least
 
@@ -93,6 +97,30 @@ def equal_rows(work: Work, least: float) -> Iterator[Finding]:
             yield work.finding("equal rows", op, share, least, what, advice)
 
 
+def enlarged(work: Work, least: float) -> Iterator[Finding]:
+    """Yield layers that compute each place alone, after a picture was enlarged: before it there are fewer places."""
+    for op in work.ops:
+        if op.name not in _ENLARGES or len(op.results) != 1 or not op.operands or op.results[0].number in work.returned:
+            continue
+        times = op.results[0].numel / max(1, op.operands[0].numel)
+        users = list(dict.fromkeys(work.users[op.results[0].number]))
+        if times < ROWS or len(users) != 1 or not _is_pointwise(users[0]):
+            continue
+        use = users[0]
+        share = work.share(use.seconds * (1 - 1 / times))
+        if share >= least:
+            what = f"a 1x1 convolution runs after its input was enlarged {times:.0f} times, on {op.results[0].label}"
+            advice = "Could it run before? Enlarging mixes places, and the layer channels: the order does not matter."
+            yield work.finding("equal rows", use, share, least, what, advice)
+
+
+def _is_pointwise(op: TimedOp) -> bool:
+    """Is an operation a convolution with a kernel of one element, at all places, without padding?"""
+    if not op.name.startswith("conv") or len(op.operands) < 2 or len(op.results) != 1:
+        return False
+    return math.prod(op.operands[1].shape[2:]) == 1 and op.results[0].shape[2:] == op.operands[0].shape[2:]
+
+
 def long_kernels(work: Work, least: float) -> Iterator[Finding]:
     """Yield convolutions with kernels so long that a Fourier transform multiplies far less."""
     for op in work.ops:
@@ -116,6 +144,48 @@ def long_kernels(work: Work, least: float) -> Iterator[Finding]:
             what += f"transforms it would be about {by_transform:.2g}"
             advice = "Could it be irfft(rfft(x, n) * rfft(kernel, n), n), which rounds a little otherwise?"
             yield work.finding("long kernel", op, share, least, what, advice)
+
+
+def transform_lengths(work: Work, least: float) -> Iterator[Finding]:
+    """Yield Fourier transforms of a length with a large prime factor, which take longer than of small ones."""
+    slow = {op: length for op in work.ops for length in _transformed(op) if _largest_prime(length) >= LARGE_PRIME}
+    share = work.share(sum(op.seconds for op in slow))
+    if slow and share >= least:
+        op = costliest(slow)
+        length, better = slow[op], next(n for n in range(slow[op], 2 * slow[op]) if _largest_prime(n) <= SMALL_PRIMES)
+        what = f"a Fourier transform ({op.name}) has {length:,} elements, with the prime factor "
+        what += f"{_largest_prime(length):,}: transforms are fast at lengths of small factors"
+        advice = (
+            f"Could it be padded to {better:,} (n={better}), and the result cut, where zeros at the end change nothing?"
+        )
+        yield work.finding("transform length", op, share, least, what, advice)
+
+
+def _transformed(op: TimedOp) -> Iterator[int]:
+    """Yield the length that an operation transforms, where it goes over the last dimension."""
+    if op.name not in _TRANSFORMS or not op.operands or len(op.results) != 1:
+        return
+    dim = op.step.kwargs.get("dim", op.step.args[2] if len(op.step.args) > 2 else -1)
+    length = op.step.kwargs.get("n", op.step.args[1] if len(op.step.args) > 1 else None)
+    if length is None:
+        whole = op.results[0] if op.name == "fft_irfft" else op.operands[0]
+        length = whole.shape[dim] if isinstance(dim, int) and whole.shape else None
+    if type(length) is int and length > 1:
+        yield length
+
+
+def _largest_prime(number: int) -> int:
+    """Return the largest prime factor of a number.
+
+    >>> _largest_prime(8192), _largest_prime(8093), _largest_prime(8190)
+    (2, 8093, 13)
+    """
+    factor, largest = 2, 1
+    while factor * factor <= number:
+        while number % factor == 0:
+            number, largest = number // factor, factor
+        factor += 1
+    return max(number, largest)
 
 
 def _length(value: Value) -> int:
