@@ -58,24 +58,6 @@ def _with_settings(theirs: Ran | None, ours: Ran) -> Any:
     return ours.function(*args, **kwargs)
 
 
-def _with_weights(theirs: Ran | None, ours: Ran) -> Any:
-    """Compute an operation with the parameters of a."""
-    theirs = _same_operation(theirs, ours)
-    changed: list[Tensor] = []
-
-    def chosen(x: Any, y: Any) -> Any:
-        if isinstance(x, nn.Parameter) and isinstance(y, nn.Parameter) and x.shape == y.shape:
-            changed.append(x)
-            return y.to(x.dtype)
-        return x
-
-    args = [chosen(x, y) for x, y in zip(ours.args, theirs.args)]
-    kwargs = {name: chosen(x, theirs.kwargs.get(name)) for name, x in ours.kwargs.items()}
-    if not changed:
-        raise NoEdit
-    return ours.function(*args, **kwargs)
-
-
 def _with_operation(theirs: Ran | None, ours: Ran) -> Any:
     """Compute another function of the same tensors, with a's settings and weights."""
     if theirs is None or is_inplace(ours) or is_inplace(theirs) or theirs.kwargs.keys() & {"out"}:
@@ -97,11 +79,10 @@ def _left_out(theirs: Ran | None, ours: Ran) -> Any:
     return given
 
 
-_UNDOING = (_with_settings, _with_weights, _left_out)
+_UNDOING = (_with_settings, _left_out)
 _REPLACED: tuple[str, EditOfBoth] = ("{a} of a in the place of {b}", _with_operation)
 _EDITS: dict[str, list[tuple[str, EditOfBoth]]] = {
     "constant": [("{b} with the settings of a", _with_settings), _REPLACED],
-    "weights": [("{b} with the weights of a", _with_weights)],
     "extra": [_REPLACED, ("{b} left out", _left_out)],
     "dtype": [("{b} left out", _left_out)],
     "missing": [_REPLACED],

@@ -123,9 +123,12 @@ class EditPlan:
         return Sites(found, found.index((one, other))) if (one, other) in found else Sites(((one, other),), 0)
 
     def _line(self, run: StepList, at: Step) -> list[Step]:
-        """Return an operation, or all that its place in its line ran, if these are not too many."""
-        source, name = at.node.source, _place(at)[1]
-        found = [] if source is None else [s for s in run.steps if s.node.source == source and _place(s)[1] == name]
+        """Return an operation, or all that its place in its line ran: in several calls, else in a loop of one."""
+        source, weights = at.node.source, [given.is_weight for given in at.inputs]
+        lines = [] if source is None else [step for step in run.steps if step.node.source == source]
+        in_calls = [step for step in lines if _place(step)[1] == _place(at)[1]]
+        in_loop = [s for s in lines if s.op == at.op and [given.is_weight for given in s.inputs] == weights]
+        found = in_calls if len(in_calls) > 1 else in_loop
         return found if 1 < len(found) <= MOST_PLACES else [at]
 
     def _of_pairs(self, row: Row, sites: Sites) -> Iterator[PlannedEdit]:
@@ -133,6 +136,10 @@ class EditPlan:
         one, other = sites.own
         if one.unrecorded or other.unrecorded:
             return
+        weights = [at for at, given in enumerate(one.inputs) if given.is_weight]
+        if row.kind == "weights" and weights and len(one.inputs) == len(other.inputs):
+            words, make = f"{op_of(row.b)} with the weights of a", partial(_given_as_in_a, weights)
+            yield from (replace(edit, is_cause=True) for edit in self._edit(words, make, sites, ()))
         for slot, given in enumerate(one.inputs) if row.kind == "missing" else ():
             facing = [at for at, own in enumerate(other.inputs) if self._pairs.are_paired(given.value, own.value)]
             others = [at for at in range(len(one.inputs)) if at != slot]
@@ -308,8 +315,9 @@ def _given_as_in_a(slots: Sequence[int], theirs: Ran | None, ours: Ran, own: Map
     """Compute an operation of b with the values that its counterpart in a was given."""
     if theirs is None or is_inplace(ours):
         raise NoEdit
-    tensors = {**dict(enumerate(tensors_of(theirs))), **own}
-    args, kwargs = with_tensors(ours, {slot: tensors[slot] for slot in slots if slot in tensors})
+    tensors, before = {**dict(enumerate(tensors_of(theirs))), **own}, tensors_of(ours)
+    given = {slot: tensors[slot].to(before[slot].dtype) for slot in slots if slot in tensors and slot < len(before)}
+    args, kwargs = with_tensors(ours, given)
     made = ours.function(*args, **kwargs)
     if isinstance(made, Tensor) and made.shape != ours.result.shape:
         raise NoEdit

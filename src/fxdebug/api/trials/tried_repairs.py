@@ -20,7 +20,8 @@ from fxdebug.capture.pausing.replaced_operations import Place, Ran, ReplacedOper
 from fxdebug.comparison.diagnosis.weights.folded_norm import FOLDED
 from fxdebug.comparison.result import ComparisonData, Row
 
-MOST = 8  # findings that are tried
+MOST = 8  # findings that are tried each
+MOST_TOGETHER = 64  # and all at once, as of a setting of every layer
 LIKELY = "likely"
 
 
@@ -60,6 +61,10 @@ def tried(findings: Sequence[Row], plain: ComparisonData, runs: EditedRuns, budg
         if failed and len(rows) == 1:
             told = f"{LIKELY}: {failed[0].words} was tried{_still(rows[number], _made(failed[0], seen), runs)}"
             rows[number] = replace(rows[number], repair=told)
+    rest = rows[MOST:MOST_TOGETHER] if len(planned) == MOST < len(rows) <= MOST_TOGETHER and plan is not None else []
+    more = {number: plan.edits(row)[:1] for number, row in enumerate(rest, MOST)} if plan is not None else {}
+    seen |= _seen_in_a([edit for edits in more.values() for edit in edits], runs) if more else {}
+    planned |= {number: edits for number, edits in more.items() if edits}
     return _all_at_once(rows, planned, seen, runs, exactly) if time.monotonic() <= until else rows
 
 

@@ -616,7 +616,8 @@ def _rewired(divergence: Divergence) -> Cause | None:
     if _make_the_same(pairs, *makers) and _arguments(pairs.a, a) == _arguments(pairs.b, b):
         return None  # of values that differ before
     where_a, where_b = _made_in(makers[0], a), _made_in(pairs.b.maker(b), b)
-    if where_a == where_b or _in_the_same_call(pairs, makers[0], pairs.b.maker(b)):
+    several = any(step is not None and len(step.outputs) > 1 for step in (makers[0], pairs.b.maker(b)))
+    if several or where_a == where_b or _in_the_same_call(pairs, makers[0], pairs.b.maker(b)):
         where_a, where_b = f"{where_a}{_arguments(pairs.a, a)}", f"{where_b}{_arguments(pairs.b, b)}"
     what = "it" if inner is None else inner.path.rpartition(".")[2] or inner.type
     because = f"{what} is given the result of {where_a} in a, of {where_b} in b"
