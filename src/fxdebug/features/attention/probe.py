@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from fxdebug.capture.probe import CallTimes, MeasuringMode, UserLines, named_tensors, untracked
+from fxdebug.capture.probe import MeasuringMode, UserLines, named_tensors, timed_runs, untracked
 from fxdebug.errors import first_line, with_article
 from fxdebug.operators.attention import FUSED, MULTI_HEAD, PRODUCTS, SOFTMAX, OutputFlow, SoftmaxFlow, bound
 from fxdebug.operators.names import canonical
@@ -45,7 +45,7 @@ class AttentionInputs(MeasuringMode):
     ``calls`` is the observer that knows the call which is open.
     """
 
-    def __init__(self, calls: CallTimes, found: Callable[[SeenAttention], None]) -> None:
+    def __init__(self, calls: timed_runs.CallTimes, found: Callable[[SeenAttention], None]) -> None:
         super().__init__(calls.path)
         self.bytes = 0
         self._calls, self._found = calls, found

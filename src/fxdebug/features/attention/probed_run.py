@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from fxdebug.capture.probe import Attached, CallTimes, Sites, deep_copy
+from fxdebug.capture.probe import Attached, Sites, deep_copy, timed_runs
 from fxdebug.data.calls import Note
 from fxdebug.features.attention.probe import AttentionInputs, SeenAttention
 
@@ -34,7 +34,7 @@ def run_with_attention(
     Exceptions of the model pass through. Nothing is kept of what the model returns.
     """
     sites = Sites(model)
-    calls = CallTimes(sites)
+    calls = timed_runs.CallTimes(sites)
 
     def place(seen: SeenAttention) -> None:
         call = calls.calls[seen.call]

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fxdebug.capture.torch_state.untracked import untracked
+from fxdebug.capture.probe import untracked
 
 MOST = 48  # nodes between the root and the loss
 MOST_MADE = 1000  # in which a parameter is looked for
