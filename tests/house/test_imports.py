@@ -34,7 +34,6 @@ LATE = {
         "a saved run is stepped through without torch, other commands without the console",
     ),
     "features/serve/command.py": (1, "other commands start without the server"),
-    "api/repro/finding_row.py": (1, "saved runs are compared without torch until a script is asked for"),
     "api/names.py": (1, "the names of the core are there without the records of features"),
     "api/page/display.py": (1, "a page is written without torch unless the run kept tensors"),
     "capture/hooks/module_call.py": (1, "the code runs with torch's globals, in place of nn.Module._call_impl"),

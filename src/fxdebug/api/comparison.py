@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from fxdebug.analyses.measured_pairs import MeasuredPair, measured_pairs
+from fxdebug.api.finding_row import FindingRow, with_repro
 from fxdebug.api.page import display
 from fxdebug.api.reports.report import Report
-from fxdebug.api.repro.finding_row import FindingRow, with_repro
 from fxdebug.api.trace import Trace
 from fxdebug.comparison.result import ComparisonData
 from fxdebug.exports import registry

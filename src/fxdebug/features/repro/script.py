@@ -9,16 +9,16 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from fxdebug.api.repro.common_part import Side, without_common_part
-from fxdebug.api.repro.distance import error_of_rerun, relative_error
-from fxdebug.api.repro.finding_row import FindingRow
-from fxdebug.api.repro.plain_calls import line_text
-from fxdebug.api.repro.region import Region
-from fxdebug.api.repro.same_inputs import SAME, same_inputs_of
-from fxdebug.api.repro.targets import Target, pairs_of, squeezed
+from fxdebug.api.finding_row import FindingRow
 from fxdebug.comparison.result import KINDS
 from fxdebug.data.values import Value
 from fxdebug.errors import SaveError, UsageError, first_line
+from fxdebug.features.repro.common_part import Side, without_common_part
+from fxdebug.features.repro.distance import error_of_rerun, relative_error
+from fxdebug.features.repro.plain_calls import line_text
+from fxdebug.features.repro.region import Region
+from fxdebug.features.repro.same_inputs import SAME, same_inputs_of
+from fxdebug.features.repro.targets import Target, pairs_of, squeezed
 from fxdebug.files.write_file import all_written_whole
 from fxdebug.printable import printable
 from fxdebug.version import __version__

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from fxdebug.api.repro.region import Line
 from fxdebug.data.graphs import Operand, Ref, arguments_text, text_of
 from fxdebug.data.values import Group, Thing, rebuilt
 from fxdebug.errors import UsageError
+from fxdebug.features.repro.region import Line
 
 _INFIX = {
     "add": "+", "sub": "-", "mul": "*", "truediv": "/", "div": "/", "matmul": "@", "floordiv": "//", "mod": "%",

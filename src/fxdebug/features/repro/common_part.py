@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from fxdebug.api.repro.region import Line, is_in_place
 from fxdebug.data.graphs import Op, Operand, Ref, text_of
 from fxdebug.data.values import Group
+from fxdebug.features.repro.region import Line, is_in_place
 
 _NAME = re.compile(r"\w+")
 

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fxdebug.api.repro.targets import Target
 from fxdebug.comparison.tolerance import error_between
+from fxdebug.features.repro.targets import Target
 from fxdebug.stats.measure import measure
 
 

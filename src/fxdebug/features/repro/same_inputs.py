@@ -6,13 +6,13 @@ import math
 from collections import deque
 from dataclasses import dataclass
 
-from fxdebug.api.repro.distance import relative_error
-from fxdebug.api.repro.finding_row import FindingRow
-from fxdebug.api.repro.region import Region, region_of
-from fxdebug.api.repro.targets import Target
+from fxdebug.api.finding_row import FindingRow
 from fxdebug.comparison.result import Row
 from fxdebug.data.values import Value
 from fxdebug.errors import UsageError
+from fxdebug.features.repro.distance import relative_error
+from fxdebug.features.repro.region import Region, region_of
+from fxdebug.features.repro.targets import Target
 from fxdebug.query.network import network_of
 
 MOST_NODES = 400  # followed back on each side

@@ -8,8 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
+from fxdebug.api.names import every_name
 from fxdebug.brief import brief
 from fxdebug.comparison.result import Row
+from fxdebug.plugins.feature import answer
 
 MOST_LATER = 3
 
@@ -46,9 +48,9 @@ class FindingRow(Row):
         >>> [line.split()[-1] for line in lines if "F.layer_norm" in line]
         ['eps=1e-05)', 'eps=0.1)']
         """
-        from fxdebug.api.repro.script import write_repro  # loads torch
-
-        return write_repro(self, Path(folder))
+        place = every_name()["write_repro"]  # it loads torch: saved runs are compared without it
+        script: Path = answer(f"{place}:write_repro", self, Path(folder))
+        return script
 
 
 def with_repro(findings: Sequence[Row], rows: Sequence[Row]) -> tuple[tuple[FindingRow, ...], tuple[Row, ...]]:
