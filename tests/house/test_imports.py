@@ -37,7 +37,7 @@ LATE = {
     "api/names.py": (1, "the names of the core are there without the records of features"),
     "api/page/display.py": (1, "a page is written without torch unless the run kept tensors"),
     "capture/hooks/module_call.py": (1, "the code runs with torch's globals, in place of nn.Module._call_impl"),
-    "store/transformers/tree_data.py": (2, "a tree is read without torch until a tensor is asked for"),
+    "features/debug_trees/tree_data.py": (2, "a tree is read without torch until a tensor is asked for"),
     "store/tensors/saved_data.py": (1, "a trace is read without torch until a tensor is asked for"),
 }
 MOST_LATE = 12

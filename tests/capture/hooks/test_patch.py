@@ -509,7 +509,7 @@ JUSTIFIED = {
     "exports/report/figures.py": "warnings.filters, and puts them back (catch_warnings)",
     "capture/tensors/stats_queue.py": "completes a value of ours that is frozen for everybody else",
     "capture/tensors/value_table.py": "completes a value of ours that is frozen for everybody else",
-    "store/transformers/read_values.py": "completes a value of ours that is frozen for everybody else",
+    "features/debug_trees/read_values.py": "completes a value of ours that is frozen for everybody else",
     "store/transformers/print_options.py": "torch._tensor_str.PRINT_OPTS",
     "store/trace_json/trace_file.py": "gc.disable while a trace is read",
 }

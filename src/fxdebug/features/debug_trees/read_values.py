@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from fxdebug.data.values import Value
+from fxdebug.features.debug_trees.parse_statistics import parse_stats, printed_digits, printed_numbers
 from fxdebug.files.read_file import is_regular_inside
 from fxdebug.files.schema import Damaged, shown, texts
 from fxdebug.files.system_errors import system_reason
-from fxdebug.store.transformers.parse_statistics import parse_stats, printed_digits, printed_numbers
 from fxdebug.store.transformers.printed_statistics import PrintedStats
 
 TENSOR_FILE = re.compile(r"\./([^/\\\0#]+\.safetensors)(?:#(v\d+))?")

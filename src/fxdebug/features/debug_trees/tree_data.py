@@ -9,8 +9,8 @@ from typing import Any
 
 from fxdebug.data.values import Value
 from fxdebug.errors import LoadError
+from fxdebug.features.debug_trees.parse_statistics import SCALAR_TEXT, printed_digits
 from fxdebug.files.system_errors import system_errors_told
-from fxdebug.store.transformers.parse_statistics import SCALAR_TEXT, printed_digits
 from fxdebug.store.transformers.printed_statistics import PrintedStats, torch_statistics
 
 

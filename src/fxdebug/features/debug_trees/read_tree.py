@@ -19,12 +19,12 @@ from fxdebug.data.calls import OUTSIDE_FORWARD, Call, Failure, Note
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Group, Inputs, Item, Outputs, Thing, as_item
 from fxdebug.errors import LoadError
+from fxdebug.features.debug_trees.read_values import TreeValues, is_tensor
+from fxdebug.features.debug_trees.tree_data import TreeData
 from fxdebug.files.read_file import first_bytes, read_text
 from fxdebug.files.schema import Damaged, Reader, every, lists, objects, optional, record, texts
 from fxdebug.files.system_errors import system_errors_told
 from fxdebug.store.deep_json import loads
-from fxdebug.store.transformers.read_values import TreeValues, is_tensor
-from fxdebug.store.transformers.tree_data import TreeData
 
 UNKNOWN = "Module"  # the class given to every module except the model, as the file names none
 

@@ -21,9 +21,9 @@ from fxdebug.apps.cli import main
 from fxdebug.data.calls import Note
 from fxdebug.data.values import Group, Stats, Thing, Value
 from fxdebug.errors import LoadError
+from fxdebug.features.debug_trees.parse_statistics import parse_stats
+from fxdebug.features.debug_trees.read_tree import _from_text
 from fxdebug.store.transformers import printed_statistics, tree_files, write_tree
-from fxdebug.store.transformers.parse_statistics import parse_stats
-from fxdebug.store.transformers.read_tree import _from_text
 from support import reference
 from support.sweep import sampled
 from zoo import zoo, zoo_sample
