@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from fxdebug.capture.runs.no_memory import no_memory
 from torch import Tensor, nn
 
 import fxdebug
+from fxdebug.analyses.cost.no_memory import no_memory
 
 
 class Large(nn.Module):
