@@ -16,7 +16,7 @@ from fxdebug.api.trace import Trace
 from fxdebug.comparison.result import ComparisonData
 from fxdebug.exports import registry
 from fxdebug.exports.comparison import table, text
-from fxdebug.exports.graphviz.options import PictureLayout, RankDir, Theme
+from fxdebug.exports.drawing.options import PictureLayout, RankDir, Theme
 from fxdebug.narrow_output import as_printed
 
 

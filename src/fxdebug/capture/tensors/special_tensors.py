@@ -222,6 +222,3 @@ def is_ordinary(tensor: Tensor) -> bool:
         and not internals.is_functorch_wrapped_tensor(tensor)
         and tensor.data_ptr() != 0
     )
-
-
-_is_wrapped = internals.is_functorch_wrapped_tensor

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fxdebug.data.trace import TraceData
-from fxdebug.exports.graphviz.arrows import ArrowBuilder
-from fxdebug.exports.graphviz.boxes import BoxBuilder, OpenCalls
-from fxdebug.exports.graphviz.drawing import Drawing
-from fxdebug.exports.graphviz.grouping import join_rearranging
-from fxdebug.exports.graphviz.options import DEFAULTS, DrawOptions
+from fxdebug.exports.drawing.arrows import ArrowBuilder
+from fxdebug.exports.drawing.boxes import BoxBuilder, OpenCalls
+from fxdebug.exports.drawing.drawing import Drawing
+from fxdebug.exports.drawing.grouping import join_rearranging
+from fxdebug.exports.drawing.options import DEFAULTS, DrawOptions
 from fxdebug.query.network import network_of
 
 READABLE = 60  # the most steps that a person can take in at once

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fxdebug.exports.graphviz.colors import LINE
+from fxdebug.exports.drawing.colors import LINE
 
 
 @dataclass(frozen=True)

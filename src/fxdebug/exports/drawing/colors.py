@@ -13,8 +13,8 @@ from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Stats
 from fxdebug.errors import UsageError, nearest
 from fxdebug.exports.columns import number
-from fxdebug.exports.graphviz.drawing import Box, Drawing, Step
-from fxdebug.exports.graphviz.options import KIND, NONE, STATUS, Coloring, DrawOptions
+from fxdebug.exports.drawing.drawing import Box, Drawing, Step
+from fxdebug.exports.drawing.options import KIND, NONE, STATUS, Coloring, DrawOptions
 from fxdebug.query.measures import (
     STATISTICS,
     Number,

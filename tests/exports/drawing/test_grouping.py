@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from fxdebug import fx_debug
-from fxdebug.exports.graphviz.build_drawing import drawing_of
-from fxdebug.exports.graphviz.drawing import Box, Drawing
-from fxdebug.exports.graphviz.options import DrawOptions
+from fxdebug.exports.drawing.build_drawing import drawing_of
+from fxdebug.exports.drawing.drawing import Box, Drawing
+from fxdebug.exports.drawing.options import DrawOptions
 from support.drawn import Tower, dot, fills, svg, texts, titles
 from support.trees import Does, ones
 

@@ -8,8 +8,8 @@ from typing import NamedTuple, TypeAlias
 
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value
-from fxdebug.exports.graphviz.drawing import Arrow, ArrowKind, Step
-from fxdebug.exports.graphviz.loops import Turns
+from fxdebug.exports.drawing.drawing import Arrow, ArrowKind, Step
+from fxdebug.exports.drawing.loops import Turns
 from fxdebug.query.edges import place_returned
 from fxdebug.query.network import Network, Node
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fxdebug.data.calls import Call
-from fxdebug.exports.graphviz.drawing import Arrow, Box, Step
+from fxdebug.exports.drawing.drawing import Arrow, Box, Step
 from fxdebug.query.network import Network
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from fxdebug.data.calls import Call
-from fxdebug.exports.graphviz.colors import is_bad
+from fxdebug.exports.drawing.colors import is_bad
 from fxdebug.query.folding import FoldedCalls, Row
 from fxdebug.query.network import Network, Node
 

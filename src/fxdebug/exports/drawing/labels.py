@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from fxdebug.data.graphs import refs_in, text_of
 from fxdebug.data.values import Stats
 from fxdebug.exports.columns import number, shape_range
-from fxdebug.exports.graphviz.colors import GREY, RED, Colors, is_bad
-from fxdebug.exports.graphviz.drawing import Arrow, Box, Step
-from fxdebug.exports.graphviz.escaping import html, plain, shortened, tooltip
-from fxdebug.exports.graphviz.marks import Mark
+from fxdebug.exports.drawing.colors import GREY, RED, Colors, is_bad
+from fxdebug.exports.drawing.drawing import Arrow, Box, Step
+from fxdebug.exports.drawing.escaping import html, plain, shortened, tooltip
+from fxdebug.exports.drawing.marks import Mark
 from fxdebug.exports.text import not_finite
 from fxdebug.query.folding import times
 from fxdebug.query.network import Node

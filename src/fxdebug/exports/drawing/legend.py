@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fxdebug.data.graphs import Status
 from fxdebug.data.trace import TraceData
-from fxdebug.exports.graphviz.colors import (
+from fxdebug.exports.drawing.colors import (
     BAD_FILL,
     CARRIED,
     GREY,
@@ -18,9 +18,9 @@ from fxdebug.exports.graphviz.colors import (
     shown,
     unscaled,
 )
-from fxdebug.exports.graphviz.drawing import NEXT_TURN, Drawing
-from fxdebug.exports.graphviz.escaping import html, shortened
-from fxdebug.exports.graphviz.marks import NO_MARKS, Marks
+from fxdebug.exports.drawing.drawing import NEXT_TURN, Drawing
+from fxdebug.exports.drawing.escaping import html, shortened
+from fxdebug.exports.drawing.marks import NO_MARKS, Marks
 
 _STATUS_MEANINGS: dict[Status, str] = {
     "verified": "verified", "recorded": "recorded: as it ran", "opaque": "opaque: nothing inside can be seen",
