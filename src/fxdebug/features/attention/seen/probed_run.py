@@ -10,7 +10,7 @@ from torch import nn
 
 from fxdebug.capture.probe import Attached, Sites, deep_copy, timed_runs
 from fxdebug.data.calls import Note
-from fxdebug.features.attention.probe import AttentionInputs, SeenAttention
+from fxdebug.features.attention.seen.probe import AttentionInputs, SeenAttention
 
 
 @dataclass(frozen=True)

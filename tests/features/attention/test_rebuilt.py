@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fxdebug.features.attention.seen.rebuilt import Rebuilt, rebuild_fused, rebuild_multi_head
 from fxdebug.operators.attention import bound
-from fxdebug.stats.attention import Rebuilt, rebuild_fused, rebuild_multi_head
 
 MULTI_HEAD = "multi_head_attention_forward"
 

@@ -16,9 +16,7 @@ from torch import Tensor, nn
 
 from fxdebug.capture.probe import MeasuringMode, UserLines, named_tensors, timed_runs, untracked
 from fxdebug.errors import first_line, with_article
-from fxdebug.operators.attention import FUSED, MULTI_HEAD, PRODUCTS, SOFTMAX, OutputFlow, SoftmaxFlow, bound
-from fxdebug.operators.names import canonical
-from fxdebug.stats.attention import (
+from fxdebug.features.attention.seen.rebuilt import (
     Rebuilt,
     difference,
     of_weights,
@@ -26,6 +24,8 @@ from fxdebug.stats.attention import (
     rebuild_fused,
     rebuild_multi_head,
 )
+from fxdebug.operators.attention import FUSED, MULTI_HEAD, PRODUCTS, SOFTMAX, OutputFlow, SoftmaxFlow, bound
+from fxdebug.operators.names import canonical
 
 
 @dataclass(frozen=True)
