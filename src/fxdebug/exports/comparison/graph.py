@@ -19,10 +19,10 @@ from fxdebug.exports.drawing.boxes import OpenCalls
 from fxdebug.exports.drawing.build_drawing import count_steps, drawing_of
 from fxdebug.exports.drawing.colors import RED
 from fxdebug.exports.drawing.drawing import Box, Drawing, Step
-from fxdebug.exports.drawing.escaping import shortened
 from fxdebug.exports.drawing.marks import Mark, Marks
 from fxdebug.exports.drawing.options import DrawOptions, RankDir
 from fxdebug.exports.graphviz import dot, render
+from fxdebug.exports.graphviz.escaping import shortened
 from fxdebug.files.write_file import write_text
 
 MOST = 80  # nodes up to which calls with further findings are opened, too

@@ -9,9 +9,9 @@ from fxdebug.data.graphs import Status
 from fxdebug.data.trace import TraceData
 from fxdebug.exports.drawing.colors import BAD_FILL, Colors, boxes_in, is_bad
 from fxdebug.exports.drawing.drawing import Box, Drawing, Step
-from fxdebug.exports.drawing.labels import about_box, about_step
-from fxdebug.exports.drawing.legend import meanings_of
+from fxdebug.exports.drawing.meanings import meanings_of
 from fxdebug.exports.drawing.options import KIND, NONE, DrawOptions
+from fxdebug.exports.drawing.tooltips import about_box, about_step
 from fxdebug.printable import printable
 
 INK = "#18202a"  # on the fills, which are light in both themes

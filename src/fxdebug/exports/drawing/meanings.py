@@ -1,14 +1,11 @@
-"""The legend above a drawing: the model, how much of it is drawn, and the meaning of the colours."""
+"""The colours and arrows of a drawing, each with its meaning."""
 
 from __future__ import annotations
 
 from fxdebug.data.graphs import Status
-from fxdebug.data.trace import TraceData
 from fxdebug.exports.drawing.colors import (
     BAD_FILL,
     CARRIED,
-    GREY,
-    LINE,
     MISSING_FILL,
     SCALE,
     STATUS_FILLS,
@@ -19,32 +16,11 @@ from fxdebug.exports.drawing.colors import (
     unscaled,
 )
 from fxdebug.exports.drawing.drawing import NEXT_TURN, Drawing
-from fxdebug.exports.drawing.escaping import html, shortened
-from fxdebug.exports.drawing.marks import NO_MARKS, Marks
+from fxdebug.exports.drawing.marks import Marks
 
 _STATUS_MEANINGS: dict[Status, str] = {
     "verified": "verified", "recorded": "recorded: as it ran", "opaque": "opaque: nothing inside can be seen",
 }  # fmt: skip
-
-
-def legend_label(trace: TraceData, drawing: Drawing, colors: Colors, marks: Marks | None) -> str:
-    """Return the legend as an HTML-like table."""
-    deepest = max(call.depth for call in trace.calls) + 1
-    facts = [f"{len(trace.calls)} calls", f"{len(drawing.steps)} nodes drawn", *(marks or NO_MARKS).facts]
-    if drawing.depth is not None and drawing.depth < deepest:
-        facts.append(f"calls {drawing.depth} levels down are closed")
-    name, known = shortened(trace.model), " · ".join(facts)
-    rows = f'<TR><TD ALIGN="LEFT"><B><FONT POINT-SIZE="15">{html(name)}</FONT></B></TD></TR>'
-    rows += f'<TR><TD ALIGN="LEFT">{_small(known)}</TD></TR>'
-    meanings = meanings_of(drawing, colors, marks)
-    if meanings:
-        cells = "".join(_swatch(color) + (f"<TD>{_small(text)}&#160;</TD>" if text else "") for color, text in meanings)
-        # an empty cell about as wide as the rest of the row: dot would stretch the swatches to fill it
-        rest = max(10 * len(name), 5 * len(known)) - sum(20 + 5 * len(text) for _, text in meanings)
-        cells += f'<TD WIDTH="{rest}"></TD>' if rest > 0 else ""
-        table = f'<TABLE BORDER="0" CELLSPACING="3" CELLPADDING="1"><TR>{cells}</TR></TABLE>'
-        rows += f'<TR><TD ALIGN="LEFT">{table}</TD></TR>'
-    return f'<<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="0" CELLPADDING="2">{rows}</TABLE>>'
 
 
 def meanings_of(drawing: Drawing, colors: Colors, marks: Marks | None = None) -> list[tuple[str, str]]:
@@ -75,12 +51,3 @@ def meanings_of(drawing: Drawing, colors: Colors, marks: Marks | None = None) ->
     if "order" in kinds:
         meanings.append(("", "dotted: ran next, its input is not known"))
     return meanings
-
-
-def _swatch(color: str) -> str:
-    size = 'FIXEDSIZE="TRUE" WIDTH="14" HEIGHT="10"'
-    return f'<TD BGCOLOR="{color}" BORDER="1" COLOR="{LINE}" {size}></TD>' if color else ""
-
-
-def _small(text: str) -> str:
-    return f'<FONT POINT-SIZE="9" COLOR="{GREY}">{html(text)}</FONT>'
