@@ -44,3 +44,8 @@ def test_calls_that_some_repeats_alone_have_do_no_harm() -> None:
     assert [span.path for span in median_run([with_b, without, with_b])] == ["", "a", "a/r", "b"]
     assert [span.path for span in median_run([without, with_b, without])] == ["", "a"]
     assert median_run([]) == [] and median_run([without]) == without
+
+
+def test_what_ran_one_after_the_other_stays_so() -> None:
+    two = [Span("a", 0, 0, 4, 0), Span("a/x", 0, 1, 3, 1), Span("b", 0, 4, 9, 0)]
+    assert median_run([two, two, two]) == two

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from random import Random
 
@@ -34,11 +34,10 @@ LATE = {
         "a saved run is stepped through without torch, other commands without the console",
     ),
     "features/serve/command.py": (1, "other commands start without the server"),
-    "api/repro/finding_row.py": (1, "saved runs are compared without torch until a script is asked for"),
     "api/names.py": (1, "the names of the core are there without the records of features"),
     "api/page/display.py": (1, "a page is written without torch unless the run kept tensors"),
     "capture/hooks/module_call.py": (1, "the code runs with torch's globals, in place of nn.Module._call_impl"),
-    "store/transformers/tree_data.py": (2, "a tree is read without torch until a tensor is asked for"),
+    "features/debug_trees/tree_data.py": (2, "a tree is read without torch until a tensor is asked for"),
     "store/tensors/saved_data.py": (1, "a trace is read without torch until a tensor is asked for"),
 }
 MOST_LATE = 12
@@ -136,7 +135,6 @@ DOOR = frozenset(
     "data query operators stats files store exports plugins errors api analyses comparison cells brief printable "
     "version".split()
 )
-BESIDE = {"training"}  # its recorder reaches past the door of capture: it is to move behind it
 MOST_NAMES = 24  # of the door of capture
 
 
@@ -146,7 +144,7 @@ def test_features_reach_the_core_by_its_door_and_do_not_know_one_another() -> No
         own = path.relative_to(PACKAGE / "features").parts[0]
         for name, line, _ in imports(path):
             room, _, rest = name.removeprefix("fxdebug.").partition(".")
-            if name.startswith("fxdebug.capture.") and (name.startswith("fxdebug.capture.probe.") or own in BESIDE):
+            if name.startswith("fxdebug.capture.probe."):
                 continue
             if name.startswith("fxdebug.") and room != "features" and room not in DOOR:
                 wrong.append(f"{path.name}:{line} imports {name}")
@@ -158,9 +156,22 @@ def test_features_reach_the_core_by_its_door_and_do_not_know_one_another() -> No
 def test_the_door_of_capture_has_few_names_each_with_an_example() -> None:
     offered = {name: getattr(probe, name) for name in probe.__all__}
     assert len(offered) <= MOST_NAMES
-    functions = {name: thing for name, thing in offered.items() if not inspect.ismodule(thing)}
-    assert [name for name, thing in functions.items() if ">>>" not in (thing.__doc__ or "")] == []
     assert [name for name, thing in offered.items() if not thing.__doc__] == []
+    functions = {name: thing for name, thing in offered.items() if not inspect.ismodule(thing)}
+    functions |= {f"{module}.{name}": getattr(offered[module], name) for module, name in _used_of(offered)}
+    assert [name for name, thing in functions.items() if callable(thing) and ">>>" not in (thing.__doc__ or "")] == []
+
+
+def _used_of(offered: Mapping[str, object]) -> set[tuple[str, str]]:
+    """The functions that features use of the modules of the door; names of torch's own, of ``internals``, aside."""
+    modules = {name for name, thing in offered.items() if inspect.ismodule(thing)} - {"internals"}
+    called = {
+        (node.func.value.id, node.func.attr)
+        for path in PACKAGE.joinpath("features").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name)
+    }
+    return {(module, name) for module, name in called if module in modules and hasattr(offered[module], name)}
 
 
 def test_only_features_import_features() -> None:

@@ -37,17 +37,20 @@ fails = "broken:FAILS"
 """
 BROKEN = """
 from fxdebug.plugins.feature import Feature
+from fxdebug.plugins.given import RunFiles
 
 OURS = Feature(name="gradients", functions={"gradients": "broken:missing"})
 PARTS = Feature(
     name="parts", rules="broken:no_rules", commands="no_such_module:COMMANDS", measures=("no_such_module",),
     folder="no_such_module:FOLDER",
 )
-FAILS = Feature(name="fails", on_run="broken:fails", sheet="broken:fails")
+FAILS = Feature(name="fails", on_run="broken:fails", sheet="broken:fails", opens="broken:OPENS")
 NUMBER = 3
 
 def fails(trace, limits=None):
     raise KeyError("planted")
+
+OPENS = RunFiles(fails, lambda folder: folder / "one.odd", fails)
 
 def ends(given, limits):
     raise SystemExit(3)
@@ -207,3 +210,16 @@ def test_it_takes_a_measure_and_writes_runs(python: Path, saved: Path, tmp_path:
     assert told(python, "-m", "fxdebug", "find", saved, "--where", "rows > 0", "--csv").count("\n") == 4
     told(python, "-m", "fxdebug", "export", saved, "-o", tmp_path / "run.calls")
     assert (tmp_path / "run.calls").read_text() == "#0 0#0 1#0"
+
+
+def test_it_opens_files_of_its_own_as_runs(python: Path, saved: Path, tmp_path: Path) -> None:
+    shortcut = tmp_path / "file" / "saved.run"
+    shortcut.parent.mkdir()
+    shortcut.write_text(str(saved))
+    assert told(python, "-m", "fxdebug", "show", shortcut) == told(python, "-m", "fxdebug", "show", saved)
+    code = (
+        f"import fxdebug\ntry:\n    fxdebug.load({str(tmp_path)!r})\nexcept fxdebug.LoadError as error:\n"
+        "    print(error)"
+    )
+    said = "one.odd cannot be read by fxdebug-widths 2.0: KeyError: 'planted'"
+    assert told(python, "-c", code).replace(str(tmp_path), "").strip(f"{os.sep}\n") == said

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from fxdebug import Trace
-from fxdebug.exports.graphviz.drawing import Drawing
+from fxdebug.exports.drawing.drawing import Drawing
 
 SVG = "{http://www.w3.org/2000/svg}"
 

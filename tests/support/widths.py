@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 
+import fxdebug
 from fxdebug.api.commands.parts import load_run, show_report
 from fxdebug.data.measures import register
 from fxdebug.data.rules import RuleBook, RuleSpec
@@ -14,6 +15,7 @@ from fxdebug.plugins import found, measure, report
 from fxdebug.plugins.command import RANK, REPORT, RUN, Command
 from fxdebug.plugins.console import command
 from fxdebug.plugins.feature import Feature
+from fxdebug.plugins.given import RunFiles
 
 register("width", "", "numbers in a row of what a linear layer returns", ["call"])
 
@@ -74,10 +76,15 @@ def widths_there(session, argument):
     session.screen.line(str([row.width for row in widths(session.machine.trace).rows]))
 
 
+# a file with the path of a saved run
+SHORTCUT = RunFiles(
+    lambda path: path.suffix == ".run", lambda folder: None, lambda path: fxdebug.load(path.read_text())
+)
 COMMANDS = (Command(widths_of_run, (RUN, *REPORT, RANK)),)
 FEATURE = Feature(
     name="widths", functions={"widths": "widths:widths"}, on_run="widths:widths", rules="widths:BOOK",
     measures=("widths",), pictures={"widths": "widths:draw"}, takes={"rows": "widths:rows"},
     exporters={("report", ".widths"): "widths:write", ("trace", ".calls"): "widths:write_run"},
     sheet="widths:widths", commands="widths:COMMANDS", console=("widths",), tools={"widths": "widths:widths"},
+    opens="widths:SHORTCUT",
 )  # fmt: skip

@@ -77,6 +77,7 @@ from fxdebug.features.independent.run import independent as independent
 from fxdebug.features.memory.run import memory as memory
 from fxdebug.features.onnx.export import export_onnx as export_onnx
 from fxdebug.features.profile.run import profile as profile
+from fxdebug.features.repro.script import write_repro as write_repro
 from fxdebug.features.resumes.run import resumes as resumes
 from fxdebug.features.shadow.run import shadow as shadow
 from fxdebug.features.summary.run import summary as summary

@@ -26,7 +26,7 @@ from fxdebug.api.trials.tried_repairs import tried, with_told
 from fxdebug.capture.pausing.replaced_operations import ReplacedOperations
 from fxdebug.capture.runs.isolated import InputReplay
 from fxdebug.capture.runs.same_start import deep_copy, state_restored
-from fxdebug.capture.torch_state.torch_tracing import not_compiled
+from fxdebug.capture.torch_state.internals import not_compiled
 from fxdebug.comparison.compare_traces import pair_traces
 from fxdebug.comparison.diagnosis.isolated.join import joined
 from fxdebug.comparison.diagnosis.outputs import UNEXPLAINED

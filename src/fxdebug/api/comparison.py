@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from fxdebug.analyses.measured_pairs import MeasuredPair, measured_pairs
+from fxdebug.api.finding_row import FindingRow, with_repro
 from fxdebug.api.page import display
 from fxdebug.api.reports.report import Report
-from fxdebug.api.repro.finding_row import FindingRow, with_repro
 from fxdebug.api.trace import Trace
 from fxdebug.comparison.result import ComparisonData
 from fxdebug.exports import registry
 from fxdebug.exports.comparison import table, text
-from fxdebug.exports.graphviz.options import PictureLayout, RankDir, Theme
+from fxdebug.exports.drawing.options import PictureLayout, RankDir, Theme
 from fxdebug.narrow_output import as_printed
 
 

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from fxdebug.api.trace import Trace
 from fxdebug.capture.hooks.collect_less_often import collect_less_often
 from fxdebug.data.trace import TraceData, replaced
-from fxdebug.errors import LoadError, UsageError, with_article
+from fxdebug.errors import FxDebugError, LoadError, UsageError, first_line, with_article
 from fxdebug.files.read_file import require_inside
+from fxdebug.plugins.feature import OURS
+from fxdebug.plugins.features import features, part
+from fxdebug.plugins.given import RunFiles
+from fxdebug.plugins.installed import FAILURES
 from fxdebug.store import measures_file, save_run
 from fxdebug.store.rank_folders import rank_folder, refuse_several_ranks, require_rank
 from fxdebug.store.staging_folder import STAGING_PREFIX
 from fxdebug.store.tensors.saved_data import SavedData
 from fxdebug.store.trace_json import golden, journal, trace_file
-from fxdebug.store.transformers import read_tree
 
 
 def load(path: str | os.PathLike[str], *, rank: int | None = None) -> Trace:
@@ -45,7 +49,7 @@ def _read(path: Path, rank: int | None) -> TraceData:
             return _read_folder(path)
         if not os.path.lexists(path):
             raise LoadError(f"{path} does not exist")
-        return read_tree.read_tree_file(path) if read_tree.is_tree(path) else _read_trace(path)
+        return _of_feature(path) or _read_trace(path)
     except (OSError, ValueError) as error:  # ValueError: a null character in the path
         if isinstance(error, LoadError):
             raise
@@ -65,11 +69,36 @@ def _read_folder(folder: Path) -> TraceData:
         require_inside(newest, folder)
         trace = journal.recover_trace(newest)
         return replaced(trace, data=SavedData((trace.folder or folder).absolute()))
-    tree = read_tree.find_tree(folder)
-    if tree is None:
+    other = _of_feature(folder)
+    if other is None:
         raise LoadError(f"{folder} holds no {trace_file.FILE}: it is not a run saved by fxdebug")
-    require_inside(tree, folder)
-    return read_tree.read_tree_file(tree)
+    return other
+
+
+def _of_feature(path: Path) -> TraceData | None:
+    """Return the run in a file of another program, or in a folder that has one; ``None`` where no feature reads it.
+
+    A feature of another package that fails is left out until it has found a file of its own.
+    """
+    for feature in features():
+        caught = () if feature.package == OURS else FAILURES
+        kind: RunFiles | None = part(feature, feature.opens)
+        file: Path | None = None
+        if kind is not None:
+            with suppress(*caught):
+                file = kind.find(path) if path.is_dir() else path if kind.is_one(path) else None
+        if kind is None or file is None:
+            continue
+        if path.is_dir():
+            require_inside(file, path)
+        try:
+            return kind.read(file)
+        except FxDebugError:
+            raise
+        except caught as error:
+            why = f"{type(error).__name__}: {first_line(error)}"
+            raise LoadError(f"{file} cannot be read by {feature.package}: {why}") from error
+    return None
 
 
 def _read_trace(path: Path) -> TraceData:

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch._tensor_str import PRINT_OPTS
 
+from fxdebug.analyses.cost.no_memory import no_memory
 from fxdebug.api.reports.no_memory import note_on_memory
 from fxdebug.api.run_store import RunStore
 from fxdebug.api.trace import Trace
@@ -20,14 +21,12 @@ from fxdebug.capture.hooks.collect_less_often import collect_less_often
 from fxdebug.capture.probes.stop_on_nonfinite import StopOnNonFinite
 from fxdebug.capture.recorder import progress as progress_line
 from fxdebug.capture.recorder.listeners import Probe, Stepper
-from fxdebug.capture.runs.no_memory import no_memory
 from fxdebug.capture.runs.run_once import Ran, run_once
-from fxdebug.capture.torch_state import distributed
-from fxdebug.capture.torch_state.torch_tracing import not_compiled
+from fxdebug.capture.torch_state.internals import not_compiled
 from fxdebug.capture.torch_state.uncounted import uncounted
 from fxdebug.data.values import VALUES, Keeping
 from fxdebug.errors import UsageError
-from fxdebug.store.rank_folders import rank_folder
+from fxdebug.store.rank_folders import rank_and_size, rank_folder
 from fxdebug.store.tensors.shards import WAITING_BYTES
 
 _last_failed: Trace | None = None
@@ -140,7 +139,7 @@ def stored_run(
     """
     save, values, prune = keeping.get("save"), keeping.get("values", "stats"), keeping.get("prune", False)
     check_values(values)
-    rank = distributed.rank_and_size()
+    rank = rank_and_size()
     folder = None if save is None else rank_folder(Path(save), rank[0] if rank else None)
     has_weights = recording.get("weights", False) is not False  # a training calls for each of its forwards without them
     store = RunStore(folder, values, keeping.get("budget", WAITING_BYTES), weights=has_weights)
@@ -236,7 +235,7 @@ def _note_on_sequence(
 
 def settings_of(**chosen: Any) -> dict[str, Any]:
     """Return the settings of a run: ``chosen``, and the state of torch that printed tensors depend on."""
-    rank = distributed.rank_and_size()
+    rank = rank_and_size()
     settings = {
         **chosen,
         "precision": PRINT_OPTS.precision,

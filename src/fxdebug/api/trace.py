@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import networkx as nx
 
     from fxdebug.data.measured.histograms import Histogram
-    from fxdebug.exports.graphviz.options import Coloring, PictureLayout, RankDir, Theme
+    from fxdebug.exports.drawing.options import Coloring, PictureLayout, RankDir, Theme
 
 
 class _Printer(Protocol):

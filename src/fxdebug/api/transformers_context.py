@@ -13,12 +13,12 @@ from torch import nn
 from fxdebug.api.run_model import settings_of
 from fxdebug.capture.runs.build_trace import Options
 from fxdebug.capture.runs.every_forward import EveryForward
-from fxdebug.capture.torch_state import distributed
 from fxdebug.capture.torch_state.grad_mode import no_gradients
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value
 from fxdebug.errors import SaveError
 from fxdebug.store.publish_run import publish
+from fxdebug.store.rank_folders import rank_and_size
 from fxdebug.store.staging_folder import StagingFolder
 from fxdebug.store.tensors.live_data import LiveData
 from fxdebug.store.tensors.one_file_each import OneFileEach
@@ -42,7 +42,7 @@ def model_addition_debugger_context(
     of the same class. A forward that raises leaves a partial tree. Raises ``SaveError`` (a ``ValueError``)
     when the folder cannot be written.
     """
-    rank = distributed.rank_and_size()
+    rank = rank_and_size()
     if rank and rank[0] != 0:
         with no_gradients():  # as on rank 0: the collectives of a forward can depend on it
             yield model

@@ -1,50 +1,54 @@
-"""The door of ``capture``: all that features take from it to run a model, to look at it, and to put it back."""
+"""The door of ``capture``: all that features take from it to run a model, to look at it, and to put it back.
 
+A name is a class or a function, or a module where features need several functions about one subject.
+"""
+
+from fxdebug.capture.hooks import patch
 from fxdebug.capture.hooks.guard import Guard
 from fxdebug.capture.hooks.observers import ForwardsOnly
-from fxdebug.capture.pausing.edits import Edit, Edits
+from fxdebug.capture.pausing import edits
 from fxdebug.capture.pausing.moments import Moment
 from fxdebug.capture.pausing.paused_run import PausedRun
-from fxdebug.capture.probes.call_times import CallTimes
+from fxdebug.capture.probes import open_calls
 from fxdebug.capture.probes.measuring_mode import MeasuringMode
 from fxdebug.capture.recorder.module_names import Sites
+from fxdebug.capture.replay.rng import RngSnapshot
 from fxdebug.capture.rerun.replay_body import VerifiedBody
+from fxdebug.capture.runs import gradient_runs, timed_runs
 from fxdebug.capture.runs.attach import Attached
-from fxdebug.capture.runs.gradient_runs import run_with_gradients
 from fxdebug.capture.runs.observed_run import ObservedRun
+from fxdebug.capture.runs.root_forward import root_forward
 from fxdebug.capture.runs.same_start import deep_copy, state_restored
-from fxdebug.capture.runs.timed_runs import TimedRuns, scalar_loss
 from fxdebug.capture.source.source_line import UserLines
 from fxdebug.capture.tensors import special_tensors
 from fxdebug.capture.tensors.named_tensors import named_tensors
 from fxdebug.capture.torch_state import internals
 from fxdebug.capture.torch_state import module_members as members
-from fxdebug.capture.torch_state.torch_tracing import not_compiled
 from fxdebug.capture.torch_state.untracked import untracked
 
 __all__ = [
     "Attached",
-    "CallTimes",
-    "Edit",
-    "Edits",
     "ForwardsOnly",
     "Guard",
     "MeasuringMode",
     "Moment",
     "ObservedRun",
     "PausedRun",
+    "RngSnapshot",
     "Sites",
-    "TimedRuns",
     "UserLines",
     "VerifiedBody",
     "deep_copy",
+    "edits",
+    "gradient_runs",
     "internals",
     "members",
     "named_tensors",
-    "not_compiled",
-    "run_with_gradients",
-    "scalar_loss",
+    "open_calls",
+    "patch",
+    "root_forward",
     "special_tensors",
     "state_restored",
+    "timed_runs",
     "untracked",
 ]

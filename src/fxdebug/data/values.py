@@ -260,12 +260,6 @@ class Group:
     text: str | None = None
     number: int | None = None
 
-    def __repr__(self) -> str:
-        try:
-            return f"Group({', '.join([f'{name}={getattr(self, name)!r}' for name in Group.__slots__])})"
-        except RecursionError:  # a file may nest containers deeper than Python can recurse
-            return f"Group({self.kind!r}, {self.type!r}, …)"
-
     def __getitem__(self, key: Any) -> Item:
         """Return an item by position, or by key where there are keys; raises ``NotFound`` with those there are."""
         if self.keys is not None and key in self.keys:

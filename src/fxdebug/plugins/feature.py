@@ -24,6 +24,7 @@ class Feature:
     ``loss``, its ``forward`` (not another method), or the ``tensors`` of a run: without them, it is not asked. With
     ``asked_for``, it is asked only where it is named. A run of a model is given to ``on_run`` where there is no
     ``on_model``. ``folder`` is a :class:`~fxdebug.plugins.given.Folder`: what is asked of folders of a kind.
+    ``opens`` is a :class:`~fxdebug.plugins.given.RunFiles`: files that ``fxdebug.load`` reads as runs.
     ``rules`` is a :class:`~fxdebug.data.rules.RuleBook`.
 
     ``measures`` are modules that register the measures of their reports; ``takes`` are functions that take one of a
@@ -49,6 +50,7 @@ class Feature:
     needs: tuple[str, ...] = ("inputs",)
     asked_for: bool = False
     folder: Place = ""
+    opens: Place = ""
     rules: Place = ""
     measures: tuple[str, ...] = ()
     takes: Mapping[str, Place] = field(default_factory=dict)

@@ -18,7 +18,7 @@ GROUP: Final = "fxdebug.features"
 BUILT_IN: Final = (
     "training", "gradients", "weights", "state", "structure", "attention", "activations", "profile", "tune", "shadow",
     "memory", "flops", "summary", "edit", "console", "serve", "mcp", "tensorboard", "onnx", "model_explorer",
-    "timelines", "trackers", "resumes", "independent",
+    "timelines", "trackers", "resumes", "independent", "repro", "debug_trees",
 )  # fmt: skip
 RESERVED: Final = ("numbers", "plugins")  # analyses of the core
 

@@ -1,4 +1,4 @@
-"""Subjects that ``check`` gives to features: a model with all that its analyses need, or a folder."""
+"""Subjects that the core gives to features: a model with all that its analyses need, a folder, a file of a run."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fxdebug.data.report import ReportData
+from fxdebug.data.trace import TraceData
 
 if TYPE_CHECKING:
     import torch
@@ -42,3 +43,16 @@ class Folder:
     report: Callable[[Path, int | None, Callable[[str], Any]], tuple[str, ReportData[Any]]]
     what: str
     made_by: str
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """Files of another program that ``fxdebug.load`` reads as runs.
+
+    ``is_one`` tells whether a file is one. ``find`` returns the one in a folder, ``None`` where there is none.
+    ``read`` returns the run, and raises ``LoadError`` for a file that is damaged.
+    """
+
+    is_one: Callable[[Path], bool]
+    find: Callable[[Path], Path | None]
+    read: Callable[[Path], TraceData]

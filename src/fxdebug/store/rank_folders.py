@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from fxdebug.errors import LoadError, RankNeeded
+
+
+def rank_and_size() -> tuple[int, int] | None:
+    """Return the rank of this process and the number of ranks; ``None`` where no distributed job has begun.
+
+    >>> rank_and_size()
+    """
+    job = sys.modules.get("torch.distributed")  # torch imports it
+    if job is not None and job.is_available() and job.is_initialized():
+        return job.get_rank(), job.get_world_size()
+    return None
 
 
 def rank_folder(folder: Path, rank: int | None) -> Path:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import fxdebug
-from fxdebug.capture.runs.no_memory import no_memory
+from fxdebug.analyses.cost.no_memory import no_memory
 
 
 class Large(nn.Module):

@@ -361,6 +361,8 @@ def declared() -> dict[str, str]:
             for node in ast.walk(function)
         }
         known = kinds & set(_names_of_patch(path)) | FOR_ITS_CALLERS
+        if "patch" in _names_of_door(path):
+            known |= {f"patch.{kind}" for kind in kinds}
         for node in ast.walk(tree(path)):
             if not isinstance(node, ast.Call):
                 continue
@@ -376,8 +378,17 @@ def declared() -> dict[str, str]:
 
 def _names_of_patch(path: Path) -> Iterator[str]:
     """What a file imports from the primitive: other classes may bear such a name, too."""
+    yield from _taken_from(path, "fxdebug.capture.hooks.patch")
+
+
+def _names_of_door(path: Path) -> set[str]:
+    """What a feature imports from the door of capture: the primitive is there as a module."""
+    return set(_taken_from(path, "fxdebug.capture.probe"))
+
+
+def _taken_from(path: Path, module: str) -> Iterator[str]:
     for node in ast.walk(tree(path)):
-        if isinstance(node, ast.ImportFrom) and node.module == "fxdebug.capture.hooks.patch":
+        if isinstance(node, ast.ImportFrom) and node.module == module:
             yield from (alias.name for alias in node.names)
 
 
@@ -509,7 +520,7 @@ JUSTIFIED = {
     "exports/report/figures.py": "warnings.filters, and puts them back (catch_warnings)",
     "capture/tensors/stats_queue.py": "completes a value of ours that is frozen for everybody else",
     "capture/tensors/value_table.py": "completes a value of ours that is frozen for everybody else",
-    "store/transformers/read_values.py": "completes a value of ours that is frozen for everybody else",
+    "features/debug_trees/read_values.py": "completes a value of ours that is frozen for everybody else",
     "store/transformers/print_options.py": "torch._tensor_str.PRINT_OPTS",
     "store/trace_json/trace_file.py": "gc.disable while a trace is read",
 }

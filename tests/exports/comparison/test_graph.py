@@ -10,7 +10,7 @@ from torch import nn
 
 import fxdebug
 from fxdebug.exports.comparison import graph
-from fxdebug.exports.graphviz.build_drawing import drawing_of
+from fxdebug.exports.drawing.build_drawing import drawing_of
 from support.planted import net, x
 
 

@@ -19,7 +19,7 @@ from torch import nn
 import fxdebug
 from fxdebug import Trace, fx_debug
 from fxdebug.errors import MissingExtra, UsageError
-from fxdebug.exports.graphviz.colors import SCALE
+from fxdebug.exports.drawing.colors import SCALE
 from fxdebug.exports.picture import write
 from support.drawn import SVG, Tower, svg, texts
 from support.trees import linear, ones

@@ -165,7 +165,7 @@ def test_a_map_that_does_not_explain_the_result_is_left_out_with_a_note(monkeypa
         def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             return fused(q, k, v)
 
-    import fxdebug.features.attention.probe as probe
+    import fxdebug.features.attention.seen.probe as probe
 
     monkeypatch.setattr(
         probe, "bound", lambda name, args, kwargs: dict(zip("query key value".split(), args), scale=3.0)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 
+from fxdebug.analyses.cost.no_memory import HOW_TO_SEE, NoMemory, no_memory
 from fxdebug.analyses.cost.reached_by_backward import steps_of
-from fxdebug.capture.runs.no_memory import HOW_TO_SEE, NoMemory, no_memory
 from fxdebug.data.calls import Parameter
 from fxdebug.data.measures import quantity
 from fxdebug.data.trace import TraceData

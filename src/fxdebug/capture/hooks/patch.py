@@ -81,7 +81,16 @@ class Patch(ABC):
 
 
 class Attribute(Patch):
-    """An attribute of a class or of a Python module; ``make`` returns our content for the original."""
+    """An attribute of a class or of a Python module; ``make`` returns our content for the original.
+
+    >>> import math
+    >>> patch = Attribute("math.tau", math, "tau", lambda original: 2 * original)
+    >>> patch.put()
+    >>> doubled = math.tau
+    >>> patch.restore()
+    >>> doubled / math.tau
+    2.0
+    """
 
     def __init__(self, name: str, owner: Any, attribute: str, make: Callable[[Any], Any]) -> None:
         super().__init__(name)
@@ -107,7 +116,16 @@ class Attribute(Patch):
 
 
 class OwnAttribute(Patch):
-    """An entry of an object's own ``__dict__``, written without the ``__setattr__`` of its class."""
+    """An entry of an object's own ``__dict__``, written without the ``__setattr__`` of its class.
+
+    >>> own = {"rate": 1}
+    >>> patch = OwnAttribute("<thing>.rate", own, "rate", 2)
+    >>> patch.put()
+    >>> inside = dict(own)
+    >>> patch.restore()
+    >>> inside, own
+    ({'rate': 2}, {'rate': 1})
+    """
 
     def __init__(self, name: str, own: dict[str, Any], attribute: str, content: Any) -> None:
         super().__init__(name)
@@ -170,6 +188,13 @@ class SharedPatch:
 
     A user that calls :meth:`begin` must call :meth:`end` in any case, even if ``begin`` itself was interrupted; ending
     twice does no harm. ``users`` are the users that have begun and not yet ended, in the order of their beginning.
+
+    >>> import math
+    >>> shared = SharedPatch(Attribute("math.tau", math, "tau", lambda original: 0.0))
+    >>> shared.begin("a"), shared.begin("b"), shared.end("a"), math.tau, shared.users
+    (None, None, None, 0.0, ('b',))
+    >>> shared.end("b"), math.tau > 6
+    (None, True)
     """
 
     users: tuple[Any, ...] = ()

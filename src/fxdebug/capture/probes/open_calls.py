@@ -22,7 +22,14 @@ class NumberedCall(NamedTuple):
 
 
 class OpenCalls:
-    """The calls of a run. ``ran`` are all names of the modules that were called."""
+    """The calls of a run. ``ran`` are all names of the modules that were called.
+
+    >>> import torch
+    >>> calls = OpenCalls(Sites(model := nn.ReLU()))
+    >>> call, result = calls.run(model, lambda: model(torch.ones(1)))
+    >>> call, calls.innermost()
+    (NumberedCall(position=0, path='', number=0, type='ReLU', parent=None), None)
+    """
 
     def __init__(self, sites: Sites) -> None:
         self.calls: list[NumberedCall] = []

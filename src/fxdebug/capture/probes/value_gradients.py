@@ -25,9 +25,8 @@ from fxdebug.capture.probes.measuring_mode import MeasuringMode
 from fxdebug.capture.probes.open_calls import NumberedCall, OpenCalls
 from fxdebug.capture.recorder.module_names import Sites
 from fxdebug.capture.source.source_line import Line, user_line
-from fxdebug.capture.tensors.describe import description_of
 from fxdebug.capture.tensors.named_tensors import named_tensors
-from fxdebug.capture.tensors.special_tensors import PLAIN
+from fxdebug.capture.tensors.special_tensors import PLAIN, description_of
 from fxdebug.capture.torch_state import internals
 from fxdebug.capture.torch_state.untracked import is_in_transform, untracked
 from fxdebug.data.measured.gradients import BadBackward, GradientStop, ResultGradient, TensorGradient, norm_of
@@ -84,10 +83,10 @@ class ValueGradients(ForwardsOnly, MeasuringMode):
     def _follow_results(self, call: NumberedCall, result: Any) -> None:
         for place, tensor in named_tensors(result):
             if tensor.requires_grad:
-                if is_in_transform():
-                    self.guard.note(IN_TRANSFORM)
+                handle = note_gradient(tensor, len(self._results), self._gradients, self.guard)
+                if handle is None:
                     return
-                self._handles.append(note_gradient(tensor, len(self._results), self._gradients, self.guard))
+                self._handles.append(handle)
                 self._results.append(
                     ResultGradient(*call, place, description_of(tensor).shape, None, _is_silent(tensor))
                 )
@@ -174,8 +173,20 @@ class ValueGradients(ForwardsOnly, MeasuringMode):
         return tuple(sorted(found, key=lambda result: result.position))
 
 
-def note_gradient(tensor: Tensor, position: int, into: dict[int, TensorGradient], guard: Guard) -> RemovableHandle:
-    """Put a hook on a tensor that writes the numbers of its gradient into a table."""
+def note_gradient(
+    tensor: Tensor, position: int, into: dict[int, TensorGradient], guard: Guard
+) -> RemovableHandle | None:
+    """Put a hook on a tensor that writes the numbers of its gradient into a table; in a transform only note that.
+
+    >>> table, x = {}, torch.ones(3, requires_grad=True)
+    >>> handle = note_gradient(x, 0, table, Guard())
+    >>> (2 * x).sum().backward()
+    >>> table[0].stats.mean
+    2.0
+    """
+    if is_in_transform():
+        guard.note(IN_TRANSFORM)
+        return None
 
     def note(gradient: Tensor | None) -> None:
         if gradient is not None:  # one of several results of an operation that nothing uses

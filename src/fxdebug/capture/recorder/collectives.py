@@ -24,7 +24,7 @@ from fxdebug.capture.tensors.named_tensors import named_tensors
 from fxdebug.capture.tensors.tensor_ref import TensorId, TensorRef
 from fxdebug.capture.tensors.value_table import ValueTable
 from fxdebug.capture.torch_state import internals
-from fxdebug.capture.torch_state.distributed import rank_and_size
+from fxdebug.capture.torch_state.distributed import is_in_job
 from fxdebug.capture.torch_state.grad_mode import context_now
 from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.data.values import Value
@@ -86,7 +86,7 @@ class _Collectives(SharedPatch):
 
     def places(self) -> tuple[Patch, ...]:
         """Return the kernels, in a distributed job."""
-        return () if rank_and_size() is None or internals.keyset_after(_KEY) is None else (_Kernels(),)
+        return () if not is_in_job() or internals.keyset_after(_KEY) is None else (_Kernels(),)
 
 
 _collectives = _Collectives()

@@ -11,8 +11,8 @@ from torch import nn
 from fxdebug.capture.hooks.own_time import OwnTime
 from fxdebug.capture.source.source_line import Line, raised_at
 from fxdebug.capture.source.tracebacks import without_our_frames
-from fxdebug.capture.tensors.describe import type_name
 from fxdebug.capture.tensors.shown_text import text_of
+from fxdebug.capture.tensors.type_names import type_name
 from fxdebug.data.calls import Call, Failure, Origin
 from fxdebug.data.values import Group, Inputs, Item, Outputs, Thing, fast_constructor
 from fxdebug.errors import first_line

@@ -9,7 +9,7 @@ from torch import nn
 
 from fxdebug.capture.hooks.model_layout import Layout, layout_of
 from fxdebug.capture.recorder.frame import Frame, Site
-from fxdebug.capture.tensors.describe import class_names, type_name
+from fxdebug.capture.tensors.type_names import class_names, type_name
 from fxdebug.capture.torch_state.module_members import join, named_modules_of
 from fxdebug.data.calls import Origin
 from fxdebug.data.trace import ModuleClass

@@ -23,6 +23,14 @@ class UnregisteredLeaves:
 
     What the forward is given is left out, with all that it was made from: attacks and generators learn there. So are
     the weights of a model that is distributed over ranks: its forward makes others of them.
+
+    >>> import torch
+    >>> model = nn.Module()
+    >>> model.layers = [nn.Linear(2, 2, bias=False)]
+    >>> x = torch.ones(1, 2)
+    >>> leaves = UnregisteredLeaves(model, x)
+    >>> [(one.path, one.type, one.elements) for one, _ in leaves.found(model.layers[0](x))]
+    [('layers[0]', 'Linear', 4)]
     """
 
     def __init__(self, model: nn.Module, given: Any) -> None:
@@ -64,7 +72,13 @@ class UnregisteredLeaves:
 
 
 def outside_of(found: Sequence[Found], optimised: Container[int]) -> tuple[Unregistered, ...]:
-    """Return what no optimizer has, by the ids of the tensors that some optimizer has."""
+    """Return what no optimizer has, by the ids of the tensors that some optimizer has.
+
+    >>> import torch
+    >>> one, tensor = Unregistered("scale", "", 1, False), torch.ones(1)
+    >>> outside_of([(one, [tensor])], {id(tensor)}), len(outside_of([(one, [tensor])], ()))
+    ((), 1)
+    """
     return tuple([one for one, tensors in found if not any(id(tensor) in optimised for tensor in tensors)])
 
 

@@ -13,7 +13,7 @@ import torch
 from fxdebug.capture import reasons
 from fxdebug.capture.reasons import CannotTrace, Reason
 from fxdebug.capture.replay.pause_gc_and_threads import in_turn
-from fxdebug.capture.torch_state.torch_tracing import not_compiled
+from fxdebug.capture.torch_state.internals import not_compiled
 from fxdebug.capture.torch_state.untracked import untracked
 
 
@@ -21,6 +21,12 @@ class RngSnapshot:
     """States of the global generators: torch's (on the CPU and on devices in use), Python's and numpy's.
 
     Both steps wait while another thread runs a body again: :class:`RngWatch` has its own seeds in the generator then.
+
+    >>> before = RngSnapshot()
+    >>> first = torch.rand(3)
+    >>> before.restore()
+    >>> torch.equal(torch.rand(3), first)
+    True
     """
 
     @not_compiled

@@ -29,8 +29,8 @@ from fxdebug.capture.tape.encoding import (
     tensor_ids_in,
 )
 from fxdebug.capture.tape.made_modules import is_same_kind_of
-from fxdebug.capture.tensors.describe import type_name
 from fxdebug.capture.tensors.tensor_ref import TensorId
+from fxdebug.capture.tensors.type_names import type_name
 from fxdebug.capture.tensors.value_table import ValueTable
 from fxdebug.capture.torch_state.module_members import buffers_of, parameters_of
 

@@ -18,8 +18,8 @@ from fxdebug.capture.hooks.compiled_modules import compiled_code_of
 from fxdebug.capture.reasons import ReasonText
 from fxdebug.capture.replay.functions import is_same_function
 from fxdebug.capture.tape.call_tape import CallTape, calls_in, computed_by, taken_by
-from fxdebug.capture.tensors.describe import type_name
 from fxdebug.capture.tensors.tensor_ref import TensorId
+from fxdebug.capture.tensors.type_names import type_name
 from fxdebug.capture.tensors.value_table import ValueTable
 
 

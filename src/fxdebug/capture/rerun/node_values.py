@@ -19,8 +19,8 @@ from fxdebug.capture.graphs.to_fx import Absent, FxBuild
 from fxdebug.capture.tape.call_tape import CallTape
 from fxdebug.capture.tape.changed_arguments import result_in
 from fxdebug.capture.tape.encoding import OpaqueArg, Struct, leaves_in
-from fxdebug.capture.tensors.describe import type_name
 from fxdebug.capture.tensors.tensor_ref import TensorId
+from fxdebug.capture.tensors.type_names import type_name
 from fxdebug.capture.tensors.value_table import ValueTable
 from fxdebug.data.values import Group, Item, Thing, Value, as_item
 

@@ -15,19 +15,32 @@ from torch.optim import Optimizer
 from fxdebug.capture.hooks.guard import Guard
 from fxdebug.capture.probes.gradient_stops import GradientStops
 from fxdebug.capture.probes.recomputations import Recomputations
-from fxdebug.capture.probes.value_gradients import ValueGradients, gradient_numbers
+from fxdebug.capture.probes.value_gradients import ValueGradients, gradient_numbers, note_gradient
 from fxdebug.capture.recorder.module_names import Sites
-from fxdebug.capture.recorder.unregistered_leaves import UnregisteredLeaves, outside_of
+from fxdebug.capture.recorder.unregistered_leaves import Found, UnregisteredLeaves, outside_of
 from fxdebug.capture.runs.attach import Attached
 from fxdebug.capture.runs.same_start import deep_copy, state_restored
 from fxdebug.capture.runs.timed_runs import Loss, scalar_loss
 from fxdebug.capture.tensors.special_tensors import SHARDED, has_sharded_weights, local_part, shape_of
-from fxdebug.capture.torch_state.loss_inputs import loss_inputs
+from fxdebug.capture.torch_state.loss_inputs import function_of_loss, loss_inputs
 from fxdebug.capture.torch_state.module_members import named_parameters_of, parameters_of
 from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.data.measured.gradients import GradientRecord, GradientStop, ParameterGradient, Reach, norm_of
 from fxdebug.errors import UsageError, first_line
 from fxdebug.stats.measure import measure
+
+__all__ = [  # with what else is asked about the gradients of one step
+    "Found",
+    "UnregisteredLeaves",
+    "function_of_loss",
+    "loss_inputs",
+    "norm_of_tensor",
+    "note_gradient",
+    "outside_of",
+    "parameter_gradient",
+    "rates_of",
+    "run_with_gradients",
+]
 
 
 def run_with_gradients(
@@ -120,7 +133,12 @@ def _flat(stops: GradientStops, model: nn.Module) -> tuple[GradientStop, ...]:
 
 
 def rates_of(optimizer: Optimizer) -> dict[int, float | None]:
-    """Return the learning rate of each parameter that an optimizer has, by its id; ``None`` where it has none."""
+    """Return the learning rate of each parameter that an optimizer has, by its id; ``None`` where it has none.
+
+    >>> layer = nn.Linear(2, 1, bias=False)
+    >>> list(rates_of(torch.optim.SGD(layer.parameters(), lr=0.5)).values())
+    [0.5]
+    """
     found: dict[int, float | None] = {}
     for group in optimizer.param_groups:
         rate, known = group.get("lr"), None
@@ -140,7 +158,11 @@ def parameter_gradient(
     optimised: bool | None = None,
     rate: float | None = None,
 ) -> ParameterGradient:
-    """Return the gradient of one parameter; ``ran`` are the paths of modules that were called."""
+    """Return the gradient of one parameter; ``ran`` are the paths of modules that were called.
+
+    >>> parameter_gradient("weight", torch.ones(4, requires_grad=True), set(), None, Guard()).reach
+    'not called'
+    """
     path = name.rpartition(".")[0]
     reach: Reach = "trained"
     if not parameter.requires_grad:
@@ -168,6 +190,9 @@ def norm_of_tensor(tensor: Tensor) -> float:
     """Return the 2-norm of a tensor, summed in float64; of a distributed tensor, that of this rank's part.
 
     Raises ``Unmeasurable`` for one without data.
+
+    >>> norm_of_tensor(torch.tensor([3.0, 4.0]))
+    5.0
     """
     with untracked():
         return norm_of(measure(local_part(tensor).detach()))

@@ -69,7 +69,15 @@ class _Patch(OwnAttribute):
 
 
 def root_forward(model: nn.Module, method: str, around: Around) -> OwnAttribute:
-    """Return the patch that puts ``around`` in front of a model's method, or of the code it was compiled into."""
+    """Return the patch that puts ``around`` in front of a model's method, or of the code it was compiled into.
+
+    >>> front = root_forward(model := nn.ReLU(), "forward", lambda run, args, kwargs: run(*args, **kwargs) + 1)
+    >>> front.put()
+    >>> inside = model(torch.zeros(1))
+    >>> front.restore()
+    >>> inside, model(torch.zeros(1))
+    (tensor([1.]), tensor([0.]))
+    """
     name, run = method, getattr(model, method)
     if method == "forward" and model.__dict__.get("_compiled_call_impl") is not None:
         name, run = "_compiled_call_impl", model.__dict__["_compiled_call_impl"]

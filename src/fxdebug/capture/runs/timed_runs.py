@@ -26,6 +26,8 @@ from fxdebug.capture.torch_state.module_members import device_of
 from fxdebug.data.measured.timings import CallKey, OpTiming, RegionTiming, Span, Timings, median_run
 from fxdebug.errors import UsageError, first_line, with_article
 
+__all__ = ["CallTimes", "Loss", "TimedRuns", "scalar_loss"]
+
 Loss = Callable[[Any], Tensor]
 
 

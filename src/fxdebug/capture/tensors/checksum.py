@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fxdebug.capture.tensors.describe import description_of
-from fxdebug.capture.tensors.special_tensors import PLAIN, is_uninitialised
+from fxdebug.capture.tensors.special_tensors import PLAIN, description_of, is_uninitialised
 from fxdebug.native.dispatch import natively
 from fxdebug.stats.accelerator import captures_graph
 from fxdebug.stats.cpu_sums import array_of, is_freed, memory_at

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fxdebug.capture.tensors.describe import description_of
+from fxdebug.capture.tensors.special_tensors import description_of
 from fxdebug.capture.tensors.stats_queue import PendingStats, StatsTaker
 from fxdebug.capture.tensors.tensor_ref import StorageRef
 from fxdebug.capture.tensors.tensor_state import TensorState

@@ -25,9 +25,8 @@ from fxdebug.capture.tensors.checksum import (
     checksums_without_reader,
     reader_of,
 )
-from fxdebug.capture.tensors.describe import description_of
 from fxdebug.capture.tensors.new_value import StorageNumbers
-from fxdebug.capture.tensors.special_tensors import PLAIN, is_uninitialised
+from fxdebug.capture.tensors.special_tensors import PLAIN, description_of, is_uninitialised
 from fxdebug.capture.tensors.stats_queue import KnownStats
 from fxdebug.capture.tensors.tensor_state import TensorLayout, TensorState, is_unmoved, state_of, version_of
 from fxdebug.capture.tensors.value_table import ValueTable

@@ -17,7 +17,7 @@ from fxdebug.capture.reasons import CannotTrace
 from fxdebug.capture.replay.introspect import attributes_of
 from fxdebug.capture.replay.rng import RngSnapshot
 from fxdebug.capture.replay.sandbox import sandboxed
-from fxdebug.capture.tensors.describe import type_name
+from fxdebug.capture.tensors.type_names import type_name
 from fxdebug.capture.torch_state.module_members import modules_of
 from fxdebug.capture.torch_state.whose_code import is_library, is_of_python, is_part_of
 

@@ -1,7 +1,8 @@
-"""Tensors that are not plain memory: fake, wrapped, nested, quantised, sharded."""
+"""Describe a tensor without its numbers, also one that is fake, wrapped, nested, quantised or sharded."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,13 +12,18 @@ from fxdebug.capture.torch_state import internals
 from fxdebug.capture.torch_state.module_members import parameters_of
 from fxdebug.capture.torch_state.whose_code import is_part_of
 from fxdebug.data.values import UNKNOWN, Sharding
+from fxdebug.stats.cpu_sums import is_freed
 
 PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
 """The classes of ordinary tensors; every other class is a subclass with rules of its own."""
 
 
 def local_part(value: Any) -> Any:
-    """Return the local tensor of a DTensor-like object (anything with ``_local_tensor``), else the value itself."""
+    """Return the local tensor of a DTensor-like object (anything with ``_local_tensor``), else the value itself.
+
+    >>> local_part(x := torch.ones(1)) is x
+    True
+    """
     return getattr(value, "_local_tensor", value) if type(value) not in PLAIN else value
 
 
@@ -27,7 +33,11 @@ PARTS = "results are distributed: their numbers are those of this rank's part"
 
 
 def has_sharded_weights(model: nn.Module) -> bool:
-    """Are weights of the model distributed over ranks (FSDP2, HSDP, tensor parallel)?"""
+    """Are weights of the model distributed over ranks (FSDP2, HSDP, tensor parallel)?
+
+    >>> has_sharded_weights(nn.Linear(2, 2))
+    False
+    """
     return any(local_part(parameter) is not parameter for parameter in parameters_of(model))
 
 
@@ -66,12 +76,20 @@ def unwrapped(tensor: Tensor) -> tuple[str, Tensor]:
 
 
 def is_uninitialised(tensor: Tensor) -> bool:
-    """Is it a lazy parameter or buffer that has no shape yet?"""
+    """Is it a lazy parameter or buffer that has no shape yet?
+
+    >>> is_uninitialised(nn.LazyLinear(2).weight)
+    True
+    """
     return isinstance(tensor, nn.parameter.UninitializedTensorMixin)
 
 
 def shape_of(tensor: Tensor) -> tuple[int, ...]:
-    """Return a tensor's shape as plain integers, also where sizes are symbolic."""
+    """Return a tensor's shape as plain integers, also where sizes are symbolic.
+
+    >>> shape_of(torch.ones(2, 3))
+    (2, 3)
+    """
     return tuple(map(size_of, tensor.shape))
 
 
@@ -127,3 +145,80 @@ def sharding_of(tensor: Any) -> Sharding | None:
 def _placement_text(placement: Any) -> str:
     text = str(placement)
     return f"P({placement.reduce_op})" if text == "P" else text  # torch 2.8 leaves the reduction out
+
+
+@dataclass(slots=True)
+class Description:
+    """Facts about one tensor, and ``body``: the ordinary tensor that holds its data, if any."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    device: str
+    layout: str
+    stride: tuple[int, ...] | None
+    offset: int
+    type: str
+    requires_grad: bool
+    body: Tensor | None
+    sharding: Sharding | None = None
+    detail: str | None = None
+
+
+def description_of(tensor: Tensor) -> Description:
+    """Describe any tensor: plain, subclass, sparse, nested, quantised, fake, sharded or inside vmap.
+
+    >>> described = description_of(torch.ones(2, 3).t())
+    >>> described.shape, described.stride, described.body is None
+    ((3, 2), (1, 3), False)
+    """
+    sharding = detail = None
+    requires_grad = tensor.requires_grad  # of a distributed tensor: its local part is no leaf of autograd
+    body: Tensor | None = tensor
+    kind = type(tensor)
+    if kind not in PLAIN:
+        local = local_part(tensor)
+        if local is not tensor:
+            sharding = sharding_of(tensor)
+            tensor = body = local
+        elif internals.is_fake(tensor) or only_stands_for_data(tensor):
+            body = None
+    if internals.is_functorch_wrapped_tensor(tensor):
+        detail, body = unwrapped(tensor)
+    layout = tensor.layout
+    stride: tuple[int, ...] | None = None
+    offset = 0
+    if tensor.is_nested:
+        shape, detail = nested_shape(tensor)
+    else:
+        shape = shape_of(tensor)
+        if layout is torch.strided:
+            stride, offset = tuple(map(size_of, tensor.stride())), size_of(tensor.storage_offset())
+    if tensor.is_quantized:
+        detail = quantisation(tensor)
+    if body is not None and stride is not None and is_freed(body):
+        detail, body = "its memory was given back", None
+    return Description(
+        shape,
+        str(tensor.dtype)[6:],
+        str(tensor.device),
+        str(layout)[6:],
+        stride,
+        offset,
+        kind.__name__,
+        requires_grad,
+        body,
+        sharding,
+        detail,
+    )
+
+
+def is_ordinary(tensor: Tensor) -> bool:
+    """Is a tensor of a plain class dense and strided, with its data in the memory of a device?"""
+    return (
+        tensor.layout is torch.strided
+        and not tensor.is_meta
+        and not tensor.is_quantized
+        and not tensor.is_nested
+        and not internals.is_functorch_wrapped_tensor(tensor)
+        and tensor.data_ptr() != 0
+    )

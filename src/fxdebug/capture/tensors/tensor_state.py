@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from fxdebug.capture.tensors.describe import is_ordinary, name_of
-from fxdebug.capture.tensors.special_tensors import PLAIN
+from fxdebug.capture.tensors.special_tensors import PLAIN, is_ordinary
+from fxdebug.capture.tensors.type_names import name_of
 from fxdebug.native.dispatch import natively
 from fxdebug.stats.accelerator import is_off_cpu
 from fxdebug.stats.cpu_sums import is_freed, is_one_piece

@@ -19,12 +19,12 @@ import torch
 from torch import Tensor, nn
 
 from fxdebug.capture.tensors.checksum import Checksum, checksum_of
-from fxdebug.capture.tensors.describe import description_of, name_of
 from fxdebug.capture.tensors.new_value import StorageNumbers, ValueMaker
-from fxdebug.capture.tensors.special_tensors import PLAIN, shape_of
+from fxdebug.capture.tensors.special_tensors import PLAIN, description_of, shape_of
 from fxdebug.capture.tensors.stats_queue import PendingStats, StatsTaker, WeightsBeforeRun
 from fxdebug.capture.tensors.tensor_ref import StorageRef, TensorId, TensorRef, WeightRef
 from fxdebug.capture.tensors.tensor_state import TensorLayout, TensorState, is_unmoved, state_of, version_of
+from fxdebug.capture.tensors.type_names import name_of
 from fxdebug.capture.torch_state import internals
 from fxdebug.capture.torch_state.untracked import is_unobserved, untracked
 from fxdebug.data.values import Stats, Value

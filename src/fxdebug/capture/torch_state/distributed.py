@@ -1,4 +1,4 @@
-"""The rank of this process in a distributed job, and the functions that communicate with other ranks."""
+"""The distributed job of this process, and the functions that communicate with other ranks."""
 
 from __future__ import annotations
 
@@ -14,11 +14,9 @@ from fxdebug.capture.torch_state.module_members import modules_of
 _LOCAL = frozenset("rank size name group_name group_desc bound_device_id boxed unbox".split())
 
 
-def rank_and_size() -> tuple[int, int] | None:
-    """Return (rank, world size) under an initialised ``torch.distributed``, else ``None``."""
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return torch.distributed.get_rank(), torch.distributed.get_world_size()
-    return None
+def is_in_job() -> bool:
+    """Is this process one of a distributed job?"""
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
 def communicating_functions() -> list[tuple[Any, str]]:
@@ -26,7 +24,7 @@ def communicating_functions() -> list[tuple[Any, str]]:
 
     Python functions end in methods of a process group; data parallel modules call C++ directly.
     """
-    if rank_and_size() is None:
+    if not is_in_job():
         return []
     c10d = internals.c10d()
     kinds = [getattr(c10d, name) for name in ("ProcessGroup", "Reducer", "Store", "Work") if hasattr(c10d, name)]

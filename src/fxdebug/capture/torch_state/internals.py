@@ -20,9 +20,11 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import CodeType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import torch
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 Loss = Literal["nothing", "a detail", "verification", "graphs"]
 """The loss of a run without a name: nothing (the substitute does the same), a detail, verification, all graphs."""
@@ -223,6 +225,19 @@ def keep_dynamo_off(code: CodeType, *, inside: bool = False) -> None:
         _set_code_exec_strategy(code, frames._FrameExecStrategy(frames._FrameAction.SKIP, action))
     elif _skip_code is not None:
         _skip_code(code)
+
+
+def not_compiled(function: _Function) -> _Function:
+    """Run a function and everything it calls uncompiled, even if ``torch.compile`` compiles the function around it.
+
+    >>> @not_compiled
+    ... def twice(x): return x * 2
+    >>> twice(3)
+    6
+    """
+    function._torchdynamo_disable = True  # type: ignore[attr-defined]  # dynamo calls it, and does not look into it
+    keep_dynamo_off(function.__code__, inside=True)  # type: ignore[attr-defined]
+    return function
 
 
 COMPILED = "torch._dynamo.eval_frame"

@@ -17,12 +17,20 @@ from fxdebug.capture.torch_state.whose_code import class_attribute, is_part_of
 
 
 def children_of(module: nn.Module) -> list[tuple[str, nn.Module]]:
-    """Return the children of a module with their names: one that is registered twice is there twice."""
+    """Return the children of a module with their names: one that is registered twice is there twice.
+
+    >>> [name for name, _ in children_of(nn.Sequential(nn.ReLU(), nn.Tanh()))]
+    ['0', '1']
+    """
     return [(name, child) for name, child in _table(module, "_modules") if child is not None]
 
 
 def modules_of(model: nn.Module) -> list[nn.Module]:
-    """Return a model and all modules in it, each once."""
+    """Return a model and all modules in it, each once.
+
+    >>> [type(module).__name__ for module in modules_of(nn.Sequential(nn.ReLU(), nn.Tanh()))]
+    ['Sequential', 'ReLU', 'Tanh']
+    """
     modules: list[nn.Module] = []
     seen: set[int] = set()
     pending = [model]
@@ -41,6 +49,10 @@ def named_modules_of(model: nn.Module, *, every_name: bool = False) -> Iterator[
     """Yield a model and all modules in it with their paths, in the order of ``named_modules``.
 
     Each is yielded once, or with ``every_name`` under each of its names; a module inside itself has no name there.
+
+    >>> shared = nn.ReLU()
+    >>> [path for path, _ in named_modules_of(nn.Sequential(shared, shared), every_name=True)]
+    ['', '0', '1']
     """
     seen: set[int] = set()
     pending: list[tuple[str, nn.Module, tuple[int, ...]]] = [("", model, ())]
@@ -55,17 +67,29 @@ def named_modules_of(model: nn.Module, *, every_name: bool = False) -> Iterator[
 
 
 def named_parameters_of(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
-    """Return the parameters of a model with their names, each once."""
+    """Return the parameters of a model with their names, each once.
+
+    >>> [name for name, _ in named_parameters_of(nn.Sequential(nn.Linear(2, 3)))]
+    ['0.weight', '0.bias']
+    """
     return list(_tensors(model, "named_parameters", "_parameters"))
 
 
 def named_buffers_of(model: nn.Module) -> list[tuple[str, Tensor]]:
-    """Return the buffers of a model with their names, each once."""
+    """Return the buffers of a model with their names, each once.
+
+    >>> [name for name, _ in named_buffers_of(nn.BatchNorm1d(2))]
+    ['running_mean', 'running_var', 'num_batches_tracked']
+    """
     return list(_tensors(model, "named_buffers", "_buffers"))
 
 
 def parameters_of(model: nn.Module) -> list[nn.Parameter]:
-    """Return the parameters of a model, each once."""
+    """Return the parameters of a model, each once.
+
+    >>> [tuple(parameter.shape) for parameter in parameters_of(nn.Linear(2, 3))]
+    [(3, 2), (3,)]
+    """
     if _names_its_own(model, "named_parameters"):
         return [parameter for _, parameter in named_parameters_of(model)]
     found: dict[int, nn.Parameter] = {}
@@ -77,12 +101,20 @@ def parameters_of(model: nn.Module) -> list[nn.Parameter]:
 
 
 def buffers_of(model: nn.Module) -> list[Tensor]:
-    """Return the buffers of a model, each once."""
+    """Return the buffers of a model, each once.
+
+    >>> len(buffers_of(nn.BatchNorm1d(2)))
+    3
+    """
     return [buffer for _, buffer in named_buffers_of(model)]
 
 
 def device_of(model: nn.Module, inputs: Any) -> torch.device:
-    """Return the device that does the work: that of the first parameter, buffer or tensor among the inputs."""
+    """Return the device that does the work: that of the first parameter, buffer or tensor among the inputs.
+
+    >>> device_of(nn.ReLU(), {"x": [torch.ones(1)]})
+    device(type='cpu')
+    """
     for tensor in (*parameters_of(model), *buffers_of(model)):
         return tensor.device
     pending = [inputs]
@@ -98,7 +130,11 @@ def device_of(model: nn.Module, inputs: Any) -> torch.device:
 
 
 def join(path: str, name: str) -> str:
-    """Return the path of ``name`` in the module at ``path``."""
+    """Return the path of ``name`` in the module at ``path``.
+
+    >>> join("h.0", "attn"), join("", "attn")
+    ('h.0.attn', 'attn')
+    """
     return f"{path}.{name}" if path else name
 
 

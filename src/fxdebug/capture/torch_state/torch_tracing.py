@@ -5,15 +5,10 @@ A CUDA graph that is captured counts as well: work of ours would become a part o
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
-
 import torch
 
 from fxdebug.capture.torch_state import internals
 from fxdebug.stats.accelerator import captures_graph
-
-_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _compiling = torch.compiler.is_dynamo_compiling
 _exporting = internals.is_exporting
@@ -23,19 +18,6 @@ _mode = internals.get_dispatch_mode
 _early_mode = internals.get_dispatch_mode_pre_dispatch
 _is_included, _EARLY = internals.dispatch_tls_is_dispatch_key_included, internals.PRE_DISPATCH
 _PROXIES = internals.PROXY
-
-
-def not_compiled(function: _Function) -> _Function:
-    """Run a function and everything it calls uncompiled, even if ``torch.compile`` compiles the function around it.
-
-    >>> @not_compiled
-    ... def twice(x): return x * 2
-    >>> twice(3)
-    6
-    """
-    function._torchdynamo_disable = True  # type: ignore[attr-defined]  # dynamo calls it, and does not look into it
-    internals.keep_dynamo_off(function.__code__, inside=True)  # type: ignore[attr-defined]
-    return function
 
 
 def is_traced_by_torch() -> bool:

@@ -15,14 +15,14 @@ from fxdebug.comparison.result import ComparisonData, Row, Side
 from fxdebug.data.calls import Call
 from fxdebug.errors import UsageError
 from fxdebug.exports.comparison.finding import error_of
+from fxdebug.exports.drawing.boxes import OpenCalls
+from fxdebug.exports.drawing.build_drawing import count_steps, drawing_of
+from fxdebug.exports.drawing.colors import RED
+from fxdebug.exports.drawing.drawing import Box, Drawing, Step
+from fxdebug.exports.drawing.marks import Mark, Marks
+from fxdebug.exports.drawing.options import DrawOptions, RankDir
 from fxdebug.exports.graphviz import dot, render
-from fxdebug.exports.graphviz.boxes import OpenCalls
-from fxdebug.exports.graphviz.build_drawing import count_steps, drawing_of
-from fxdebug.exports.graphviz.colors import RED
-from fxdebug.exports.graphviz.drawing import Box, Drawing, Step
 from fxdebug.exports.graphviz.escaping import shortened
-from fxdebug.exports.graphviz.marks import Mark, Marks
-from fxdebug.exports.graphviz.options import DrawOptions, RankDir
 from fxdebug.files.write_file import write_text
 
 MOST = 80  # nodes up to which calls with further findings are opened, too

@@ -10,10 +10,10 @@ from fxdebug.comparison.result import ComparisonData
 from fxdebug.data.calls import Call
 from fxdebug.errors import UsageError
 from fxdebug.exports.comparison import graph
-from fxdebug.exports.graphviz.drawing import Drawing
-from fxdebug.exports.graphviz.labels import about_box, about_step
-from fxdebug.exports.graphviz.marks import Mark, Marks
-from fxdebug.exports.graphviz.options import DrawOptions, PictureLayout, RankDir, Theme
+from fxdebug.exports.drawing.drawing import Drawing
+from fxdebug.exports.drawing.marks import Mark, Marks
+from fxdebug.exports.drawing.options import DrawOptions, PictureLayout, RankDir, Theme
+from fxdebug.exports.drawing.tooltips import about_box, about_step
 from fxdebug.exports.page.bodies import Bodies, bodies_of
 from fxdebug.exports.page.pack import NONE, Texts
 from fxdebug.exports.picture.engine import LayoutEngine

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from fxdebug.data.trace import TraceData
 from fxdebug.errors import UsageError
-from fxdebug.exports.graphviz.build_drawing import drawing_of
-from fxdebug.exports.graphviz.drawing import NEXT_TURN, Box, Drawing, Step
-from fxdebug.exports.graphviz.options import DEFAULTS, DrawOptions
+from fxdebug.exports.drawing.build_drawing import drawing_of
+from fxdebug.exports.drawing.drawing import NEXT_TURN, Box, Drawing, Step
+from fxdebug.exports.drawing.options import DEFAULTS, DrawOptions
 from fxdebug.exports.programs.facts import shortened
 from fxdebug.files.write_file import write_text
 from fxdebug.query.folding import times

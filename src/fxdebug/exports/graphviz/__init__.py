@@ -1,1 +1,1 @@
-"""The graph as DOT and as pictures."""
+"""Pictures by Graphviz: DOT text, rendered by dot."""

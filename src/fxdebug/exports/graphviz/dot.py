@@ -13,9 +13,11 @@ from pathlib import Path
 import graphviz
 
 from fxdebug.data.trace import TraceData
-from fxdebug.exports.graphviz.build_drawing import drawing_of
-from fxdebug.exports.graphviz.colors import CARRIED, LINE, RED, WHITE, Colors, is_bad, require_colors
-from fxdebug.exports.graphviz.drawing import NEXT_TURN, Arrow, Box, Drawing, Step
+from fxdebug.exports.drawing.build_drawing import drawing_of
+from fxdebug.exports.drawing.colors import CARRIED, LINE, RED, WHITE, Colors, is_bad, require_colors
+from fxdebug.exports.drawing.drawing import NEXT_TURN, Arrow, Box, Drawing, Step
+from fxdebug.exports.drawing.marks import NO_MARKS, Marks
+from fxdebug.exports.drawing.options import DEFAULTS, KIND, NONE, STATUS, DrawOptions
 from fxdebug.exports.graphviz.escaping import plain
 from fxdebug.exports.graphviz.labels import (
     arrow_tooltip,
@@ -27,8 +29,6 @@ from fxdebug.exports.graphviz.labels import (
     step_tooltip,
 )
 from fxdebug.exports.graphviz.legend import legend_label
-from fxdebug.exports.graphviz.marks import NO_MARKS, Marks
-from fxdebug.exports.graphviz.options import DEFAULTS, KIND, NONE, STATUS, DrawOptions
 from fxdebug.files.write_file import write_text
 
 _FONT = {"fontname": "Helvetica,Arial,sans-serif"}

@@ -1,4 +1,4 @@
-"""The text of a drawing: HTML labels of nodes and boxes, with shapes and statistics, and their tooltips."""
+"""The text of a drawing in DOT: HTML labels of nodes and boxes, with shapes and statistics, and their tooltips."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from collections.abc import Sequence
 from fxdebug.data.graphs import refs_in, text_of
 from fxdebug.data.values import Stats
 from fxdebug.exports.columns import number, shape_range
-from fxdebug.exports.graphviz.colors import GREY, RED, Colors, is_bad
-from fxdebug.exports.graphviz.drawing import Arrow, Box, Step
+from fxdebug.exports.drawing.colors import GREY, RED, Colors, is_bad
+from fxdebug.exports.drawing.drawing import Arrow, Box, Step
+from fxdebug.exports.drawing.marks import Mark
+from fxdebug.exports.drawing.tooltips import about_box, about_step, facts_of
 from fxdebug.exports.graphviz.escaping import html, plain, shortened, tooltip
-from fxdebug.exports.graphviz.marks import Mark
 from fxdebug.exports.text import not_finite
 from fxdebug.query.folding import times
 from fxdebug.query.network import Node
 
 _LINE_LENGTH = 30  # characters in a line of a joined row of rearranging operations
 _LONGEST_INDEX = 24  # characters of x[...] that are shown in a title
-_LONGEST_EXPRESSION = 200  # characters of an expression in a tooltip
 
 
 # Labels ------------------------------------------------------------------------------------------
@@ -118,67 +118,17 @@ def box_tooltip(box: Box) -> str:
     return tooltip(about_box(box))
 
 
-def about_box(box: Box) -> list[str | None]:
-    """Return lines about a box: its call, line and status; some may be empty."""
-    call = box.call
-    if call is None:
-        return [f"{box.row.repeats} times in turn"]
-    return [call.id, call.source, _status_and_reason(box.status, call.reason)]
-
-
 def step_tooltip(step: Step, stats: Stats | None, measures: Sequence[str]) -> str:
     """Return the tooltip of an operation or a call."""
     return tooltip(about_step(step, stats, measures))
 
 
-def about_step(step: Step, stats: Stats | None, measures: Sequence[str]) -> list[str | None]:
-    """Return lines about an operation or a call: its id, expression, line, status, measures and statistics."""
-    node = step.node
-    inside = "" if step.kind != "call" or step.status == node.status else f"in it: {step.status}"
-    return [
-        node.id if step.repeats == 1 else f"{node.id} and {step.repeats - 1} like it",
-        _expression(step),
-        node.source,
-        _status_and_reason(node.status, node.call.reason),
-        inside,
-        *measures,
-        *_facts(step, stats),
-    ]
-
-
 def end_tooltip(step: Step, stats: Stats | None) -> str:
     """Return the tooltip of an input or an output of the run."""
-    return tooltip([step.title, *_facts(step, stats)])
+    return tooltip([step.title, *facts_of(step, stats)])
 
 
 def arrow_tooltip(arrow: Arrow, source: Step, target: Step) -> str:
     """Return the tooltip of an arrow: its two ends and its value."""
     ends = [plain(step.title, 60) for step in (source, target)]
     return tooltip([f"{ends[0]} → {ends[1]}", None if arrow.value is None else arrow.value.label])
-
-
-def _expression(step: Step) -> str:
-    """Return the operation with its arguments, one line for each operation that was joined."""
-    lines = []
-    for node in (step.node, *step.merged):
-        if node.step is not None:
-            arguments = [text_of(arg) for arg in node.step.args]
-            arguments += [f"{name}={text_of(arg)}" for name, arg in node.step.kwargs.items()]
-            lines.append(f"{node.step.name} = {node.op}({', '.join(arguments)})")
-    cut = _LONGEST_EXPRESSION - 1
-    return "\n".join(line if len(line) <= cut else f"{line[:cut]}…" for line in lines)
-
-
-def _facts(step: Step, stats: Stats | None) -> list[str | None]:
-    """Return lines about the first tensor of a step's result."""
-    lines: list[str | None] = [f"{step.values[0].label} on {step.values[0].device}"] if step.values else []
-    if stats is not None:
-        parts = [f"{name} {number(getattr(stats, name))}" for name in ("mean", "std", "min", "max")]
-        lines += [", ".join(parts), f"{stats.zeros} zeros of {stats.count}", not_finite(stats)]
-    if len(step.values) > 1:
-        lines.append(f"over {len(step.values)} repetitions")
-    return lines
-
-
-def _status_and_reason(status: str | None, reason: str) -> str:
-    return f"{status}: {reason}" if status and reason else status or ""

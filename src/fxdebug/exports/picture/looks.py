@@ -7,11 +7,11 @@ from typing import Any
 
 from fxdebug.data.graphs import Status
 from fxdebug.data.trace import TraceData
-from fxdebug.exports.graphviz.colors import BAD_FILL, Colors, boxes_in, is_bad
-from fxdebug.exports.graphviz.drawing import Box, Drawing, Step
-from fxdebug.exports.graphviz.labels import about_box, about_step
-from fxdebug.exports.graphviz.legend import meanings_of
-from fxdebug.exports.graphviz.options import KIND, NONE, DrawOptions
+from fxdebug.exports.drawing.colors import BAD_FILL, Colors, boxes_in, is_bad
+from fxdebug.exports.drawing.drawing import Box, Drawing, Step
+from fxdebug.exports.drawing.meanings import meanings_of
+from fxdebug.exports.drawing.options import KIND, NONE, DrawOptions
+from fxdebug.exports.drawing.tooltips import about_box, about_step
 from fxdebug.printable import printable
 
 INK = "#18202a"  # on the fills, which are light in both themes

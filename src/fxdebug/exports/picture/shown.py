@@ -8,7 +8,7 @@ from typing import Any
 from fxdebug.data.calls import Call
 from fxdebug.data.graphs import Status
 from fxdebug.data.trace import TraceData
-from fxdebug.exports.graphviz.drawing import Box, Drawing, Step, StepKind, worst_status
+from fxdebug.exports.drawing.drawing import Box, Drawing, Step, StepKind, worst_status
 from fxdebug.exports.page.bodies import CALL, VIEWS, Bodies
 from fxdebug.query.folding import FoldedCalls, RepeatedGroup
 from fxdebug.query.network import Node, network_of

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from fxdebug.data.calls import Call
 from fxdebug.data.measures import CALL, Measure
 from fxdebug.data.trace import TraceData
-from fxdebug.exports.graphviz.colors import SCALE, scaled, statistic
+from fxdebug.exports.drawing.colors import SCALE, scaled, statistic
 from fxdebug.exports.ranges import without_numbers
 from fxdebug.query.folding import main_output
 from fxdebug.query.measures import STATISTICS, number_of_all, require_measure

@@ -11,9 +11,9 @@ from fxdebug.data.calls import Call
 from fxdebug.data.measures import names_in
 from fxdebug.data.trace import TraceData
 from fxdebug.errors import UsageError
+from fxdebug.exports.drawing.colors import require_colors
+from fxdebug.exports.drawing.options import DEFAULTS, KIND, NONE, STATUS, DrawOptions
 from fxdebug.exports.graphviz import render
-from fxdebug.exports.graphviz.colors import require_colors
-from fxdebug.exports.graphviz.options import DEFAULTS, KIND, NONE, STATUS, DrawOptions
 from fxdebug.exports.page.bodies import Bodies, bodies_of, body_columns
 from fxdebug.exports.page.pack import Column, Texts
 from fxdebug.exports.picture.engine import LayoutEngine

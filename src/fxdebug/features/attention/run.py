@@ -26,13 +26,13 @@ from fxdebug.features.attention import flow
 from fxdebug.features.attention.findings import AttentionLimits, Measured
 from fxdebug.features.attention.heads import head_numbers
 from fxdebug.features.attention.maps import AttentionMap, Tokens, joined
-from fxdebug.features.attention.probe import SeenAttention
-from fxdebug.features.attention.probed_run import AttentionRun, run_with_attention
-from fxdebug.features.attention.recorded import RecordedAttention, attentions_of
 from fxdebug.features.attention.report import AttentionData, HeadRow, attention_report
+from fxdebug.features.attention.seen.probe import SeenAttention
+from fxdebug.features.attention.seen.probed_run import AttentionRun, run_with_attention
+from fxdebug.features.attention.seen.rebuilt import Rebuilt, of_weights, rebuild_fused, rebuild_multi_head
+from fxdebug.features.attention.seen.recorded import RecordedAttention, attentions_of
 from fxdebug.operators.attention import ATTENTIONS, FUSED, SOFTMAX
 from fxdebug.plugins.given import GivenModel
-from fxdebug.stats.attention import Rebuilt, of_weights, rebuild_fused, rebuild_multi_head
 from fxdebug.stats.cpu_sums import shaped_array_of
 from fxdebug.stats.elements import is_dense
 

@@ -12,7 +12,8 @@ from fxdebug.api.compare_runs import compare
 from fxdebug.api.comparison import Comparison
 from fxdebug.api.run_model import run_and_store
 from fxdebug.api.trace import Trace
-from fxdebug.capture.probe import Edit, Edits, deep_copy, not_compiled, state_restored
+from fxdebug.capture.probe import deep_copy, internals, state_restored
+from fxdebug.capture.probe import edits as run_edits
 from fxdebug.data.calls import Note
 from fxdebug.data.trace import replaced
 from fxdebug.errors import NotFound, UsageError, nearest
@@ -70,7 +71,7 @@ def patch(source: Trace, place: str | None = None, *, index: Any = None) -> Patc
     return Patch(source, place, index)
 
 
-@not_compiled
+@internals.not_compiled
 def edit(
     model: nn.Module | Trace,
     edits: Mapping[str, Edited],
@@ -104,7 +105,7 @@ def edit(
     made = [edit_of(name, change) for name, change in edits.items()]
     if not made:
         raise UsageError("edit needs at least one edit, such as {'h.3.attn': lambda out: out * 0}")
-    stepper = Edits(made)
+    stepper = run_edits.Edits(made)
     with state_restored(module) as restore:
         a = run_and_store(module, *deep_copy(clean_inputs), method=method, values="tensors")
         _require_known(a, made)
@@ -132,7 +133,7 @@ def _model_and_inputs(model: nn.Module | Trace, inputs: Any, kwargs: Any) -> tup
     return model_of(model), recorded_inputs(model, model.root)
 
 
-def edit_of(name: str, change: Edited) -> Edit:
+def edit_of(name: str, change: Edited) -> run_edits.Edit:
     """Return the edit of a key of ``edit`` and of what was given for it; raises ``UsageError`` for what is no edit."""
     place, blank, slot_text = name.rpartition(" ")
     found = slot_of(slot_text) if blank else None
@@ -143,7 +144,7 @@ def edit_of(name: str, change: Edited) -> Edit:
     if slot != "out" and "/" in place:
         raise UsageError(f"{name!r}: arguments are those of a call; of an operation the result can be edited")
     heads = isinstance(change, Ablation) and change.heads is not None
-    return Edit(place, _change_of(change, slot, keys), slot, keys, heads)
+    return run_edits.Edit(place, _change_of(change, slot, keys), slot, keys, heads)
 
 
 def _change_of(change: Edited, slot: str, keys: tuple[int | str, ...]) -> Callable[[Any, str], Any]:
@@ -185,7 +186,7 @@ def _patched(change: Patch, slot: str, keys: tuple[int | str, ...], out: Any, pl
     return new
 
 
-def _require_known(trace: Trace, edits: Sequence[Edit]) -> None:
+def _require_known(trace: Trace, edits: Sequence[run_edits.Edit]) -> None:
     """Raise ``NotFound``, with the nearest names, if an edit without wildcards names a module that the run lacks."""
     names = (name for call in trace.calls for name in (call.path or call.type, call.id, *call.aliases))
     known = list(dict.fromkeys([*names, f"{trace.model}#0"]))  # in their order: it decides which names are offered

@@ -13,7 +13,7 @@ from fxdebug.api.compare_runs import compare
 from fxdebug.api.comparison import Comparison
 from fxdebug.api.run_model import run_and_store
 from fxdebug.api.trace import Trace
-from fxdebug.capture.probe import Edits, VerifiedBody, not_compiled, state_restored
+from fxdebug.capture.probe import VerifiedBody, edits, internals, state_restored
 from fxdebug.data.calls import Call
 from fxdebug.data.values import Value
 from fxdebug.errors import LoadError, UsageError
@@ -22,7 +22,7 @@ from fxdebug.features.edit.recorded_values import model_of
 from fxdebug.query.names import shown_ids
 
 
-@not_compiled
+@internals.not_compiled
 def replay(
     trace: Trace,
     call: str | Call,
@@ -59,13 +59,13 @@ def replay(
                 raise
             raise UsageError(f"the inputs of {name} were not kept: run with values='tensors'") from None
 
-    edits = Edits(())
-    made = {name: edits.as_one(_function(change)) for name, change in (changes or {}).items()}
+    stepper = edits.Edits(())
+    made = {name: stepper.as_one(_function(change)) for name, change in (changes or {}).items()}
     plain, changed = body.with_changes({}), body.with_changes(made)
     with state_restored(body.module) as restore, torch.set_grad_enabled(body.needs_gradient):
         a = run_and_store(plain, body.inputs(tensor), None, values="tensors")
         restore()
-        b = run_and_store(changed, body.inputs(tensor), None, values="tensors", stepper=edits)
+        b = run_and_store(changed, body.inputs(tensor), None, values="tensors", stepper=stepper)
     notes = [f"replayed: {name}, from its verified graph" + (f", with {', '.join(made)} changed" if made else "")]
     if not _is_as_recorded(subject, a):
         notes.append(

@@ -18,7 +18,7 @@ from fxdebug.api.losses import loss_of_output
 from fxdebug.api.reports.report import Report
 from fxdebug.api.run_model import arguments
 from fxdebug.api.trace import Trace
-from fxdebug.capture.probe import members, run_with_gradients
+from fxdebug.capture.probe import gradient_runs, members
 from fxdebug.data.measured.gradients import GradientRecord
 from fxdebug.errors import UsageError
 from fxdebug.features.gradients.report import GradientRow, ParameterRow
@@ -89,7 +89,7 @@ def _step_of_model(
 ) -> Step:
     """Run one forward and one backward, and return the gradients; exceptions of the model pass through."""
     kept: dict[str, Tensor] = {}
-    record = run_with_gradients(model, args, keywords, loss or loss_of_output, keep=kept)
+    record = gradient_runs.run_with_gradients(model, args, keywords, loss or loss_of_output, keep=kept)
     reach = {parameter.name: str(parameter.reach) for parameter in record.parameters}
     gradients = {
         name: one_gradient(kept.get(name), p, "" if reach.get(name) == "trained" else reach.get(name, ""))

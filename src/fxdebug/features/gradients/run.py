@@ -12,7 +12,7 @@ from fxdebug.analyses.gradients.rules import Limits
 from fxdebug.api.losses import loss_of_output
 from fxdebug.api.reports.report import Report
 from fxdebug.api.run_model import arguments
-from fxdebug.capture.probe import run_with_gradients
+from fxdebug.capture.probe import gradient_runs
 from fxdebug.features.gradients.report import GradientRow, gradients_report
 from fxdebug.plugins.given import GivenModel
 
@@ -44,7 +44,7 @@ def gradients(
     (['Sequential#0', '0#0', '1#0'], 'trained')
     """
     args, keywords = arguments(inputs, kwargs)
-    record = run_with_gradients(model, args, keywords, loss or loss_of_output, optimizer)
+    record = gradient_runs.run_with_gradients(model, args, keywords, loss or loss_of_output, optimizer)
     settings = {} if record.optimizer is None else {"optimizer": record.optimizer}
     data = gradients_report(
         record, type(model).__name__, settings, limits=Limits() if limits is None else limits, history=history

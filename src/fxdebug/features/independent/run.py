@@ -11,7 +11,7 @@ from torch import nn
 
 from fxdebug.api.reports.report import Report
 from fxdebug.api.run_model import arguments, settings_of
-from fxdebug.capture.probe import ObservedRun, deep_copy, not_compiled, state_restored
+from fxdebug.capture.probe import ObservedRun, deep_copy, internals, state_restored
 from fxdebug.data.calls import Note
 from fxdebug.data.findings import ERROR, Finding
 from fxdebug.data.report import Column, ReportData
@@ -53,7 +53,7 @@ COLUMNS = (
 )
 
 
-@not_compiled
+@internals.not_compiled
 def independent(
     model: nn.Module, inputs: Any = (), kwargs: Mapping[str, Any] | None = None, *, over: Over = "batch"
 ) -> Report[SampleRow]:

@@ -13,7 +13,7 @@ from fxdebug.analyses.trials.trial import TrialRow, Trials, trials_part
 from fxdebug.api.reports.failed_report import remember
 from fxdebug.api.reports.report import Report
 from fxdebug.api.run_model import arguments
-from fxdebug.capture.probe import TimedRuns, members
+from fxdebug.capture.probe import members, timed_runs
 from fxdebug.data.calls import Note
 from fxdebug.data.measures import Unit, quantity
 from fxdebug.data.report import Cell
@@ -76,7 +76,7 @@ def memory(
     if estimate is not None and (estimate.keys() - {"batch", "dtype"} or estimate.get("batch", 1) < 1):
         raise UsageError(f"estimate={estimate!r}: give a batch of at least 1, a dtype, or both")
     args, keywords = arguments(inputs, kwargs)
-    runs = TimedRuns(model, model, args, keywords, loss)
+    runs = timed_runs.TimedRuns(model, model, args, keywords, loss)
     estimated: dict[str, tuple[Cell, Unit]] = {}
     notes: list[Note] = []
     with torch.set_grad_enabled(torch.is_grad_enabled() or loss is not None), runs.unchanged() as restore:

@@ -17,7 +17,7 @@ from fxdebug.api.reports.no_memory import note_if_no_memory
 from fxdebug.api.reports.report import Report
 from fxdebug.api.run_model import arguments, fx_debug, last_failed
 from fxdebug.api.trace import Trace
-from fxdebug.capture.probe import TimedRuns, members
+from fxdebug.capture.probe import members, timed_runs
 from fxdebug.data.measured.timings import Timings
 from fxdebug.errors import UsageError
 from fxdebug.features.profile.findings import Limits, findings_of
@@ -67,7 +67,7 @@ def profile(
     if repeats < 1 or warmup < 0:
         raise UsageError(f"repeats={repeats}, warmup={warmup}: at least one repeat, and no negative number")
     args, keywords = arguments(inputs, kwargs)
-    runs = TimedRuns(model, model, args, keywords, loss)
+    runs = timed_runs.TimedRuns(model, model, args, keywords, loss)
     on_meta = runs.device.type == "meta"
     with torch.set_grad_enabled(torch.is_grad_enabled() or loss is not None):
         trace, raised = _traced(model, runs)
@@ -116,7 +116,7 @@ def profile(
         return report()
 
 
-def _traced(model: nn.Module, runs: TimedRuns) -> tuple[Trace, Exception | None]:
+def _traced(model: nn.Module, runs: timed_runs.TimedRuns) -> tuple[Trace, Exception | None]:
     """Run a model once traced; return the trace, of the run until then where the model raised, and its exception."""
     before = last_failed()
     try:

@@ -10,7 +10,7 @@ from torch import nn
 
 from fxdebug.api.run_model import arguments, settings_of
 from fxdebug.api.trace import Trace
-from fxdebug.capture.probe import not_compiled
+from fxdebug.capture.probe import internals
 from fxdebug.errors import UsageError
 from fxdebug.features.shadow import precision_loss
 from fxdebug.features.shadow.report import Shadow
@@ -18,7 +18,7 @@ from fxdebug.features.shadow.twin_runs import twin_runs
 from fxdebug.plugins.given import GivenModel
 
 
-@not_compiled
+@internals.not_compiled
 def shadow(
     model: nn.Module,
     inputs: Any = (),

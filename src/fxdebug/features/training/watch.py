@@ -16,19 +16,14 @@ from types import TracebackType
 from torch import nn
 from torch.optim import Optimizer
 
+from fxdebug.analyses.cost.no_memory import no_memory
 from fxdebug.analyses.gradients.loss_inputs import wrong_loss_input
 from fxdebug.analyses.gradients.rules import not_finite
 from fxdebug.analyses.gradients.updates import not_optimised, not_registered, other_optimizer
 from fxdebug.analyses.numbers import numerics
 from fxdebug.api.reports.report import Report
 from fxdebug.api.run_model import fx_debug
-from fxdebug.capture.runs.gradient_runs import run_with_gradients
-from fxdebug.capture.runs.no_memory import no_memory
-from fxdebug.capture.source.source_line import user_line
-from fxdebug.capture.tensors.named_tensors import named_tensors
-from fxdebug.capture.tensors.special_tensors import SHARDED
-from fxdebug.capture.torch_state import distributed
-from fxdebug.capture.torch_state.module_members import parameters_of
+from fxdebug.capture.probe import UserLines, gradient_runs, members, named_tensors, special_tensors
 from fxdebug.data.findings import Finding
 from fxdebug.data.measured.learning import LearningFacts, StepSigns, Trial
 from fxdebug.data.measured.training import (
@@ -57,6 +52,7 @@ from fxdebug.features.training.trials.try_changes import try_changes
 from fxdebug.features.training.verdict.judge import Verdict
 from fxdebug.printable import printable
 from fxdebug.store.columns import with_rounded
+from fxdebug.store.rank_folders import rank_and_size
 from fxdebug.store.training_file import Entry, TrainingFile, read_ranks, read_training
 
 MOST_INCIDENTS = 3  # explained and saved; a training that stays broken would fill the disk
@@ -87,7 +83,7 @@ class Watch:
         tries: bool = False,
         on: Actions | None = None,
     ) -> None:
-        rank = distributed.rank_and_size()
+        rank = rank_and_size()
         self._rank = rank[0] if rank else None
         self._watcher = Watcher(model, optimizer, every, method, self, histograms=histograms, holds=tries)
         self._folder = folder
@@ -117,7 +113,7 @@ class Watch:
     def __enter__(self) -> Watch:
         self._watcher.begin()
         if self._watcher.is_sharded:
-            self._note(SHARDED)
+            self._note(special_tensors.SHARDED)
         compiled = self._watcher.compiled
         if compiled:
             some = ", ".join(compiled[:3]) + (", …" if len(compiled) > 3 else "")
@@ -346,7 +342,7 @@ class Watch:
         names, elements = facts.unoptimised
         late = SETTLED if self._watcher.has_optimizer else 1
         if names and not facts.foreign and "not optimised" not in told and facts.steps >= (2 if is_over else late + 1):
-            whole = sum(parameter.numel() for parameter in parameters_of(self._watcher.inner))
+            whole = sum(parameter.numel() for parameter in members.parameters_of(self._watcher.inner))
             what, _ = not_optimised(names, elements, whole, "no optimizer that made a step")
             yield Incident(
                 number, "not optimised", None, None, what, names[0].rpartition(".")[0], names[0], rank=self._rank
@@ -488,7 +484,7 @@ class Watch:
         if not all(bool(gradient.isfinite().all()) for gradient in forward.gradients.values()):
             return None  # they come from the loss function as they are
         with forward.as_it_began():
-            record = run_with_gradients(
+            record = gradient_runs.run_with_gradients(
                 self._watcher.inner,
                 forward.args,
                 forward.kwargs,
@@ -500,9 +496,8 @@ class Watch:
 
 def _warn(text: str) -> None:
     """Warn at the line of the program that is running."""
-    at = user_line(sys._getframe(), {})
-    place = ("<fxdebug>", 1) if at is None else (at.code.co_filename, int(at.text().rpartition(":")[2]))
-    warnings.warn_explicit(text, FxDebugWarning, *place)
+    file, _, line = (UserLines().asking(sys._getframe())() or "<fxdebug>:1").rpartition(":")
+    warnings.warn_explicit(text, FxDebugWarning, file, int(line))
 
 
 def _elsewhere(

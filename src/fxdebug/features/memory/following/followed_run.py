@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fxdebug.capture.probe import Attached, Sites, deep_copy, members, named_tensors, scalar_loss
+from fxdebug.capture.probe import Attached, Sites, deep_copy, members, named_tensors, timed_runs
 from fxdebug.errors import UsageError, came_through, first_line
 from fxdebug.features.memory.following.allocations import Allocations
 from fxdebug.features.memory.following.allocator import segments_of
@@ -102,7 +102,7 @@ def _step(
     probe.phase = "backward"
     probe.mark("backward")
     with Attached(probe, sites), probe:
-        scalar = scalar_loss(loss, output)
+        scalar = timed_runs.scalar_loss(loss, output)
         if steps > 1:
             graphs.watch([scalar], probe.step)
         scalar.backward()

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from fxdebug.capture.hooks.patch import OwnAttribute
+from fxdebug.capture.probe import patch
 
 METHOD = "_run_epoch"  # all that is left of a training that raises: nothing else of it is a call of its own
 
@@ -22,15 +22,15 @@ def tell_if_epoch_raises(tell: Callable[[BaseException], None]) -> None:
     run = getattr(trainer, METHOD)
 
     def run_epoch(*args: Any, **kwargs: Any) -> Any:
-        patch.restore()
+        replaced.restore()
         try:
             return run(*args, **kwargs)
         except BaseException as error:
             tell(error)
             raise
 
-    patch = OwnAttribute("<trainer>._run_epoch", vars(trainer), METHOD, run_epoch)
-    patch.put()
+    replaced = patch.OwnAttribute("<trainer>._run_epoch", vars(trainer), METHOD, run_epoch)
+    replaced.put()
 
 
 def _trainer() -> Any:

@@ -15,8 +15,7 @@ from torch import Tensor
 from torch.distributed import all_reduce
 from torch.distributed.tensor import DTensor, Replicate
 
-from fxdebug.capture.tensors.special_tensors import local_part
-from fxdebug.capture.torch_state.untracked import untracked
+from fxdebug.capture.probe import special_tensors, untracked
 from fxdebug.stats.measure import elements_of
 
 LARGE = 1 << 18  # elements of one matrix
@@ -68,7 +67,7 @@ def norm_of_all(gradients: Sequence[Tensor]) -> float:
     for gradient in gradients:
         whole = _without_partial_sums(gradient) if isinstance(gradient, DTensor) else gradient
         key = (whole.device_mesh, whole.placements) if isinstance(whole, DTensor) else None
-        groups.setdefault(key, []).append(local_part(whole))
+        groups.setdefault(key, []).append(special_tensors.local_part(whole))
     squares = {key: _norm(group) ** 2 for key, group in groups.items()}
     for mesh in dict.fromkeys(key[0] for key in squares if key is not None):
         for dimension in range(mesh.ndim):
@@ -89,7 +88,7 @@ def _without_partial_sums(gradient: DTensor) -> DTensor:
 
 def norm_of_parts(gradients: Sequence[Tensor]) -> float:
     """Return the 2-norm of this rank's parts of all gradients."""
-    return _norm([local_part(gradient) for gradient in gradients])
+    return _norm([special_tensors.local_part(gradient) for gradient in gradients])
 
 
 def number_of(tensor: Tensor) -> float:

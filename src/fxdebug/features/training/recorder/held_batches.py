@@ -13,9 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fxdebug.capture.tensors.named_tensors import named_tensors
-from fxdebug.capture.torch_state.loss_graph import LossRead, behind_views
-from fxdebug.capture.torch_state.untracked import untracked
+from fxdebug.capture.probe import named_tensors, untracked
+from fxdebug.features.training.loss_graph import LossRead, behind_views
 from fxdebug.features.training.recorder.gradient_norm import number_of
 from fxdebug.features.training.recorder.held_forward import HeldForward
 

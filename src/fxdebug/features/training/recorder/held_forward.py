@@ -9,13 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fxdebug.capture.hooks.guard import Guard
-from fxdebug.capture.replay.rng import RngSnapshot
-from fxdebug.capture.runs.same_start import deep_copy, state_restored
-from fxdebug.capture.tensors.named_tensors import named_tensors
-from fxdebug.capture.torch_state import internals
-from fxdebug.capture.torch_state.module_members import modules_of
-from fxdebug.capture.torch_state.untracked import untracked
+from fxdebug.capture.probe import (
+    Guard,
+    RngSnapshot,
+    deep_copy,
+    internals,
+    members,
+    named_tensors,
+    state_restored,
+    untracked,
+)
 from fxdebug.stats.doubles import where_doubles
 
 COPIED = 1 << 26  # bytes of inputs: more are held as they are, and the loop must not write into them
@@ -43,7 +46,7 @@ class HeldForward:
         with untracked():
             self._buffers = [
                 (module._buffers, name, buffer.detach().clone())
-                for module in modules_of(model)
+                for module in members.modules_of(model)
                 for name, buffer in module._buffers.items()
                 if buffer is not None and not buffer.is_meta
             ]

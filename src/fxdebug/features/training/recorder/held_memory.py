@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from fxdebug.capture.runs.no_memory import HOW_TO_SEE, NoMemory
-from fxdebug.capture.torch_state import module_members as members
+from fxdebug.analyses.cost.no_memory import HOW_TO_SEE, NoMemory
+from fxdebug.capture.probe import members
 from fxdebug.data.measures import quantity
 
 

@@ -12,12 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from fxdebug.capture.hooks.observers import ForwardsOnly
-from fxdebug.capture.probes.open_calls import OpenCalls
-from fxdebug.capture.recorder.module_names import Sites
-from fxdebug.capture.tensors.named_tensors import named_tensors
-from fxdebug.capture.torch_state.module_members import children_of
-from fxdebug.capture.torch_state.untracked import untracked
+from fxdebug.capture.probe import ForwardsOnly, Sites, members, named_tensors, open_calls, untracked
 
 RECTIFIERS = (nn.ReLU, nn.ReLU6, nn.GELU, nn.SiLU, nn.LeakyReLU, nn.ELU, nn.Hardtanh, nn.Threshold)
 NORMALISATIONS = (nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.modules.batchnorm._NormBase)
@@ -87,7 +82,7 @@ class LeafCalls(ForwardsOnly):
         self.ran: set[str] = set()
         self.sequences: list[SequenceCall] = []
         self.ignored: list[tuple[str, Tensor]] = []  # keys that an attention is told to ignore, as True
-        self._open = OpenCalls(sites)
+        self._open = open_calls.OpenCalls(sites)
 
     def around_forward(
         self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -105,7 +100,7 @@ class LeafCalls(ForwardsOnly):
             self._note(path, module, args, kwargs, output)
 
     def _note(self, path: str, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        if next(iter(children_of(module)), None) is not None and not isinstance(module, nn.MultiheadAttention):
+        if next(iter(members.children_of(module)), None) is not None and not isinstance(module, nn.MultiheadAttention):
             return
         if isinstance(module, (nn.RNNBase, nn.MultiheadAttention)) and args and isinstance(args[0], Tensor):
             sizes = tuple(args[0].shape)

@@ -14,9 +14,17 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from fxdebug.capture.recorder.module_names import Sites
-from fxdebug.capture.tensors.named_tensors import named_tensors
-from fxdebug.capture.torch_state.loss_graph import (
+from fxdebug.capture.probe import Sites, members, named_tensors, untracked
+from fxdebug.data.measured.learning import (
+    InputFacts,
+    LearningFacts,
+    LossFacts,
+    MixedBatch,
+    Names,
+    OptimizerFacts,
+    StepSigns,
+)
+from fxdebug.features.training.loss_graph import (
     CLOSE,
     NARROW,
     LossRead,
@@ -27,17 +35,6 @@ from fxdebug.capture.torch_state.loss_graph import (
     logarithms_and_roots,
     read_loss,
     takes_output,
-)
-from fxdebug.capture.torch_state.module_members import named_parameters_of, parameters_of
-from fxdebug.capture.torch_state.untracked import untracked
-from fxdebug.data.measured.learning import (
-    InputFacts,
-    LearningFacts,
-    LossFacts,
-    MixedBatch,
-    Names,
-    OptimizerFacts,
-    StepSigns,
 )
 from fxdebug.features.training.recorder.gradient_norm import number_of
 from fxdebug.features.training.recorder.leaf_calls import (
@@ -122,8 +119,8 @@ class Learning:
 
     def __init__(self, model: nn.Module, facts: LoopFacts) -> None:
         self._model, self._loop = model, facts
-        self._names = {id(p): name for name, p in named_parameters_of(model)}
-        self._whole = sum(p.numel() for p in parameters_of(model))
+        self._names = {id(p): name for name, p in members.named_parameters_of(model)}
+        self._whole = sum(p.numel() for p in members.parameters_of(model))
         self._about = ModelFacts(model)
         self._step: _Step | None = None
         self._mark: _Mark | None = None
@@ -433,7 +430,7 @@ class Learning:
         if self._calls is not None and not self._cut_at:
             missing = {
                 self._names[id(p)].rpartition(".")[0]
-                for p in parameters_of(self._model)
+                for p in members.parameters_of(self._model)
                 if p.requires_grad and id(p) not in self._in_graph and p.grad is None
             }
             self._cut_at = place_of_cut(self._calls.calls, missing & self._ran, storages_of(self._given))
@@ -541,7 +538,7 @@ class Learning:
         if key in self._optimizers:
             return
         own = {id(p) for p in given} & self._names.keys()
-        shapes = Counter(tuple(p.shape) for p in parameters_of(self._model) if id(p) not in own)
+        shapes = Counter(tuple(p.shape) for p in members.parameters_of(self._model) if id(p) not in own)
         others = [p for p in given if id(p) not in own]
         alike = sum((Counter(tuple(p.shape) for p in others) & shapes).values())
         name = type(optimizer).__name__
@@ -636,7 +633,7 @@ class Learning:
 
     def facts(self, number: int, *, draws: bool = True) -> LearningFacts:
         """Return the facts about the loop at a step; with ``draws`` also those that targets drawn at random tell."""
-        own = list(named_parameters_of(self._model))
+        own = list(members.named_parameters_of(self._model))
         trainable = [(name, p) for name, p in own if p.requires_grad]
         gone = [(n, p) for n, p in trainable if id(p) not in self._reached and p.grad is None and self._reached]
         ran = [(n, p) for n, p in gone if n.rpartition(".")[0] in self._ran]

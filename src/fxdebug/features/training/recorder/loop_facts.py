@@ -11,12 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from fxdebug.capture.recorder.unregistered_leaves import Found, outside_of
-from fxdebug.capture.runs.gradient_runs import rates_of
-from fxdebug.capture.tensors.special_tensors import local_part
-from fxdebug.capture.torch_state.loss_inputs import function_of_loss, loss_inputs
-from fxdebug.capture.torch_state.module_members import named_parameters_of, parameters_of
-from fxdebug.capture.torch_state.untracked import untracked
+from fxdebug.capture.probe import gradient_runs, members, special_tensors, untracked
 from fxdebug.data.measured.gradients import LossInput, Unregistered
 
 SKIPS = 10  # in a row: a scale of 2^16 that is too high by far is found in fewer
@@ -43,14 +38,14 @@ class LoopFacts:
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
-        self.parameters = parameters_of(model)
+        self.parameters = members.parameters_of(model)
         self.steps = self.forwards = self.backwards = self.skipped = 0
         self.ran = self.went_back = self.arrived = False
         self.others: Counter[str] = Counter()
         self.foreign: dict[str, None] = {}
         self.optimised: set[int] = set()
         self.first_scale = self.scale = 1.0
-        self.found: list[Found] = []
+        self.found: list[gradient_runs.Found] = []
         self.loss_inputs: dict[tuple[str, str], LossInput] = {}
         self.loss_function = ""
         self.maximizes = False
@@ -75,20 +70,20 @@ class LoopFacts:
         """Look at what the first losses were made of; all later ones are made as these are."""
         if self._losses_seen < LOSSES:
             self._losses_seen += 1
-            self.loss_inputs |= {(one.kind, one.op): one for one in loss_inputs(loss)}
-            self.loss_function = self.loss_function or function_of_loss(loss)
+            self.loss_inputs |= {(one.kind, one.op): one for one in gradient_runs.loss_inputs(loss)}
+            self.loss_function = self.loss_function or gradient_runs.function_of_loss(loss)
 
     def on_forward(self) -> None:
         """Count a forward with gradients on."""
         if not self.forwards:
-            self.parameters = parameters_of(self._model)
+            self.parameters = members.parameters_of(self._model)
         self.forwards += 1
         self.ran = True
 
     def know_parameters(self) -> None:
         """Take the parameters of a model that is not called itself."""
         if not self.parameters:
-            self.parameters = parameters_of(self._model)
+            self.parameters = members.parameters_of(self._model)
 
     def look_for_gradients(self) -> None:
         """Note whether a parameter has a gradient, until one had."""
@@ -105,7 +100,7 @@ class LoopFacts:
 
     def on_other(self, optimizer: Optimizer) -> None:
         """Note a step of an optimizer that is not followed, by the parameters that it has."""
-        rates = rates_of(optimizer)
+        rates = gradient_runs.rates_of(optimizer)
         if any(id(parameter) in rates for parameter in self.parameters):
             self.optimised.update(rates)
             return
@@ -125,13 +120,13 @@ class LoopFacts:
         """Note which parameters have gradients; of a long training not at every step."""
         self.look_for_gradients()
         if self.steps & (self.steps - 1) == 0:
-            own = named_parameters_of(self._model)  # a frozen one may have a gradient of an earlier training
+            own = members.named_parameters_of(self._model)  # a frozen one may have a gradient of an earlier training
             self._gradients |= {name: p for name, p in own if p.grad is not None and p.requires_grad}
 
     @property
     def asks(self) -> bool:
         """Does a parameter ask for a gradient?"""
-        return any(parameter.requires_grad for parameter in parameters_of(self._model))
+        return any(parameter.requires_grad for parameter in members.parameters_of(self._model))
 
     @property
     def unoptimised(self) -> tuple[list[str], int]:
@@ -142,7 +137,7 @@ class LoopFacts:
     @property
     def unregistered(self) -> Sequence[Unregistered]:
         """Everything that gets gradients, is no parameter of the model, and is in no optimizer."""
-        return outside_of(self.found, self.optimised)
+        return gradient_runs.outside_of(self.found, self.optimised)
 
     def has_changed(self) -> bool:
         """Have weights changed since the beginning, whoever did it?"""
@@ -151,9 +146,9 @@ class LoopFacts:
     def _sample(self) -> list[bytes]:
         found = []
         with untracked(), torch.no_grad():
-            for parameter in parameters_of(self._model):
+            for parameter in members.parameters_of(self._model):
                 with contextlib.suppress(Exception):  # one without data, or of a class that has no such operations
-                    flat = local_part(parameter).detach().reshape(-1)
+                    flat = special_tensors.local_part(parameter).detach().reshape(-1)
                     some = flat[:: max(1, len(flat) // PLACES)][:PLACES]
                     found.append(some.cpu().contiguous().view(torch.uint8).numpy().tobytes())
         return found

@@ -10,9 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fxdebug.capture.tensors.special_tensors import local_part
-from fxdebug.capture.torch_state.module_members import named_modules_of, named_parameters_of, parameters_of
-from fxdebug.capture.torch_state.untracked import untracked
+from fxdebug.capture.probe import members, special_tensors, untracked
 from fxdebug.data.measured.learning import Names
 from fxdebug.features.training.recorder.samples import sample
 
@@ -55,7 +53,7 @@ class ModelFacts:
         self._model = model
         with untracked():
             self.zero = [(name, p) for name, p in _matrices(model) if p.numel() and not bool(sample(p, 4096).any())]
-            self.zero = [(name, p) for name, p in self.zero if not bool(local_part(p).detach().any())]
+            self.zero = [(name, p) for name, p in self.zero if not bool(special_tensors.local_part(p).detach().any())]
             self._twins = _twins(model)
             self._gains = _gains(model)
             one_row = [(name, p) for name, p in _matrices(model) if p.requires_grad and _has_one_row(p)]
@@ -69,34 +67,34 @@ class ModelFacts:
 
         Independent inputs of size 1 become results of the size of the gain.
         """
-        whole = sum(p.numel() for p in parameters_of(self._model))
+        whole = sum(p.numel() for p in members.parameters_of(self._model))
         found = [(name, p) for name, p, gain in self._gains if gain > LARGE_GAIN]
         gains = sorted(gain for _, _, gain in self._gains)
         return names_of(found, whole), max(gains, default=0.0), gains[len(gains) // 2] if gains else None
 
     def small(self) -> Names:
         """Return layers whose weights began far too small: most layers of a model that normalises nothing."""
-        whole = sum(p.numel() for p in parameters_of(self._model))
+        whole = sum(p.numel() for p in members.parameters_of(self._model))
         found = [(name, p) for name, p, gain in self._gains if 0 < gain < SMALL_GAIN]
-        normalises = any("norm" in type(module).__name__.lower() for _, module in named_modules_of(self._model))
+        normalises = any("norm" in type(module).__name__.lower() for _, module in members.named_modules_of(self._model))
         return Names() if normalises or 2 * len(found) <= len(self._gains) else names_of(found, whole)
 
     def alike(self) -> Names:
         """Return matrices whose rows were all the same at the beginning, have changed, and are the same now."""
-        whole = sum(p.numel() for p in parameters_of(self._model))
+        whole = sum(p.numel() for p in members.parameters_of(self._model))
         with untracked():
             moved = [(name, p) for name, p, first in self._alike if not torch.equal(sample(p), first)]
             return names_of([(name, p) for name, p in moved if _has_one_row(p, ROUNDING)], whole)
 
     def note_modes(self) -> None:
         """Note the modes in which normalisations and dropouts run, as they are at the forward."""
-        for path, module in named_modules_of(self._model):
+        for path, module in members.named_modules_of(self._model):
             if isinstance(module, (*_BATCH_NORMS, *_DROPOUTS)):
                 self.modes[path] = module.training
 
     def norms(self) -> tuple[int, Names, Names]:
         """Return the number of batch normalisations, those in eval mode, and those of them that saw no batch."""
-        found = [(path, m) for path, m in named_modules_of(self._model) if isinstance(m, _BATCH_NORMS)]
+        found = [(path, m) for path, m in members.named_modules_of(self._model) if isinstance(m, _BATCH_NORMS)]
         resting = [(path, m) for path, m in found if self.modes.get(path, True) is False and m.track_running_stats]
         with untracked():
             unused = [
@@ -106,7 +104,7 @@ class ModelFacts:
 
     def drops(self) -> tuple[int, Names, Names, float]:
         """Return the number of dropouts, those in eval mode, those that drop most of it, and how much."""
-        found = [(path, m) for path, m in named_modules_of(self._model) if isinstance(m, _DROPOUTS) and m.p > 0]
+        found = [(path, m) for path, m in members.named_modules_of(self._model) if isinstance(m, _DROPOUTS) and m.p > 0]
         resting = [path for path, _ in found if self.modes.get(path, True) is False]
         strong = [(path, m.p) for path, m in found if m.p >= STRONG and self.modes.get(path, True)]
         return (
@@ -118,8 +116,8 @@ class ModelFacts:
 
     def frozen_fresh(self) -> Names:
         """Return frozen matrices that are as torch or transformers draw them: they never learned anything."""
-        whole = sum(p.numel() for p in parameters_of(self._model))
-        modules = dict(named_modules_of(self._model))
+        whole = sum(p.numel() for p in members.parameters_of(self._model))
+        modules = dict(members.named_modules_of(self._model))
         found = []
         with untracked():
             for name, p in _matrices(self._model):
@@ -135,14 +133,14 @@ class ModelFacts:
 
 
 def _matrices(model: nn.Module) -> Iterable[tuple[str, nn.Parameter]]:
-    for name, parameter in named_parameters_of(model):
+    for name, parameter in members.named_parameters_of(model):
         if parameter.dim() > 1 and not parameter.is_meta:
             yield name, parameter
 
 
 def _gains(model: nn.Module) -> list[tuple[str, Tensor, float]]:
     """Return by how much the weights of each layer that learns grow an input of size 1, on average."""
-    modules, found = dict(named_modules_of(model)), []
+    modules, found = dict(members.named_modules_of(model)), []
     for name, p in _matrices(model):
         module = modules.get(name.rpartition(".")[0])
         if not p.requires_grad or isinstance(module, nn.Embedding):
@@ -157,7 +155,7 @@ def _gains(model: nn.Module) -> list[tuple[str, Tensor, float]]:
 
 def _has_one_row(matrix: Tensor, close: float = 0.0) -> bool:
     """Are all rows of a matrix the same, and not 0?"""
-    own = local_part(matrix).detach()
+    own = special_tensors.local_part(matrix).detach()
     if own.dim() < 2 or len(own) < 2 or own[0].numel() < 2 or not own.is_floating_point():
         return False
     largest = float(own[0].abs().max())
@@ -168,10 +166,10 @@ def _has_one_row(matrix: Tensor, close: float = 0.0) -> bool:
 
 def _twins(model: nn.Module) -> list[tuple[str, str, Tensor, Tensor]]:
     """Return an embedding and a matrix of the same numbers, which are two tensors: they may have been tied."""
-    modules = dict(named_modules_of(model))
+    modules = dict(members.named_modules_of(model))
     kinds = [(name, p, isinstance(modules.get(name.rpartition(".")[0]), nn.Embedding)) for name, p in _matrices(model)]
-    embeddings = [(name, p) for name, p, is_embedding in kinds if is_embedding and local_part(p) is p]
-    others = [(name, p) for name, p, is_embedding in kinds if not is_embedding and local_part(p) is p]
+    embeddings = [(name, p) for name, p, is_embedding in kinds if is_embedding and special_tensors.local_part(p) is p]
+    others = [(name, p) for name, p, is_embedding in kinds if not is_embedding and special_tensors.local_part(p) is p]
     found = []
     for name, p in embeddings[:MOST_COMPARED]:
         for other, q in others:
@@ -189,7 +187,7 @@ def _twins(model: nn.Module) -> list[tuple[str, str, Tensor, Tensor]]:
 
 def _is_fresh(parameter: Tensor) -> bool:
     """Has a weight the distribution of torch's layers (uniform in ±1/√fan), or that of transformers (N(0, 0.02))?"""
-    x = local_part(parameter).detach().float()
+    x = special_tensors.local_part(parameter).detach().float()
     if x.numel() < 64 or x.layout is not torch.strided:
         return False
     bound, count = 1 / math.sqrt(x[0].numel()), x.numel()

@@ -8,14 +8,14 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from fxdebug.capture.tensors.special_tensors import local_part
+from fxdebug.capture.probe import special_tensors
 
 SAMPLE = 256
 
 
 def sample(tensor: Tensor, most: int = SAMPLE) -> Tensor:
     """Return at most ``most`` elements of a tensor, evenly spread over it; a view where that is possible."""
-    part = local_part(tensor)
+    part = special_tensors.local_part(tensor)
     if part.layout is not torch.strided:
         part = part.detach()
         part = part.coalesce().values() if part.layout is torch.sparse_coo else part.to_dense()

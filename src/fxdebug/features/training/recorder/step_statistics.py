@@ -9,17 +9,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fxdebug.capture.hooks.guard import Guard
-from fxdebug.capture.hooks.observers import ForwardsOnly
-from fxdebug.capture.probes.open_calls import NumberedCall, OpenCalls
-from fxdebug.capture.probes.value_gradients import IN_TRANSFORM, note_gradient
-from fxdebug.capture.recorder.module_names import Sites
-from fxdebug.capture.runs.gradient_runs import norm_of_tensor, parameter_gradient
-from fxdebug.capture.tensors.describe import Description, description_of
-from fxdebug.capture.tensors.named_tensors import named_tensors
-from fxdebug.capture.tensors.special_tensors import PARTS, local_part
-from fxdebug.capture.torch_state.module_members import named_parameters_of, parameters_of
-from fxdebug.capture.torch_state.untracked import is_in_transform, untracked
+from fxdebug.capture.probe import (
+    ForwardsOnly,
+    Guard,
+    Sites,
+    gradient_runs,
+    members,
+    named_tensors,
+    open_calls,
+    special_tensors,
+    untracked,
+)
 from fxdebug.data.measured.gradients import ParameterGradient, TensorGradient
 from fxdebug.data.measured.training import NamedHistogram, ResultStatistics, StepHistograms
 from fxdebug.data.values import Stats
@@ -36,7 +36,7 @@ class StepStatistics(ForwardsOnly):
         ran_unregistered: Callable[[nn.Module], None],
         on_call: Callable[[str, nn.Module, Any, Any, Any], None],
     ) -> None:
-        self._calls = OpenCalls(sites)
+        self._calls = open_calls.OpenCalls(sites)
         self._on_call = on_call
         self._ran_unregistered = ran_unregistered
         self.guard = Guard(self._calls.path)
@@ -60,22 +60,24 @@ class StepStatistics(ForwardsOnly):
         self._ran_unregistered(module)
         return False
 
-    def _measure(self, call: NumberedCall, output: Any) -> None:
+    def _measure(self, call: open_calls.NumberedCall, output: Any) -> None:
         for place, tensor in named_tensors(output):
             with untracked():
-                described = description_of(tensor)
+                described = special_tensors.description_of(tensor)
                 stats = _measured(described)
             self._has_parts = self._has_parts or described.sharding is not None
-            if tensor.requires_grad and is_in_transform():
-                self.guard.note(IN_TRANSFORM)
-            elif tensor.requires_grad:
-                note_gradient(tensor, len(self._results), self._gradients, self.guard)
+            if tensor.requires_grad:
+                gradient_runs.note_gradient(tensor, len(self._results), self._gradients, self.guard)
             self._results.append(ResultStatistics(*call, place, described.shape, stats, None))
 
     def before_step(self, model: nn.Module) -> None:
         """Copy the weights: the optimizer is about to change them."""
         with untracked():
-            self._before = {id(p): local_part(p).detach().clone() for p in parameters_of(model) if p.grad is not None}
+            self._before = {
+                id(p): special_tensors.local_part(p).detach().clone()
+                for p in members.parameters_of(model)
+                if p.grad is not None
+            }
 
     def results(self) -> tuple[ResultStatistics, ...]:
         """Return what was measured of the calls, in the order in which they began."""
@@ -84,7 +86,7 @@ class StepStatistics(ForwardsOnly):
 
     def notes(self) -> list[str]:
         """Return what was not looked at, or only in part."""
-        return [*([PARTS] if self._has_parts else []), *self.guard.texts()]
+        return [*([special_tensors.PARTS] if self._has_parts else []), *self.guard.texts()]
 
     def parameters(
         self, model: nn.Module, rates: Mapping[int, float | None], optimised: Collection[int]
@@ -95,12 +97,20 @@ class StepStatistics(ForwardsOnly):
         ``optimised`` are the ids of those that some optimizer has.
         """
         found = []
-        for name, parameter in named_parameters_of(model):
+        for name, parameter in members.named_parameters_of(model):
             before = self._before.get(id(parameter)) if id(parameter) in rates else None
             with untracked():
-                update = None if before is None else norm_of_tensor(local_part(parameter).detach() - before)
+                update = (
+                    None
+                    if before is None
+                    else gradient_runs.norm_of_tensor(special_tensors.local_part(parameter).detach() - before)
+                )
             is_optimised, rate = id(parameter) in optimised, rates.get(id(parameter))
-            found.append(parameter_gradient(name, parameter, self._calls.ran, update, self.guard, is_optimised, rate))
+            found.append(
+                gradient_runs.parameter_gradient(
+                    name, parameter, self._calls.ran, update, self.guard, is_optimised, rate
+                )
+            )
         return tuple(found)
 
 
@@ -109,15 +119,15 @@ def step_histograms(number: int, model: nn.Module) -> StepHistograms:
     weights: list[NamedHistogram] = []
     gradients: list[NamedHistogram] = []
     with untracked():
-        for name, parameter in named_parameters_of(model):
+        for name, parameter in members.named_parameters_of(model):
             for tensor, found in ((parameter, weights), (parameter.grad, gradients)):
                 if tensor is None or tensor.is_sparse or tensor.is_complex():
                     continue
-                found.append(NamedHistogram(name, histogram(elements_of(local_part(tensor).detach()))))
+                found.append(NamedHistogram(name, histogram(elements_of(special_tensors.local_part(tensor).detach()))))
     return StepHistograms(number, tuple(weights), tuple(gradients))
 
 
-def _measured(described: Description) -> Stats | None:
+def _measured(described: special_tensors.Description) -> Stats | None:
     try:
         return None if described.body is None else measure(described.body.detach())
     except (Unmeasurable, RuntimeError, torch.OutOfMemoryError):

@@ -15,8 +15,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fxdebug.capture.torch_state.loss_graph import LossRead
-from fxdebug.capture.torch_state.untracked import untracked
+from fxdebug.capture.probe import untracked
+from fxdebug.features.training.loss_graph import LossRead
 from fxdebug.features.training.recorder.samples import digest_of
 
 MOST_TARGETS = 300_000  # that are counted: a share of 1e-5 is known

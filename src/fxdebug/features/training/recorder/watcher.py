@@ -20,19 +20,20 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from fxdebug.capture.hooks.patch import Attribute, SharedPatch
-from fxdebug.capture.recorder.module_names import Sites
-from fxdebug.capture.recorder.unregistered_leaves import UnregisteredLeaves
-from fxdebug.capture.runs.attach import Attached
-from fxdebug.capture.runs.gradient_runs import rates_of
-from fxdebug.capture.runs.root_forward import root_forward
-from fxdebug.capture.tensors.named_tensors import named_tensors
-from fxdebug.capture.torch_state.internals import keep_dynamo_off
-from fxdebug.capture.torch_state.loss_graph import is_made_with
-from fxdebug.capture.torch_state.module_members import named_modules_of, parameters_of
-from fxdebug.capture.torch_state.untracked import untracked
+from fxdebug.capture.probe import (
+    Attached,
+    Sites,
+    gradient_runs,
+    internals,
+    members,
+    named_tensors,
+    patch,
+    root_forward,
+    untracked,
+)
 from fxdebug.data.measured.learning import StepSigns
 from fxdebug.data.measured.training import StepHistograms, StepRecord, Trouble, WatchedStep
+from fxdebug.features.training.loss_graph import is_made_with
 from fxdebug.features.training.recorder.gradient_norm import Edges, norm_of_all, norm_of_parts, number_of
 from fxdebug.features.training.recorder.held_batches import HeldBatches
 from fxdebug.features.training.recorder.held_forward import HeldForward
@@ -110,7 +111,7 @@ class Watcher:
         self._has_own_backward = False  # the method is a whole step of the loop, not what a loss is computed with
         self._steps = OptimizerSteps(optimizer, self._before_step, self._after_step)
         self._since = time.perf_counter()
-        self._own = frozenset(map(id, parameters_of(self.inner)))
+        self._own = frozenset(map(id, members.parameters_of(self.inner)))
         self.facts = LoopFacts(self.inner)
         self.learning = Learning(self.inner, self.facts)
         self.batches = HeldBatches(self.inner) if holds else None
@@ -120,7 +121,7 @@ class Watcher:
         self._stepping: Callable[[], Optimizer | None] = lambda: None
         self._rates: dict[int, float | None] = {}  # of the step that is being made, by the id of the parameter
         self._was_skipped = False  # the step before this backward, once more
-        sharded = [parameter for parameter in parameters_of(self.inner) if isinstance(parameter, DTensor)]
+        sharded = [parameter for parameter in members.parameters_of(self.inner) if isinstance(parameter, DTensor)]
         self._meshes = tuple(dict.fromkeys(parameter.device_mesh for parameter in sharded))
         self._edges = Edges()
         self._norm_is_shared = True  # is it that of all ranks that share gradients?
@@ -168,7 +169,7 @@ class Watcher:
         """The paths of parts that torch.compile has compiled: calls in them cannot be measured."""
         return [
             path or "the model"
-            for path, module in named_modules_of(self.model)
+            for path, module in members.named_modules_of(self.model)
             if hasattr(module, "_orig_mod") or vars(module).get("_compiled_call_impl") is not None
         ]
 
@@ -251,13 +252,17 @@ class Watcher:
 
     def _forget_skipped(self) -> None:
         """Forget the forwards of a step that a scaler skipped."""
-        if self._losses and all(p.grad is None for p in parameters_of(self.inner)):
+        if self._losses and all(p.grad is None for p in members.parameters_of(self.inner)):
             self._held, self._losses, self._statistics = [], [], None
 
     def _observed(self, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self.number % self._every or self._statistics is not None:  # of accumulated ones, the first is measured
             return self._looked_into(run, args, kwargs) if self.learning.looks_at(self.number) else run(*args, **kwargs)
-        leaves = None if self.facts.steps else self._guarded(lambda: UnregisteredLeaves(self.inner, (args, kwargs)))
+        leaves = (
+            None
+            if self.facts.steps
+            else self._guarded(lambda: gradient_runs.UnregisteredLeaves(self.inner, (args, kwargs)))
+        )
         made = self._guarded(lambda: self._attached(leaves))
         if made is None:
             return run(*args, **kwargs)
@@ -293,7 +298,7 @@ class Watcher:
         attached.__enter__()
         return calls, attached
 
-    def _attached(self, leaves: UnregisteredLeaves | None) -> tuple[StepStatistics, Attached]:
+    def _attached(self, leaves: gradient_runs.UnregisteredLeaves | None) -> tuple[StepStatistics, Attached]:
         """Put an observer that takes statistics on all modules."""
         sites = Sites(self.inner)
         calls = self.learning.observer(sites)
@@ -334,7 +339,7 @@ class Watcher:
             self._guarded(self._explain_skips)
 
     def _explain_skips(self) -> None:
-        gradients = [p.grad.detach() for p in parameters_of(self.inner) if p.grad is not None]
+        gradients = [p.grad.detach() for p in members.parameters_of(self.inner) if p.grad is not None]
         with untracked():
             self._norm = self._norm_of(gradients) if gradients else None
         if self._norm is not None and not math.isfinite(self._norm):
@@ -387,7 +392,7 @@ class Watcher:
     def _look_at_gradients(self, optimizer: Optimizer) -> None:
         """Take the norm of the gradients that the optimizer is about to use; those of another one are left out."""
         inner = getattr(optimizer, "optimizer", optimizer)  # accelerate's wrapper
-        self._rates = rates_of(inner)
+        self._rates = gradient_runs.rates_of(inner)
         self.last_optimizer = inner if self.batches is not None else None
         self._stepping = weakref.ref(inner)
         self.facts.before_step()
@@ -521,11 +526,11 @@ class Watcher:
             return None
 
 
-keep_dynamo_off(Watcher._around_forward.__code__)
-keep_dynamo_off(Watcher._observed.__code__)
-keep_dynamo_off(Watcher._looked_into.__code__)
-keep_dynamo_off(Watcher._guarded.__code__, inside=True)
-keep_dynamo_off(LoopFacts.on_forward.__code__, inside=True)
+internals.keep_dynamo_off(Watcher._around_forward.__code__)
+internals.keep_dynamo_off(Watcher._observed.__code__)
+internals.keep_dynamo_off(Watcher._looked_into.__code__)
+internals.keep_dynamo_off(Watcher._guarded.__code__, inside=True)
+internals.keep_dynamo_off(LoopFacts.on_forward.__code__, inside=True)
 
 
 _CAPTURED = "a forward was captured as a CUDA graph: steps that replay it are not seen"
@@ -599,5 +604,7 @@ def _going_on(original: Callable[..., Any]) -> Callable[..., Any]:
     return step
 
 
-_schedule = SharedPatch(Attribute("torch.optim.lr_scheduler.LRScheduler.step", LRScheduler, "step", _going_on))
-_backward = SharedPatch(Attribute("torch.autograd.backward", torch.autograd, "backward", _watched))
+_schedule = patch.SharedPatch(
+    patch.Attribute("torch.optim.lr_scheduler.LRScheduler.step", LRScheduler, "step", _going_on)
+)
+_backward = patch.SharedPatch(patch.Attribute("torch.autograd.backward", torch.autograd, "backward", _watched))

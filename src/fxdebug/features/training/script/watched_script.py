@@ -15,12 +15,12 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
-from fxdebug.capture.torch_state import distributed
-from fxdebug.capture.torch_state.module_members import parameters_of
+from fxdebug.capture.probe import members
 from fxdebug.errors import first_line
 from fxdebug.features.training.watch import Watch
 from fxdebug.files.being_written import is_being_written, take_folder
 from fxdebug.printable import printable
+from fxdebug.store.rank_folders import rank_and_size
 from fxdebug.store.training_file import file_of
 
 EVERY = 50
@@ -115,7 +115,7 @@ def own_folder(folder: Path) -> Path:
     >>> own_folder(folder) == folder, own_folder(folder).name == f"process-{os.getpid()}"
     (True, True)
     """
-    rank = distributed.rank_and_size()
+    rank = rank_and_size()
     if is_being_written(file_of(folder, rank[0] if rank else None)):
         return folder / f"process-{os.getpid()}"
     if rank:  # each rank has a file of its own
@@ -151,7 +151,7 @@ def model_of(optimizer: Optimizer) -> nn.Module | None:
     for module in modules:
         if id(module) in inner:
             continue
-        own = [p for p in parameters_of(module) if p.requires_grad]
+        own = [p for p in members.parameters_of(module) if p.requires_grad]
         rank = (sum(id(p) in wanted for p in own), sum(p.numel() for p in own))
         if own and (best is None or rank > best[0]):
             best = rank, module

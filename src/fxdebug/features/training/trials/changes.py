@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fxdebug.capture.torch_state.module_members import modules_of, parameters_of
+from fxdebug.capture.probe import members
 from fxdebug.data.findings import Finding
 from fxdebug.data.measured.training import TrainingRecord
 from fxdebug.features.training.verdict.of_rates import USUAL
@@ -73,13 +73,13 @@ def _without_decay(groups: Groups) -> None:
 
 
 def _drop_less(model: nn.Module) -> None:
-    for module in modules_of(model):
+    for module in members.modules_of(model):
         if isinstance(module, DROPOUTS) and module.p > 0.5:
             module.p = USUAL_DROP
 
 
 def _thaw(model: nn.Module) -> None:
-    for parameter in parameters_of(model):
+    for parameter in members.parameters_of(model):
         if parameter.is_floating_point():
             parameter.requires_grad_(True)
 

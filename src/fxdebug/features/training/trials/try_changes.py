@@ -13,11 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from fxdebug.capture.replay.rng import RngSnapshot
-from fxdebug.capture.runs.same_start import deep_copy
-from fxdebug.capture.tensors.named_tensors import named_tensors
-from fxdebug.capture.torch_state.module_members import parameters_of
-from fxdebug.capture.torch_state.untracked import untracked
+from fxdebug.capture.probe import RngSnapshot, deep_copy, members, named_tensors, untracked
 from fxdebug.data.findings import Finding
 from fxdebug.data.measured.learning import Trial
 from fxdebug.data.measured.training import TrainingRecord
@@ -100,7 +96,7 @@ def _why_not(model: nn.Module, optimizer: Optimizer | None, held: HeldBatches) -
         return "no optimizer was seen"
     if len(held.batches) < FEWEST_JUDGED + 2:
         return held.why_not if not held.batches else f"only {len(held.batches)} batches were held"
-    if any(type(p).__name__ == "DTensor" for p in parameters_of(model)):
+    if any(type(p).__name__ == "DTensor" for p in members.parameters_of(model)):
         return "the weights are distributed over ranks"
     return ""
 
@@ -176,7 +172,7 @@ def _copies(change: Change, arms: _Arms) -> tuple[nn.Module, Optimizer]:
     if change.from_first and arms.held.first is not None:
         with untracked(), torch.no_grad():
             model.load_state_dict(arms.held.first)
-    own, twins = parameters_of(arms.model), parameters_of(model)
+    own, twins = members.parameters_of(arms.model), members.parameters_of(model)
     place = {id(p): twin for p, twin in zip(own, twins)}
     change.model(model)
     groups = [

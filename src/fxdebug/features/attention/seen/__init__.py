@@ -1,0 +1,1 @@
+"""The attentions of a run as they are seen: which ran, and the weights that they used."""

@@ -1,0 +1,422 @@
+"""Read in autograd's graph which loss the root of a backward is, with its targets, and compute it again to be sure."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fxdebug.capture.probe import untracked
+
+MOST = 48  # nodes between the root and the loss
+MOST_MADE = 1000  # in which a parameter is looked for
+CLOSE = 1e-3  # relative; of a loss in bfloat16 a hundredth
+NARROW = 1e-2
+_PASSED = frozenset(
+    "View UnsafeView ReshapeAlias Reshape Transpose T Permute Squeeze Unsqueeze Clone Alias Select Slice ToCopy Copy "
+    "Contiguous Index".split()
+)
+_LINEAR = frozenset("Addmm Mm Linear Convolution Bmm Baddbmm".split())
+_LOSSES = {
+    "NllLoss": "cross_entropy",
+    "NllLoss2D": "cross_entropy",
+    "MseLoss": "mse_loss",
+    "SmoothL1Loss": "smooth_l1_loss",
+    "HuberLoss": "huber_loss",
+    "BinaryCrossEntropy": "binary_cross_entropy",
+    "BinaryCrossEntropyWithLogits": "binary_cross_entropy_with_logits",
+}
+
+
+@dataclass(frozen=True)
+class LossRead:
+    """A loss by its graph. ``kind`` is a function of ``torch.nn.functional``, empty where it is none that is known.
+
+    ``target`` is what it was compared with, or ``difference`` that of both. ``prediction`` is the node of what it was
+    given, behind casts and views. ``weight`` are those of the classes, ``factor`` is on the whole loss. ``terms`` are
+    the known losses that are added up. ``over_batch``: its softmax runs over dimension 0. ``smoothing`` is that of the
+    labels.
+    """
+
+    kind: str = ""
+    target: Tensor | None = None
+    ignore: int = -100
+    weight: Tensor | None = None
+    factor: float = 1.0
+    terms: int = 0
+    node: Any = None
+    prediction: Any = None
+    difference: Tensor | None = None
+    over_batch: bool = False
+    smoothing: float = 0.0
+
+    @property
+    def classes(self) -> int:
+        """The number of classes of a cross entropy of one label each."""
+        return int(self.node.next_functions[0][0]._saved_result.shape[1])
+
+    @property
+    def bend(self) -> float:
+        """The size at which a loss that is square near zero becomes straight: its beta or delta."""
+        return float(getattr(self.node, "_saved_delta", getattr(self.node, "_saved_beta", 1.0)))
+
+
+def read_loss(root: Tensor, outputs: Sequence[Tensor] = ()) -> LossRead:
+    """Return which loss a tensor is, as its graph tells, down to what the model returned, ``outputs``.
+
+    What the graph of the model itself has saved is not read: a checkpoint would run again for it.
+
+    >>> import torch
+    >>> x = torch.randn(4, 3, requires_grad=True)
+    >>> loss = torch.nn.functional.cross_entropy(x, torch.tensor([0, 1, 2, 0])) / 4
+    >>> read = read_loss(loss)
+    >>> read.kind, read.factor, read.target.tolist()
+    ('cross_entropy', 0.25, [0, 1, 2, 0])
+    """
+    factor, node = 1.0, root.grad_fn
+    ends = _ends(outputs)
+    for _ in range(MOST):
+        name = _name(node)
+        if not name or node in ends:
+            break
+        if name in _LOSSES:
+            return _of_function(node, name, factor)
+        found = _by_hand(node, name, factor)
+        if found is not None:
+            return found
+        if name == "Neg":
+            factor = -factor
+        elif name in ("Mul", "Div"):
+            number = None if _elements(node) != 1 else _scalar(getattr(node, "_saved_other", None))
+            if number is None or (name == "Mul" and not number):
+                break
+            factor = factor * number if name == "Mul" else factor / (number or 1.0)  # by 0: of a mean over nothing
+        elif name not in _PASSED and name not in ("Mean", "Sum"):
+            break
+        inputs = [inner for inner, _ in node.next_functions if inner is not None]
+        if len(inputs) != 1:
+            break
+        node = inputs[0]
+    return LossRead(terms=_terms(root))
+
+
+def _of_function(node: Any, name: str, factor: float) -> LossRead:
+    weight = getattr(node, "_saved_weight", None)
+    given = node.next_functions[0][0]
+    over_batch = False
+    if name in ("NllLoss", "NllLoss2D"):
+        if _name(given) != "LogSoftmax":
+            return LossRead(terms=1)
+        saved = given._saved_result
+        over_batch = saved.dim() >= 2 and _dimension(given, saved.dim()) == 0
+        prediction = given.next_functions[0][0]
+    else:
+        prediction = given
+        if weight is not None or getattr(node, "_saved_pos_weight", None) is not None:
+            return LossRead(terms=1)
+    return LossRead(
+        _LOSSES[name], node._saved_target, _signed(getattr(node, "_saved_ignore_index", -100)), weight, factor, 1, node,
+        behind_views(prediction), over_batch=over_batch,
+    )  # fmt: skip
+
+
+def _by_hand(node: Any, name: str, factor: float) -> LossRead | None:
+    """Return a loss that was written out: squared or absolute differences, logarithms of the classes' probabilities."""
+    inputs = [inner for inner, _ in node.next_functions if inner is not None]
+    first: Any = inputs[0] if inputs else None
+    if name in ("Pow", "Abs") and _name(first) == "Sub":
+        if name == "Pow" and _scalar(node._saved_exponent) != 2:
+            return None
+        difference = node._saved_self
+        operands = [inner for inner, _ in first.next_functions]
+        asking = [inner for inner in operands if inner is not None]
+        if len(asking) != 1 or _name(first) != "Sub":
+            return LossRead(terms=1)
+        sign = 1.0 if operands[0] is not None else -1.0
+        kind = "mse_loss" if name == "Pow" else "l1_loss"
+        return LossRead(
+            kind, None, factor=factor, terms=1, node=node, prediction=behind_views(asking[0]),
+            difference=difference * sign,
+        )  # fmt: skip
+    if name == "Add" and len(inputs) == 2:
+        return _smoothed(inputs, factor)
+    if _name(first) == "LogSoftmax" and name in ("Gather", "Index", "Mul"):
+        saved = first._saved_result
+        dimension = _dimension(first, saved.dim())
+        target = _picked(node, name, saved, dimension)
+        if target is not None:
+            kind = "soft cross_entropy" if name == "Mul" else "cross_entropy"
+            return LossRead(
+                kind, target, factor=-factor, terms=1, node=node,
+                prediction=behind_views(first.next_functions[0][0]),
+                over_batch=saved.dim() >= 2 and dimension == 0,
+            )  # fmt: skip
+    return None
+
+
+def _smoothed(parts: Sequence[Any], factor: float) -> LossRead | None:
+    """Return a cross entropy with smoothed labels, which torch adds up of two: its share of the label and of all."""
+    shares = {id(part): _scalar(getattr(part, "_saved_other", None)) for part in parts if _name(part) == "Mul"}
+    inner = {id(part): behind_views(part.next_functions[0][0]) for part in parts if id(part) in shares}
+    of_label = next((part for part in parts if _name(inner.get(id(part))) in ("NllLoss", "NllLoss2D")), None)
+    of_all = next((part for part in parts if part is not of_label), None)
+    if of_label is None or of_all is None or id(of_all) not in shares:
+        return None
+    read = _of_function(inner[id(of_label)], _name(inner[id(of_label)]), factor)
+    node, share, rest = inner[id(of_all)], shares[id(of_label)], shares[id(of_all)]
+    for _ in range(MOST):
+        if _name(node) not in _PASSED | {"Div", "Sum", "Mean", "MaskedFill", "Neg"}:
+            break
+        node = node.next_functions[0][0]
+    if not read.kind or node is not read.node.next_functions[0][0] or share is None or rest is None:
+        return None
+    classes = node._saved_result.shape[1] if node._saved_result.dim() > 1 else 0
+    is_of_labels = bool(classes) and read.weight is None and abs(rest * classes - (1 - share)) < CLOSE
+    return replace(read, smoothing=1 - share) if is_of_labels else None
+
+
+def _picked(node: Any, name: str, saved: Tensor, dimension: int) -> Tensor | None:
+    """Return the targets with which the classes' logarithms were picked or weighted."""
+    if name == "Gather":
+        is_of_classes = _signed(node._saved_dim) in (dimension, dimension - saved.dim())
+        return node._saved_index if is_of_classes else None
+    if name == "Index":
+        indices = [index for index in node._saved_indices if index is not None]
+        is_last = dimension == saved.dim() - 1 and bool(indices)
+        return indices[-1] if is_last and not indices[-1].is_floating_point() else None
+    other = node._saved_other if node._saved_other is not None else node._saved_self
+    if other is None or other.shape != saved.shape or dimension != 1:
+        return None
+    whole = other.detach().sum(1)
+    is_distribution = bool((other >= 0).all()) and bool(((whole - 1).abs() < NARROW).all())
+    return other if is_distribution else None
+
+
+def computed_again(read: LossRead) -> tuple[float, int, int] | None:
+    """Return the sum of the terms of a loss, their weight, and the rows of the batch; ``None`` if not known."""
+    node = read.node
+    if node is None:
+        return None
+    with untracked():
+        if read.kind == "cross_entropy" and read.target is not None:
+            return _of_classes(read)
+        if read.kind == "soft cross_entropy" and read.target is not None:
+            logs = node.next_functions[0][0]._saved_result.float()
+            total = -float((read.target.float() * logs).sum())
+            return total, logs.numel() // logs.shape[1], logs.shape[0]
+        if read.difference is not None:
+            each = read.difference.float()
+            each = each.square() if read.kind == "mse_loss" else each.abs()
+        elif read.target is not None:
+            given = node._saved_self.detach().float()
+            target = read.target.detach().float()
+            if given.shape != target.shape:
+                return None
+            each = _each(read, given, target)
+        else:
+            return None
+        return float(each.double().sum()), each.numel(), each.shape[0] if each.dim() else 1
+
+
+def _each(read: LossRead, given: Tensor, target: Tensor) -> Tensor:
+    functional = torch.nn.functional
+    if read.kind == "mse_loss":
+        return (given - target).square()
+    if read.kind == "smooth_l1_loss":
+        return functional.smooth_l1_loss(given, target, reduction="none", beta=read.node._saved_beta)
+    if read.kind == "huber_loss":
+        return functional.huber_loss(given, target, reduction="none", delta=read.node._saved_delta)
+    if read.kind == "binary_cross_entropy":
+        return functional.binary_cross_entropy(given, target, reduction="none")
+    return functional.binary_cross_entropy_with_logits(given, target, reduction="none")
+
+
+def _of_classes(read: LossRead) -> tuple[float, int, int] | None:
+    given = read.node.next_functions[0][0]
+    target, dimension = read.target, 1
+    assert target is not None
+    logs = given._saved_result
+    if _name(read.node) == "Gather":
+        dimension = _dimension(given, logs.dim())
+        picked = logs.gather(dimension, target).reshape(-1).double()
+        return -float(picked.sum()), picked.numel(), logs.shape[0]
+    if _name(read.node) == "Index":
+        if logs.dim() != 2 or target.dim() != 1:
+            return None
+        picked = logs.gather(1, target[:, None]).double()
+        return -float(picked.sum()), picked.numel(), logs.shape[0]
+    if logs.dim() < 2:
+        return None
+    keep = target != read.ignore
+    safe = target.clamp(min=0)
+    picked = logs.gather(1, safe.unsqueeze(1)).squeeze(1).double()
+    if read.smoothing:
+        picked = (1 - read.smoothing) * picked + read.smoothing * logs.mean(1).double()
+    weight = keep.double() if read.weight is None else read.weight.double()[safe] * keep
+    return -float((picked * weight)[keep].sum()), float(weight.sum()), logs.shape[0]  # type: ignore[return-value]
+
+
+def behind_views(node: Any) -> Any:
+    """Return the node that made what a node passes on, behind casts, views and slices."""
+    for _ in range(MOST):
+        if _name(node) not in _PASSED or not node.next_functions or node.next_functions[0][0] is None:
+            break
+        node = node.next_functions[0][0]
+    return node
+
+
+def is_made_with(root: Tensor, parameters: Set[int]) -> bool:
+    """Was a tensor computed with one of these parameters, by their ids? The nearest thousand operations are looked at.
+
+    >>> import torch
+    >>> weight, other = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
+    >>> is_made_with((weight * 2).sum(), {id(weight)}), is_made_with((other * 2).sum(), {id(weight)})
+    (True, False)
+    """
+    pending, known = deque([root.grad_fn]), set[Any]()
+    while pending and len(known) < MOST_MADE:
+        node = pending.popleft()
+        if node is None or node in known:
+            continue
+        if id(getattr(node, "variable", None)) in parameters:
+            return True
+        known.add(node)
+        pending.extend(inner for inner, _ in node.next_functions)
+    return False
+
+
+def takes_output(read: LossRead, outputs: Sequence[Tensor]) -> bool:
+    """Was the loss given what the model returned, or what its last layer did where the model returns the loss?"""
+    if read.prediction is None:
+        return False
+    made = [behind_views(tensor.grad_fn) for tensor in outputs if tensor.grad_fn is not None]
+    made += [behind_views(node.next_functions[0][0]) for node in made if _name(node) == "LogSoftmax"]
+    if any(node is read.prediction for node in made):
+        return True
+    if all(tensor.numel() == 1 for tensor in outputs) and _name(read.prediction) in _LINEAR:
+        leaves = [behind_views(inner) for inner, _ in read.prediction.next_functions if inner is not None]
+        return any(hasattr(leaf, "variable") for leaf in leaves)
+    return False
+
+
+def logarithms_and_roots(root: Tensor, outputs: Sequence[Tensor]) -> Iterator[tuple[str, Tensor]]:
+    """Yield what logarithms (``Log``) were taken of in a loss, and what roots (``Sqrt``) gave, after the model."""
+    pending: list[Any] = [root.grad_fn]
+    known, ends = set[Any](), _ends(outputs)
+    while pending and len(known) < MOST:
+        node = pending.pop(0)
+        if node is None or node in known or node in ends:
+            continue
+        known.add(node)
+        if _name(node) == "Log":
+            yield "Log", node._saved_self
+        elif _name(node) == "Sqrt":
+            yield "Sqrt", node._saved_result
+        pending += [inner for inner, _ in node.next_functions]
+
+
+def cosine_factor(root: Tensor, outputs: Sequence[Tensor]) -> float | None:
+    """Return the factor on a mean of cosines of results and of numbers that ask for no gradient; ``None`` of others.
+
+    >>> import torch
+    >>> x, y = torch.randn(4, 3, requires_grad=True), torch.randn(4, 3)
+    >>> cosine_factor(1 - torch.nn.functional.cosine_similarity(x, y).mean(), ())
+    -1.0
+    """
+    factor, node, ends = 1.0, root.grad_fn, _ends(outputs)
+    for _ in range(MOST):
+        name = _name(node)
+        inputs = [] if node is None else [inner for inner, _ in node.next_functions if inner is not None]
+        if not name or node in ends or len(inputs) != 1:
+            return None
+        if name in ("Neg", "Rsub"):
+            factor = -factor
+        elif name in ("Mul", "Div") and _elements(node) == 1:
+            factor *= math.copysign(1.0, _scalar(getattr(node, "_saved_other", None)) or 1.0)
+        elif name == "Mul" and _name(inputs[0]) == "Div":
+            other = node._saved_other if node._saved_other is not None else node._saved_self
+            if not isinstance(other, Tensor) or other.dim() < 2:
+                return None
+            with untracked():
+                sizes = other.detach().float().norm(dim=-1)
+                return factor if bool(((sizes - 1).abs() < CLOSE).all()) else None
+        elif name not in _PASSED and name not in ("Mean", "Sum", "Add", "Sub"):
+            return None
+        node = inputs[0]
+    return None
+
+
+def gaussians(root: Tensor, outputs: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield results of the model that a loss takes as the mean (squared) and the log-variance (in exp) of a code."""
+    places = {(one.grad_fn, one.output_nr): one for one in outputs if one.grad_fn is not None}
+    pending: list[Any] = [root.grad_fn]
+    known, ends = set[Any](), _ends(outputs)
+    squared, raised = list[Tensor](), list[Tensor]()
+    while pending and len(known) < MOST:
+        node = pending.pop(0)
+        if node is None or node in known or node in ends:
+            continue
+        known.add(node)
+        inputs = node.next_functions
+        given = places.get(inputs[0]) if inputs else None
+        if given is not None and (_name(node) == "Pow" or (_name(node) == "Mul" and inputs[1:] == inputs[:1])):
+            squared.append(given)
+        elif given is not None and _name(node) == "Exp":
+            raised.append(given)
+        pending += [inner for inner, _ in node.next_functions]
+    for variance in raised:
+        yield from ((mean, variance) for mean in squared if mean.shape == variance.shape and mean is not variance)
+
+
+def _terms(root: Tensor) -> int:
+    """Count the known losses in a sum of several."""
+    pending: list[Any] = [root.grad_fn]
+    known, count = set[Any](), 0
+    while pending and len(known) < MOST:
+        node = pending.pop(0)
+        if node is None or node in known:
+            continue
+        known.add(node)
+        if _name(node) in _LOSSES:
+            count += 1
+            continue
+        pending += [inner for inner, _ in node.next_functions]
+    return count
+
+
+def _ends(outputs: Sequence[Tensor]) -> set[Any]:
+    return {tensor.grad_fn for tensor in outputs if tensor.grad_fn is not None and tensor.numel() != 1}
+
+
+def _elements(node: Any) -> int:
+    """Return the number of elements of what the operation of a node returned; 0 where it is not known."""
+    metadata = getattr(node, "_input_metadata", None) or ()
+    return prod(metadata[0].shape) if metadata else 0
+
+
+def _name(node: Any) -> str:
+    name, backward, number = ("" if node is None else node.name()).partition("Backward")
+    return name if backward and number.isdigit() else ""
+
+
+def _scalar(content: Any) -> float | None:
+    if isinstance(content, (int, float)):
+        return float(content)
+    if isinstance(content, Tensor) and content.numel() == 1 and not content.requires_grad:
+        with untracked():
+            return float(content)
+    return None
+
+
+def _signed(number: int) -> int:
+    return number - (1 << 64) if number >= 1 << 63 else number
+
+
+def _dimension(node: Any, dimensions: int) -> int:
+    return _signed(int(node._saved_dim)) % max(dimensions, 1)
