@@ -299,9 +299,9 @@ def test_a_parameter_that_its_class_never_fills_is_found_by_the_zeros_that_memor
             for name in ("filled", "left", "old", "named"):
                 parameter = getattr(model, name)
                 parameter.copy_(torch.linspace(numbers, 1, parameter.numel()).view_as(parameter))
-        return [finding.what for finding in check(model) if finding.rule == "buffer"]
+        return [finding.what for finding in fxdebug.check(model) if finding.rule == "buffer"]
 
-    by = "has 1 zeros among 12 numbers, as memory has them: torch.{}() makes it in its class's __init__, and nothing"
+    by = "has 1 zero among 12, as memory has them: torch.{}() makes it in its class's __init__, and nothing"
     assert [what.removesuffix(" there fills it") for what in told(NeverFilled(), 0.0)] == [
         f"the parameter left {by.format('empty')}",
         f"the parameter old {by.format('Tensor')}",

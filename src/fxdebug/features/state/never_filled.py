@@ -10,6 +10,8 @@ from collections.abc import Iterator
 
 from torch import Tensor, nn
 
+from fxdebug.data.measures import counted
+
 # What makes a tensor without writing to it. Called with data (a list), the old constructors copy it.
 EMPTY = frozenset("empty empty_like empty_strided new_empty Tensor FloatTensor DoubleTensor HalfTensor".split())
 OLD = frozenset("Tensor FloatTensor DoubleTensor HalfTensor".split())
@@ -34,7 +36,7 @@ def never_filled(module: nn.Module, name: str, parameter: Tensor) -> str:
     by = _left_empty(type(module)).get(name)
     if by is None:
         return ""
-    held = "is all zero" if zeros == numbers.numel() else f"has {zeros} zeros among {numbers.numel()} numbers"
+    held = "is all zero" if zeros == numbers.numel() else f"has {counted(zeros, 'zero')} among {numbers.numel()}"
     return f"{held}, as memory has them: {by}() makes it in its class's __init__, and nothing there fills it"
 
 
