@@ -97,8 +97,8 @@ class Masked(nn.Module):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 def test_masks_of_the_lowest_number_are_told_where_they_are_added(dtype: torch.dtype) -> None:
     inputs = {"x": x.to(dtype), "attention_mask": mask}
-    assert found(Masked("added"), inputs) == [("advice", "masks added", "Masked#0/add")]
-    assert found(Masked("in place"), inputs) == [("advice", "masks added", "Masked#0/iadd")]
+    for how in ("added", "in place"):
+        assert found(Masked(how), inputs) == [("advice", "masks added", "Masked#0/add")]
     assert found(Masked("smaller"), inputs) == []
 
 
@@ -107,6 +107,28 @@ def test_a_softmax_over_another_axis_than_the_keys_is_found(dim: int, name: str)
     finding = fxdebug.check(Attention(dim).eval(), x, analyses=["structure"], config=False)[0]
     assert (finding.rule, finding.path) == ("softmax axis", "softmax")
     assert finding.what.startswith(f"softmax over {name} (dim ")
+
+
+class Merged(nn.Module):
+    """Attention of PyTorch-NLP: the scores of all questions are the rows of one matrix."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.softmax = nn.Softmax(dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores = torch.bmm(x[:, :2], x.transpose(1, 2))
+        weights = self.softmax(scores.view(-1, scores.shape[-1])).view(scores.shape)
+        return torch.bmm(weights, x)
+
+
+def test_a_softmax_over_the_rows_of_merged_scores_is_found() -> None:
+    finding = fxdebug.check(Merged(0), x, analyses=["structure"], config=False)[0]
+    assert finding.what == (
+        "softmax over the queries (dim 0 of 4×6): the product with the values sums over the keys, whose weights do not "
+        "have the sum 1"
+    )
+    assert found(Merged(-1), x) == []
 
 
 def test_a_softmax_over_keys_that_stand_in_the_rows_is_no_fault() -> None:
