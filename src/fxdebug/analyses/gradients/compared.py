@@ -136,8 +136,9 @@ class _Said:
         """Return the sentence, the severity of the finding, ``None`` without one, and the advice."""
         apart = list(self._apart())
         said, severity, advice = self._of_pairs(bool(apart))
-        if severity is not None:
-            apart += self._recomputed()
+        recomputed = list(self._recomputed()) if severity is not None else []
+        if recomputed:  # other numbers are other gradients: nothing else need be the cause
+            return "; ".join([*recomputed, said, *apart]), severity, _RECOMPUTED
         if severity is not None and any(row.state in ("none in b", "none in a") for row in self._rows):
             return "; ".join([*apart, said]), severity, _TERM  # what differs may follow from it
         return "; ".join([said, *apart]), ERROR if apart and severity is None else severity, advice
@@ -243,6 +244,8 @@ class _Said:
         targets = smoothing_told(pairs)
         if targets:
             return f"{targets}; {what}", ERROR, _TARGETS
+        if self._a.recomputed or self._b.recomputed:
+            return f"{what}; the first in the order of the backward is {first.name}", ERROR, _MIXED
         samples, advice = samples_told(pairs)
         if samples:
             return f"{samples}; {what}", ERROR, advice
@@ -318,6 +321,10 @@ _OWN = (
 _MIXED = (
     "Compare what the forwards return first. Where these are equal: micro batches with different numbers of tokens, "
     "averaged each, other random numbers (dropout), other data."
+)
+_RECOMPUTED = (
+    "Let the recomputation draw what the forward drew: torch.utils.checkpoint with preserve_rng_state=True, or save "
+    "torch.get_rng_state() in a function of one's own and set it again before the second run."
 )
 _TARGETS = (
     "With label smoothing e over K classes the label's target is 1 - e + e / K and every other one e / K, so that they "
