@@ -39,7 +39,9 @@ def smoothing_told(pairs: Sequence[Facing]) -> str:
         gap = b - a
         if float(gap.abs().max()) <= noise or float((b - pair.factor * a).abs().max()) <= noise:
             continue
-        if _steps(a, noise) is not None:  # of a head that is zero: all classes have one probability, and any loss has even steps
+        if (
+            _steps(a, noise) is not None
+        ):  # of a head that is zero: all classes have one probability, and any loss has even steps
             continue
         if float(gap.max() - gap.min()) <= noise:
             return (

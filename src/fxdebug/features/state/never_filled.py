@@ -16,7 +16,9 @@ from fxdebug.data.measures import counted
 EMPTY = frozenset("empty empty_like empty_strided new_empty Tensor FloatTensor DoubleTensor HalfTensor".split())
 OLD = frozenset("Tensor FloatTensor DoubleTensor HalfTensor".split())
 # What a method may call to fill all parameters of a module at once.
-FILLS_ALL = frozenset("parameters named_parameters _parameters state_dict load_state_dict apply modules children".split())
+FILLS_ALL = frozenset(
+    "parameters named_parameters _parameters state_dict load_state_dict apply modules children".split()
+)
 
 
 def never_filled(module: nn.Module, name: str, parameter: Tensor) -> str:
