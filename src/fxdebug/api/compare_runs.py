@@ -118,7 +118,8 @@ def compare(
         found = compared(api.with_saved_weights(reference), api.with_saved_weights(run))
     if quantised:
         return Report.of(quantised_report(found))
-    found = api.seen_by_elements(Comparison.of(found), compared)
+    if all(hasattr(each.graph_source, "model") for each in (reference, run)):
+        found = api.seen_by_elements(Comparison.of(found), compared)
     lacking = [getattr(each.data, "lacking", "") for each in (reference, run)]
     whole = Comparison.of(replace(found, notes=(*found.notes, *filter(None, lacking))))
     if budget > 0 and whole.findings:

@@ -1,8 +1,9 @@
 """Two losses whose targets differ: label smoothing, told by the gradient of the last bias.
 
-The gradient of the bias of a classifier is, for each class, S times its mean probability less its mean target, where S is
-what the targets of a sample sum to. Another smoothing changes the target of a label by one number and those of all other
-classes by another one: beyond a factor, gradients then differ by a constant and by one step for each sample of the class.
+The gradient of the bias of a classifier is, for each class, S times its mean probability less its mean target, where S
+is what the targets of a sample sum to. Another smoothing changes the target of a label by one number and those of all
+other classes by another one: beyond a factor, gradients then differ by a constant, and by one step for each sample of
+the class.
 """
 
 from __future__ import annotations
@@ -39,9 +40,7 @@ def smoothing_told(pairs: Sequence[Facing]) -> str:
         gap = b - a
         if float(gap.abs().max()) <= noise or float((b - pair.factor * a).abs().max()) <= noise:
             continue
-        if (
-            _steps(a, noise) is not None
-        ):  # of a head that is zero: all classes have one probability, and any loss has even steps
+        if _steps(a, noise) is not None:  # of a head that is zero: any loss has even steps
             continue
         if float(gap.max() - gap.min()) <= noise:
             return (
@@ -58,8 +57,8 @@ def smoothing_told(pairs: Sequence[Facing]) -> str:
         factor = _sum_of_targets(a, b, noise)
         if factor is not None:
             return (
-                f"the targets of the loss of b sum to {factor:.4g} times what those of a do, and are smoothed otherwise "
-                f"(label smoothing): so differ the gradients of {pair.name}, class by class"
+                f"the targets of the loss of b sum to {factor:.4g} times what those of a do, and are smoothed "
+                f"otherwise (label smoothing): so differ the gradients of {pair.name}, class by class"
             )
     return ""
 

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import nn
 
 from fxdebug.capture import reasons

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import functools
 import inspect
 import textwrap
 from collections.abc import Iterator
@@ -16,9 +15,7 @@ from fxdebug.data.measures import counted
 EMPTY = frozenset("empty empty_like empty_strided new_empty Tensor FloatTensor DoubleTensor HalfTensor".split())
 OLD = frozenset("Tensor FloatTensor DoubleTensor HalfTensor".split())
 # What a method may call to fill all parameters of a module at once.
-FILLS_ALL = frozenset(
-    "parameters named_parameters _parameters state_dict load_state_dict apply modules children".split()
-)
+FILLS_ALL = frozenset("parameters named_parameters _parameters load_state_dict apply modules children".split())
 
 
 def never_filled(module: nn.Module, name: str, parameter: Tensor) -> str:
@@ -42,7 +39,6 @@ def never_filled(module: nn.Module, name: str, parameter: Tensor) -> str:
     return f"{held}, as memory has them: {by}() makes it in its class's __init__, and nothing there fills it"
 
 
-@functools.lru_cache(maxsize=512)
 def _left_empty(kind: type[nn.Module]) -> dict[str, str]:
     """Return the parameters that the ``__init__`` of a class makes of memory as it was, and no method it calls fills.
 
@@ -89,8 +85,8 @@ def _made(start: ast.FunctionDef) -> Iterator[tuple[str, str, set[ast.AST]]]:
     """Yield the names that are given a parameter of memory as it was, the function that makes it, and its text."""
     for node in ast.walk(start):
         if isinstance(node, ast.Assign):
-            targets = [x for target in node.targets for x in (target.elts if _is_tuple(target) else [target])]
-            values = node.value.elts if _is_tuple(node.value) else [node.value] * len(targets)
+            targets = [one for target in node.targets for one in _parts(target)]
+            values = _parts(node.value) if isinstance(node.value, ast.Tuple) else [node.value] * len(targets)
             if len(values) != len(targets):
                 continue
             for target, value in zip(targets, values):
@@ -103,8 +99,8 @@ def _made(start: ast.FunctionDef) -> Iterator[tuple[str, str, set[ast.AST]]]:
                 yield name.value, by, set(ast.walk(node))
 
 
-def _is_tuple(node: ast.expr) -> bool:
-    return isinstance(node, ast.Tuple)
+def _parts(node: ast.expr) -> list[ast.expr]:
+    return node.elts if isinstance(node, ast.Tuple) else [node]
 
 
 def _empty(value: ast.expr) -> str:

@@ -30,8 +30,8 @@ def find_added_masks(net: Network) -> Iterator[Finding]:
             rule="masks added",
             severity=ADVICE,
             measured=float(node.stats.neginf),
-            advice="A row that sees nothing is then NaN after softmax, where it was even before. Join masks as booleans "
-            "(a & b), or take the smaller one (torch.minimum), and fill once.",
+            advice="A row that sees nothing is then NaN after softmax, where it was even before. Join masks as "
+            "booleans (a & b), or take the smaller one (torch.minimum), and fill once.",
         )
 
 
