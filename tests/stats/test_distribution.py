@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fxdebug.data.measured.distributions import QUANTILES
 from fxdebug.stats.distribution import Distributions, as_numpy, distribution, robust_outliers
+from fxdebug.stats.histogram import histogram
 
 
 def samples(dtype: torch.dtype) -> Tensor:
@@ -97,3 +98,15 @@ def test_quantiles_of_a_constant_tensor_and_another_one_are_within_a_fraction_of
         seen.add(part)
     exact = np.quantile(np.concatenate(parts), QUANTILES)
     assert seen.result().quantiles == pytest.approx(exact, abs=2 * 2 / 1024)
+
+
+@pytest.mark.parametrize("number", [1e25, -3e38, 2.0**60])
+def test_a_large_tensor_whose_elements_are_one_number_has_bins(number: float) -> None:
+    constant = torch.full((7,), number)
+    found = distribution(constant, bins=4)
+    assert (found.mean, found.counts) == (constant[0].double().item(), (0, 0, 7, 0))
+    gathered = Distributions(bins=4)
+    for _ in range(2):
+        gathered.add(as_numpy(constant))
+    assert gathered.result().count == 14
+    assert histogram(constant, bins=4).counts == (0, 0, 7, 0)

@@ -79,6 +79,11 @@ def rounded(x: Tensor) -> Tensor:
     return x + torch.arange(300).bfloat16().sum()
 
 
+def twice_masked(x: Tensor) -> Tensor:
+    low = torch.full((6, 6), torch.finfo(x.dtype).min)
+    return F.scaled_dot_product_attention(x, x, x, attn_mask=low.triu(1) + low.triu(2))
+
+
 def blind(x: Tensor) -> Tensor:
     return F.scaled_dot_product_attention(x, x, x, attn_mask=torch.ones(6, 6).tril(-1).bool())
 
@@ -94,6 +99,7 @@ STATE: dict[str, Callable[[], Given]] = {
     "structure.dropout in evaluation": run(F.dropout),
     "structure.random": run(lambda x: x + torch.randn_like(x)),
     "structure.mask not read": run(lambda x: x * 2, {"x": X, "attention_mask": torch.tensor([[1, 1, 1, 1, 0, 0]] * 2)}),
+    "structure.masks added": run(twice_masked),
     "structure.positions rounded": run(rounded),
     "structure.softmax axis": run(turned),
     "structure.repeated module": repeated,

@@ -93,9 +93,11 @@ def compare(
     they are not the weights that ran.
 
     With a ``budget``, causes are tried as in :func:`compare_models`, by runs with edits that begin in so many seconds:
-    where both traces are of this process, with ``values="tensors"`` and their models, and these return again what they
-    returned. Without one no model runs, but for one case: where code differs, and two dtypes hide whether that matters,
-    copies of such models are compared in float32, as in :func:`compare_models`.
+    where both traces are of this process, with their models, and with ``values="tensors"`` or inputs of at most 4 MiB,
+    and these return again what they returned. Without one no model runs, but for two cases. Of such runs that kept
+    numbers only, in a narrow dtype or of two lengths, both run once more, and every element is compared. Where code
+    differs, and two dtypes hide whether that matters, copies of both models are compared in float32, as in
+    :func:`compare_models`.
 
     >>> import torch, fxdebug
     >>> trace = fxdebug.fx_debug(torch.nn.Linear(2, 2), torch.ones(1, 2))
@@ -116,6 +118,8 @@ def compare(
         found = compared(api.with_saved_weights(reference), api.with_saved_weights(run))
     if quantised:
         return Report.of(quantised_report(found))
+    if all(hasattr(each.graph_source, "model") for each in (reference, run)):
+        found = api.seen_by_elements(Comparison.of(found), compared)
     lacking = [getattr(each.data, "lacking", "") for each in (reference, run)]
     whole = Comparison.of(replace(found, notes=(*found.notes, *filter(None, lacking))))
     if budget > 0 and whole.findings:

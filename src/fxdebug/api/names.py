@@ -63,6 +63,7 @@ FURTHER = {
     "rules_text": "fxdebug.exports.rules",
     "run_to_compare": "fxdebug.api.compare_runs",
     "save_measures": "fxdebug.api.files",
+    "seen_by_elements": "fxdebug.api.rerun.tried_in_traces",
     "shows_ranks": "fxdebug.api.exported_folders",
     "told_in_wide_dtype": "fxdebug.api.rerun.tried_in_traces",
     "tried_in_traces": "fxdebug.api.rerun.tried_in_traces",

@@ -15,12 +15,14 @@ from torch._tensor_str import PRINT_OPTS
 
 from fxdebug.analyses.cost.no_memory import no_memory
 from fxdebug.api.reports.no_memory import note_on_memory
+from fxdebug.api.rerun.small_inputs import small_inputs
 from fxdebug.api.run_store import RunStore
 from fxdebug.api.trace import Trace
 from fxdebug.capture.hooks.collect_less_often import collect_less_often
 from fxdebug.capture.probes.stop_on_nonfinite import StopOnNonFinite
 from fxdebug.capture.recorder import progress as progress_line
 from fxdebug.capture.recorder.listeners import Probe, Stepper
+from fxdebug.capture.rerun.graphs_of_run import LazyGraphs
 from fxdebug.capture.runs.run_once import Ran, run_once
 from fxdebug.capture.torch_state.internals import not_compiled
 from fxdebug.capture.torch_state.uncounted import uncounted
@@ -147,7 +149,10 @@ def stored_run(
         shown = progress_line.line(keeping.get("progress"), type(module).__name__)
         settings = settings_of(values=values, method=method, prune=prune)
         with collect_less_often.block():
+            given = small_inputs(args, kwargs) if has_weights and values != "tensors" else None
             ran = run_once(target, module, args, kwargs, store.options(listeners=shown, **recording), settings)
+            if isinstance(ran.trace.graph_source, LazyGraphs):
+                ran.trace.graph_source.given = given
             for line in shown:
                 line.close()
             trace = store.finish(Trace.of(ran.trace), module, prune, ran.raised)

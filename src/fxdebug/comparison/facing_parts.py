@@ -63,6 +63,8 @@ class FacingParts:
             return "length"
         if sizes[0] == sizes[1]:
             return "other"
+        if self.by == "values" and "length" not in before and sizes[0] * length_b == sizes[1] * length_a:
+            return "length"  # with fewer or more positions for each of the input's, by a stride
         if has_batch:
             return None
         if sizes == (batch_a * length_a, batch_b * length_b):
@@ -80,7 +82,11 @@ class FacingParts:
         sides = []
         for tensor, is_b in ((a, False), (b, True)):
             tensor, dims = self._spread(tensor, roles, is_b)
-            sides.append(torch.cat([self._part(tensor, dims, stretch, is_b) for stretch in self.stretches]))
+            parts = [self._part(tensor, dims, stretch, is_b) for stretch in self.stretches]
+            found = [part for part in parts if part is not None]
+            if len(found) < len(parts):
+                return None
+            sides.append(torch.cat(found))
         return sides[0], sides[1]
 
     def _spread(self, tensor: Tensor, roles: Sequence[Role], is_b: bool) -> tuple[Tensor, list[Role]]:
@@ -99,19 +105,23 @@ class FacingParts:
                 dims.append(role)
         return tensor.reshape(shape), dims
 
-    def _part(self, tensor: Tensor, dims: Sequence[Role], stretch: Stretch, is_b: bool) -> Tensor:
+    def _part(self, tensor: Tensor, dims: Sequence[Role], stretch: Stretch, is_b: bool) -> Tensor | None:
+        """Return the elements of a stretch; ``None`` where it does not begin and end with positions of the tensor."""
         row, start = (stretch.row_b, stretch.from_b) if is_b else (stretch.row_a, stretch.from_a)
         for dim, role in enumerate(dims):
             if role == "batch":
                 tensor = tensor.narrow(dim, row, 1)
             elif role == "length":
-                tensor = tensor.narrow(dim, start, stretch.count)
+                size, whole = tensor.shape[dim], self.length[is_b]
+                if start * size % whole or stretch.count * size % whole:
+                    return None
+                tensor = tensor.narrow(dim, start * size // whole, stretch.count * size // whole)
         return tensor.reshape(-1)
 
     def text(self) -> str:
         """Say what was compared with what."""
         long, short = ("a", "b") if self.length[0] > self.length[1] else ("b", "a")
-        if self.by == "cache":
+        if self.by in ("cache", "values"):
             count = min(self.length)
             last = f"one: it is compared with the last one of {long}"
             if count > 1:
@@ -134,7 +144,7 @@ def _positions(start: int, count: int, length: int) -> str:
 
 def facing_parts(a: TraceData, b: TraceData) -> FacingParts | None:
     """Return what faces each other where two runs were given inputs of other sizes; ``None`` where nothing is found."""
-    return _last_positions(a, b) or _same_rows(a, b)
+    return _last_positions(a, b) or _same_rows(a, b) or _last_values(a, b)
 
 
 # One run is the last positions of the other --------------------------------------------------------
@@ -154,6 +164,26 @@ def _last_positions(a: TraceData, b: TraceData) -> FacingParts | None:
                 count = min(lengths)
                 rows = [Stretch(r, r, lengths[0] - count, lengths[1] - count, count) for r in range(batch)]
                 return FacingParts(tuple(rows), (batch, batch), lengths, "cache")
+    return None
+
+
+def _last_values(a: TraceData, b: TraceData) -> FacingParts | None:
+    """Find an input of one run that is the end of that of the other, along one dimension: a block of a signal.
+
+    What the model kept of the blocks before is a further input, or state of its modules.
+    """
+    for _, one, other in _other_shapes(a, b):
+        differing = [dim for dim, (x, y) in enumerate(zip(one.shape, other.shape)) if x != y]
+        left, right = _data(a, one), _data(b, other)
+        if len(differing) != 1 or not differing[0] or left is None or right is None or one.dtype not in EPS:
+            continue
+        dim = differing[0]
+        lengths, batch = (one.shape[dim], other.shape[dim]), one.shape[0]
+        count = min(lengths)
+        ends = [tensor.narrow(dim, tensor.shape[dim] - count, count) for tensor in (left, right)]
+        if count > 1 and bool((ends[0] == ends[1]).all()):
+            rows = [Stretch(r, r, lengths[0] - count, lengths[1] - count, count) for r in range(batch)]
+            return FacingParts(tuple(rows), (batch, batch), lengths, "values")
     return None
 
 

@@ -13,6 +13,7 @@ from fxdebug.data.measured.distributions import QUANTILES, Distribution
 from fxdebug.stats.cpu_sums import array_of
 from fxdebug.stats.doubles import where_doubles
 from fxdebug.stats.elements import elements
+from fxdebug.stats.histogram import edges_between
 
 Numbers: TypeAlias = npt.NDArray[np.floating]
 Sorted: TypeAlias = npt.NDArray[np.floating]  # finite numbers, the smallest first
@@ -165,7 +166,7 @@ def _of_one(
     variance = float(squares.mean())
     std, mean = math.sqrt(variance), float(wide.mean())
     has_shape = std > 1e-12 * max(abs(mean), 1e-300)
-    edges = np.histogram_bin_edges(ordered.astype(np.float64)[[0, -1]], bins)
+    edges = edges_between(float(ordered[0]), float(ordered[-1]), bins)
     return Distribution(
         *counts,
         mean=mean,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -9,7 +11,10 @@ from torch import Tensor
 from fxdebug.data.measured.histograms import DistributionName, Histogram
 from fxdebug.stats.elements import elements
 
+Edges: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.float64]]"
+
 BINS = 64
+LARGEST = float(np.finfo(np.float64).max)
 MOST = 1 << 20  # elements at a time in float64
 SAMPLED = 100_000  # elements for the test of a distribution: equally spaced ones of the tensor
 CRITICAL = 1.63  # over the root of the number of elements: the test of Kolmogorov and Smirnov at 1 %
@@ -37,13 +42,29 @@ def histogram(tensor: Tensor, bins: int = BINS) -> Histogram:
             high = most if high is None else max(high, most)
     if low is None or high is None:
         return Histogram((), (), nan, inf)
-    edges = np.histogram_bin_edges(np.array([low, high]), bins=bins)
+    edges = edges_between(low, high, bins)
     counts = np.zeros(bins, dtype=np.int64)
     for part in flat.split(MOST):
         wide = part.cpu().to(torch.float64)
         finite = wide[wide.isfinite()]  # a copy: numpy pins no storage of the model's
         counts += np.histogram(np.from_dlpack(finite), bins=edges)[0]
     return Histogram(tuple(map(float, edges)), tuple(map(int, counts)), nan, inf)
+
+
+def edges_between(low: float, high: float, bins: int) -> Edges:
+    """Return ``bins + 1`` edges from one number to another, as numpy has them; around a single number if both are one.
+
+    numpy puts one half on either side of it, which is nothing beside a large number: there it is a millionth.
+
+    >>> edges_between(1.0, 1.0, 2).tolist(), [f"{edge:.7g}" for edge in edges_between(1e30, 1e30, 2)]
+    ([0.5, 1.0, 1.5], ['9.99999e+29', '1e+30', '1.000001e+30'])
+    """
+    half = 1e-6 * abs(low)
+    if high - low < half * 1e-6 and half > 1:
+        low, high = max(low - half, -LARGEST), min(high + half, LARGEST)
+    if not np.isfinite(high - low):
+        return np.linspace(low / 2, high / 2, bins + 1) * 2
+    return np.histogram_bin_edges(np.array([low, high]), bins=bins)
 
 
 def distribution_of(tensor: Tensor) -> DistributionName:

@@ -112,8 +112,14 @@ def test_a_model_that_raises_the_second_time_is_not_tried() -> None:
     assert found.notes[-1] == "not tried: run again, a returns something else than it did, or raises"
 
 
-def test_runs_without_tensors_are_compared_as_ever() -> None:
+def test_runs_that_kept_numbers_only_are_tried_as_well_where_their_inputs_are_small() -> None:
     found = compared(pair(change(approximate="none")), values="stats")
+    assert found.first is not None and "gelu with the settings of a: with this edit" in found.first.repair
+
+
+def test_runs_without_tensors_and_models_are_compared_as_ever() -> None:
+    runs = [copy.copy(fxdebug.fx_debug(model, X)) for model in pair(change(approximate="none"))]
+    found = fxdebug.compare(*runs, budget=10.0)
     assert found.first is not None and found.first.kind == "constant" and not found.first.repair
 
 

@@ -148,3 +148,18 @@ def test_samples_that_are_not_in_one_of_the_steps_are_counted(parts: tuple[slice
     for part in parts:
         (F.cross_entropy(other(x[part]), y[part]) / 2).backward()
     assert said in fxdebug.compare_gradients(model, other).answer
+
+
+def test_units_that_an_activation_cuts_off_in_one_step_are_no_tokens() -> None:
+    def step(keep: float, bias: bool) -> nn.Module:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(8, 24, bias=bias), nn.ReLU(), nn.Linear(24, 4))
+        x = torch.randn(4, 8, generator=torch.Generator().manual_seed(1))
+        (model(x * keep) - 1).square().sum(1).mean().backward()
+        return model
+
+    for bias in (True, False):
+        one, other = step(1.0, bias), step(-1.0, bias)
+        cut_off = (one[0].weight.grad == 0).all(1) != (other[0].weight.grad == 0).all(1)
+        assert cut_off.any()
+        assert "tokens" not in fxdebug.compare_gradients(one, other).answer

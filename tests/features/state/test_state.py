@@ -270,3 +270,42 @@ def test_a_complex_table_of_rotary_positions_that_is_zero_is_found() -> None:
     (finding,) = fxdebug.check(Turned(filled=False), analyses=["state"], config=False)
     assert finding.what == "the buffer freqs_cis is zero: what every position is multiplied by"
     assert fxdebug.check(Turned(filled=True), analyses=["state"], config=False).findings == ()
+
+
+class NeverFilled(nn.Module):
+    """Parameters of memory as it was: one that a method fills, one that nothing does, one of given numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.filled, self.left = nn.Parameter(torch.empty(3, 4)), nn.Parameter(torch.empty(3, 4))
+        self.old = nn.Parameter(torch.Tensor(3, 4))
+        self.given = nn.Parameter(torch.Tensor([0.0, 1.0]))
+        self.register_parameter("named", nn.Parameter(torch.empty(4)))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.zeros_(self.filled)
+
+
+class FilledAtOnce(NeverFilled):
+    def reset_parameters(self) -> None:
+        for parameter in self.parameters():
+            nn.init.zeros_(parameter)
+
+
+def test_a_parameter_that_its_class_never_fills_is_found_by_the_zeros_that_memory_has() -> None:
+    def told(model: nn.Module, numbers: float) -> list[str]:
+        with torch.no_grad():
+            for name in ("filled", "left", "old", "named"):
+                parameter = getattr(model, name)
+                parameter.copy_(torch.linspace(numbers, 1, parameter.numel()).view_as(parameter))
+        return [finding.what for finding in fxdebug.check(model) if finding.rule == "buffer"]
+
+    by = "has 1 zero among 12, as memory has them: torch.{}() makes it in its class's __init__, and nothing"
+    assert [what.removesuffix(" there fills it") for what in told(NeverFilled(), 0.0)] == [
+        f"the parameter left {by.format('empty')}",
+        f"the parameter old {by.format('Tensor')}",
+        f"the parameter named {by.format('empty').replace('12', '4')}",
+    ]
+    assert told(NeverFilled(), 0.5) == []  # loaded, or filled from outside
+    assert told(FilledAtOnce(), 0.0) == []

@@ -77,11 +77,58 @@ def test_a_mask_that_nothing_reads_is_found_if_it_hides_something() -> None:
         assert found(Attention(how=how).eval(), {"x": x, "attention_mask": mask}) == []
 
 
+class Masked(nn.Module):
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how = how
+
+    def forward(self, x: Tensor, attention_mask: Tensor) -> Tensor:
+        low = torch.finfo(x.dtype).min
+        causal = torch.full((x.shape[1],) * 2, low, dtype=x.dtype).triu(1).expand(len(x), -1, -1)
+        padding = (1 - attention_mask[:, None].to(x.dtype)) * low
+        if self.how == "in place":
+            both = causal.clone()
+            both += padding
+        else:
+            both = causal + padding if self.how == "added" else torch.minimum(causal, padding)
+        return (x @ x.mT + both).softmax(-1) @ x
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_masks_of_the_lowest_number_are_told_where_they_are_added(dtype: torch.dtype) -> None:
+    inputs = {"x": x.to(dtype), "attention_mask": mask}
+    for how in ("added", "in place"):
+        assert found(Masked(how), inputs) == [("advice", "masks added", "Masked#0/add")]
+    assert found(Masked("smaller"), inputs) == []
+
+
 @pytest.mark.parametrize(("dim", "name"), [(-2, "the queries"), (1, "the queries"), (0, "dimension 0")])
 def test_a_softmax_over_another_axis_than_the_keys_is_found(dim: int, name: str) -> None:
     finding = fxdebug.check(Attention(dim).eval(), x, analyses=["structure"], config=False)[0]
     assert (finding.rule, finding.path) == ("softmax axis", "softmax")
     assert finding.what.startswith(f"softmax over {name} (dim ")
+
+
+class Merged(nn.Module):
+    """Attention of PyTorch-NLP: the scores of all questions are the rows of one matrix."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.softmax = nn.Softmax(dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores = torch.bmm(x[:, :2], x.transpose(1, 2))
+        weights = self.softmax(scores.view(-1, scores.shape[-1])).view(scores.shape)
+        return torch.bmm(weights, x)
+
+
+def test_a_softmax_over_the_rows_of_merged_scores_is_found() -> None:
+    finding = fxdebug.check(Merged(0), x, analyses=["structure"], config=False)[0]
+    assert finding.what == (
+        "softmax over the queries (dim 0 of 4×6): the product with the values sums over the keys, whose weights do not "
+        "have the sum 1"
+    )
+    assert found(Merged(-1), x) == []
 
 
 def test_a_softmax_over_keys_that_stand_in_the_rows_is_no_fault() -> None:

@@ -19,6 +19,7 @@ from fxdebug.analyses.gradients.relations import (
     weight_decay,
 )
 from fxdebug.analyses.gradients.samples import samples_told
+from fxdebug.analyses.gradients.smoothed_targets import smoothing_told
 from fxdebug.data.calls import Note
 from fxdebug.data.findings import ERROR, WARNING, Finding, Severity
 from fxdebug.data.report import Column, ReportData
@@ -135,8 +136,9 @@ class _Said:
         """Return the sentence, the severity of the finding, ``None`` without one, and the advice."""
         apart = list(self._apart())
         said, severity, advice = self._of_pairs(bool(apart))
-        if severity is not None:
-            apart += self._recomputed()
+        recomputed = list(self._recomputed()) if severity is not None else []
+        if recomputed:  # other numbers are other gradients: nothing else need be the cause
+            return "; ".join([*recomputed, said, *apart]), severity, _RECOMPUTED
         if severity is not None and any(row.state in ("none in b", "none in a") for row in self._rows):
             return "; ".join([*apart, said]), severity, _TERM  # what differs may follow from it
         return "; ".join([said, *apart]), ERROR if apart and severity is None else severity, advice
@@ -168,6 +170,8 @@ class _Said:
                 return f"{every} of b are those of a{by} ({parameters(len(pairs))})", None, ""
             sign = self._factor(common.factor)
             read = reading(common.factor, pairs, self._a, self._b, self._counts)
+            if not read.startswith(":") and (targets := smoothing_told(pairs)):  # nearly a factor
+                return f"{targets}; {every} of b are nearly those of a × {sign}", ERROR, _TARGETS
             return f"{every} of b are those of a × {sign} ({parameters(len(pairs))}){read}", ERROR, _SCALED
         if (limit := largest_element(pairs)) is not None:
             return (
@@ -236,8 +240,13 @@ class _Said:
         right = [row for row in self._rows if row.state == EQUAL]
         first = next(row for row in self._rows if row.state in (FACTOR, DIFFERS))
         every = "all" if not right else f"{len(pairs) - len(right)} of"
-        samples, advice = samples_told(pairs)
         what = f"{every} {parameters(len(pairs))} differ, and by not one factor: {between}"
+        targets = smoothing_told(pairs)
+        if targets:
+            return f"{targets}; {what}", ERROR, _TARGETS
+        if self._a.recomputed or self._b.recomputed:
+            return f"{what}; the first in the order of the backward is {first.name}", ERROR, _MIXED
+        samples, advice = samples_told(pairs)
         if samples:
             return f"{samples}; {what}", ERROR, advice
         return f"{what}; the first in the order of the backward is {first.name}", ERROR, _MIXED
@@ -312,6 +321,14 @@ _OWN = (
 _MIXED = (
     "Compare what the forwards return first. Where these are equal: micro batches with different numbers of tokens, "
     "averaged each, other random numbers (dropout), other data."
+)
+_RECOMPUTED = (
+    "Let the recomputation draw what the forward drew: torch.utils.checkpoint with preserve_rng_state=True, or save "
+    "torch.get_rng_state() in a function of one's own and set it again before the second run."
+)
+_TARGETS = (
+    "With label smoothing e over K classes the label's target is 1 - e + e / K and every other one e / K, so that they "
+    "sum to 1: F.cross_entropy(logits, labels, label_smoothing=e)."
 )
 _TERM = (
     "Look for a term of the loss, or a branch, that one step leaves out or detaches: parameters that both branches "

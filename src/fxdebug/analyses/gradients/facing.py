@@ -27,7 +27,8 @@ ROUNDED = 2e-5  # the least that a factor may be off
 class OneGradient:
     """The gradient of one parameter; ``norm`` is ``None`` where there is none, ``why`` says why as far as known.
 
-    ``tensor`` and ``weight`` are the gradient and the parameter, ``None`` where only the norm is known.
+    ``tensor`` and ``weight`` are the gradient and the parameter, ``None`` where only the norm is known. ``is_table``:
+    is it a table whose rows are looked up, one for each token? ``None`` where its module is not known.
     """
 
     shape: tuple[int, ...]
@@ -36,6 +37,7 @@ class OneGradient:
     tensor: Tensor | None = None
     weight: Tensor | None = None
     why: str = ""
+    is_table: bool | None = None
 
     @property
     def is_finite(self) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from torch import Tensor, nn
 
 from fxdebug.analyses.gradients.facing import OneGradient, Step
 from fxdebug.capture.tensors import special_tensors
-from fxdebug.capture.torch_state.module_members import named_parameters_of
+from fxdebug.capture.torch_state.module_members import join, named_modules_of, named_parameters_of
 from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.data.measured.gradients import norm_of
 from fxdebug.errors import UsageError
@@ -15,10 +17,28 @@ from fxdebug.stats.measure import Unmeasurable, measure
 
 def step_of_grads(model: nn.Module) -> Step:
     """Return the gradients that are in ``.grad`` of a model's parameters."""
+    kinds = tables_of(model)
     return Step(
         type(model).__name__,
-        {name: one_gradient(p.grad, p, "" if p.requires_grad else "frozen") for name, p in named_parameters_of(model)},
+        {
+            name: replace(one_gradient(p.grad, p, "" if p.requires_grad else "frozen"), is_table=kinds.get(name))
+            for name, p in named_parameters_of(model)
+        },
     )
+
+
+def tables_of(model: nn.Module) -> dict[str, bool]:
+    """Say of the parameters of torch's modules whether they are tables whose rows are looked up.
+
+    >>> tables_of(nn.Sequential(nn.Embedding(3, 2), nn.Linear(2, 1)))
+    {'0.weight': True, '1.weight': False, '1.bias': False}
+    """
+    return {
+        join(path, name): isinstance(module, (nn.Embedding, nn.EmbeddingBag))
+        for path, module in named_modules_of(model)
+        if type(module).__module__.startswith("torch.nn.")
+        for name in module._parameters
+    }
 
 
 def one_gradient(tensor: Tensor | None, weight: Tensor | None = None, why: str = "") -> OneGradient:

@@ -90,8 +90,14 @@ def _shared(factors: Sequence[float]) -> list[float]:
 
 
 def sparse_rows(pairs: Sequence[Facing]) -> Iterator[Rows]:
-    """Yield the matrices only some of whose rows have a gradient, as those of embeddings."""
+    """Yield the matrices only some of whose rows have a gradient, as those of embeddings.
+
+    The rows of a layer are its units, which an activation may cut off: its bias has no gradient there, either.
+    """
+    names = {pair.name for pair in pairs}
     for pair in pairs:
+        if pair.a.is_table is False or f"{pair.name.removesuffix('weight')}bias" in names:
+            continue
         a, b = pair.a.tensor, pair.b.tensor
         if a is None or b is None or len(pair.a.shape) != 2 or pair.a.shape[1] < 2:
             continue

@@ -20,7 +20,8 @@ from fxdebug.api.trials.tried_repairs import tried, with_told
 from fxdebug.capture.pausing.replaced_operations import ReplacedOperations
 from fxdebug.capture.runs.same_start import deep_copy, state_restored
 from fxdebug.comparison.result import ComparisonData
-from fxdebug.data.trace import TraceData
+from fxdebug.comparison.tolerance import tolerance_of
+from fxdebug.data.trace import TraceData, replaced
 from fxdebug.data.values import Group, Item, Value, rebuilt
 from fxdebug.errors import FxDebugError
 from fxdebug.query.run_of_call import CALL
@@ -91,6 +92,53 @@ def told_in_wide_dtype(
     return in_wide_dtype(found, a.model, b.model, lambda one, other: compared(one, other, *a.given))
 
 
+def seen_by_elements(found: Comparison, compared: Callable[[Trace, Trace], ComparisonData]) -> Comparison:
+    """Return the comparison of two runs that kept numbers only, made anew with every element, where statistics are few.
+
+    Those of a narrow dtype hide what is smaller than its rounding, and of two lengths there are none of the parts that
+    face each other. Both models run once more; nothing is told of those that return something else than they did.
+
+    >>> import torch, fxdebug
+    >>> run = fxdebug.fx_debug(torch.nn.Linear(2, 2), torch.ones(1, 2))
+    >>> found = fxdebug.compare(run, run)
+    >>> seen_by_elements(found, fxdebug.compare) is found  # in float32 they tell enough
+    True
+    """
+    kept = [run.settings.get("values") for run in (found.a, found.b)]
+    if "tensors" in kept or not (found.settings["clean"] > tolerance_of("float32") or _are_of_two_sizes(found)):
+        return found
+    a, b = _Again.of(found.a, "a"), _Again.of(found.b, "b")
+    if a is None or b is None or max(map(_size, (found.a, found.b))) > MOST_BYTES:
+        return found
+    with state_restored(a.model, b.model) as restore:
+        runs = []
+        for side, run in ((a, found.a), (b, found.b)):
+            restore()
+            again = side.again(weights=None)
+            if again is None:
+                return found
+            runs.append(replaced(again, taken=run.taken) if run.taken else again)
+    whole = Comparison.of(compared(*runs))
+    note = 'both models ran once more, to compare every element (values="tensors")'
+    return replace(whole, notes=(*whole.notes, note)) if whole.findings else whole
+
+
+MOST_BYTES = 1 << 30  # of all values of a run
+
+
+def _are_of_two_sizes(found: ComparisonData) -> bool:
+    """Were both models given inputs of as many dimensions, and of other sizes?"""
+    sides = [dict(run.root.inputs.named()) for run in (found.a, found.b)]
+    return any(
+        slot in sides[1] and len(x.shape) == len(sides[1][slot].shape) and x.shape != sides[1][slot].shape
+        for slot, x in sides[0].items()
+    )
+
+
+def _size(run: TraceData) -> int:
+    return sum(value.numel * 4 for value in run.values)
+
+
 class NotKept(Exception):
     """An argument of the model was not kept, or is no plain data."""
 
@@ -106,10 +154,13 @@ class _Again:
         """Return the run of a trace; ``None`` where its model, its inputs or its state are not at hand."""
         model, root = getattr(trace.graph_source, "model", None), trace.root
         is_whole = root.method == "forward" and trace.error is None and not _NOT_WHOLE & trace.settings.keys()
-        if not isinstance(model, nn.Module) or not is_whole or trace.settings.get("values") != "tensors":
+        if not isinstance(model, nn.Module) or not is_whole:
             return None
         if root.training != model.training or root.given is not None or root.returned is not None:
             return None
+        given = getattr(trace.graph_source, "given", None)
+        if trace.settings.get("values") != "tensors":
+            return None if given is None else cls(name, trace, model, *given)
         try:
             args = tuple([_thing(trace, item) for item in root.inputs.args])
             return cls(name, trace, model, args, {key: _thing(trace, item) for key, item in root.inputs.kwargs.items()})
@@ -125,22 +176,30 @@ class _Again:
         """Return what the model returns with operations replaced."""
         return returned_tensors(self.trace_with(stepper))
 
-    def trace_with(self, stepper: ReplacedOperations | None) -> Trace:
+    def trace_with(self, stepper: ReplacedOperations | None, weights: bool | None = False) -> Trace:
         """Return the trace of the model run again, with operations replaced where a stepper is given."""
         with torch.set_grad_enabled(bool(self.trace.settings.get("grad", True))):
             given = deep_copy((self._args, self._kwargs))
-            return run_and_store(self.model, *given, values="tensors", weights=False, stepper=stepper)
+            return run_and_store(self.model, *given, values="tensors", weights=weights, stepper=stepper)
 
     def is_as_recorded(self) -> bool:
         """Does the model return what it did, to the last bit?"""
+        return self.again() is not None
+
+    def again(self, weights: bool | None = False) -> Trace | None:
+        """Run the model again; ``None`` where it raises, or does not return what it did, to the last bit."""
         try:
-            again = self.trace_with(None)
+            again = self.trace_with(None, weights)
         except FxDebugError:
             raise
         except Exception:  # of the model
-            return False
-        digests = [[value.digest for value in run.root.outputs or ()] for run in (self.trace, again)]
-        return digests[0] == digests[1] and None not in digests[0] and bool(digests[0])
+            return None
+        by_digest = self.trace.settings.get("values") == "tensors"
+        both = [
+            [value.digest if by_digest else value.stats for value in run.root.outputs or ()]
+            for run in (self.trace, again)
+        ]
+        return again if both[0] == both[1] and None not in both[0] and both[0] else None
 
 
 def _thing(trace: TraceData, item: Item) -> Any:

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import nn
 
 from fxdebug.capture import reasons
@@ -63,6 +65,7 @@ class LazyGraphs:
         self._shift = shift
         self._verified: dict[int, VerifiedCall] = {}
         self._run_graphs: RunGraphs | None = None
+        self.given: tuple[tuple[Any, ...], dict[str, Any]] | None = None  # copies of small inputs, to run it again
 
     @property
     def model(self) -> nn.Module:

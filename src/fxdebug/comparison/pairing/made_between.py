@@ -32,6 +32,13 @@ def at_operation(row: Row, meter: Meter) -> Row:
     elsewhere = "returns other values: what stands elsewhere in b, or a mask, has an effect here"
     if made_b is None or made_b.kind == "call_module":
         return replace(row, because=f"given the same at these positions, it {elsewhere}")
+    before = _before(made_a, made_b, meter)
+    if before is not None and before[0] != before[1]:
+        because = (
+            f"{made_b.op} is given {before[0]} positions before those of the input in a, {before[1]} in b: its results "
+            "are those of other places"
+        )
+        return replace(row, op=made_b.op, source=made_b.source or row.source, because=because)
     numbers = _numbers(row, meter)
     because = f"given the same at these positions, the code up to {made_b.op} {elsewhere}"
     if numbers is not None:
@@ -39,6 +46,21 @@ def at_operation(row: Row, meter: Meter) -> Row:
     a = row.a if made_a is None else replace(row.a, op=made_a.op, source=made_a.source, node=made_a.id)
     b = replace(row.b, op=made_b.op, source=made_b.source, node=made_b.id)
     return replace(row, op=made_b.op, source=made_b.source or row.source, a=a, b=b, because=because)
+
+
+def _before(made_a: Node | None, made_b: Node, meter: Meter) -> tuple[int, int] | None:
+    """Return how many positions more than the input an operation is given, in a and in b, where blocks are compared."""
+    if made_a is None or meter.facing is None or meter.facing.by != "values" or made_a.op != made_b.op:
+        return None
+    sides = [network_of(trace).into.get(made.id, ()) for made, trace in ((made_a, meter.a), (made_b, meter.b))]
+    for one, other in zip(*sides):
+        if one.value is None or other.value is None or len(one.value.shape) != len(other.value.shape):
+            continue
+        sizes = [(x, y) for x, y in zip(one.value.shape, other.value.shape) if x != y]
+        if len(sizes) == 1:
+            more = [size - length for size, length in zip(sizes[0], meter.facing.length)]
+            return (more[0], more[1]) if min(more) >= 0 else None
+    return None
 
 
 def _maker(side: Side, trace: TraceData) -> Node | None:

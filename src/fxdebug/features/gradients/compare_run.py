@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from torch import Tensor, nn
 
 from fxdebug.analyses.gradients.compared import ComparedRow, compared_gradients
 from fxdebug.analyses.gradients.facing import OneGradient, Step, paired_steps
-from fxdebug.analyses.gradients.of_model import one_gradient, step_of_grads
+from fxdebug.analyses.gradients.of_model import one_gradient, step_of_grads, tables_of
 from fxdebug.analyses.gradients.of_run import step_of_run
 from fxdebug.analyses.gradients.rules import STOPS, told_recomputed
 from fxdebug.api.compare_runs import run_to_compare
@@ -91,8 +92,12 @@ def _step_of_model(
     kept: dict[str, Tensor] = {}
     record = gradient_runs.run_with_gradients(model, args, keywords, loss or loss_of_output, keep=kept)
     reach = {parameter.name: str(parameter.reach) for parameter in record.parameters}
+    kinds = tables_of(model)
     gradients = {
-        name: one_gradient(kept.get(name), p, "" if reach.get(name) == "trained" else reach.get(name, ""))
+        name: replace(
+            one_gradient(kept.get(name), p, "" if reach.get(name) == "trained" else reach.get(name, "")),
+            is_table=kinds.get(name),
+        )
         for name, p in members.named_parameters_of(model)
     }
     recomputed = tuple([told_recomputed(one) for one in record.recomputed])

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from fxdebug.capture.probe import members, special_tensors, state_restored, untracked
 from fxdebug.data.findings import ERROR, Finding
+from fxdebug.features.state.never_filled import never_filled
 
 HUGE = 1e20  # in float32; masks have one such number, and no module a table of them
 ALIKE = 0.05  # relative, of sections in bfloat16
@@ -32,7 +33,9 @@ def find_buffers(model: nn.Module) -> Iterator[Finding]:
         if isinstance(module, torch.jit.ScriptModule):
             continue  # its buffers were loaded with it
         for name, parameter in module._parameters.items():
-            what = "" if parameter is None or not _has_numbers(parameter) else _of_memory(parameter)
+            if parameter is None or not _has_numbers(parameter):
+                continue
+            what = _of_memory(parameter) or never_filled(module, name, parameter)
             if what:
                 yield _finding(path, module, name, f"the parameter {members.join(path, name)} {what}", FILL)
         odd: dict[str, str] = {}

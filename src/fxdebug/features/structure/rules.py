@@ -13,6 +13,7 @@ BOOK = RuleBook(
         ),
         RuleSpec("random", ADVICE, "an operation draws random numbers though the model is in evaluation"),
         RuleSpec("mask not read", WARNING, "a mask that hides something is given, and nothing returned depends on it"),
+        RuleSpec("masks added", ADVICE, "two masks of the lowest number are added: where both hide, the sum is -Inf"),
         RuleSpec("positions rounded", WARNING, "positions are cast to a dtype that has no number for each of them"),
         RuleSpec("softmax axis", WARNING, "attention weights have the sum 1 over something else than the keys"),
         RuleSpec("repeated module", WARNING, "one module that stands several times in a list runs once after itself"),

@@ -7,6 +7,7 @@ from typing import Any
 from fxdebug.api.reports.report import Report
 from fxdebug.api.trace import Trace
 from fxdebug.data.report import Cell, ReportData
+from fxdebug.features.structure.added_masks import find_added_masks
 from fxdebug.features.structure.draws import find_draws
 from fxdebug.features.structure.masks import find_unread_masks
 from fxdebug.features.structure.positions import find_rounded_positions
@@ -22,6 +23,7 @@ def on_run(trace: Trace, limits: None) -> ReportData[Any]:
     findings = [
         *find_draws(net),
         *find_unread_masks(net),
+        *find_added_masks(net),
         *find_rounded_positions(net),
         *find_other_axes(net),
         *find_repeats(net),

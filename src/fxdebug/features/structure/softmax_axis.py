@@ -13,6 +13,7 @@ from fxdebug.query.network import Network, Node
 
 MULTIPLIES = frozenset("matmul bmm einsum".split())
 HANDS_ON = frozenset("dropout to type type_as float half bfloat16 contiguous identity mul div add masked_fill".split())
+VIEWS = frozenset("view reshape flatten unflatten".split())
 FAR = 8  # nodes, those of the modules in between included
 
 
@@ -37,7 +38,7 @@ def find_other_axes(net: Network) -> Iterator[Finding]:
                     severity=WARNING,
                     advice="Take it over the dimension whose elements are to be weighed against each other.",
                 )
-        elif len(node.shape) > 2 and _are_scores(net, node):
+        elif _are_scores(net, node):
             summed = _summed(net, node)
             if summed is not None and axis != summed and node.shape[summed] > 1:
                 yield found(
@@ -79,29 +80,46 @@ def _made_one(net: Network, node: Node, axis: int) -> Node | None:
 
 
 def _are_scores(net: Network, node: Node) -> bool:
-    """Are the numbers a product of two results: queries and keys?"""
-    pending = [node.id]
+    """Are the numbers a product of two results: queries and keys?
+
+    Scores of two dimensions are those of a batch, merged: without one, a softmax over the rows may be meant.
+    """
+    assert node.shape is not None
+    pending, dims = [node.id], len(node.shape)
     for _ in range(FAR):
         sources = [net.nodes[edge.source] for id in pending for edge in net.into.get(id, ())]
         for source in sources:
             if source.op in MULTIPLIES:
-                return not any(net.nodes[edge.source].kind == "get_attr" for edge in net.into.get(source.id, ()))
-        pending = [source.id for source in sources if source.op in HANDS_ON or source.kind == "placeholder"]
+                of_results = not any(net.nodes[edge.source].kind == "get_attr" for edge in net.into.get(source.id, ()))
+                return of_results and max(dims, len(source.shape or ())) > 2
+        handed = HANDS_ON | VIEWS
+        pending = [source.id for source in sources if source.op in handed or source.kind == "placeholder"]
     return False
 
 
 def _summed(net: Network, node: Node) -> int | None:
-    """Return the dimension that the product with the values sums over, where the result is given to one as it is."""
+    """Return the dimension that the product with the values sums over.
+
+    The result is given to it as it is, or with its first dimensions taken apart: then the last one stays the last.
+    """
     assert node.shape is not None
-    pending = [node.id]
+    pending, dims = [node.id], len(node.shape)
+    is_seen_otherwise = False
     for _ in range(FAR):
         edges = [edge for id in pending for edge in net.out_of.get(id, ())]
         pending = []
         for edge in edges:
             target = net.nodes[edge.target]
             if target.op in MULTIPLIES:
-                return _contracted(target, edge, len(node.shape))
+                given = dims if edge.value is None else len(edge.value.shape)
+                summed = _contracted(target, edge, given)
+                if not is_seen_otherwise:
+                    return summed if dims > 2 else None
+                return dims - 1 if summed == given - 1 else None
             if _is_handed_on(target, HANDS_ON - {"div", "mul", "add"}):
+                pending.append(edge.target)
+            elif target.op in VIEWS and target.shape and target.shape[-1] == node.shape[-1]:
+                is_seen_otherwise = True
                 pending.append(edge.target)
     return None
 
