@@ -21,7 +21,7 @@ from fxdebug.errors import FxDebugError
 
 
 class Returned(NamedTuple):
-    """How far one returned value is from the one that faces it, and the error that rounding explains."""
+    """The error of one returned value against the one that faces it, and the error that rounding explains."""
 
     error: float
     tolerance: float

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fxdebug.api.repro.tensors_at_hand import TensorsAtHand
+from fxdebug.api.rerun.tensors_at_hand import TensorsAtHand
 from fxdebug.api.rerun.torch_functions import function_of
 from fxdebug.capture.pausing.replaced_operations import Ran, ReplacedOperations
 from fxdebug.data.calls import Call

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from fxdebug.api.repro.plain_calls import head_of, public_function
 from fxdebug.data.graphs import Op
 from fxdebug.operators.names import FACTORIES
 
@@ -25,6 +24,13 @@ _SIGNS = frozenset(
 _ATTRIBUTES = frozenset("T mT H mH real imag data".split())
 # their arguments would be code of the program, or they hand the data out of torch
 _NEITHER = frozenset("apply_ map_ map2_ register_hook numpy __reduce_ex__ __array__ backward share_memory_".split())
+
+_HOMES = {
+    "torch._C._nn.": "F.", "torch.nn.functional.": "F.", "torch._VariableFunctionsClass.": "torch.",
+    "torch.functional.": "torch.", "torch._C._special.": "torch.special.", "torch._C._fft.": "torch.fft.",
+    "torch._C._linalg.": "torch.linalg.", "torch._C.TensorBase.": "torch.Tensor.", "torch._tensor.": "torch.",
+    "torch._ops.aten.": "torch.ops.aten.", "torch.": "torch.",
+}  # fmt: skip
 
 
 def function_of(op: Op) -> Callable[..., Any] | None:
@@ -56,3 +62,26 @@ def _computes(name: str, function: Any) -> bool:
 def _overridable() -> frozenset[Any]:
     found = torch.overrides.get_overridable_functions()
     return frozenset({function for functions in found.values() for function in functions} | {F.linear})
+
+
+def head_of(target: str) -> str | None:
+    """Return the public name of a function of torch as scripts write it; ``None`` for other targets.
+
+    >>> head_of("torch._C._nn.gelu"), head_of("my_kernels.gelu")
+    ('F.gelu', None)
+    """
+    home = next((home for home in _HOMES if target.startswith(home)), None)
+    return None if home is None else _HOMES[home] + target.removeprefix(home)
+
+
+def public_function(head: str) -> Callable[..., Any] | None:
+    """Return a function of torch by its public name; ``None`` where there is none.
+
+    >>> public_function("F.gelu") is F.gelu
+    True
+    """
+    names = head.split(".")
+    found: Any = {"F": F, "torch": torch}.get(names[0])
+    for name in names[1:]:
+        found = getattr(found, name, None)
+    return found if callable(found) else None

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 
+from fxdebug.api.rerun.torch_functions import head_of, public_function
 from fxdebug.data.graphs import Operand, Ref, arguments_text, text_of
 from fxdebug.data.values import Group, Thing, rebuilt
 from fxdebug.errors import UsageError
@@ -29,12 +29,6 @@ _UNNAMED = frozenset(
     "t chunk split cat stack einsum arange zeros ones full getitem roll new_zeros new_ones expand_as "
     "add add_ sub sub_ mul mul_ div div_ pow eq ne lt le gt ge matmul".split()
 )
-_HOMES = {
-    "torch._C._nn.": "F.", "torch.nn.functional.": "F.", "torch._VariableFunctionsClass.": "torch.",
-    "torch.functional.": "torch.", "torch._C._special.": "torch.special.", "torch._C._fft.": "torch.fft.",
-    "torch._C._linalg.": "torch.linalg.", "torch._C.TensorBase.": "torch.Tensor.", "torch._tensor.": "torch.",
-    "torch._ops.aten.": "torch.ops.aten.", "torch.": "torch.",
-}  # fmt: skip
 
 
 def line_text(line: Line) -> str:
@@ -104,29 +98,6 @@ def _head(line: Line) -> str:
             "can be shown without the code that defines them"
         )
     return head
-
-
-def head_of(target: str) -> str | None:
-    """Return the public name of a function of torch as scripts write it; ``None`` for other targets.
-
-    >>> head_of("torch._C._nn.gelu"), head_of("my_kernels.gelu")
-    ('F.gelu', None)
-    """
-    home = next((home for home in _HOMES if target.startswith(home)), None)
-    return None if home is None else _HOMES[home] + target.removeprefix(home)
-
-
-def public_function(head: str) -> Callable[..., Any] | None:
-    """Return a function of torch by its public name; ``None`` where there is none.
-
-    >>> public_function("F.gelu") is F.gelu
-    True
-    """
-    names = head.split(".")
-    found: Any = {"F": F, "torch": torch}.get(names[0])
-    for name in names[1:]:
-        found = getattr(found, name, None)
-    return found if callable(found) else None
 
 
 def _named(
