@@ -58,6 +58,7 @@ from fxdebug.comparison.diagnosis.region import (
 )
 from fxdebug.comparison.diagnosis.sibling_calls import sibling_cause
 from fxdebug.comparison.diagnosis.weights.changed_weight import changed_among
+from fxdebug.comparison.diagnosis.weights.other_orientation import other_orientation
 from fxdebug.comparison.diagnosis.weights.weight_layouts import (
     counterpart_makers,
     hold_different_numbers,
@@ -73,7 +74,16 @@ from fxdebug.comparison.tolerance import error_between, is_distinctive
 from fxdebug.data.calls import Call
 from fxdebug.data.values import Value
 from fxdebug.operators.dtypes import EPS
-from fxdebug.operators.names import ACTIVATIONS, FACTORIES, REPEATING, SLICES, UNINITIALISED, normalized_constants, role
+from fxdebug.operators.names import (
+    ACTIVATIONS,
+    FACTORIES,
+    REPEATING,
+    SLICES,
+    UNINITIALISED,
+    family,
+    normalized_constants,
+    role,
+)
 from fxdebug.query import network
 
 _SUMS = frozenset(["add", "sub", "rsub"])
@@ -93,6 +103,7 @@ class RegionDiagnosis:
 
     def __post_init__(self) -> None:
         self.tables = Tables(self.judge.pairs.a), Tables(self.judge.pairs.b)
+        self._weights = Weights(self.judge.pairs.a.trace), Weights(self.judge.pairs.b.trace)
 
     def explain(self, result: StepResult, a: Value, b: Value, *, through: bool = False) -> Cause | None:
         """Return the cause of ``b`` in the place of ``a``; ``None`` where the error comes from further upstream.
@@ -129,12 +140,42 @@ class RegionDiagnosis:
             or other_masking_in(divergence)
             or other_attention_in(divergence, self.tables)
             or other_axis_in(divergence)
+            or self._other_orientation(divergence)
             or _other_weights(divergence)
             or _other_rows(divergence)
             or other_bias_table_in(divergence)
             or self._other_table(divergence)
             or self._other_steps(divergence)
         )
+
+    def _other_orientation(self, divergence: Divergence) -> Cause | None:
+        """Return the product of b whose matrix lies as a's does, though its operation takes it the other way round."""
+        pairs = self.judge.pairs
+        products = [
+            [step for step in region.computing if family(step.name) == "product"]
+            for region in (divergence.in_a, divergence.in_b)
+        ]
+        if not all(len(steps) == 1 for steps in products):
+            return None
+        (one,), (other,) = products
+        told = other_orientation(pairs.a, one, pairs.b, other, self._weights)
+        if told == "" and self._are_given_in_another_order(divergence, one, other):
+            told = f"what {other.op} is given has the numbers of a in another order"
+            return divergence.cause("values", other, f"{told}, and {other.weights[0].value.name} does not", partner=one)
+        if not told:
+            return None
+        cause = divergence.cause("weights", other, told, partner=one, absorbable=False)
+        return replace(cause, is_weight_told=True)
+
+    def _are_given_in_another_order(self, divergence: Divergence, a: Step, b: Step) -> bool:
+        """Are two products given the same numbers in another order, as far as is known, and all weights are pairs?"""
+        meter, weights = self.judge.meter, [given.value for step in divergence.in_b.steps for given in step.weights]
+        if not a.data or not b.data or any(value.number not in self.judge.pairs.values for value in weights):
+            return False
+        given = a.data[0].value, b.data[0].value
+        measures = meter(*given)
+        by_exclusion = measures.basis == "statistics" and not measures.what and measures.error <= self.judge.clean
+        return by_exclusion or meter.is_reordered(*given)
 
     def _once(self, cause: Cause | None) -> Cause | None:
         """Return a cause that was not told of the same operation before: several values may show it."""
