@@ -158,14 +158,16 @@ class Row:
 
 
 def in_order(findings: Iterable[Row]) -> list[Row]:
-    """Return findings in execution order, with the settings at the end that change next to nothing.
+    """Return findings in execution order, with those at the end that change next to nothing beside the others.
 
-    An epsilon that is off by 1e-6 never stands before another activation.
+    An epsilon that is off by 1e-6 never stands before another activation, nor what another way to write a function
+    rounds before a fault.
     """
     rows = sorted(findings, key=lambda row: row.position)
     sizes = [row.error for row in rows if row.kind not in MEASURED_APART and math.isfinite(row.error)]
     least = max(sizes, default=0.0) * HARMLESS
-    return sorted(rows, key=lambda row: row.kind == "constant" and row.error < least)
+    limits = {"constant": least, "values": least * HARMLESS}
+    return sorted(rows, key=lambda row: row.error < limits.get(row.kind or "", 0.0))
 
 
 @dataclass(frozen=True, eq=False)

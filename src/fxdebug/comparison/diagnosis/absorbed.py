@@ -17,6 +17,7 @@ from fxdebug.comparison.tolerance import eps_of, is_additive_mask, rounding_step
 from fxdebug.data.calls import Call
 from fxdebug.operators.categories import ELEMENTWISE, SIZED_BY_NUMBERS, TO_PYTHON_NUMBERS
 from fxdebug.operators.dtypes import EPS
+from fxdebug.operators.names import BY_RANK
 
 FEW_ELEMENTS = 64
 SCALED = frozenset("mul div gelu softmax scaled_dot_product_attention leaky_relu elu".split())
@@ -172,7 +173,7 @@ def _reaches(judge: Judge, run: StepList, starts: list[Step], error: float) -> b
                     continue
                 visited.add(user.index)
                 result = judge.results.get(user.index)
-                moves = not {step.name, user.name} <= ELEMENTWISE
+                moves = not ({step.name, user.name} <= ELEMENTWISE or user.name in BY_RANK)
                 if result is None or user.transparent or not _is_clean(judge, result, error, moves=moves):
                     pending.append(user)
     return False
@@ -196,7 +197,8 @@ def _decides_what_runs(judge: Judge, step: Step) -> bool:
 def _is_clean(judge: Judge, result: StepResult, error: float, *, moves: bool = True) -> bool:
     """Is a result equal to that of a? A few elements with equal statistics may still have changed places.
 
-    ``moves``: may the operations that lead to it have moved elements? Those on single elements do not.
+    ``moves``: may the operations that lead to it have moved elements? Those on single elements do not, and what is
+    chosen by rank is the same where all its numbers are.
     """
     few = moves and result.b.numel < FEW_ELEMENTS and result.measures.basis == "statistics"
     limit = FADED * error
