@@ -201,7 +201,7 @@ def _is_clean(judge: Judge, result: StepResult, error: float, *, moves: bool = T
     chosen by rank is the same where all its numbers are.
     """
     few = moves and result.b.numel < FEW_ELEMENTS and result.measures.basis == "statistics"
-    limit = FADED * error
+    limit = FADED * min(error, 1.0)  # of another shape the error is infinite
     if judge.narrow is not None and result.measures.basis != "tensors":
         # statistics may show a large error as small: an error below the tolerance of a narrow dtype proves nothing
         limit = min(limit, 1.5 * rounding_step(judge.narrow))

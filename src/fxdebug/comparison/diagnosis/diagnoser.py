@@ -81,6 +81,8 @@ class Diagnoser:
             return cast
         if not result.exceeds_tolerance:
             return None
+        if result.measures.what == "shape" and _takes(result.partner) != _takes(result.step):
+            return None  # what takes elements by tensors and what cuts a slice are no counterparts
         masked = other_masking(self._judge, result)
         if masked is not None:
             return masked
@@ -212,8 +214,9 @@ class Diagnoser:
         elif result.measures.what == "shape":
             kind = "shape"
             because = f"{shape_text(result.a.shape)} in a, {shape_text(result.b.shape)} in b"
-            if gone and new and partner.name == step.name and step.name not in TRANSPARENT:
-                because = f"{listed(gone)} in a, {listed(new)} in b: its result is {because}"
+            if (gone or new) and partner.name == step.name and step.name not in TRANSPARENT:
+                sides = [listed(texts) or "no such argument" for texts in (gone, new)]
+                because = f"{sides[0]} in a, {sides[1]} in b: its result is {because}"
         elif draws_random(step) and (draws_random(partner) or not other_settings):
             kind = "random"
             because = BOTH_DREW if draws_random(partner) else "random numbers were drawn in b, none in a"
@@ -513,6 +516,11 @@ class Diagnoser:
         # for two dtypes statistics alone do not prove another order
         reordered = self._judge.same_dtypes or self._judge.meter.is_reordered(one.value, other.value)
         return self._rearranged_inputs(result) if reordered else None
+
+
+def _takes(step: Step) -> bool:
+    """Does an index take elements by tensors?"""
+    return step.name == "getitem" and any("•" in text for text in step.constants)
 
 
 def _told_by_statistics(name: str, b: Value, ours: str, a: Value) -> str:

@@ -10,7 +10,7 @@ from fxdebug.comparison.constants import as_written
 from fxdebug.comparison.diagnosis.cause import Cause, differing_settings, listed, make_cause
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult
 from fxdebug.comparison.result import Kind
-from fxdebug.comparison.steps import Step, StepList
+from fxdebug.comparison.steps import Step, StepInput, StepList
 from fxdebug.operators.dtypes import EPS
 from fxdebug.operators.names import (
     BY_RANK,
@@ -24,6 +24,7 @@ from fxdebug.operators.names import (
 )
 
 MOVES = frozenset(["roll", "flip", "fliplr", "flipud", "rot90"])
+MOST_ROUNDED = 4  # times the error that counts as equal: a few operations enlarge it before the choice
 INDEXING = BY_RANK | frozenset(["where", "nonzero", "argwhere", "eq", "one_hot", "floor_divide", "bincount"])
 NEAR_TIES = 0.25  # share of choices from which more than rounding is behind it
 MOST_STEPS = 300  # steps that are looked at
@@ -112,6 +113,11 @@ def moves_changed(judge: Judge, cause: Cause, result: StepResult) -> ElementOrde
     return None
 
 
+def _rounded(judge: Judge, one: StepInput, other: StepInput) -> float:
+    """Return the error up to which rounding explains that two values differ, from which steps chose."""
+    return MOST_ROUNDED * judge.clean_for(one.value, other.value)
+
+
 def choices_changed(judge: Judge, cause: Cause, result: StepResult) -> ElementOrder | None:
     """Return the selection by rank behind a cause that takes others than in a, because rounding decides near ties.
 
@@ -125,6 +131,8 @@ def choices_changed(judge: Judge, cause: Cause, result: StepResult) -> ElementOr
     for step in _steps_upstream(judge.pairs.b, (result.step, cause.b)):
         other = judge.results.get(step.index) if step.name in BY_RANK else None
         if other is None or other.partner.name not in BY_RANK or other.error_in == 0.0 or other.adds:
+            continue
+        if other.worst_input is not None and other.error_in > _rounded(judge, *other.worst_input):
             continue
         sides = [(x, y) for x, y in zip(other.partner.results, step.results) if x.dtype not in EPS]
         shares = [judge.value_error(x, y) for x, y in sides]

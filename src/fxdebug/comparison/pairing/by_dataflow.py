@@ -14,7 +14,7 @@ from fxdebug.comparison.result import MatchedBy
 from fxdebug.comparison.steps import Step, StepInput, StepList, interchangeable
 from fxdebug.comparison.tolerance import error_between, tolerance_of
 from fxdebug.operators.dtypes import EPS
-from fxdebug.operators.names import BIAS_FIRST, COMMUTATIVE, COPYING, family
+from fxdebug.operators.names import BIAS_FIRST, COMMUTATIVE, COPYING, PICKING, SLICES, family
 
 
 def pair_by_dataflow(pairs: Pairs) -> None:
@@ -100,9 +100,25 @@ def _counterpart(pairs: Pairs, step: Step) -> Step | None:
             continue
         given = [pairs.a.root(item.value).number for item in candidate.data]
         fits = sorted(given) == sorted(numbers) if step.name in COMMUTATIVE else given == numbers
-        if fits and not _weights_clash(pairs, candidate, step) and result_sizes(candidate) == result_sizes(step):
+        alike = result_sizes(candidate) == result_sizes(step) or _is_the_only_use(pairs, candidate, step)
+        if fits and not _weights_clash(pairs, candidate, step) and alike:
             return candidate
     return None
+
+
+def _is_the_only_use(pairs: Pairs, a: Step, b: Step) -> bool:
+    """Is an operation the only one of its name on its data in either run, so that another size is another setting?
+
+    Products may be fused projections and their parts; what takes or repeats elements may do so in several ways.
+    """
+    if a.name != b.name or family(b.name) == "product" or b.name in SLICES | PICKING | COPYING:
+        return False
+    sides = (pairs.a, a), (pairs.b, b)
+    users = [
+        [user for user in run.users.get(run.root(s.data[0].value).number, ()) if user.name == s.name]
+        for run, s in sides
+    ]
+    return all(len(each) == 1 for each in users)
 
 
 def result_sizes(step: Step) -> list[int]:
