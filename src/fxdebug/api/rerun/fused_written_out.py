@@ -89,7 +89,10 @@ def _is_closer(row: Row, than: Row | None, operations: Set[str], *, by_name: boo
     if row.proven or row.kind == "weights":  # where these are in another layout, what faces what is a guess
         return row.proven
     sides = [] if than is None else [side.op for side in (than.a, than.b) if side is not None]
-    other_activation = than is not None and than.kind in ("missing", "extra") and bool(ACTIVATIONS.intersection(sides))
+    of_activation = than is not None and bool(ACTIVATIONS.intersection(sides))
+    if of_activation and than is not None and than.kind == "values":
+        return False  # numbers of two activations that face each other are no cause, unless one of them was proven
+    other_activation = of_activation and than is not None and than.kind in ("missing", "extra")
     if by_name or other_activation:  # parts of two activations that face each other say less than their names
         return known[0] >= NAMED > known[1]
     whole = than.a.op if than is not None and than.kind == "missing" and than.a is not None else None
