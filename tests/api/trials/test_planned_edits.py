@@ -74,6 +74,14 @@ def of_another_value_and_slope(layer: Layer, x: Tensor) -> Tensor:
     return F.leaky_relu(x + mixed * mixed.square().sum(-1, keepdim=True).add(1).rsqrt() + 0.0 * gate, 0.3)
 
 
+def with_a_norm_of_torch(layer: Layer, x: Tensor) -> Tensor:
+    h = layer.norm(x)
+    gate, value = layer.up(h).sigmoid(), layer.down(h)
+    mask = torch.ones(8, 8).tril().bool()
+    mixed = (value @ gate.mT).masked_fill(~mask, 0.0) @ value
+    return F.leaky_relu(x + F.normalize(mixed, dim=-1), 0.1)
+
+
 X = torch.randn(3, 8, 8, generator=torch.Generator().manual_seed(0))
 
 
@@ -93,6 +101,7 @@ WORDS = {
     without_the_mask: "masked_fill of a before matmul",
     of_another_value: "matmul given what that of a is given",
     with_a_mean: "sum of a in the place of mean",
+    with_a_norm_of_torch: "square, sum, add, rsqrt and 1 more of a in the place of normalize",
 }
 
 

@@ -17,6 +17,7 @@ from fxdebug.comparison.pairing.name_mapping import NameMapping
 from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.result import ComparisonData, Row
 from fxdebug.data.trace import TraceData
+from fxdebug.data.values import Value
 from fxdebug.errors import FxDebugError
 
 
@@ -53,6 +54,7 @@ class EditedRuns:
     mapping: NameMapping | None = None
     first: Callable[[ReplacedOperations], Row | None] | None = None
     _paired: tuple[Pairs, Meter] | None = field(default=None, repr=False)
+    _again: dict[int, dict[int, Tensor]] = field(default_factory=dict, repr=False)  # by the side
 
     def see_a(self, stepper: ReplacedOperations) -> None:
         """Run side a with a look at some of its operations."""
@@ -84,7 +86,7 @@ class EditedRuns:
             changed, kept = (a, b) if side == "a" else (b, a)
             if changed.number not in new:
                 return None
-            both = new[changed.number], other.trace.tensor(kept)
+            both = new[changed.number], self._plain(other, kept)
             error = meter.of_tensors(a, b, *(both if side == "a" else both[::-1]))
             if error is None:
                 return None
@@ -97,6 +99,18 @@ class EditedRuns:
             meter = Meter(self.a.trace, self.b.trace)
             self._paired = pair_traces(self.a.trace, self.b.trace, self.mapping, meter), meter
         return self._paired
+
+    def _plain(self, side: RunAgain, value: Value) -> Tensor:
+        """Return what a side returned: as it was kept, else by a run without edits, once."""
+        if value.saved is not None:
+            return side.trace.tensor(value)
+        known = self._again.get(id(side))
+        if known is None:
+            with state_restored(*self._models):
+                tensors = side.run(ReplacedOperations({}))
+            known = dict(zip([each.number for each in side.trace.root.outputs or ()], tensors))
+            self._again[id(side)] = known
+        return known[value.number]
 
     @property
     def _models(self) -> list[nn.Module]:

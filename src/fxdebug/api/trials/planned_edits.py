@@ -25,7 +25,10 @@ from fxdebug.api.trials.edits_of_operations import (
     with_tensors,
 )
 from fxdebug.capture.pausing.replaced_operations import Place, Ran
+from fxdebug.comparison.diagnosis.cause import listed
 from fxdebug.comparison.diagnosis.region import view_chain
+from fxdebug.comparison.diagnosis.weights.weight_slices import numberless
+from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.result import Row
 from fxdebug.comparison.steps import Step, StepInput, StepList
 from fxdebug.data.values import Value
@@ -33,6 +36,7 @@ from fxdebug.operators.dtypes import EPS
 from fxdebug.operators.names import FACTORIES
 
 MOST_PLACES = 64  # of a line that runs many times
+MOST_OF_REGION = 16  # operations of a in the place of a result of b: more would repair anything
 
 
 class Source(NamedTuple):
@@ -47,14 +51,46 @@ EditOfPlace: TypeAlias = Callable[[Ran | None, Ran, Mapping[int, Tensor]], Any]
 """Computes an operation of b from that of a, from itself, and from values of b in the place of some of a's."""
 
 
+class Earlier(NamedTuple):
+    """A result of an operation computed anew: which one, which of its results, if several, and a's views of that."""
+
+    operation: int
+    at: int | None
+    views: tuple[Place, ...]
+
+
+class Recomputed(NamedTuple):
+    """An operation of a computed anew, from values of b and from results before it, by the numbers of its tensors."""
+
+    of_a: Place
+    own: tuple[tuple[int, Source], ...]
+    earlier: tuple[tuple[int, Earlier], ...]
+
+
 @dataclass(frozen=True)
 class Part:
-    """An edit of one place of b, the operation of a that it needs, and the values of b in the place of some of a's."""
+    """An edit of one place of b, the operation of a that it needs, and the values of b in the place of some of a's.
+
+    ``region`` are several operations of a, of which the last one's result is put in the place of b's.
+    """
 
     place: Place
     of_a: Place | None
     make: EditOfPlace
     own: tuple[tuple[int, Source], ...] = ()  # by the number of the tensor among those that a's operation is given
+    region: tuple[Recomputed, ...] = ()
+
+    @property
+    def sources(self) -> list[Source]:
+        """All values of b that it needs."""
+        return [source for _, source in (*self.own, *(own for each in self.region for own in each.own))]
+
+    @property
+    def seen_in_a(self) -> set[Place]:
+        """All operations of a that it needs, as they ran."""
+        views = {view for source in self.sources for view in source.views}
+        views |= {view for each in self.region for _, earlier in each.earlier for view in earlier.views}
+        return views | {each.of_a for each in self.region} | ({self.of_a} if self.of_a is not None else set())
 
 
 @dataclass(frozen=True)
@@ -98,13 +134,14 @@ class EditPlan:
         if sites is None:
             return single
         alone = Sites((sites.own,), 0)
-        planned = [*single, *self._of_pairs(row, alone), *self._after_all(row, alone)]
+        planned = [*single, *self._of_pairs(row, alone), *self._after_all(row, alone), *self._of_region(row, alone)]
         if len(sites.pairs) > 1:
             everywhere = [
                 replace(edit, parts=tuple([Part(_place(y), _place(x), edit.parts[0].make) for x, y in sites.pairs]))
                 for edit in single
             ]
-            planned += map(_more, [*everywhere, *self._of_pairs(row, sites), *self._after_all(row, sites)])
+            of_sites = [*self._of_pairs(row, sites), *self._after_all(row, sites), *self._of_region(row, sites)]
+            planned += map(_more, [*everywhere, *of_sites])
         elif len(lines := self._line(self._pairs.a, sites.own[0])) > 1:
             every = Sites(tuple([(step, sites.own[1]) for step in lines]), lines.index(sites.own[0]))
             planned += map(_more, self._after_all(row, every))
@@ -126,7 +163,7 @@ class EditPlan:
         """Return an operation, or all that its place in its line ran: in several calls, else in a loop of one."""
         source, weights = at.node.source, [given.is_weight for given in at.inputs]
         lines = [] if source is None else [step for step in run.steps if step.node.source == source]
-        in_calls = [step for step in lines if _place(step)[1] == _place(at)[1]]
+        in_calls = [s for s in lines if _place(s)[1] == _place(at)[1] and _is_alike(s.call.path, at.call.path)]
         in_loop = [s for s in lines if s.op == at.op and [given.is_weight for given in s.inputs] == weights]
         found = in_calls if len(in_calls) > 1 else in_loop
         return found if 1 < len(found) <= MOST_PLACES else [at]
@@ -186,6 +223,33 @@ class EditPlan:
                 parts = [Part(_place(y), _place(x), make, own) for (x, _), y, own in zip(sites.pairs, makers, known)]
                 yield PlannedEdit(f"{op_of(row.a)} of a after {maker.op}", tuple(parts))
 
+    def _of_region(self, row: Row, sites: Sites) -> Iterator[PlannedEdit]:
+        """Yield the edit that puts all of a's operations since what b has, too, in the place of a result of b."""
+        other = sites.own[1]
+        wanted = self._pairs.value_in_a(other.outputs[0]) if len(other.outputs) == 1 else None
+        last = None if wanted is None else self._pairs.a.maker(wanted)
+        if row.kind not in ("values", "missing", "extra") or last is None or other.unrecorded:
+            return
+        region = _Region(self._pairs, self._is_equal, self._is_constant, other)
+        if not region.reaches(last):
+            return
+        parts = []
+        for at, (_, place) in enumerate(sites.pairs):
+            operations = region.operations(partial(self._at_site, sites, at))
+            if operations is None:
+                return
+            parts.append(Part(_place(place), None, _nothing, region=tuple(operations)))
+        names = [step.op for step in region.steps if not step.transparent]
+        yield PlannedEdit(f"{listed(names)} of a in the place of {op_of(row.b)}", tuple(parts))
+
+    def _at_site(self, sites: Sites, at: int, run: StepList, step: Step) -> Step | None:
+        """Return the operation at another site that stands where one does at a finding's own; ``None`` without one."""
+        if len(sites.pairs) == 1:
+            return step
+        line = self._line(run, step)
+        fits = len(line) == len(sites.pairs) and line[sites.at] is step
+        return line[at] if fits else None
+
     def _users(self, one: Step, other: Step) -> Iterator[Part]:
         """Yield the edits that give all operations of a call what those of a are given, in the place of one value."""
         b = self._pairs.b
@@ -234,8 +298,7 @@ class EditPlan:
         return [tuple(of_site.items()) for of_site in found]
 
     def _number(self, value: Value, maker: Step) -> int | None:
-        numbers = [result.number for result in maker.outputs]
-        return numbers.index(self._pairs.b.root(value).number) if len(numbers) > 1 else None
+        return _number_of(self._pairs.b, value, maker)
 
     def _is_equal(self, a: Value, b: Value) -> bool:
         return self._meter(a, b).error <= self._meter.tolerance(a, b)
@@ -266,11 +329,125 @@ class EditPlan:
         return self._constants[step.index]
 
 
+class _Region:
+    """The operations of a that compute a value from values that b has by an operation of its own."""
+
+    def __init__(
+        self,
+        pairs: Pairs,
+        is_equal: Callable[[Value, Value], bool],
+        is_constant: Callable[[Step], bool],
+        before: Step,
+    ) -> None:
+        self._pairs, self._is_equal, self._is_constant, self._before = pairs, is_equal, is_constant, before
+        self._found: dict[int, Step] = {}
+        self._own: dict[tuple[int, int], tuple[Step, int | None]] = {}
+
+    @property
+    def steps(self) -> list[Step]:
+        """The operations in execution order."""
+        return [self._found[index] for index in sorted(self._found)]
+
+    def reaches(self, last: Step) -> bool:
+        """Do the operations behind a result of a lead back to what b has, after few of them?"""
+        pending = [last]
+        while pending:
+            step = pending.pop()
+            if step.index in self._found:
+                continue
+            self._found[step.index] = step
+            if len(self._found) > MOST_OF_REGION or step.unrecorded or not step.outputs:
+                return False
+            for slot, given in enumerate(step.inputs):
+                if self._is_at_hand(step, slot, given):
+                    continue
+                maker = self._pairs.a.maker(given.value)
+                if given.is_weight or maker is None:
+                    return False
+                if not self._is_constant(maker):
+                    pending.append(maker)
+        return True
+
+    def _is_at_hand(self, step: Step, slot: int, given: StepInput) -> bool:
+        """Has b what a step is given by then, with the same numbers?"""
+        value, root = self._pairs.value_in_b(given.value), self._pairs.a.root(given.value)
+        if value is None or not self._is_equal(root, value):
+            return False
+        maker = self._pairs.b.maker(value)
+        if maker is None or given.is_weight:
+            return True  # a weight, or what the model was given
+        if maker.index >= self._before.index or maker.unrecorded:
+            return False
+        self._own[step.index, slot] = maker, _number_of(self._pairs.b, value, maker)
+        return True
+
+    def operations(self, at_site: Callable[[StepList, Step], Step | None]) -> list[Recomputed] | None:
+        """Return the operations as they are computed anew at a site; ``None`` where it has not all of them."""
+        numbers, a = {step.index: number for number, step in enumerate(self.steps)}, self._pairs.a
+        found = []
+        for step in self.steps:
+            here, own, earlier = at_site(a, step), [], []
+            if here is None or len(here.inputs) != len(step.inputs):
+                return None
+            for slot, (given, theirs) in enumerate(zip(step.inputs, here.inputs)):
+                views = tuple([_place(view) for view in view_chain(a, theirs.value)])
+                maker, known = a.maker(given.value), self._own.get((step.index, slot))
+                if known is not None:
+                    source = at_site(self._pairs.b, known[0])
+                    if source is None:
+                        return None
+                    own.append((slot, Source(_place(source), known[1], views)))
+                elif maker is not None and maker.index in numbers:
+                    earlier.append((slot, Earlier(numbers[maker.index], _number_of(a, given.value, maker), views)))
+            found.append(Recomputed(_place(here), tuple(own), tuple(earlier)))
+        return found
+
+
+def recomputed(
+    operations: Sequence[Recomputed], seen: Mapping[Place, Ran], own: Callable[[Source], Tensor], ours: Ran
+) -> Any:
+    """Return the result of the last of some operations of a, computed from values of b, of the shape of b's result."""
+    results: list[Any] = []
+    for operation in operations:
+        theirs = seen.get(operation.of_a)
+        if theirs is None or is_inplace(theirs):
+            raise NoEdit
+        new = {slot: own(source) for slot, source in operation.own}
+        for slot, (number, at, views) in operation.earlier:
+            result = results[number] if at is None else results[number][at]
+            new[slot] = seen_as_in_a(result, [seen[view] for view in views])
+        before = tensors_of(theirs)
+        if any(slot >= len(before) or before[slot].shape != tensor.shape for slot, tensor in new.items()):
+            raise NoEdit
+        args, kwargs = with_tensors(theirs, new)
+        results.append(theirs.function(*args, **kwargs))
+    last = results[-1]
+    if not isinstance(last, Tensor) or not isinstance(ours.result, Tensor) or last.shape != ours.result.shape:
+        raise NoEdit
+    return last
+
+
+def _nothing(theirs: Ran | None, ours: Ran, own: Mapping[int, Tensor]) -> Any:
+    """Stand for the edit of a region, which :func:`recomputed` makes."""
+    raise NoEdit
+
+
+def _number_of(run: StepList, value: Value, maker: Step) -> int | None:
+    """Return which of several results of an operation a value is."""
+    numbers = [result.number for result in maker.outputs]
+    return numbers.index(run.root(value).number) if len(numbers) > 1 else None
+
+
 def _more(edit: PlannedEdit) -> PlannedEdit:
     """Return an edit of several places, with how many these are in its words."""
     count = len({part.place for part in edit.parts}) - 1
     words = f"{edit.words}, and at {count} more place{'s' * (count > 1)} of this line"
     return replace(edit, words=words, is_cause=False)
+
+
+def _is_alike(path: str, other: str) -> bool:
+    """Are two calls of one part of a model, in whatever layer?"""
+    return numberless(f"{path}.") == numberless(f"{other}.")
 
 
 def _place(step: Step) -> Place:

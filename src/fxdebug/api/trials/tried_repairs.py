@@ -12,10 +12,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from torch import Tensor
+
 from fxdebug.api.comparison import Comparison
 from fxdebug.api.rerun.edited_runs import EditedRuns, Returned
 from fxdebug.api.trials.edits_of_operations import Edit, place_of
-from fxdebug.api.trials.planned_edits import EditPlan, Part, PlannedEdit, seen_as_in_a
+from fxdebug.api.trials.planned_edits import EditPlan, Part, PlannedEdit, Source, recomputed, seen_as_in_a
 from fxdebug.capture.pausing.replaced_operations import Place, Ran, ReplacedOperations
 from fxdebug.comparison.diagnosis.weights.folded_norm import FOLDED
 from fxdebug.comparison.result import ComparisonData, Row
@@ -44,6 +46,7 @@ def tried(findings: Sequence[Row], plain: ComparisonData, runs: EditedRuns, budg
     if not planned:
         return rows
     seen = _seen_in_a([edit for edits in planned.values() for edit in edits], runs)
+    made: dict[int, list[PlannedEdit]] = {}  # the edits of each finding that could be made
     for number, edits in planned.items():
         failed = []
         for edit in edits:
@@ -58,14 +61,22 @@ def tried(findings: Sequence[Row], plain: ComparisonData, runs: EditedRuns, budg
                     for at, row in enumerate(rows)
                 ]
             failed += [edit] if repaired is False and edit.is_cause else []
+            if repaired is not None:
+                made.setdefault(number, []).append(edit)
         if failed and len(rows) == 1:
             told = f"{LIKELY}: {failed[0].words} was tried{_still(rows[number], _made(failed[0], seen), runs)}"
             rows[number] = replace(rows[number], repair=told)
-    rest = rows[MOST:MOST_TOGETHER] if len(planned) == MOST < len(rows) <= MOST_TOGETHER and plan is not None else []
+    rest = rows[MOST:MOST_TOGETHER] if len(made) == MOST < len(rows) <= MOST_TOGETHER and plan is not None else []
     more = {number: plan.edits(row)[:1] for number, row in enumerate(rest, MOST)} if plan is not None else {}
     seen |= _seen_in_a([edit for edits in more.values() for edit in edits], runs) if more else {}
-    planned |= {number: edits for number, edits in more.items() if edits}
-    return _all_at_once(rows, planned, seen, runs, exactly) if time.monotonic() <= until else rows
+    made |= {number: edits for number, edits in more.items() if edits}
+    for at in (0, -1):  # the smallest edit of each, then the largest
+        if time.monotonic() > until:
+            return rows
+        together = _all_at_once(rows, {number: edits[at] for number, edits in made.items()}, seen, runs, exactly)
+        if together is not None:
+            return together
+    return rows
 
 
 def _still(row: Row, edits: dict[Place, Edit], runs: EditedRuns) -> str:
@@ -78,25 +89,24 @@ def _still(row: Row, edits: dict[Place, Edit], runs: EditedRuns) -> str:
 
 def _all_at_once(
     rows: list[Row],
-    planned: dict[int, list[PlannedEdit]],
+    chosen: dict[int, PlannedEdit],
     seen: dict[Place, Ran],
     runs: EditedRuns,
     exactly: bool,
-) -> list[Row]:
-    """Return the findings, proven where the first edits of all of them together repair b."""
-    first = {number: edits[0] for number, edits in planned.items()}
-    if not 1 < len(first) == len(rows):
-        return rows
-    made = {number: _made(edit, seen) for number, edit in first.items()}
+) -> list[Row] | None:
+    """Return the findings, proven where one edit of each of several repairs b; ``None`` where these do not."""
+    if len(chosen) < 2:
+        return None
+    made = {number: _made(edit, seen) for number, edit in chosen.items()}
     if not _repairs({place: edit for of_row in made.values() for place, edit in of_row.items()}, runs, exactly):
-        return rows
-    more = f"with this and {len(rows) - 1} more edit{'s' * (len(rows) > 2)} b returns what a returns"
-    told = []
-    for number, row in enumerate(rows):
+        return None
+    more = f"with this and {len(chosen) - 1} more edit{'s' * (len(chosen) > 2)} b returns what a returns"
+    told = list(rows)
+    for number, edit in chosen.items():
         others = {place: edit for at, of_row in made.items() if at != number for place, edit in of_row.items()}
         effect = _effect(others, runs)
         alone = "" if effect is None else f"; without this one it differs by {effect:.3g}"
-        told.append(replace(row, proven=True, repair=f"{first[number].words}: {more}{alone}"))
+        told[number] = replace(rows[number], proven=True, repair=f"{edit.words}: {more}{alone}")
     return told
 
 
@@ -118,9 +128,7 @@ def _seen_in_a(edits: Sequence[PlannedEdit], runs: EditedRuns) -> dict[Place, Ra
 
         return kept
 
-    parts = [part for edit in edits for part in edit.parts]
-    wanted = {part.of_a for part in parts if part.of_a is not None}
-    wanted |= {view for part in parts for _, source in part.own for view in source.views}
+    wanted = {place for edit in edits for part in edit.parts for place in part.seen_in_a}
     runs.see_a(ReplacedOperations({place: keep(place) for place in wanted}))
     return seen
 
@@ -134,15 +142,18 @@ def _made(edit: PlannedEdit, seen: dict[Place, Ran]) -> dict[Place, Edit]:
         kept[place] = result
         return result
 
+    def value(source: Source) -> Tensor:
+        result = kept[source.place] if source.at is None else kept[source.place][source.at]
+        return seen_as_in_a(result, [seen[view] for view in source.views])
+
     def make(part: Part, ran: Ran) -> Any:
-        own = {}
-        for slot, (place, at, views) in part.own:
-            result = kept[place] if at is None else kept[place][at]
-            own[slot] = seen_as_in_a(result, [seen[view] for view in views])
+        if part.region:
+            return recomputed(part.region, seen, value, ran)
+        own = {slot: value(source) for slot, source in part.own}
         return part.make(None if part.of_a is None else seen.get(part.of_a), ran, own)
 
     edits: dict[Place, Edit] = {part.place: partial(make, part) for part in edit.parts}
-    for place in {source.place for part in edit.parts for _, source in part.own}:
+    for place in {source.place for part in edit.parts for source in part.sources}:
         edits[place] = partial(look, place, edits.get(place))
     return edits
 
