@@ -13,7 +13,8 @@ import pytest
 
 import fxdebug
 from fxdebug.errors import LoadError
-from fxdebug.files.read_file import read_bytes, require_inside
+from fxdebug.files import read_file
+from fxdebug.files.read_file import first_bytes, is_regular_inside, read_bytes, read_text, require_inside
 from support.stored import SHARD
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such pipes and devices")
@@ -92,3 +93,40 @@ def test_a_rank_and_an_unfinished_run_are_not_read_through_links(saved: Path, tm
     for load in (lambda: fxdebug.load(tmp_path / "ranks", rank=0), lambda: fxdebug.load(tmp_path / "left")):
         with pytest.raises(LoadError, match="is a link out of its folder"):
             load()
+
+
+def test_the_beginning_of_a_file_and_whether_it_is_one_of_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "file").write_bytes(b"abcdef")
+    (tmp_path / "in" / "out").symlink_to(tmp_path / "other")
+    (tmp_path / "other").write_bytes(b"")
+    assert first_bytes(tmp_path / "in" / "file", 3) == b"abc" and first_bytes(tmp_path / "other", 3) == b""
+    names = ("file", "out", "nothing", ".")
+    assert [is_regular_inside(tmp_path / "in" / name, tmp_path / "in") for name in names] == [True, False, False, False]
+
+
+def test_a_gzipped_file_may_hold_a_little_more_than_its_limit_and_no_more(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(read_file, "EXPANDED_BYTES", 1000)
+    monkeypatch.setattr(read_file, "EXPANDED_TIMES", 1)
+    (tmp_path / "a.gz").write_bytes(gzip.compress(b"x" * 1000))
+    assert read_bytes(tmp_path / "a.gz") == b"x" * 1000
+    (tmp_path / "a.gz").write_bytes(gzip.compress(b"x" * 1001))
+    with pytest.raises(LoadError, match="unpacks to more than 1 times its size"):
+        read_bytes(tmp_path / "a.gz")
+
+
+def test_a_file_of_the_largest_size_is_read_and_none_above(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(read_file, "MOST_BYTES", 4)
+    (tmp_path / "file").write_bytes(b"abcd")
+    assert read_text(tmp_path / "file", "a file") == "abcd"
+    (tmp_path / "file").write_bytes(b"abcde")
+    with pytest.raises(LoadError, match="has 5 bytes: more than 4 are not read"):
+        read_bytes(tmp_path / "file")
+    (tmp_path / "file.gz").write_bytes(gzip.compress(b"abcde"))
+    with pytest.raises(LoadError, match="bytes"):
+        read_bytes(tmp_path / "file.gz")
+    (tmp_path / "file").write_bytes(b"\xff")
+    with pytest.raises(LoadError, match="is not a golden file: it is not text"):
+        read_text(tmp_path / "file", "a golden file")

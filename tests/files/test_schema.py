@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import pytest
 
-from fxdebug.files.schema import Damaged, columns_of, defaults_of, reader_of, table
+from fxdebug.files import schema
+from fxdebug.files.schema import (
+    LARGEST,
+    Damaged,
+    columns_of,
+    defaults_of,
+    integers,
+    reader_of,
+    reals,
+    record,
+    records_of,
+    shown,
+    table,
+    texts,
+)
 
 
 @dataclass(frozen=True)
@@ -90,3 +105,62 @@ def test_a_table_fills_in_defaults_and_refuses_what_it_does_not_know() -> None:
         assert str(raised.value).startswith(told)
     with pytest.raises(Damaged, match="points is missing"):
         table({}, "points", readers, defaults)
+
+
+@pytest.mark.parametrize(("low", "high", "cell"), [(0, 3, 0), (0, 3, 2), (-LARGEST, LARGEST, LARGEST - 1)])
+def test_integers_are_read_from_the_lowest_up_to_but_not_the_highest(low: int, high: int, cell: int) -> None:
+    assert integers(low, high)([cell], str) == [cell]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "cell", "told"),
+    [
+        (0, 3, 3, "a is 3, not an integer from 0 to 2"),
+        (0, 3, -1, "a is -1, not an integer from 0 to 2"),
+        (0, LARGEST, -1, "a is -1, not an integer of 64 bits"),
+        (0, LARGEST, LARGEST, "a is an integer of 65 bits, not an integer of 64 bits"),
+    ],
+)
+def test_integers_outside_are_damage(low: int, high: int, cell: int, told: str) -> None:
+    with pytest.raises(Damaged, match=f"^{told}$"):
+        integers(low, high)([low, cell], lambda i: "xa"[i])
+
+
+def test_numbers_that_are_not_finite_are_texts() -> None:
+    assert reals(["inf", "-inf", 3, 0.5], str) == [math.inf, -math.inf, 3.0, 0.5]
+    assert math.isnan(reals(["nan"], str)[0])
+    for cell in ("NaN", None, 10**400, True):
+        with pytest.raises(Damaged, match="not a number, or nan, inf or -inf as a text"):
+            reals([cell], str)
+
+
+def test_what_is_wrong_is_shown_in_short() -> None:
+    assert shown("x" * 40) == repr("x" * 40) and shown("x" * 41) == "'" + "x" * 40 + "…'"
+    assert (shown(LARGEST - 1), shown(-LARGEST)) == (str(LARGEST - 1), "an integer of 65 bits")
+    assert (shown(None), shown(False), shown({"a": 1})) == ("null", "false", "an object of 1")
+
+
+def test_a_row_may_end_where_the_rest_has_defaults() -> None:
+    read = schema.rows(lambda *cells: cells, {"x": texts, "y": texts, "z": texts}, {"y": "b", "z": "c"})
+    assert read([["a"], ["a", "B"], ["a", "B", "C"]], str) == [("a", "b", "c"), ("a", "B", "c"), ("a", "B", "C")]
+    for place, cells in ((0, [[], ["a"]]), (1, [["a"], ["a", "b", "c", "d"]])):
+        with pytest.raises(Damaged, match=rf"^{place} is a list of {len(cells[place])}, not a list of 3 \(x, y, z\)"):
+            read(cells, str)
+
+
+def test_entries_of_an_object_are_there_or_have_defaults() -> None:
+    assert records_of({"a": texts})([{"a": "x", "more": 1}], str) == [("x",)]
+    with pytest.raises(Damaged, match=r"^1\.a is missing$"):
+        records_of({"a": texts})([{"a": "x"}, {}], str)
+    assert record({"n": {"a": "x"}}, "n", {"a": texts, "b": texts}, {"b": None}) == {"a": "x", "b": None}
+    assert record({"a": "x"}, "", {"a": texts}) == {"a": "x"}
+    for content, told in (({}, "n is missing"), ({"n": 3}, "n is 3, not an object"), ({"n": {}}, "n.a is missing")):
+        with pytest.raises(Damaged, match=f"^{told}$"):
+            record(content, "n", {"a": texts})
+
+
+def test_a_hint_that_has_no_reader_is_an_error_of_ours() -> None:
+    assert reader_of(int | float, {})([1, 0.5], str) == [1, 0.5]
+    for hint in (int | str, set, complex):
+        with pytest.raises(TypeError, match="no reader for"):
+            reader_of(hint, {})

@@ -223,3 +223,11 @@ def test_it_opens_files_of_its_own_as_runs(python: Path, saved: Path, tmp_path: 
     )
     said = "one.odd cannot be read by fxdebug-widths 2.0: KeyError: 'planted'"
     assert told(python, "-c", code).replace(str(tmp_path), "").strip(f"{os.sep}\n") == said
+
+
+def test_it_checks_and_exports_folders_of_its_own(python: Path, saved: Path, tmp_path: Path) -> None:
+    (tmp_path / "of.run").write_text(str(saved))
+    checked = told(python, "-m", "fxdebug", "check", tmp_path, status=1)
+    assert "rows of 8 numbers" in checked
+    told(python, "-m", "fxdebug", "export", tmp_path, "-o", tmp_path / "out.widths")
+    assert (tmp_path / "out.widths").read_text() == "0#0 8\n1#0 3\n"

@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_leaves
 from fxdebug.capture.graphs.to_fx import Absent, FxBuild
 from fxdebug.capture.graphs.verify import VerifiedCall
 from fxdebug.capture.recorder import recorder
-from fxdebug.capture.rerun.execute import Executor
+from fxdebug.capture.runnable_graphs.execute import Executor
 from fxdebug.capture.tape import run_taped as taped
 from fxdebug.capture.tape.call_tape import CallTape
 from fxdebug.capture.tape.changed_arguments import ResultAndChanges, argument_at, set_members

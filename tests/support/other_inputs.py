@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from fxdebug import Trace, fx_debug
-from fxdebug.capture.rerun.execute import Executor, inputs_of
+from fxdebug.capture.runnable_graphs.execute import Executor, inputs_of
 from fxdebug.capture.torch_state.grad_mode import in_context
 from fxdebug.errors import UsageError
 from support import audit

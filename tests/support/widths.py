@@ -15,7 +15,7 @@ from fxdebug.plugins import found, measure, report
 from fxdebug.plugins.command import RANK, REPORT, RUN, Command
 from fxdebug.plugins.console import command
 from fxdebug.plugins.feature import Feature
-from fxdebug.plugins.given import RunFiles
+from fxdebug.plugins.given import Folder, RunFiles
 
 register("width", "", "numbers in a row of what a linear layer returns", ["call"])
 
@@ -59,6 +59,10 @@ def write_run(trace, path):
     path.write_text(" ".join(call.id for call in trace.calls))
 
 
+def read_folder(folder, rank):
+    return widths(fxdebug.load(folder / "of.run"))
+
+
 @measure(adds=True)
 def rows(trace):
     """Rows of what a call returns."""
@@ -80,11 +84,16 @@ def widths_there(session, argument):
 SHORTCUT = RunFiles(
     lambda path: path.suffix == ".run", lambda folder: None, lambda path: fxdebug.load(path.read_text())
 )
+FOLDER = Folder(
+    lambda path: (path / "of.run").is_file(),
+    lambda path, rank, limits_of: ("widths", read_folder(path, rank)),
+    "widths", "widths of a run", read_folder, "report",
+)  # fmt: skip
 COMMANDS = (Command(widths_of_run, (RUN, *REPORT, RANK)),)
 FEATURE = Feature(
     name="widths", functions={"widths": "widths:widths"}, on_run="widths:widths", rules="widths:BOOK",
     measures=("widths",), pictures={"widths": "widths:draw"}, takes={"rows": "widths:rows"},
     exporters={("report", ".widths"): "widths:write", ("trace", ".calls"): "widths:write_run"},
     sheet="widths:widths", commands="widths:COMMANDS", console=("widths",), tools={"widths": "widths:widths"},
-    opens="widths:SHORTCUT",
+    opens="widths:SHORTCUT", folder="widths:FOLDER",
 )  # fmt: skip

@@ -19,7 +19,7 @@ from fxdebug.api.reports.findings import Findings
 from fxdebug.api.trace import Trace
 from fxdebug.errors import UsageError, nearest
 from fxdebug.plugins.feature import OURS, answer
-from fxdebug.plugins.features import feature_of, features, part
+from fxdebug.plugins.features import feature_of, features, folder_kind
 from fxdebug.plugins.given import Folder
 from fxdebug.plugins.installed import FAILURES
 from fxdebug.store.project_settings import read_project_settings
@@ -79,7 +79,7 @@ def check(
     """
     settings = settings_of(off, limits or {}, "check").over(project_settings(config=config))
     asked = None if analyses is None else _known(analyses)
-    kind = _kind_of(Path(model)) if isinstance(model, (str, os.PathLike)) else None
+    kind = folder_kind(Path(model)) if isinstance(model, (str, os.PathLike)) else None
     if kind is not None:
         subject, calls, done = _of_folder(kind, Path(model), rank, asked, settings)  # type: ignore[arg-type]
     elif isinstance(model, (str, os.PathLike, Trace)):
@@ -147,12 +147,6 @@ def _of_trace(
             caught = () if feature.package == OURS else FAILURES
             done.ask(name, partial(answer, feature.on_run, trace, settings.limits_of(name)), caught)
     return trace.model, len(trace.calls), done
-
-
-def _kind_of(path: Path) -> tuple[str, Folder] | None:
-    """Return the feature and the kind of a folder that a feature reads, ``None`` for other paths."""
-    kinds = ((one.name, part(one, one.folder)) for one in features())
-    return next(((name, kind) for name, kind in kinds if kind is not None and kind.holds(path)), None)
 
 
 def _of_folder(

@@ -1,4 +1,4 @@
-"""A folder written for another program: a watched training, or all ranks of a distributed run."""
+"""A folder written for another program: one that a feature reads, or all ranks of a distributed run."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from fxdebug.api.files import load
+from fxdebug.errors import LoadError
 from fxdebug.exports import registry
+from fxdebug.plugins.features import folder_kind
 from fxdebug.store.rank_folders import ranks_in
-from fxdebug.store.training_file import read_training
 
 
 def export_training(
@@ -19,9 +20,15 @@ def export_training(
 
     ``folder`` is what :func:`fxdebug.watch` wrote, or still writes. Of a distributed training the lowest rank is
     written, without ``rank``. Raises ``LoadError`` for a folder without such a training, ``UsageError`` for a form that
-    there is not.
+    there is not. Folders of other features are written as well.
     """
-    return registry.export("training", read_training(Path(folder), rank), Path(path), to=to)
+    _, kind = folder_kind(Path(folder)) or ("", None)
+    if kind is None or kind.read is None:
+        raise LoadError(
+            f"{os.fspath(folder)} holds no training.jsonl: fxdebug.watch(…, save=…) writes it, and fxdebug.load reads "
+            "a run"
+        )
+    return registry.export(kind.exported, kind.read(Path(folder), rank), Path(path), to=to)
 
 
 def shows_ranks(path: str | os.PathLike[str], to: str | None = None) -> bool:

@@ -22,7 +22,7 @@ from fxdebug.capture.hooks.collect_less_often import collect_less_often
 from fxdebug.capture.probes.stop_on_nonfinite import StopOnNonFinite
 from fxdebug.capture.recorder import progress as progress_line
 from fxdebug.capture.recorder.listeners import Probe, Stepper
-from fxdebug.capture.rerun.graphs_of_run import LazyGraphs
+from fxdebug.capture.runnable_graphs.graphs_of_run import LazyGraphs
 from fxdebug.capture.runs.run_once import Ran, run_once
 from fxdebug.capture.torch_state.internals import not_compiled
 from fxdebug.capture.torch_state.uncounted import uncounted

@@ -13,7 +13,7 @@ from fxdebug.capture.probes import open_calls
 from fxdebug.capture.probes.measuring_mode import MeasuringMode
 from fxdebug.capture.recorder.module_names import Sites
 from fxdebug.capture.replay.rng import RngSnapshot
-from fxdebug.capture.rerun.replay_body import VerifiedBody
+from fxdebug.capture.runnable_graphs.changed_call import VerifiedBody
 from fxdebug.capture.runs import gradient_runs, timed_runs
 from fxdebug.capture.runs.attach import Attached
 from fxdebug.capture.runs.observed_run import ObservedRun

@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from fxdebug.errors import first_line
 from fxdebug.plugins.command import Command
 from fxdebug.plugins.feature import OURS, Feature, Place, at
+from fxdebug.plugins.given import Folder
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -59,6 +61,15 @@ def part(feature: Feature, place: Place) -> Any:
             feature.name, (feature.name, feature.package, f"{type(error).__name__}: {first_line(error)}")
         )
         return None
+
+
+def folder_kind(path: Path) -> tuple[str, Folder] | None:
+    """Return the feature and the kind of a folder that a feature reads, ``None`` for other paths.
+
+    >>> folder_kind(Path("nowhere"))
+    """
+    kinds = ((one.name, part(one, one.folder)) for one in features())
+    return next(((name, kind) for name, kind in kinds if kind is not None and kind.holds(path)), None)
 
 
 def commands_of(feature: Feature) -> tuple[Command, ...]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fxdebug.data.report import ReportData
 from fxdebug.data.trace import TraceData
+from fxdebug.plugins.feature import Kind
 
 if TYPE_CHECKING:
     import torch
@@ -32,17 +33,20 @@ class GivenModel:
 
 @dataclass(frozen=True)
 class Folder:
-    """A kind of folder that ``check`` reads.
+    """A kind of folder that ``check`` and exports read.
 
     ``holds`` tells whether a path is one. ``report`` gets it, a rank or ``None``, and a function that returns the
     limits of an analysis by name; it returns the name of the model and a report. ``what`` is what
-    lies in it, ``made_by`` whose folder to give.
+    lies in it, ``made_by`` whose folder to give. ``read`` gets the folder and a rank, and returns what exporters of the
+    kind ``exported`` write; without it, such a folder is checked, and not exported.
     """
 
     holds: Callable[[Path], bool]
     report: Callable[[Path, int | None, Callable[[str], Any]], tuple[str, ReportData[Any]]]
     what: str
     made_by: str
+    read: Callable[[Path, int | None], Any] | None = None
+    exported: Kind = "training"
 
 
 @dataclass(frozen=True)

@@ -405,7 +405,7 @@ def _is_in(wanted: ast.AST, classes: set[str], path: Path) -> bool:
 OUTSIDE = {
     "torch._tensor_str.PRINT_OPTS": "store/transformers/print_options.py",
     "torch.set_default_dtype": "features/shadow/twin_runs.py",
-    "warnings.filters": "capture/rerun/check_inputs.py",
+    "warnings.filters": "capture/runnable_graphs/check_inputs.py",
     "gc.disable while a trace is read": "store/trace_json/trace_file.py",
 }
 
@@ -505,7 +505,7 @@ JUSTIFIED = {
     "capture/tape/compiled_regions.py": "is a Patch: it enters itself among Python's finders",
     "capture/tape/changed_arguments.py": "gives the arguments of a call of a graph what the body leaves in them",
     "features/shadow/twin_runs.py": "torch.set_default_dtype; and casts what a copy of its own holds",
-    "capture/rerun/check_inputs.py": "warnings.filters",
+    "capture/runnable_graphs/check_inputs.py": "warnings.filters",
     "features/state/buffers.py": "warnings.filters, and puts them back (catch_warnings)",
     "analyses/trials/trial.py": "warnings.filters (catch_warnings); and puts the number of threads back after trials",
     "capture/trials/model_knobs.py": "switches the attribute of a copy of its own",

@@ -10,13 +10,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import fxdebug
+from fxdebug.api.rerun.tensors_at_hand import TensorsAtHand
 from fxdebug.comparison.tolerance import error_between
 from fxdebug.data.graphs import Op, Ref
 from fxdebug.data.values import Group, Thing
 from fxdebug.features.repro.distance import relative_error
 from fxdebug.features.repro.plain_calls import line_text
 from fxdebug.features.repro.region import Line, region_of
-from fxdebug.features.repro.tensors_at_hand import TensorsAtHand
 from fxdebug.query.network import network_of
 from fxdebug.stats.measure import measure
 

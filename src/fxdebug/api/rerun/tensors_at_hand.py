@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from fxdebug.capture.probe import members
+from fxdebug.capture.torch_state.module_members import named_buffers_of, named_parameters_of
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value
 from fxdebug.errors import LoadError, UsageError
@@ -35,7 +35,7 @@ class TensorsAtHand:
         if self.is_kept(value):
             return self.given(value)
         if self._weights is None and self._model is not None:
-            named = [*members.named_parameters_of(self._model), *members.named_buffers_of(self._model)]
+            named = [*named_parameters_of(self._model), *named_buffers_of(self._model)]
             self._weights = {name: tensor.detach() for name, tensor in named}
         found = None if self._weights is None else self._weights.get(str(value.name))
         given = getattr(self._trace.data, "weight", None)  # those that were given to compare

@@ -11,7 +11,7 @@ from fxdebug import api
 from fxdebug.api.commands.parts import FAILED, OK, chosen_model, form_of, load_run
 from fxdebug.errors import FxDebugError, UsageError
 from fxdebug.exports import records
-from fxdebug.store.training_file import is_training
+from fxdebug.plugins.features import folder_kind
 
 if TYPE_CHECKING:
     from fxdebug.api.check_run import CheckOptions
@@ -41,7 +41,7 @@ def _checked(options: argparse.Namespace, asked: CheckOptions) -> Findings:
             raise UsageError(f"give either the run {target} or --hf {options.hf}, not both")
         if options.backward:
             raise UsageError("--backward needs a model: a saved run has no gradients")
-        if is_training(Path(target)):
+        if folder_kind(Path(target)) is not None:
             return api.check(target, rank=options.rank, **asked)
         return api.check(load_run(target, options), **asked)
     if options.rank is not None:

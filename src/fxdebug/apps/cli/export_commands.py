@@ -14,6 +14,7 @@ from fxdebug import api
 from fxdebug.api.commands.parts import OK, chosen_model, load_run
 from fxdebug.apps.cli.commands import compared
 from fxdebug.errors import RankNeeded, UsageError
+from fxdebug.plugins.features import folder_kind
 
 
 def export(options: argparse.Namespace) -> int:
@@ -50,18 +51,18 @@ def open(options: argparse.Namespace) -> int:
 
 
 def _kind(options: argparse.Namespace) -> str:
-    """Return what is to be written: a model, a run, a watched training or a report."""
+    """Return what is to be written: a model, a run, a report, or a folder of a feature, such as a training."""
     path = Path(options.target or "")
     if options.target is None or not path.exists():
         return "model" if options.hf is not None or ":" in (options.target or "") else "trace"
     if path.is_dir():
-        return "training" if any(path.glob("training*.jsonl")) else "trace"
+        return "trace" if folder_kind(path) is None else "folder"
     return "report" if path.suffix == ".json" else "trace"
 
 
 def _write(options: argparse.Namespace, path: Path, to: str | None, chosen: dict[str, Any]) -> None:
     kind = _kind(options)
-    if kind == "training":
+    if kind == "folder":
         api.export_training(options.target, path, to, rank=options.rank, **chosen)
     elif kind == "report":
         api.Report.load(options.target).export(path, to, **chosen)

@@ -9,7 +9,7 @@ from pathlib import Path
 from fxdebug import api
 from fxdebug.api.commands.parts import OK, load_run
 from fxdebug.errors import UsageError
-from fxdebug.store.training_file import is_training
+from fxdebug.plugins.features import folder_kind
 
 
 def page(options: argparse.Namespace) -> int:
@@ -17,7 +17,7 @@ def page(options: argparse.Namespace) -> int:
     path = Path(options.output)
     if path.suffix.lower() not in (".html", ".htm"):
         raise UsageError(f"-o {options.output}: a page is an .html file; fxdebug graph writes pictures")
-    if is_training(Path(options.run)):
+    if folder_kind(Path(options.run)) is not None:
         written = api.export_training(options.run, path.with_suffix(".html"))
     else:
         written = load_run(options.run, options).export(

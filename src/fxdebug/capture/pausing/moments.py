@@ -20,7 +20,7 @@ from fxdebug.data.graphs import OPAQUE, RECORDED, Status
 from fxdebug.data.values import Value
 
 if TYPE_CHECKING:
-    from fxdebug.capture.pausing.pauses import Pauses
+    from fxdebug.capture.pausing.waiting_thread import Pauses
 
 MomentKind: TypeAlias = Literal["call", "op", "return"]
 Slots: TypeAlias = Sequence[tuple[str, Value]]

@@ -23,10 +23,10 @@ from fxdebug.capture.graphs.to_fx import FxBuild
 from fxdebug.capture.hooks.patch import Setting, SharedPatch
 from fxdebug.capture.pausing.held_state import HeldState
 from fxdebug.capture.pausing.moments import Moment
-from fxdebug.capture.pausing.pauses import Ended, Pauses, Quit, Until
+from fxdebug.capture.pausing.waiting_thread import Ended, Pauses, Quit, Until
 from fxdebug.capture.recorder.frame import Frame, to_call
-from fxdebug.capture.rerun.graphs_of_run import GraphsSoFar
-from fxdebug.capture.rerun.node_values import NodeValues
+from fxdebug.capture.runnable_graphs.graphs_of_run import GraphsSoFar
+from fxdebug.capture.runnable_graphs.node_values import NodeValues
 from fxdebug.capture.runs.build_trace import Options, versions
 from fxdebug.capture.runs.run_once import run_once
 from fxdebug.capture.runs.same_start import StartState

@@ -23,9 +23,9 @@ def sandboxed(model: nn.Module, extra_roots: Iterable[Any] = ()) -> Iterator[San
     """Run the Python of a model a second time without side effects, inside this block.
 
     A body has run once already, with the data of the program. It runs again in two places: ``graphs/verify.py`` runs it
-    with placeholders, to make its graph, and ``rerun/check_inputs.py`` on fake tensors or copies, to see whether a
-    graph holds for other inputs. Every other effect of that Python has happened once and must not happen twice: a
-    counter must not count two, a line must not be printed again, a list must not keep a placeholder::
+    with placeholders, to make its graph, and ``runnable_graphs/check_inputs.py`` on fake tensors or copies, to see
+    whether a graph holds for other inputs. Every other effect of that Python has happened once and must not happen
+    twice: a counter must not count two, a line must not be printed again, a list must not keep a placeholder::
 
         with sandboxed(model, arguments) as sandbox:
             snapshot = sandbox.snapshot()

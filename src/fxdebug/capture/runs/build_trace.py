@@ -20,7 +20,7 @@ from fxdebug.capture.recorder.frame import NO_INPUTS, Site, failure, to_call
 from fxdebug.capture.recorder.listeners import Listener, Probe, Stepper
 from fxdebug.capture.recorder.module_names import Sites
 from fxdebug.capture.recorder.recorder import Recorder
-from fxdebug.capture.rerun.graphs_of_run import LazyGraphs
+from fxdebug.capture.runnable_graphs.graphs_of_run import LazyGraphs
 from fxdebug.capture.source.source_text import SourceText
 from fxdebug.capture.tensors.parameters import Parameters
 from fxdebug.capture.tensors.value_table import Keeper

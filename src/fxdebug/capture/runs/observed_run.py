@@ -9,7 +9,7 @@ from torch import nn
 
 from fxdebug.capture.graphs.to_fx import fx_build_of
 from fxdebug.capture.recorder.frame import Frame
-from fxdebug.capture.rerun.graphs_of_run import LazyGraphs
+from fxdebug.capture.runnable_graphs.graphs_of_run import LazyGraphs
 from fxdebug.capture.runs.build_trace import Options
 from fxdebug.capture.runs.run_once import run_once
 from fxdebug.capture.tape.call_tape import CallTape, TapeEntry

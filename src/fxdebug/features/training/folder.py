@@ -12,7 +12,7 @@ from fxdebug.data.report import ReportData
 from fxdebug.features.training.overlay import beside_earlier
 from fxdebug.features.training.report import training_report
 from fxdebug.plugins.given import Folder
-from fxdebug.store.training_file import is_training, read_ranks
+from fxdebug.store.training_file import is_training, read_ranks, read_training
 
 
 def _report(folder: Path, rank: int | None, limits_of: Callable[[str], Any]) -> tuple[str, ReportData[Any]]:
@@ -24,4 +24,4 @@ def _report(folder: Path, rank: int | None, limits_of: Callable[[str], Any]) -> 
     return record.model, replace(report, notes=(extent, *report.notes))
 
 
-FOLDER = Folder(is_training, _report, "a training", "a watched training")
+FOLDER = Folder(is_training, _report, "a training", "a watched training", read_training)

@@ -16,10 +16,10 @@ from fxdebug.capture.graphs.to_fx import fx_build_of
 from fxdebug.capture.graphs.verify import GraphVerifier, VerifiedCall
 from fxdebug.capture.hooks.collect_less_often import collect_less_often
 from fxdebug.capture.replay.rng import RngSnapshot
-from fxdebug.capture.rerun.graph_data import graph_of
-from fxdebug.capture.rerun.graph_module import GraphOfCall
-from fxdebug.capture.rerun.hidden_inputs import changed_by_caller, hidden_input
-from fxdebug.capture.rerun.node_values import NodeValues
+from fxdebug.capture.runnable_graphs.graph_data import graph_of
+from fxdebug.capture.runnable_graphs.graph_module import GraphOfCall
+from fxdebug.capture.runnable_graphs.hidden_inputs import changed_by_caller, hidden_input
+from fxdebug.capture.runnable_graphs.node_values import NodeValues
 from fxdebug.capture.tape.changed_arguments import result_in
 from fxdebug.capture.tape.tape_mode import Tape
 from fxdebug.capture.tensors.value_table import ValueTable

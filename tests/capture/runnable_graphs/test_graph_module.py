@@ -363,6 +363,6 @@ def test_a_tensor_made_of_plain_numbers_is_checked_without_data(monkeypatch: pyt
             return x * torch.tensor([1.0, 2.0, 3.0])
 
     made = fx_debug(Scales(), torch.randn(2, 3)).root.fx
-    monkeypatch.setattr("fxdebug.capture.rerun.check_inputs.TensorCopies", None)  # what would run on copies
+    monkeypatch.setattr("fxdebug.capture.runnable_graphs.check_inputs.TensorCopies", None)  # what would run on copies
     x = torch.randn(5, 3)
     assert torch.equal(made(x), Scales()(x))

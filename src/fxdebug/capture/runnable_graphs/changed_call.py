@@ -10,10 +10,10 @@ import torch
 from torch import fx, nn
 
 from fxdebug.capture.graphs.to_fx import FxBuild
-from fxdebug.capture.rerun.execute import Executor, GuardFailed
-from fxdebug.capture.rerun.graph_module import GraphOfCall
-from fxdebug.capture.rerun.graphs_of_run import LazyGraphs
-from fxdebug.capture.rerun.node_values import given_sizes
+from fxdebug.capture.runnable_graphs.execute import Executor, GuardFailed
+from fxdebug.capture.runnable_graphs.graph_module import GraphOfCall
+from fxdebug.capture.runnable_graphs.graphs_of_run import LazyGraphs
+from fxdebug.capture.runnable_graphs.node_values import given_sizes
 from fxdebug.capture.torch_state.grad_mode import in_context
 from fxdebug.data.calls import Call
 from fxdebug.data.values import Value

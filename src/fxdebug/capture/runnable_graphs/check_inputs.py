@@ -23,10 +23,10 @@ from fxdebug.capture.hooks import module_call
 from fxdebug.capture.hooks.compiled_modules import compiled_in
 from fxdebug.capture.reasons import CannotTrace, ReasonText
 from fxdebug.capture.replay.sandbox import sandboxed
-from fxdebug.capture.rerun.check_nested_calls import differing_call
-from fxdebug.capture.rerun.execute import Executor, inputs_of
-from fxdebug.capture.rerun.hidden_inputs import hidden_input
-from fxdebug.capture.rerun.substitutes import FakeTensors, TensorCopies
+from fxdebug.capture.runnable_graphs.check_nested_calls import differing_call
+from fxdebug.capture.runnable_graphs.execute import Executor, inputs_of
+from fxdebug.capture.runnable_graphs.hidden_inputs import hidden_input
+from fxdebug.capture.runnable_graphs.substitutes import FakeTensors, TensorCopies
 from fxdebug.capture.source.source_line import Line, runs_user_code, short_line
 from fxdebug.capture.tape.call_tape import CallTape
 from fxdebug.capture.tape.changed_arguments import change_arguments

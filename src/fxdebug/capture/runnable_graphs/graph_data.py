@@ -10,7 +10,7 @@ from torch import nn
 
 from fxdebug.capture.graphs.symbolic_size import Size, plain
 from fxdebug.capture.graphs.to_fx import Absent, FxBuild, shown_graph
-from fxdebug.capture.rerun.node_values import keys_of, plain_item
+from fxdebug.capture.runnable_graphs.node_values import keys_of, plain_item
 from fxdebug.capture.tensors.type_names import type_name
 from fxdebug.data.graphs import Graph, Op, Operand, Ref
 from fxdebug.data.values import Group, Item

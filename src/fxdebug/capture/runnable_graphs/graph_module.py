@@ -26,8 +26,8 @@ from fxdebug.capture.graphs.names import member
 from fxdebug.capture.graphs.to_fx import Absent, FxBuild, written_graph
 from fxdebug.capture.reasons import ReasonText
 from fxdebug.capture.replay.variables import Change, in_force
-from fxdebug.capture.rerun.check_inputs import mismatch_for_inputs
-from fxdebug.capture.rerun.execute import Executor, GuardFailed, inputs_of
+from fxdebug.capture.runnable_graphs.check_inputs import mismatch_for_inputs
+from fxdebug.capture.runnable_graphs.execute import Executor, GuardFailed, inputs_of
 from fxdebug.capture.tape.changed_arguments import change_arguments
 from fxdebug.capture.torch_state.grad_mode import in_context
 from fxdebug.capture.torch_state.torch_tracing import is_traced_by_torch
