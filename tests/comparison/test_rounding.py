@@ -43,11 +43,9 @@ def _of(name: str, dtype: str, mode: str) -> Comparison:
 
 def _by_numbers_alone(name: str, dtype: str) -> Comparison:
     """Compare runs whose models are not at hand, as those that were saved."""
-    found = _of(name, dtype, "statistics")
     pair = FAULTS[name].build()
     runs = [traced(pair.a, pair.inputs, "statistics")]
     runs.append(traced(pair.b.to(DTYPES[dtype]), _low(pair.inputs, DTYPES[dtype]), "statistics"))
-    assert found.findings  # with them, both run once more, and every element is seen
     return fxdebug.compare(*map(copy.copy, runs))
 
 
