@@ -101,8 +101,32 @@ def test_a_table_is_compared_with_that_of_a_new_module_where_its_arguments_are_k
     net.bias.table.zero_()
     finding = fxdebug.check(net, config=False)[0]
     assert finding.what == "the buffer bias.table is zero; what its __init__ makes goes up to 2"
-    del net.bias.slopes
-    assert found(net) == []
+    del net.bias.slopes  # it cannot be made anew, and its text says enough
+    finding = fxdebug.check(net, config=False)[0]
+    assert finding.what.startswith("the buffer bias.table is zero; its class makes it by ")
+
+
+class Tables(nn.Module):
+    """Tables that are in no checkpoint: one that is computed, and three that begin as zeros."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        computed = 10000.0 ** -(torch.arange(4) / 4)
+        self.register_buffer("computed", computed, persistent=False)
+        self.register_buffer("cache", torch.zeros(4), persistent=False)
+        filled = torch.zeros(4)
+        filled[1:] = torch.arange(3.0)
+        self.register_buffer("filled", filled, persistent=False)
+        self.register_buffer("given", torch.tensor([0.0, 0.0]), persistent=False)
+
+
+def test_a_table_is_judged_by_the_text_of_its_class_where_it_is_zero() -> None:
+    model = Tables()
+    assert found(model) == []
+    for buffer in model.buffers():
+        buffer.zero_()
+    (finding,) = fxdebug.check(model, config=False)
+    assert finding.what == "the buffer computed is zero; its class makes it by 10000.0 ** (-(torch.arange(4) / 4))"
 
 
 def test_masks_partial_frequencies_and_half_precision_are_no_fault() -> None:
