@@ -126,7 +126,9 @@ def test_a_table_is_judged_by_the_text_of_its_class_where_it_is_zero() -> None:
     for buffer in model.buffers():
         buffer.zero_()
     (finding,) = fxdebug.check(model, config=False)
-    assert finding.what == "the buffer computed is zero; its class makes it by 10000.0 ** (-(torch.arange(parts) / parts))"
+    assert (
+        finding.what == "the buffer computed is zero; its class makes it by 10000.0 ** (-(torch.arange(parts) / parts))"
+    )
 
 
 def test_masks_partial_frequencies_and_half_precision_are_no_fault() -> None:
