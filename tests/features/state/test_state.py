@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -216,6 +217,21 @@ def test_a_tie_that_was_broken_is_found() -> None:
     assert found(net) == []
     net.head.weight = nn.Parameter(net.embed.weight.detach().clone())
     assert found(net) == [("warning", "broken tie", "head")]
+
+
+def test_a_tie_that_only_the_configuration_of_a_part_has_is_told() -> None:
+    net = nn.Sequential(nn.Embedding(40, 32), nn.Linear(32, 40, bias=False))
+    net.config = SimpleNamespace(text_config=SimpleNamespace(tie_word_embeddings=True))
+    (finding,) = fxdebug.check(net, config=False)
+    assert finding.what == (
+        "1.weight and 0.weight are to be tied (text_config.tie_word_embeddings; the config of the model has none), and "
+        "differ in 1280 of 1280 elements"
+    )
+    net.config.tie_word_embeddings = False  # what the model says counts
+    assert found(net) == []
+    del net.config.tie_word_embeddings
+    net[1].weight = net[0].weight
+    assert found(net) == []
 
 
 def test_a_tie_that_training_moved_apart_is_found_and_weights_drawn_apart_are_not() -> None:
