@@ -137,3 +137,20 @@ def test_live_models_are_compared_strictly_too() -> None:
     with torch.no_grad():
         assert compare_models(one, other, X).equal
         assert [row.kind for row in compare_models(one, other, X, strict=True).findings] == ["constant"]
+
+
+@pytest.mark.parametrize("stale", [True, False])
+def test_weights_that_a_run_under_autocast_does_not_use_are_a_finding(stale: bool) -> None:
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 2)), torch.randn(4, 8)
+    with torch.autocast("cpu", torch.bfloat16):
+        before = fx_debug(model, x)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.mul_(1.5)
+        if not stale:
+            torch.clear_autocast_cache()
+        after = fx_debug(model, x)
+    found = compare(before, after)
+    told = [(row.path, row.kind) for row in found.findings if "casts autocast keeps in its cache" in row.because]
+    assert told == ([("0", "weights"), ("2", "weights")] if stale else [])

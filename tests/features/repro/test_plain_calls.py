@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from fxdebug.features.repro.tensors_at_hand import TensorsAtHand
 from torch import Tensor, nn
 
 import fxdebug
@@ -16,7 +17,6 @@ from fxdebug.data.values import Group, Thing
 from fxdebug.features.repro.distance import relative_error
 from fxdebug.features.repro.plain_calls import line_text
 from fxdebug.features.repro.region import Line, region_of
-from fxdebug.features.repro.tensors_at_hand import TensorsAtHand
 from fxdebug.query.network import network_of
 from fxdebug.stats.measure import measure
 
