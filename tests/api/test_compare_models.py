@@ -95,12 +95,15 @@ def test_every_one_of_many_faults_is_found_and_nothing_else():
     other.blocks[2].act = nn.ReLU()
     other.blocks[3].norm_a.bias += 0.5
     found = compare_models(one, other, TOKENS)
-    assert told(found) == [
+    assert sorted(told(found)) == [
         ("blocks.0.norm_b", "layer_norm", "constant"),
         ("blocks.1.mixer.k", "linear", "weights"),
         ("blocks.2.act", "relu", "values"),
         ("blocks.3.norm_a", "layer_norm", "weights"),
     ]
+    effects = [row.effect for row in found.findings]
+    assert None not in effects and effects == sorted(effects, reverse=True)
+    assert told(compare_models(one, other, TOKENS, budget=0)) == sorted(told(found))  # in execution order
     assert not found.equal and found.first is found.findings[0]
 
 

@@ -112,6 +112,6 @@ def test_a_weight_without_effect_on_these_inputs_is_a_note_and_a_finding_of_a_st
     text = "up.weight holds other numbers than up.weight"
     assert (found.verdict, found.notes) == (
         "equal",
-        (f"up, linear: {text}; no effect beyond tolerance on these inputs",),
+        (f"up, linear: {text}; its result does not show it, within tolerance",),
     )
     assert [(row.path, row.kind, row.because) for row in strict.findings] == [("up", "weights", text)]

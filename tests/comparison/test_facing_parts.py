@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -172,13 +173,14 @@ def test_inputs_of_other_sizes_that_share_no_row_are_other_inputs() -> None:
     assert found.first is not None and found.first.kind == "input"
 
 
-def test_without_the_tensors_nothing_faces_anything() -> None:
+def test_without_tensors_and_models_nothing_faces_anything() -> None:
     model = fresh()
     with torch.no_grad():
         runs = [
             fx_debug(model.eval(), {"input_ids": ids, "attention_mask": mask_of(ids)}) for ids in (IDS, padded(LEFT)[0])
         ]
-    found = fxdebug.compare(*runs)
+    assert fxdebug.compare(*runs).equal  # both run once more
+    found = fxdebug.compare(*map(copy.copy, runs))
     assert found.first is not None and found.first.kind == "input"
 
 
@@ -213,7 +215,34 @@ def test_a_step_that_counts_its_positions_from_0_is_named_and_a_right_one_is_not
             found[counts] = fxdebug.compare(whole, fx_debug(model, (ids[:, 7:], past), values=values))
     assert found[True].findings == ()
     first = found[False].findings[0]
-    if values == "tensors":
-        assert first.because == "integers are 7 less than in a, all of them: they are counted from another start"
-    else:  # the caches alone have equal shapes
-        assert first.because.endswith("differs, and nothing that could be paired says since when")
+    assert first.because == "integers are 7 less than in a, all of them: they are counted from another start"
+
+
+class Blocks(nn.Module):
+    """A strided convolution over a whole signal, or over a block of it with what was kept of the one before."""
+
+    def __init__(self, keeps: int) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv, self.mix, self.keeps = nn.Conv1d(1, 4, 8, stride=4), nn.Conv1d(4, 2, 1), keeps
+
+    def forward(self, wave: torch.Tensor, state: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+        wave = nn.functional.pad(wave, (4, 0)) if state is None else torch.cat((state, wave), -1)
+        return self.mix(torch.tanh(self.conv(wave))), wave[..., wave.shape[-1] - self.keeps :]
+
+
+BEFORE = "conv1d is given 4 positions before those of the input in a, 7 in b: its results are those of other places"
+
+
+@pytest.mark.parametrize("values", ["stats", "tensors"])
+@pytest.mark.parametrize(("keeps", "because"), [(4, []), (7, [("conv", BEFORE)])])
+def test_a_block_of_a_signal_is_compared_with_the_end_of_the_whole(
+    keeps: int, because: list[tuple[str, str]], values: str
+) -> None:
+    model = Blocks(keeps).eval()
+    wave = torch.randn(1, 1, 32, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        whole = fxdebug.fx_debug(model, {"wave": wave}, values=values)
+        block = {"wave": wave[..., 16:], "state": wave[..., 16 - keeps : 16]}
+        found = fxdebug.compare(whole, fxdebug.fx_debug(model, block, values=values))
+    assert [(row.path, row.because) for row in found.findings] == because

@@ -43,11 +43,9 @@ def _of(name: str, dtype: str, mode: str) -> Comparison:
 
 def _by_numbers_alone(name: str, dtype: str) -> Comparison:
     """Compare runs whose models are not at hand, as those that were saved."""
-    found = _of(name, dtype, "statistics")
     pair = FAULTS[name].build()
     runs = [traced(pair.a, pair.inputs, "statistics")]
     runs.append(traced(pair.b.to(DTYPES[dtype]), _low(pair.inputs, DTYPES[dtype]), "statistics"))
-    assert found.findings  # with them, both run once more, and every element is seen
     return fxdebug.compare(*map(copy.copy, runs))
 
 
@@ -158,7 +156,7 @@ HIDDEN = pytest.mark.parametrize(
     ("name", "place", "what"),
     [
         ("port-bert/norm-epsilon", "trunk.block_0.mixer_norm, layer_norm", "eps=1e-12 in a, eps=0.001 in b"),
-        ("port-bert/tanh-gelu", "trunk.block_2.network.1, gelu", "nothing in a, approximate='tanh' in b"),
+        ("port-bert/tanh-gelu", "trunk.block_2.network.1, gelu", "approximate='none' in a, approximate='tanh' in b"),
     ],
 )
 

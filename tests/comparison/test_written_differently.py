@@ -64,7 +64,7 @@ NOTED: dict[str, tuple[Body, Body, str, str]] = {
     ),
     "variant of a GELU": (
         lambda x: F.gelu(x * 1e-3), lambda x: F.gelu(x * 1e-3, approximate="tanh"),
-        "constant", "nothing in a, approximate='tanh' in b",
+        "constant", "approximate='none' in a, approximate='tanh' in b",
     ),
     "slope": (
         far(F.leaky_relu), far(lambda x: F.leaky_relu(x, 0.2)),
@@ -81,7 +81,7 @@ def test_a_difference_without_effect_is_a_note_and_a_finding_of_a_strict_compari
     one, other, kind, text = NOTED[name]
     found, strict = both(one, other), both(one, other, strict=True)
     assert found.verdict == "equal" and len(found.notes) == 1
-    assert text in found.notes[0] and found.notes[0].endswith("; no effect beyond tolerance on these inputs")
+    assert text in found.notes[0] and found.notes[0].endswith("; its result does not show it, within tolerance")
     assert "note: Around, " in str(found)
     assert (strict.verdict, [row.kind for row in strict.findings], strict.notes) == ("different", [kind], ())
     assert text in strict.findings[0].because and strict.settings["strict"] is True
@@ -137,3 +137,20 @@ def test_live_models_are_compared_strictly_too() -> None:
     with torch.no_grad():
         assert compare_models(one, other, X).equal
         assert [row.kind for row in compare_models(one, other, X, strict=True).findings] == ["constant"]
+
+
+@pytest.mark.parametrize("stale", [True, False])
+def test_weights_that_a_run_under_autocast_does_not_use_are_a_finding(stale: bool) -> None:
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 2)), torch.randn(4, 8)
+    with torch.autocast("cpu", torch.bfloat16):
+        before = fx_debug(model, x)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.mul_(1.5)
+        if not stale:
+            torch.clear_autocast_cache()
+        after = fx_debug(model, x)
+    found = compare(before, after)
+    told = [(row.path, row.kind) for row in found.findings if "casts autocast keeps in its cache" in row.because]
+    assert told == ([("0", "weights"), ("2", "weights")] if stale else [])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple, TypeAlias, Unpack, overload
 
@@ -21,8 +22,9 @@ from fxdebug.api.rerun.fused_written_out import NAMED, closeness, with_fused_wri
 from fxdebug.api.rerun.wide_copies import in_wide_dtype
 from fxdebug.api.run_model import fx_debug, last_failed, run_and_store
 from fxdebug.api.trace import Trace
+from fxdebug.api.trials.measured_effects import Isolated, with_effects, with_other_bits
 from fxdebug.api.trials.recurrent_gates import told_of_gates
-from fxdebug.api.trials.tried_repairs import tried, with_told
+from fxdebug.api.trials.tried_repairs import returns_the_same, tried, with_told
 from fxdebug.capture.pausing.replaced_operations import ReplacedOperations
 from fxdebug.capture.runs.isolated import InputReplay
 from fxdebug.capture.runs.same_start import deep_copy, state_restored
@@ -136,7 +138,8 @@ Given: TypeAlias = tuple[Any, Any, "Mapping[str, Any] | None"]
 class _Runs(NamedTuple):
     """The plain runs of two models and their comparison, and that of a run of b on a's inputs, call by call.
 
-    ``failed`` is what b raised, alone or with a's inputs; there is no comparison ``isolated`` then.
+    ``failed`` is what b raised, alone or with a's inputs; there is no comparison ``isolated`` then. ``see_alone`` runs
+    b so once more, with a look at some operations.
     """
 
     a: Trace
@@ -145,6 +148,7 @@ class _Runs(NamedTuple):
     isolated: Comparison | None
     replayed: int
     failed: str | None
+    see_alone: Callable[[ReplacedOperations], object] | None = None
 
 
 def _runs(model_a: nn.Module, model_b: nn.Module, given: Given, settings: Mapping[str, Any]) -> _Runs:
@@ -166,7 +170,12 @@ def _runs(model_a: nn.Module, model_b: nn.Module, given: Given, settings: Mappin
     if failed is not None:
         return _Runs(a, b, plain, None, 0, f"with what a was given, b raised {failed}")
     isolated = compare(a, replaced(alone, settings={**alone.settings, "isolated": True}), **settings)
-    return _Runs(a, b, plain, isolated, replay.replayed, None)
+
+    def see_alone(stepper: ReplacedOperations) -> None:
+        with InputReplay(model_b, a, plan.inputs, plan.outputs, keeps=is_reordered):
+            _stepped(model_b, own_inputs, kwargs, stepper)
+
+    return _Runs(a, b, plain, isolated, replay.replayed, None, see_alone)
 
 
 def _quantised(
@@ -195,7 +204,7 @@ def _compared(
     inputs, own_inputs, kwargs = given_to
     runs = _runs(model_a, model_b, given_to, settings)
     found = _judged(runs)
-    if not found.findings or budget <= 0 or runs.b.error is not None:
+    if budget <= 0 or runs.b.error is not None or (not found.findings and returns_the_same(runs.plain, exactly=True)):
         return found
 
     edited = EditedRuns(
@@ -204,11 +213,15 @@ def _compared(
         runs.plain,
         settings["mapping"],
     )
+    until = time.monotonic() + budget
     known = tried(found.findings, runs.plain, edited, budget)
     whole = with_told(found, told_of_gates(known, runs.plain, edited, budget))
     if closeness(whole.first) < NAMED:  # what one edit repairs is the cause: such a finding follows from it
         whole = replace(whole, findings=tuple(sorted(whole.findings, key=lambda row: not row.proven)))
-    return whole
+    if runs.isolated is None or runs.see_alone is None:
+        return whole
+    isolated = Isolated(runs.isolated, runs.see_alone)
+    return with_other_bits(with_effects(whole, isolated, edited, until), isolated, edited, until)
 
 
 def _judged(runs: _Runs) -> Comparison:

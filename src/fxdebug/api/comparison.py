@@ -35,8 +35,9 @@ class Comparison(ComparisonData):
     """The comparison of a run ``b`` with a reference ``a``; printing it gives the text of ``fxdebug compare``.
 
     ``verdict`` is ``equal``, ``different`` or ``could not compare``; ``missing`` says why it could not. ``findings``
-    are the calls and operations that add error, in execution order, with settings at the end that change next to
-    nothing beside another finding; ``first`` is the first of them, ``None`` where there is none. ``rows`` are all
+    are the calls and operations that add error, the largest effect first where it was measured, else in execution
+    order, with settings at the end that change next to nothing beside another finding; ``first`` is the first of them,
+    ``None`` where there is none, ``causes`` has those of one cause together. ``rows`` are all
     pairs, ``only_a`` and ``only_b`` the calls without a counterpart. ``coverage`` counts what was compared; ``notes``
     say what to know about it. ``gradients`` is how those of both runs differ, ``None`` where they are equal or not both
     hold some. In a condition it is true when the runs are *equal*.

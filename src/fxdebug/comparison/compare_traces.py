@@ -20,6 +20,7 @@ from fxdebug.comparison.diagnosis.written_differently import (
     causes_of,
     constant_causes,
     notes_on,
+    stale_weights,
     written_differently,
 )
 from fxdebug.comparison.measure_pair import Meter
@@ -130,10 +131,14 @@ def compare(
         for each in written_differently(judge, {row.position for row in findings}, absorbed)
         if not is_ignored(each.step.call.path, globs)
     ]
+    stale = list(stale_weights(judge, written))
+    findings += [rows.finding(cause) for _, cause in stale]
+    written = [each for each in written if all(each is not other for other, _ in stale)]
     if strict:
         findings += [rows.finding(cause) for cause in causes_of(judge, written)]
     findings = in_order(with_seen_keys([at_operation(row, meter) for row in findings], meter))
     every_row = tuple(rows.all(findings, absorbed))
+    written_notes = () if strict else tuple(notes_on(judge, written, {row.because for row in findings}))
     coverage = coverage_of(judge, every_row, returned, globs)
     compared = sum(row.measured and row.certain for row in every_row)
     return ComparisonData(
@@ -143,7 +148,7 @@ def compare(
         tuple(findings),
         tuple([call for call in a.calls if call.index not in pairs.calls_of_a]),
         tuple([call for call in b.calls if call.index not in pairs.calls]),
-        (*rows.notes(), *(() if strict else notes_on(judge, written)), *_meter_notes(meter)),
+        (*rows.notes(), *written_notes, *_meter_notes(meter)),
         tuple(returned),
         _settings(judge, tolerance, globs) | {"strict": strict},
         coverage,

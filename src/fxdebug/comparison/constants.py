@@ -20,6 +20,7 @@ DEFAULTS: dict[str, dict[str, str]] = {
     "grid_sample": {"align_corners": "False"}, "affine_grid": {"align_corners": "False"},
     "var": {"unbiased": "True"}, "std": {"unbiased": "True"}, "avg_pool1d": _POOLED, "avg_pool2d": _POOLED,
     "avg_pool3d": _POOLED, "bucketize": {"right": "False"}, "searchsorted": {"right": "False"},
+    "gelu": {"approximate": "'none'"},
     "poisson_nll_loss": {"log_input": "True", "full": "False"}, "kl_div": {"log_target": "False"},
 }  # fmt: skip
 

@@ -127,6 +127,7 @@ class Row:
     handed_over: bool = False  # it shows on a value that a call was given or returned, not on an operation
     proven: bool = False  # its repair was tried: with that edit, b returns what a returns
     repair: str = ""  # the edit that was tried, and what became of it
+    effect: float | None = None  # what its cause does to what is returned, in all its places, where that was measured
 
     @property
     def basis(self) -> Basis:
@@ -175,8 +176,9 @@ class ComparisonData:
     """Two runs side by side.
 
     ``verdict`` is ``equal``, ``different`` or ``could not compare``; ``missing`` says why not. ``findings`` are
-    the calls and operations that add error, in execution order, with settings at the end that change next to nothing
-    beside another finding; ``first`` is the first of them, ``None`` where there is none. ``rows`` are every pair,
+    the calls and operations that add error, the largest effect first where it was measured, else in execution order,
+    with settings at the end that change next to nothing beside another finding; ``first`` is the first of them,
+    ``None`` where there is none, ``causes`` has those of one cause together. ``rows`` are every pair,
     ``only_a`` and ``only_b`` the calls without a partner; ``coverage`` says how much was compared, ``notes`` what to
     know about it. A comparison is true in a condition when the runs are *equal*.
     """
@@ -219,6 +221,15 @@ class ComparisonData:
     def first(self) -> Row | None:
         """The first finding, or ``None``."""
         return self.findings[0] if self.findings else None
+
+    @property
+    def causes(self) -> tuple[tuple[Row, ...], ...]:
+        """The findings of each cause together: of one line of code, with one sentence, in several places."""
+        groups: dict[tuple[object, ...], list[Row]] = {}
+        for row in self.findings:
+            because = row.because.replace(f"{row.path}.", "") if row.path else row.because
+            groups.setdefault((row.source, row.op, row.kind, because), []).append(row)
+        return tuple([tuple(rows) for rows in groups.values()])
 
     @property
     def equal(self) -> bool:

@@ -436,3 +436,30 @@ def test_where_the_lowest_number_of_a_mask_became_an_infinity_is_told():
     assert "does not fit at Runs#0/half_1, and is -Inf from there on" in said[0]
     assert "is added to another one at Runs#0/add, and is -Inf from there on" in said[1]
     assert "from there on" not in said[2]
+
+
+class Scaled(nn.Module):
+    """A norm of one's own, whose epsilon may be too small for the dtype."""
+
+    def __init__(self, eps: float) -> None:
+        super().__init__()
+        self.eps = eps
+
+    def forward(self, x):
+        x = x - x.mean(-1, keepdim=True)
+        return x / torch.sqrt(x.square().mean(-1, keepdim=True) + self.eps)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "eps", "why"),
+    [
+        (torch.float16, 1e-12, "0 divided by 0 (1e-12, which add adds, is 0 in float16): 4 NaN of 8 elements"),
+        (torch.float16, 0.0, "0 divided by 0: 4 NaN of 8 elements"),
+        (torch.float32, 1e-12, None),
+        (torch.bfloat16, 1e-12, None),
+    ],
+)
+def test_an_epsilon_that_is_zero_in_its_dtype_is_named_behind_what_is_divided(dtype, eps, why):
+    x = torch.tensor([[1.0, 2.0, 3.0, 4.0], [0.0, 0.0, 0.0, 0.0]], dtype=dtype)
+    found = fxdebug.check(Scaled(eps), x, analyses=["numbers"], config=False)
+    assert [finding.what for finding in found if finding.severity == "error"] == ([] if why is None else [why])

@@ -249,3 +249,37 @@ def test_a_reshape_that_mixes_rows_is_named_and_not_the_layer_behind_it() -> Non
     x = torch.randn(3, 6, 8, generator=torch.Generator().manual_seed(0))
     assert first(Queries(False).eval(), x, "batch") == []
     assert first(Queries(True).eval(), x, "batch") == [("reshape", "row 0 depends on the other rows of the batch")]
+
+
+class Masked(nn.Module):
+    """Attention of each kind that is given a mask of padding, or the opposite of it."""
+
+    def __init__(self, how: str, turned: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed, self.qkv, self.how, self.turned = nn.Embedding(20, 8), nn.Linear(8, 24), how, turned
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        x = self.embed(input_ids)
+        q, k, v = self.qkv(x).chunk(3, -1)
+        seen = attention_mask.bool()[:, None] ^ self.turned
+        if self.how == "module":
+            mixed: Tensor = self.attention(q, k, v, key_padding_mask=~seen[:, 0], need_weights=False)[0]
+        elif self.how == "fused":
+            mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=seen.expand(-1, x.shape[1], -1))
+        elif self.how == "added":
+            added = torch.zeros(seen.shape).masked_fill(~seen, -1e9)
+            mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=added)
+        else:
+            mixed = (q @ k.mT).masked_fill(~seen, -1e9).softmax(-1) @ v
+        return x + mixed
+
+
+@pytest.mark.parametrize("how", ["module", "fused", "added", "filled"])
+def test_a_mask_that_hides_the_tokens_and_shows_the_padding_is_told(how: str) -> None:
+    ids = torch.tensor([[3, 7, 9, 4, 11, 5], [8, 2, 6, 0, 0, 0]])
+    inputs = {"input_ids": ids, "attention_mask": (ids > 0).long()}
+    assert not fxdebug.independent(Masked(how, False).eval(), inputs, over="padding").findings
+    (finding,) = fxdebug.independent(Masked(how, True).eval(), inputs, over="padding").findings
+    assert "its mask hides the tokens of row 1 and shows the padding: it is turned round" in finding.what

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -101,8 +102,34 @@ def test_a_table_is_compared_with_that_of_a_new_module_where_its_arguments_are_k
     net.bias.table.zero_()
     finding = fxdebug.check(net, config=False)[0]
     assert finding.what == "the buffer bias.table is zero; what its __init__ makes goes up to 2"
-    del net.bias.slopes
-    assert found(net) == []
+    del net.bias.slopes  # it cannot be made anew, and its text says enough
+    finding = fxdebug.check(net, config=False)[0]
+    assert finding.what.startswith("the buffer bias.table is zero; its class makes it by ")
+
+
+class Tables(nn.Module):
+    """Tables that are in no checkpoint: one that is computed, and three that begin as zeros."""
+
+    def __init__(self, parts: int) -> None:  # which it does not keep: it cannot be made anew
+        super().__init__()
+        computed = 10000.0 ** -(torch.arange(parts) / parts)
+        self.register_buffer("computed", computed, persistent=False)
+        self.register_buffer("cache", torch.zeros(4), persistent=False)
+        filled = torch.zeros(4)
+        filled[1:] = torch.arange(3.0)
+        self.register_buffer("filled", filled, persistent=False)
+        self.register_buffer("given", torch.tensor([0.0, 0.0]), persistent=False)
+
+
+def test_a_table_is_judged_by_the_text_of_its_class_where_it_is_zero() -> None:
+    model = Tables(4)
+    assert found(model) == []
+    for buffer in model.buffers():
+        buffer.zero_()
+    (finding,) = fxdebug.check(model, config=False)
+    assert (
+        finding.what == "the buffer computed is zero; its class makes it by 10000.0 ** (-(torch.arange(parts) / parts))"
+    )
 
 
 def test_masks_partial_frequencies_and_half_precision_are_no_fault() -> None:
@@ -190,6 +217,21 @@ def test_a_tie_that_was_broken_is_found() -> None:
     assert found(net) == []
     net.head.weight = nn.Parameter(net.embed.weight.detach().clone())
     assert found(net) == [("warning", "broken tie", "head")]
+
+
+def test_a_tie_that_only_the_configuration_of_a_part_has_is_told() -> None:
+    net = nn.Sequential(nn.Embedding(40, 32), nn.Linear(32, 40, bias=False))
+    net.config = SimpleNamespace(text_config=SimpleNamespace(tie_word_embeddings=True))
+    (finding,) = fxdebug.check(net, config=False)
+    assert finding.what == (
+        "1.weight and 0.weight are to be tied (text_config.tie_word_embeddings; the config of the model has none), and "
+        "differ in 1280 of 1280 elements"
+    )
+    net.config.tie_word_embeddings = False  # what the model says counts
+    assert found(net) == []
+    del net.config.tie_word_embeddings
+    net[1].weight = net[0].weight
+    assert found(net) == []
 
 
 def test_a_tie_that_training_moved_apart_is_found_and_weights_drawn_apart_are_not() -> None:

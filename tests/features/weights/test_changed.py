@@ -138,10 +138,23 @@ def test_a_weight_that_was_written_after_loading_is_told(tmp_path: Path) -> None
     assert told(path, trained().bfloat16().float()) == [("warning", "table changed", 1)]
 
 
-def test_a_prefix_is_told(tmp_path: Path) -> None:
+def test_a_prefix_is_told_where_nothing_was_loaded_for_it(tmp_path: Path) -> None:
     net = trained()
-    save_file(
-        {f"module.{name}": weight.clone() for name, weight in net.state_dict().items()}, tmp_path / "c.safetensors"
+    path = tmp_path / "c.safetensors"
+    save_file({f"module.{name}": weight.clone() for name, weight in net.state_dict().items()}, path)
+    loaded = fxdebug.weights(path, net)
+    assert not loaded.findings and {row.state for row in loaded.rows} == {"equal", "only in a", "only in b"}
+    assert [note.what for note in loaded.notes] == [
+        "names are compared without the prefix 'module.', which only one of both has"
+    ]
+    torch.manual_seed(7)
+    other = moved(trained(), "embed", "body", "head")
+    for parameter in other.parameters():
+        nn.init.normal_(parameter)
+    (finding,) = fxdebug.weights(path, other).findings
+    assert finding.what.startswith(
+        "the names of the first have the prefix 'module.', which those of the second have not, and "
     )
-    with pytest.raises(UsageError, match=r"one of them has the prefix 'module\.': take it off or add it"):
-        fxdebug.weights(tmp_path / "c.safetensors", net)
+    assert "weights are others: nothing was loaded by these names: module." in finding.what
+    with pytest.raises(UsageError, match="both have no weight of one name"):
+        fxdebug.weights(path, nn.Linear(2, 2))

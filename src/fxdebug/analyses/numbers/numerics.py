@@ -8,6 +8,7 @@ from typing import Final
 
 from fxdebug.analyses.numbers import dtype_limits
 from fxdebug.analyses.numbers.findings import Checked, findings_report, worst_first
+from fxdebug.analyses.numbers.lost_epsilons import lost_epsilon
 from fxdebug.analyses.numbers.origins import (
     Lineage,
     NodeInput,
@@ -182,6 +183,8 @@ class NonFiniteOrigins:
                 return replace(cause, why=why)
         if cause is not None and node.op in VIEWS and self._may_be_made_anew(node, nonfinite[0]):
             return NonFiniteCause(UNINITIALISED, MADE_ANEW)
+        if cause is not None and cause.kind in (NAN, INF):
+            return replace(cause, why=cause.why + lost_epsilon(self._results, node))
         return cause
 
     def _may_be_made_anew(self, node: Node, value: Value) -> bool:

@@ -45,6 +45,8 @@ def tried_in_traces(found: Comparison, compared: Callable[..., ComparisonData], 
     >>> tried_in_traces(fxdebug.compare(a, b), fxdebug.compare, 10).first.repair
     'layer_norm with the settings of a: with this edit b returns what a returns'
     """
+    if found.findings:
+        found = seen_by_elements(found, compared, always=True)
     sides = [
         _Again.of(trace, name) or RecordedProgram.of(trace, name) for trace, name in ((found.a, "a"), (found.b, "b"))
     ]
@@ -92,11 +94,14 @@ def told_in_wide_dtype(
     return in_wide_dtype(found, a.model, b.model, lambda one, other: compared(one, other, *a.given))
 
 
-def seen_by_elements(found: Comparison, compared: Callable[[Trace, Trace], ComparisonData]) -> Comparison:
+def seen_by_elements(
+    found: Comparison, compared: Callable[[Trace, Trace], ComparisonData], *, always: bool = False
+) -> Comparison:
     """Return the comparison of two runs that kept numbers only, made anew with every element, where statistics are few.
 
     Those of a narrow dtype hide what is smaller than its rounding, and of two lengths there are none of the parts that
-    face each other. Both models run once more; nothing is told of those that return something else than they did.
+    face each other; ``always``: the caller wants elements in any case. Both models run once more; nothing is told of
+    those that return something else than they did.
 
     >>> import torch, fxdebug
     >>> run = fxdebug.fx_debug(torch.nn.Linear(2, 2), torch.ones(1, 2))
@@ -105,7 +110,8 @@ def seen_by_elements(found: Comparison, compared: Callable[[Trace, Trace], Compa
     True
     """
     kept = [run.settings.get("values") for run in (found.a, found.b)]
-    if "tensors" in kept or not (found.settings["clean"] > tolerance_of("float32") or _are_of_two_sizes(found)):
+    are_few = found.settings["clean"] > tolerance_of("float32") or _are_of_two_sizes(found)
+    if "tensors" in kept or not (always or are_few):
         return found
     a, b = _Again.of(found.a, "a"), _Again.of(found.b, "b")
     if a is None or b is None or max(map(_size, (found.a, found.b))) > MOST_BYTES:

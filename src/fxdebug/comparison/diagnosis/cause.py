@@ -113,6 +113,17 @@ def listed(names: Iterable[object]) -> str:
     return ", ".join(texts[:4]) + (f" and {len(texts) - 4} more" if len(texts) > 4 else "")
 
 
+def on_both_sides(a: str, b: str) -> str:
+    """Say what stands on either side of a difference; one of them may be empty.
+
+    >>> on_both_sides("0.5", "0.25"), on_both_sides("", "55.4")
+    ('0.5 in a, 0.25 in b', '55.4 in b, and not in a')
+    """
+    if not a or not b:
+        return f"{b} in b, and not in a" if b else f"{a} in a, and not in b"
+    return f"{a} in a, {b} in b"
+
+
 def differing_settings(a: Step, b: Step) -> tuple[list[str], list[str]]:
     """Return the constants in which two steps differ, as text: those of a, those of b."""
     return differing_constants(canonical(b.op), a.constants, b.constants)

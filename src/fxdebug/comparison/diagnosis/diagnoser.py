@@ -15,6 +15,7 @@ from fxdebug.comparison.diagnosis.cause import (
     differing_settings,
     listed,
     make_cause,
+    on_both_sides,
     values_differ,
 )
 from fxdebug.comparison.diagnosis.element_order import (
@@ -233,7 +234,7 @@ class Diagnoser:
         elif other_settings:
             kind = "constant"
             numbers = [_single_numbers(step, partner), _single_numbers(partner, step)]
-            because = f"{listed(gone or numbers[1]) or 'nothing'} in a, {listed(new or numbers[0]) or 'nothing'} in b"
+            because = on_both_sides(listed(gone or numbers[1]), listed(new or numbers[0]))
         elif result.measures.what == "nonfinite":
             kind, because = "nonfinite", "NaN or infinity on one side only"
         elif missing := self._unused_input(partner, step):
@@ -454,8 +455,8 @@ class Diagnoser:
             return None
         place = next((i for i, (x, y) in enumerate(zip(*keys)) if x != y), min(map(len, keys)))
         step = (ways[1] or b)[min(place, len(ways[1] or b) - 1)]
-        texts = [" ".join(f"{s.op}({', '.join(as_written(*s.constants))})" for s in way) or "nothing" for way in (a, b)]
-        because = f"{texts[0]} in a, {texts[1]} in b"
+        texts = [" ".join(f"{s.op}({', '.join(as_written(*s.constants))})" for s in way) for way in (a, b)]
+        because = on_both_sides(*texts)
         kind: Kind = "constant" if by_path else "values"
         return make_cause(self._judge, kind, step.call, step.op, because, result, step=step)
 

@@ -27,6 +27,7 @@ from fxdebug.comparison.diagnosis.cause import (
     differing_settings,
     listed,
     make_cause,
+    on_both_sides,
     values_differ,
 )
 from fxdebug.comparison.diagnosis.counterparts import (
@@ -542,7 +543,7 @@ def _equal_steps(divergence: Divergence) -> Cause:
         # in another layout the same part is in another place
         same_layout = left.name not in SLICES or _shapes_given(left) == _shapes_given(right)
         if left.name == right.name and (only_a or only_b) and same_layout:
-            because = f"{listed(only_a) or 'nothing'} in a, {listed(only_b) or 'nothing'} in b"
+            because = on_both_sides(listed(only_a), listed(only_b))
             return divergence.cause("constant", right, because, partner=left)
     other = _other_operation(divergence)
     if other is not None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from fxdebug.comparison.diagnosis.cause import Cause, differing_settings, listed, make_cause
+from fxdebug.comparison.diagnosis.cause import Cause, differing_settings, listed, make_cause, on_both_sides
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult
 from fxdebug.comparison.diagnosis.region import region_of, written_fractions
 from fxdebug.comparison.pairing.pairs import Pairs
@@ -73,12 +73,13 @@ def written_differently(judge: Judge, reported: Collection[int], absorbed: Colle
     return found + list(_limits_of_one_side(judge))
 
 
-def notes_on(judge: Judge, written: Collection[Written]) -> Iterator[str]:
-    """Yield a note for each difference; those of repeated layers are one."""
+def notes_on(judge: Judge, written: Collection[Written], told: Collection[str] = ()) -> Iterator[str]:
+    """Yield a note for each difference; those of repeated layers are one. ``told`` are the causes of findings."""
     groups: dict[tuple[str, str, str, str], list[Written]] = {}
     for each in written:
         path, op = each.where
-        groups.setdefault((_NUMBER.sub("#", path), op, each.text, _why(judge, each)), []).append(each)
+        why = "as where it was found" if each.text in told else _why(judge, each)
+        groups.setdefault((_NUMBER.sub("#", path), op, each.text, why), []).append(each)
     for (_, op, text, why), group in list(groups.items())[:MOST_NOTES]:
         paths = list(dict.fromkeys(each.where[0] for each in group))
         more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
@@ -119,18 +120,26 @@ def _why(judge: Judge, written: Written) -> str:
     if judge.narrow is not None:
         return f"nothing of it is seen beyond what {judge.narrow} rounds"
     if written.is_absorbed:
-        return "no effect beyond tolerance on what is returned for these inputs"
+        return "what is returned does not show it, within tolerance"
     if written.result is not None and written.result.error > written.result.tolerance:
-        return "what it was given differs already, so what this adds is not known"
-    if written.kind == "weights" and written.result is not None and written.result.error == 0.0 and _casts(written):
-        return "the result is the same to the last bit, as where autocast's cache has the casts of earlier weights"
-    return "no effect beyond tolerance on these inputs"
+        return "what it was given differs already"
+    return "its result does not show it, within tolerance"
 
 
-def _casts(written: Written) -> bool:
-    """Did the step run under autocast?"""
-    step = written.step.node.step
-    return step is not None and bool(step.autocast)
+def stale_weights(judge: Judge, written: Collection[Written]) -> Iterator[tuple[Written, Cause]]:
+    """Yield the steps under autocast whose weights differ, and whose results are the same: others were used."""
+    for each in written:
+        step, result = each.step.node.step, each.result
+        if each.kind != "weights" or result is None or result.error or step is None or not step.autocast:
+            continue
+        given = next((value.value.stats for value in each.step.data), None)
+        if given is None or not given.absmax or not each.step.data:  # of zeros all weights make the same
+            continue
+        because = (
+            f"{each.text}, and the result is the same to the last bit: it is computed with earlier weights, whose "
+            "casts autocast keeps in its cache until its block ends"
+        )
+        yield each, make_cause(judge, "weights", each.step.call, each.step.op, because, result, absorbable=False)
 
 
 def _difference(judge: Judge, result: StepResult) -> tuple[Kind, str] | None:
@@ -170,7 +179,7 @@ def _differing_constants(a: Step, b: Step) -> str | None:
     others = others or any(text not in _DEFAULTS_OF_ACTIVATIONS for text in named)
     if not others and not switched and (not words or a.name in CONVOLUTIONS):
         return None
-    return f"{listed(only_a) or 'nothing'} in a, {listed(only_b) or 'nothing'} in b"
+    return on_both_sides(listed(only_a), listed(only_b))
 
 
 def _same_numbers(a: list[float], b: list[float]) -> bool:

@@ -32,6 +32,8 @@ def finding_details(comparison: ComparisonData, row: Row, width: int) -> Iterato
     if row.kind == "raised":
         return
     yield fact("error", _error_text(row))
+    if row.effect is not None:
+        yield fact("effect", _effect_text(comparison, row))
     if row.kind != "input":
         yield fact("matched", _match_text(row))
     sides = _table(row)
@@ -116,6 +118,13 @@ def _of_inputs(error: float) -> str:
     if not error:
         return "what went in is equal"
     return "what went in differs" if error == math.inf else f"what went in differs by {number(error)}"
+
+
+def _effect_text(comparison: ComparisonData, row: Row) -> str:
+    """Return what a cause does to what is returned, and in how many places it stands."""
+    places = next((len(rows) for rows in comparison.causes if row in rows), 1)
+    where = "" if places == 1 else f", in {places} places together"
+    return f"{number(row.effect or 0.0)} of what is returned{where}"
 
 
 _MATCHED_BY = {

@@ -27,7 +27,7 @@ VERSION = 1  # of the JSON: a change that an older reader would misread makes it
 
 _OWN = (
     "position", "verdict", "kind", "path", "op", "source", "error", "error_in", "tolerance", "how", "sure", "because",
-    "proven", "repair",
+    "proven", "repair", "effect",
 )  # fmt: skip
 _DIFFERENCES = tuple(field.name for field in fields(Measures) if field.name != "error")
 _STATS = tuple(field.name for field in fields(Stats))

@@ -270,12 +270,14 @@ def _outputs(comparison: ComparisonData, width: int) -> Iterator[Text]:
 
 def _further(comparison: ComparisonData, width: int, fold: bool) -> Iterator[Text]:
     """Yield the other findings, one line each."""
-    others = comparison.findings[1:]
-    if not others:
+    if len(comparison.findings) < 2:
         return
+    first, *rest = comparison.causes
+    groups = [list(rows) for rows in (first[1:], *rest) if rows]
+    others = [row for rows in groups for row in rows]
+    groups = groups if fold else [[row] for row in others]
     remark = "each with what a was given" if comparison.settings.get("isolated") else "which may follow from the first"
     yield Text.assemble((f"\n{_plural(len(others), 'further finding')}", "bold"), (f", {remark}", "dim"))
-    groups = _of_one_cause(others) if fold else [[row] for row in others]
     shown = [rows[0] for rows in groups[: FURTHER if fold else None]]
     counts = [f" ×{len(rows)}" if len(rows) > 1 else "" for rows in groups]
     names = [printable(f"{_call_of(row)}/{row.op}" if row.op else _call_of(row)) for row in shown]
@@ -283,18 +285,10 @@ def _further(comparison: ComparisonData, width: int, fold: bool) -> Iterator[Tex
     for name, count, row in zip(names, counts, shown):
         because = printable(row.because.replace(f"{row.path}.", "") if row.path else row.because)
         where = padded(shortened_to(name, room - cell_len(count), "ends") + count, room)
-        yield _line([(where, ""), (str(row.kind), "red"), (because, "dim")], width)
+        effect = "" if row.effect is None else f"effect {number(row.effect)}"
+        yield _line([(where, ""), (str(row.kind), "red"), (effect, ""), (because, "dim")], width)
     if len(groups) > len(shown):
         yield Text(f"  and {sum(map(len, groups[len(shown) :]))} more in comparison.findings", "dim")
-
-
-def _of_one_cause(rows: Iterable[Row]) -> list[list[Row]]:
-    """Return findings of one cause in several places together: of one line of code, with one sentence."""
-    groups: dict[tuple[object, ...], list[Row]] = {}
-    for row in rows:
-        because = row.because.replace(f"{row.path}.", "") if row.path else row.because
-        groups.setdefault((row.source, row.op, row.kind, because), []).append(row)
-    return list(groups.values())
 
 
 def _unmatched(comparison: ComparisonData, width: int, fold: bool) -> Iterator[Text]:

@@ -104,16 +104,19 @@ def _tokens(part: Tensor, other: Tensor, whole: Tensor, alone: Alone) -> tuple[i
     return tuple(alone.places[kept.cpu()].tolist())
 
 
+def places_of(run: ObservedRun) -> dict[str, tuple[int, int]]:
+    """Return the places of the operations of a run by their ids."""
+    net = network_of(run.trace)
+    return {f"{net.call_id(call)}/{name}": place for call in run.trace.calls for name, place in run.nodes(call).items()}
+
+
 def _first(
     run: ObservedRun,
     errors: dict[tuple[int, int], tuple[float, tuple[int, ...]]],
     fewer: dict[tuple[int, int], Set[int]],
 ) -> tuple[Node, tuple[int, int]] | None:
     """Return the first operation that differs and that the difference of what is returned comes from."""
-    net = network_of(run.trace)
-    places = {
-        f"{net.call_id(call)}/{name}": place for call in run.trace.calls for name, place in run.nodes(call).items()
-    }
+    net, places = network_of(run.trace), places_of(run)
     found: list[tuple[int, Node, tuple[int, int]]] = []
     pending, seen = [net.call_id(run.trace.root)], set[str]()
     while pending:

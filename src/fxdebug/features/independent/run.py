@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,8 +18,10 @@ from fxdebug.data.findings import ERROR, Finding
 from fxdebug.data.report import Column, ReportData
 from fxdebug.errors import UsageError
 from fxdebug.features.independent.beside import KINDS, Over, without_others
-from fxdebug.features.independent.differing import Results, difference
+from fxdebug.features.independent.differing import Results, difference, places_of
+from fxdebug.features.independent.turned_masks import turned_mask
 from fxdebug.plugins import found
+from fxdebug.query.network import network_of
 
 OTHERS: Mapping[Over, str] = {
     "batch": "the other rows of the batch",
@@ -112,9 +115,17 @@ def independent(
             continue
         where = run.trace.root if node is None else node
         tokens = f", at tokens {_listed(differs.places)}" if differs.places else ""
+        apart = f"differs by {differs.error:.2g} of its largest"
+        if not math.isfinite(differs.error):
+            apart = "is NaN or infinite, in the one or in the other"
+        turned = ""
+        if over == "padding" and node is not None:
+            by_id = {id: results.of[place][1] for id, place in places_of(run).items() if place in results.of}
+            turned = turned_mask(network_of(run.trace), node, alone, by_id)
+        why = f"{turned}; " if turned else ""
         what = (
-            f"{alone.name} depends on {OTHERS[over]}: this is the first operation that gives it other numbers"
-            f"{tokens}; what is returned differs by {differs.error:.2g} of its largest"
+            f"{alone.name} depends on {OTHERS[over]}: {why}this is the first operation that gives it other numbers"
+            f"{tokens}; what is returned {apart}"
         )
         findings.setdefault(
             where.id,

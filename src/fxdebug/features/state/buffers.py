@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from fxdebug.capture.probe import members, special_tensors, state_restored, untracked
 from fxdebug.data.findings import ERROR, Finding
 from fxdebug.features.state.never_filled import never_filled
+from fxdebug.features.state.zero_tables import zero_table
 
 HUGE = 1e20  # in float32; masks have one such number, and no module a table of them
 ALIKE = 0.05  # relative, of sections in bfloat16
@@ -52,6 +53,7 @@ def find_buffers(model: nn.Module) -> Iterator[Finding]:
             and name in module._non_persistent_buffers_set
             and _has_numbers(buffer)
         }
+        odd |= {name: what for name, buffer in loose.items() if (what := zero_table(module, name, buffer))}
         odd |= _unlike_its_start(module, getattr(model, "config", None), loose)
         for name, what in odd.items():
             loose_ones = module._non_persistent_buffers_set

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ast
-import inspect
-import textwrap
 from collections.abc import Iterator
 
 from torch import Tensor, nn
 
 from fxdebug.data.measures import counted
+from fxdebug.features.state.class_text import called_name, methods_of
 
 # What makes a tensor without writing to it. Called with data (a list), the old constructors copy it.
 EMPTY = frozenset("empty empty_like empty_strided new_empty Tensor FloatTensor DoubleTensor HalfTensor".split())
@@ -44,7 +43,7 @@ def _left_empty(kind: type[nn.Module]) -> dict[str, str]:
 
     Nothing is told of a class whose text is not at hand, or whose methods fill parameters without naming them.
     """
-    methods = _methods(kind)
+    methods = methods_of(kind)
     start = methods.get("__init__")
     if start is None:
         return {}
@@ -65,22 +64,6 @@ def _left_empty(kind: type[nn.Module]) -> dict[str, str]:
     return found
 
 
-def _methods(kind: type[nn.Module]) -> dict[str, ast.FunctionDef]:
-    """Return the methods of a class and of its bases outside of torch, by name, as parsed text."""
-    found: dict[str, ast.FunctionDef] = {}
-    for one in kind.__mro__:
-        if one.__module__.partition(".")[0] in ("torch", "builtins"):
-            continue
-        try:
-            body = ast.parse(textwrap.dedent(inspect.getsource(one))).body[0]
-        except (OSError, TypeError, SyntaxError, IndexError, ValueError):  # typed in at a prompt, or made by code
-            return {}
-        for method in body.body if isinstance(body, ast.ClassDef) else ():
-            if isinstance(method, ast.FunctionDef):
-                found.setdefault(method.name, method)
-    return found
-
-
 def _made(start: ast.FunctionDef) -> Iterator[tuple[str, str, set[ast.AST]]]:
     """Yield the names that are given a parameter of memory as it was, the function that makes it, and its text."""
     for node in ast.walk(start):
@@ -93,7 +76,7 @@ def _made(start: ast.FunctionDef) -> Iterator[tuple[str, str, set[ast.AST]]]:
                 by = _empty(value)
                 if by and isinstance(target, ast.Attribute) and _is_own(target, target.attr):
                     yield target.attr, by, {target, *ast.walk(value)}
-        elif isinstance(node, ast.Call) and _name(node.func) == "register_parameter" and len(node.args) == 2:
+        elif isinstance(node, ast.Call) and called_name(node.func) == "register_parameter" and len(node.args) == 2:
             name, by = node.args[0], _empty(node.args[1])
             if by and isinstance(name, ast.Constant) and isinstance(name.value, str):
                 yield name.value, by, set(ast.walk(node))
@@ -105,12 +88,12 @@ def _parts(node: ast.expr) -> list[ast.expr]:
 
 def _empty(value: ast.expr) -> str:
     """Return the function that makes a parameter's memory, where nothing else happens to it: ``torch.empty``."""
-    if not isinstance(value, ast.Call) or _name(value.func) != "Parameter" or not value.args:
+    if not isinstance(value, ast.Call) or called_name(value.func) != "Parameter" or not value.args:
         return ""
     inner = value.args[0]
-    if not isinstance(inner, ast.Call) or _name(inner.func) not in EMPTY:
+    if not isinstance(inner, ast.Call) or called_name(inner.func) not in EMPTY:
         return ""
-    if _name(inner.func) in OLD and any(isinstance(x, (ast.List, ast.Tuple, ast.ListComp)) for x in inner.args):
+    if called_name(inner.func) in OLD and any(isinstance(x, (ast.List, ast.Tuple, ast.ListComp)) for x in inner.args):
         return ""
     return ast.unparse(inner.func)
 
@@ -131,7 +114,3 @@ def _mentions(body: ast.FunctionDef) -> set[str]:
 def _is_own(node: ast.AST, name: str) -> bool:
     """Is it ``self.name``?"""
     return isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.value, ast.Name)
-
-
-def _name(function: ast.expr) -> str:
-    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")

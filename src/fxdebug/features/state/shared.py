@@ -33,6 +33,7 @@ def find_broken_ties(model: nn.Module, *, trained: bool) -> Iterator[Finding]:
                 yield _broken(path, head, name, what, 0)
     if trained:  # a model that is not loaded yet is tied when it is
         yield from _configured(model, dict(modules))
+    yield from _configured_in_a_part(model, tables, heads)
 
 
 def _cosine(one: Tensor, other: Tensor) -> float:
@@ -60,6 +61,29 @@ def _configured(model: nn.Module, modules: dict[str, nn.Module]) -> Iterator[Fin
     if apart:  # equal ones are told already
         what = f"are to be tied (config.tie_word_embeddings), and differ in {apart} of {one.numel()} elements"
         yield _broken(paths.get(id(head), ""), head, paths.get(id(table), ""), what, apart)
+
+
+def _configured_in_a_part(
+    model: nn.Module, tables: list[tuple[str, nn.Embedding]], heads: list[tuple[str, nn.Linear]]
+) -> Iterator[Finding]:
+    """Yield a head that only the configuration of a part ties, where that of the model says nothing of it.
+
+    Code that asks the model's own configuration (``config.tie_word_embeddings``) then does not tie it.
+    """
+    config = getattr(model, "config", None)
+    if config is None or hasattr(config, "tie_word_embeddings"):
+        return
+    parts = [name for name in getattr(config, "__dict__", ()) if name.endswith("_config")]
+    part = next((name for name in parts if getattr(getattr(config, name), "tie_word_embeddings", None) is True), None)
+    pairs = [(head, table) for head in heads for table in tables if head[1].weight.shape == table[1].weight.shape]
+    if part is None or len(pairs) != 1:
+        return
+    (path, head), (name, table) = pairs[0]
+    one, other = head.weight.detach(), table.weight.detach()
+    apart = int((one != other.to(one)).sum())
+    if head.weight is not table.weight and one.data_ptr() != other.data_ptr() and apart:
+        what = f"are to be tied ({part}.tie_word_embeddings; the config of the model has none), and differ"
+        yield _broken(path, head, name, f"{what} in {apart} of {one.numel()} elements", apart)
 
 
 def _broken(path: str, head: nn.Module, table: str, what: str, apart: int) -> Finding:

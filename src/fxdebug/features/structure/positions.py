@@ -59,6 +59,10 @@ def _rounded(net: Network, node: Node) -> tuple[str, float]:
     return "", 0.0
 
 
+def _names_positions(name: str) -> bool:
+    return "position" in name or "pos" in name.lower().split("_")
+
+
 def _beyond(number: object, dtype: str) -> bool:
     return isinstance(number, (int, float)) and number > LARGEST_INTEGER[dtype]
 
@@ -73,7 +77,7 @@ def _are_positions(net: Network, node: Node) -> bool:
         pending = []
         for edge in sources:
             source = net.nodes[edge.source]
-            if source.op in COUNTS or (source.kind == "placeholder" and "position" in source.target):
+            if source.op in COUNTS or (source.kind == "placeholder" and _names_positions(source.target)):
                 return True
             integers = edge.value is not None and "int" in edge.value.dtype
             handed = source.op in CASTS | VIEWS or source.kind in ("placeholder", "output", "call_module")

@@ -20,7 +20,7 @@ from fxdebug.data.report import ReportData
 from fxdebug.errors import UsageError
 from fxdebug.features.weights.changed.changes import ChangeRow, changes_report
 from fxdebug.features.weights.changed.kinds import find_kinds
-from fxdebug.features.weights.changed.names import find_unmatched
+from fxdebug.features.weights.changed.names import find_prefix, find_unmatched
 from fxdebug.features.weights.facts import change_of, facts_of
 from fxdebug.features.weights.facts_of_model import weight_facts
 from fxdebug.features.weights.fresh_twin import fresh_deviations
@@ -139,15 +139,19 @@ def _of_model(
 
 
 LAYERS = ("num_hidden_layers", "n_layer", "num_layers")
+MOSTLY = 0.9  # of the names of a checkpoint have the prefix of its wrapper
 
 
 def _changes(model: Checkpoint, other: Checkpoint) -> Report[Row]:
     a, b = _weights_of(model), _weights_of(other)
+    names = list(a), list(b)
+    prefix = "" if a.keys() & b.keys() else prefix_between(*names)
+    if prefix and not any(MOSTLY * len(side) <= sum(name.startswith(prefix) for name in side) for side in names):
+        prefix = ""  # of one part of a model that has others
+    a, b = ({name.removeprefix(prefix): read for name, read in side.items()} for side in (a, b))
     if not a.keys() & b.keys():
         some = [next(iter(side), "none") for side in (a, b)]
-        prefix = prefix_between(list(a), list(b))
-        hint = f"; one of them has the prefix {prefix!r}: take it off or add it" if prefix else ""
-        raise UsageError(f"both have no weight of one name: the first has {some[0]!r}, the second {some[1]!r}{hint}")
+        raise UsageError(f"both have no weight of one name: the first has {some[0]!r}, the second {some[1]!r}")
     with untracked():
         changes = [
             change_of(name, a[name]() if name in a else None, b[name]() if name in b else None)
@@ -155,9 +159,11 @@ def _changes(model: Checkpoint, other: Checkpoint) -> Report[Row]:
         ]
     models = [one for one in (model, other) if isinstance(one, nn.Module)]
     loaded = len(models) == 1
-    unmatched = find_unmatched(b if models[0] is model else a, models[0]) if loaded else ()
-    findings = [*unmatched, *find_kinds(changes, loaded=loaded)]
-    return Report.of(changes_report(changes, _name_of(model), _name_of(other), findings))
+    unmatched = find_unmatched(b if models[0] is model else a, models[0]) if loaded and not prefix else ()
+    by_prefix = find_prefix(changes, prefix, *names) if prefix else []
+    findings = by_prefix or [*unmatched, *find_kinds(changes, loaded=loaded)]
+    notes = [Note(f"names are compared without the prefix {prefix!r}, which only one of both has")] if prefix else []
+    return Report.of(changes_report(changes, _name_of(model), _name_of(other), findings, notes))
 
 
 def _weights_of(checkpoint: Checkpoint) -> Weights:

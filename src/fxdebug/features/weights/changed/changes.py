@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from fxdebug.data.calls import Note
 from fxdebug.data.findings import Finding
 from fxdebug.data.measures import PARAMETER, Unit, register
 from fxdebug.data.report import Cell, Column, ReportData
@@ -44,7 +45,11 @@ COLUMNS = (
 
 
 def changes_report(
-    changes: Sequence[WeightChange], name_a: str, name_b: str, findings: Iterable[Finding] = ()
+    changes: Sequence[WeightChange],
+    name_a: str,
+    name_b: str,
+    findings: Iterable[Finding] = (),
+    notes: Iterable[Note] = (),
 ) -> ReportData[ChangeRow]:
     """Return the weights of two checkpoints: those in one alone, then those that changed most, then equal ones."""
     rows = [_row(change) for change in changes]
@@ -69,6 +74,7 @@ def changes_report(
         totals=totals,
         measures={CHANGE.name: {row.name: row.change for row in rows if row.change is not None}},
         findings=tuple(findings),
+        notes=tuple(notes),
         ranked=False,
     )
 

@@ -10,6 +10,7 @@ from fxdebug.analyses.paired_names import prefix_between
 from fxdebug.capture.probe import members
 from fxdebug.data.findings import WARNING, Finding
 from fxdebug.data.measures import counted
+from fxdebug.features.weights.record import WeightChange
 
 NAMED = 6
 
@@ -50,6 +51,26 @@ def find_unmatched(file: Collection[str], model: nn.Module) -> Iterator[Finding]
             "After load_state_dict(strict=False) they are as they were drawn: load them from elsewhere, or tie them."
             + hint,
         )
+
+
+def find_prefix(changes: Sequence[WeightChange], prefix: str, a: Sequence[str], b: Sequence[str]) -> list[Finding]:
+    """Return a finding where names differ by a prefix and most weights differ: nothing was loaded by these names."""
+    both = [change for change in changes if change.shape_a is not None and change.shape_b is not None]
+    other = [change for change in both if change.differing or change.shape_a != change.shape_b]
+    if 2 * len(other) <= len(both):
+        return []
+    whose, rest = ("first", "second") if any(name.startswith(prefix) for name in a) else ("second", "first")
+    longer = a if whose == "first" else b
+    return [
+        _finding(
+            "not in model",
+            [name for name in longer if name.startswith(prefix)],
+            f"the names of the {whose} have the prefix {prefix!r}, which those of the {rest} have not, and "
+            f"{len(other)} of {len(both)} weights are others: nothing was loaded by these names",
+            "load_state_dict(strict=False) takes none of them: take the prefix off the keys, or load the module that "
+            "has it.",
+        )
+    ]
 
 
 def _finding(rule: str, names: Sequence[str], what: str, advice: str) -> Finding:
