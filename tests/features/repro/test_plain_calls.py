@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from fxdebug.features.repro.tensors_at_hand import TensorsAtHand
 from torch import Tensor, nn
 
 import fxdebug
