@@ -84,6 +84,7 @@ _REPLACED: tuple[str, EditOfBoth] = ("{a} of a in the place of {b}", _with_opera
 _EDITS: dict[str, list[tuple[str, EditOfBoth]]] = {
     "constant": [("{b} with the settings of a", _with_settings), _REPLACED],
     "extra": [_REPLACED, ("{b} left out", _left_out)],
+    "shape": [("{b} with the settings of a", _with_settings)],
     "dtype": [("{b} left out", _left_out)],
     "missing": [_REPLACED],
     "values": [_REPLACED],

@@ -36,6 +36,7 @@ from fxdebug.operators.dtypes import EPS
 from fxdebug.operators.names import FACTORIES
 
 MOST_PLACES = 64  # of a line that runs many times
+OF_CODE = frozenset(["values", "missing", "extra", "constant", "shape", "wiring", "dtype"])  # findings that it explains
 MOST_OF_REGION = 16  # operations of a in the place of a result of b: more would repair anything
 
 
@@ -228,7 +229,7 @@ class EditPlan:
         other = sites.own[1]
         wanted = self._pairs.value_in_a(other.outputs[0]) if len(other.outputs) == 1 else None
         last = None if wanted is None else self._pairs.a.maker(wanted)
-        if row.kind not in ("values", "missing", "extra") or last is None or other.unrecorded:
+        if row.kind not in OF_CODE or last is None or other.unrecorded:
             return
         region = _Region(self._pairs, self._is_equal, self._is_constant, other)
         if not region.reaches(last):
@@ -406,7 +407,7 @@ class _Region:
 def recomputed(
     operations: Sequence[Recomputed], seen: Mapping[Place, Ran], own: Callable[[Source], Tensor], ours: Ran
 ) -> Any:
-    """Return the result of the last of some operations of a, computed from values of b, of the shape of b's result."""
+    """Return the result of the last of some operations of a, computed from values of b."""
     results: list[Any] = []
     for operation in operations:
         theirs = seen.get(operation.of_a)
@@ -421,10 +422,9 @@ def recomputed(
             raise NoEdit
         args, kwargs = with_tensors(theirs, new)
         results.append(theirs.function(*args, **kwargs))
-    last = results[-1]
-    if not isinstance(last, Tensor) or not isinstance(ours.result, Tensor) or last.shape != ours.result.shape:
+    if not isinstance(results[-1], Tensor) or not isinstance(ours.result, Tensor):
         raise NoEdit
-    return last
+    return results[-1]
 
 
 def _nothing(theirs: Ran | None, ours: Ran, own: Mapping[int, Tensor]) -> Any:
