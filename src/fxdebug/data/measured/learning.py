@@ -200,7 +200,8 @@ class LearningFacts:
     first look on. ``detached`` are parameters that an optimizer has, of modules that ran although no gradient ever
     reached them, where no place shows why. ``schedule`` is that of the learning rate, where its length is known: its
     class, its steps, and how many it has gone. ``inverted`` are attentions whose mask ignores the tokens and keeps the
-    padding. ``last_drop`` is a dropout that makes what the model returns.
+    padding. ``last_drop`` is a dropout that makes what the model returns. ``ahead`` are the steps
+    that a schedule had made before the first one of the optimizer.
     """
 
     number: int
@@ -264,6 +265,7 @@ class LearningFacts:
     schedule: tuple[str, int, int] | None = None
     inverted: tuple[str, ...] = ()
     last_drop: str = ""
+    ahead: int = 0
 
 
 @brief

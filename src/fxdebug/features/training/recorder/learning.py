@@ -732,6 +732,7 @@ class Learning:
             bounded=tuple([path for path, always in self._bounded.items() if always][:MOST_NAMED]),
             schedule=self._loop.schedule,
             last_drop=self._last_drop,
+            ahead=self._loop.ahead or 0,
             inverted=tuple(
                 [one for one, looks in self._inverted.items() if looks > 1 and one not in self._upright][:4]
             ),
