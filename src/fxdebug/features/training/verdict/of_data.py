@@ -49,7 +49,7 @@ def _out_of_reach(seen: Seen) -> Found:
         )  # fmt: skip
     if bounds is not None and bounds[0] in ("tanh", "sigmoid"):
         reach = bounds[2] - bounds[1]
-    elif loss.widest is not None:
+    elif loss.widest is not None and progress.state == "falling":  # else they are small as they began
         reach = 2.0
     else:
         return
