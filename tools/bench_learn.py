@@ -27,6 +27,7 @@ import learn_blind  # noqa: E402
 import learn_faults  # noqa: E402
 import learn_healthy  # noqa: E402
 import learn_held_out  # noqa: E402
+import learn_others  # noqa: E402
 import learn_reports  # noqa: E402
 import learn_strangers  # noqa: E402
 import learn_threads  # noqa: E402
@@ -41,6 +42,7 @@ BARS = {
     "beginnings": (0.95, 0, 0),
     "strangers": (0.95, 0, 0),
     "blind": (0.75, 1, 1),
+    "others": (0.75, 1, 1),
     "reports": (0.75, 1, 1),
     "threads": (0.75, 1, 1),
     "held out": (0.75, 1, 1),
@@ -50,6 +52,7 @@ SETS = {
     "beginnings": learn_begins.CASES.every,
     "strangers": learn_strangers.CASES.every,
     "blind": learn_blind.CASES.every,
+    "others": learn_others.CASES.every,
     "reports": learn_reports.CASES.every,
     "threads": learn_threads.CASES.every,
     "held out": learn_held_out.CASES.every,

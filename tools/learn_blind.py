@@ -364,7 +364,7 @@ def answer_in_the_table(bad: bool) -> Loop:
     )
 
 
-@fault("targets not scaled", "learning rate too low")
+@fault("targets not scaled", "targets out of reach", "learning rate too low")
 def sigmoid_for_hundreds(bad: bool) -> Loop:
     net = nn.Sequential(tabular(), nn.Sigmoid() if bad else nn.Identity())
     return usual(

@@ -467,7 +467,7 @@ def divided_twice(bad: bool) -> Loop:
 
 
 # an output between -1 and 1, and targets up to a hundred
-@fault("targets not scaled")
+@fault("targets not scaled", "targets out of reach")
 def bounded_answers(bad: bool) -> Loop:
     net = nn.Sequential(mlp(4, 1, 32), nn.Tanh() if bad else nn.Identity())
     return usual(net, Adam(net.parameters(), 1e-2), changed(curve, lambda x, y: (x, 40 + 10 * y)), F.mse_loss)

@@ -250,6 +250,14 @@ def hard_triplets_at_a_high_rate(bad: bool) -> Loop:
     return usual(net, Adam(net.parameters(), 2e-2 if bad else 1e-3), batch, _hard, steps=500)
 
 
+# transformers' Trainer clips at 1: with a rate of 30 norms of 400 are clipped, and Adam's steps are as large as before
+@fault("learning rate too high")
+def clipped_and_far_too_fast(bad: bool) -> Loop:
+    net = mlp()
+    optimizer = AdamW(net.parameters(), lr=10.0 if bad else 3e-3)
+    return usual(net, optimizer, blobs(), between=lambda: nn.utils.clip_grad_norm_(net.parameters(), 0.01))
+
+
 @healthy
 def pictures_with_an_unused_second_head() -> Loop:
     class Two(nn.Module):

@@ -108,6 +108,27 @@ def test_settings_of_one_kind_of_optimizer_are_told_where_they_differ(tmp_path: 
     assert report.rows[1].setting == "steps" and "optimizer SGD" in report.notes[0].what
 
 
+def test_settings_that_changed_no_loss_are_told_and_equal_ones_are_not(tmp_path: Path) -> None:
+    records = {}
+    for name, drops in (("first", ()), ("again", ()), ("drops", (nn.Dropout(0.5),))):
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(4, 8), *drops, nn.Linear(8, 1)).eval()
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+        with fxdebug.watch(net, save=tmp_path / name):
+            for _ in range(12):
+                x = torch.randn(8, 4)
+                nn.functional.mse_loss(net(x), x[:, :1]).backward()
+                optimizer.step()
+                optimizer.zero_grad()
+        records[name] = read_training(tmp_path / name)
+    told = [finding.what for finding in trainings_report(records).findings]
+    assert told == [
+        f"drops: the losses of all 12 steps equal those of {name} to the last bit, although dropouts 0 → 1 differs: "
+        "what was changed has no effect"
+        for name in ("first", "again")
+    ]
+
+
 def test_of_equal_settings_it_is_said_that_nothing_differs(server: Server) -> None:
     report = data_in(got(server, "/trainings?run=base&run=base%2Fearlier-1")[1])["runs"][0]["reports"][0]
     assert report["rows"][0][0] == "steps"

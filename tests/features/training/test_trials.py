@@ -167,4 +167,4 @@ def test_a_script_is_watched_with_trials_and_prints_what_it_does_by_itself(tmp_p
     command = [sys.executable, "-m", "fxdebug", "watch", "--try", "30", "--save", "seen", "train.py"]
     watched = subprocess.run(command, **run)  # type: ignore[call-overload]
     assert watched.stdout == plain.stdout
-    assert "learning rate (1e-06)" in watched.stderr and "Tried on a copy" in watched.stderr
+    assert "learning rate, from 1e-06 to about" in watched.stderr and "Tried on a copy" in watched.stderr

@@ -795,7 +795,7 @@ def test_a_loop_that_calls_another_method_is_told_how_to_watch_it() -> None:
                 net.encode(batch).pow(2).mean().backward()
                 optimizer.step()
         seen[method] = (watched.steps[-1].loss is not None, len(watched.report().notes))
-    assert seen == {"forward": (False, 1), "encode": (True, 0)}
+    assert seen == {"forward": (True, 1), "encode": (True, 0)}
 
 
 def test_a_watched_model_names_the_arguments_of_its_forward_as_before() -> None:

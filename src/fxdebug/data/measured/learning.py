@@ -76,6 +76,8 @@ class LossFacts:
     loss of an answer that is right, which it keeps above 0. ``most`` is the value that most targets have, and their
     share. ``cosine`` is the sign of a loss that is a cosine of results and targets. ``in_batch``: of numbers that are
     computed of the model's results, and the class of each row is its place in the batch (contrast with the others).
+    ``bounds`` are the operation that made what the loss was given, and between which numbers it keeps it; ``beyond`` is
+    the share of targets outside of them. ``widest`` is the largest magnitude of logits, where looks show them at 1.
     ``shifts`` tells how often target[i] is input[i + k]: k, agreements, places. ``leak`` are an input, what it tells of
     the target, their correlation and the examples; ``others_tell`` is the share of the target's variance that a line
     through the other inputs explains. ``unrelated``: the probabilities, at the beginning and now, that
@@ -115,6 +117,9 @@ class LossFacts:
     most: tuple[float, float] | None = None
     cosine: float | None = None
     in_batch: bool = False
+    bounds: tuple[str, float, float] | None = None
+    beyond: float | None = None
+    widest: float | None = None
 
 
 @brief
@@ -195,7 +200,8 @@ class LearningFacts:
     first look on. ``detached`` are parameters that an optimizer has, of modules that ran although no gradient ever
     reached them, where no place shows why. ``schedule`` is that of the learning rate, where its length is known: its
     class, its steps, and how many it has gone. ``inverted`` are attentions whose mask ignores the tokens and keeps the
-    padding.
+    padding. ``last_drop`` is a dropout that makes what the model returns. ``ahead`` are the steps
+    that a schedule had made before the first one of the optimizer.
     """
 
     number: int
@@ -258,6 +264,8 @@ class LearningFacts:
     detached: Names = Names()
     schedule: tuple[str, int, int] | None = None
     inverted: tuple[str, ...] = ()
+    last_drop: str = ""
+    ahead: int = 0
 
 
 @brief

@@ -22,6 +22,9 @@ _PASSED = frozenset(
     "View UnsafeView ReshapeAlias Reshape Transpose T Permute Squeeze Unsqueeze Clone Alias Select Slice ToCopy Copy "
     "Contiguous Index".split()
 )
+_BOUNDED = {
+    "Relu": (0.0, math.inf), "Softplus": (0.0, math.inf), "Sigmoid": (0.0, 1.0), "Tanh": (-1.0, 1.0),
+}  # fmt: skip
 _LINEAR = frozenset("Addmm Mm Linear Convolution Bmm Baddbmm".split())
 _LOSSES = {
     "NllLoss": "cross_entropy",
@@ -196,6 +199,18 @@ def _picked(node: Any, name: str, saved: Tensor, dimension: int) -> Tensor | Non
     whole = other.detach().sum(1)
     is_distribution = bool((other >= 0).all()) and bool(((whole - 1).abs() < NARROW).all())
     return other if is_distribution else None
+
+
+def bounds_of(read: LossRead) -> tuple[str, float, float] | None:
+    """Return the operation that made what a loss was given, where it keeps it within bounds, and these.
+
+    >>> import torch
+    >>> x = torch.randn(4, 1, requires_grad=True)
+    >>> bounds_of(read_loss(torch.nn.functional.mse_loss(x.sigmoid(), torch.zeros(4, 1))))
+    ('sigmoid', 0.0, 1.0)
+    """
+    name = _name(read.prediction)
+    return (name.lower(), *_BOUNDED[name]) if name in _BOUNDED else None
 
 
 def computed_again(read: LossRead) -> tuple[float, int, int] | None:

@@ -29,6 +29,7 @@ from fxdebug.features.training.loss_graph import (
     NARROW,
     LossRead,
     behind_views,
+    bounds_of,
     computed_again,
     cosine_factor,
     gaussians,
@@ -61,6 +62,7 @@ MOST_SETTINGS = 16  # of an optimizer
 _TOLD_ELSEWHERE = frozenset(
     "lr weight_decay params foreach fused capturable differentiable decoupled_weight_decay".split()
 )
+ROUNDED, NEAR = 1e-3, 0.95  # of logits that are cosines: how far above 1, and from where on they are near it
 SAME = 0.999  # cosine of gradients that are only clipped
 ROUNDING = 1e-6  # of the largest gradient of a step
 FEWEST_ANSWERS, MOST_ANSWERS = 8, 64  # examples of a batch whose answers are compared
@@ -168,6 +170,9 @@ class Learning:
         self._emptied: int | None = None
         self._inverted: Counter[str] = Counter()  # looks at attentions with a mask
         self._upright: set[str] = set()  # those of them that saw anything but the padding
+        self._bounds: tuple[str, float, float] | None = None  # of what the loss is given
+        self._logits: list[float] = []  # their largest magnitude at each look
+        self._last_drop = ""  # a dropout that makes what the model returns
         self._cosine: float | None = None  # the sign of a loss that is a cosine
         self._mixed: dict[str, tuple[MixedBatch, int]] = {}  # with the looks that showed it
         self._idle: dict[int, tuple[str, list[Tensor], int]] = {}  # optimizers that never had a gradient: their steps
@@ -248,6 +253,7 @@ class Learning:
         if self._calls is not None:
             self._ran |= self._calls.ran
             self._note_masks()
+            self._note_last_dropout(self._calls)
             self._outdated.update([*dict.fromkeys(self._calls.outdated)])
             first = self._calls.calls[0].module if self._calls.calls else None
             if self._inputs is not None and isinstance(first, NORMALISATIONS) and not self._inputs.normed:
@@ -263,6 +269,13 @@ class Learning:
             if is_inverted is not None:
                 self._upright |= set() if is_inverted else {path}
                 self._inverted[path] += 1
+
+    def _note_last_dropout(self, calls: LeafCalls) -> None:
+        """Note a dropout that makes what the model returns."""
+        last = calls.calls[-1] if calls.calls else None
+        if last is not None and self._outputs and isinstance(last.module, nn.Dropout) and last.module.training:
+            made = {ref.cdata for ref in last.written if not ref.expired()}
+            self._last_drop = last.path if made & set(storages_of(self._outputs[:1])) and last.module.p > 0 else ""
 
     def _note_alike(self, given: Tensor, answer: Tensor) -> None:
         """Note whether the answer is the same for all examples, though they differ."""
@@ -342,6 +355,8 @@ class Learning:
             self._read = read
             return
         factor = read.factor / scale
+        if looks:
+            self._note_bounds(read)
         if looks or self._believed is None:
             found = computed_again(read)
             reduction = "" if found is None else _reduction(found, value / factor if factor else 0.0, root)
@@ -365,6 +380,13 @@ class Learning:
             self._note_mixed(tuple(target.shape))
             if self._calls is not None and self._calls.last_linear is not None:
                 self._features.add(self._calls.last_linear, target, read.kind, read.ignore)
+
+    def _note_bounds(self, read: LossRead) -> None:
+        """Note what keeps the answers within bounds, and whether the logits of classes stay within 1."""
+        self._bounds = bounds_of(read)
+        if read.kind == "cross_entropy" and self._outputs and self._outputs[0].is_floating_point():
+            with untracked():
+                self._logits.append(float(self._outputs[0].detach().abs().max()))
 
     def _note_code(self, number: int, root: Tensor) -> None:
         """Note whether the mean and the log-variance of a code are those of its prior, for all examples."""
@@ -709,6 +731,8 @@ class Learning:
             alike=self._about.alike(),
             bounded=tuple([path for path, always in self._bounded.items() if always][:MOST_NAMED]),
             schedule=self._loop.schedule,
+            last_drop=self._last_drop,
+            ahead=self._loop.ahead or 0,
             inverted=tuple(
                 [one for one, looks in self._inverted.items() if looks > 1 and one not in self._upright][:4]
             ),
@@ -752,7 +776,9 @@ class Learning:
             leak=targets.leak(LEAK), unrelated=self._features.unrelated(loss.kind) if known and draws else None,
             others_tell=short(targets.others_tell), lowest=lowest, highest=highest, emptied=self._emptied,
             different=len(targets.digests), most=targets.most, cosine=self._cosine,
-            in_batch=targets.are_places and not known,
+            in_batch=targets.are_places and not known, bounds=self._bounds if known else None,
+            beyond=None if self._bounds is None else short(targets.beyond(*self._bounds[1:])),
+            widest=short(max(self._logits)) if _are_at_one(self._logits) else None,
             smoothing=self._smoothing[0], lowest_loss=_floor(*self._smoothing),
         )  # fmt: skip
 
@@ -764,6 +790,12 @@ def _floor(smoothing: float, classes: int) -> float | None:
     rest = smoothing / classes
     label = 1 - smoothing + rest
     return short(-label * math.log(label) - (classes - 1) * rest * math.log(rest))
+
+
+def _are_at_one(sizes: Sequence[float]) -> bool:
+    """Do magnitudes never pass 1, and do the last of them come near to it?"""
+    last = sizes[-SURE_LOOKS:]
+    return len(sizes) >= 2 * SURE_LOOKS and max(sizes) <= 1 + ROUNDED and min(last) > NEAR
 
 
 def _are_others(parameters: Sequence[Tensor], last: dict[int, Tensor]) -> bool:

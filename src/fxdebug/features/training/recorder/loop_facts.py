@@ -52,6 +52,7 @@ class LoopFacts:
         self._losses_seen = 0
         self._gradients: dict[str, Tensor] = {}
         self.schedule: tuple[str, int, int] | None = None  # of the learning rate: its length, and how far it is
+        self.ahead: int | None = None  # steps that a schedule had made before any of the optimizer's
         self._first = self._sample()
 
     def on_backward(self, scale: float) -> bool:
@@ -110,10 +111,14 @@ class LoopFacts:
             self.foreign[name] = None
 
     def on_schedule(self, scheduler: LRScheduler) -> None:
-        """Note how far a schedule of known length has gone, if its optimizer is one of the model's."""
+        """Note how far a schedule has gone, if its optimizer is one of the model's."""
         planned = next((n for name in _LENGTHS if isinstance(n := getattr(scheduler, name, None), int) and n > 1), None)
         given = [p for group in scheduler.optimizer.param_groups[:1] for p in group["params"][:1]]
-        if planned is not None and any(id(p) in self.optimised for p in given):
+        if not any(id(p) in self.optimised for p in given):
+            return
+        if self.ahead is None:
+            self.ahead = int(scheduler.last_epoch) - self.steps
+        if planned is not None:
             self.schedule = type(scheduler).__name__, planned, int(scheduler.last_epoch)
 
     def before_step(self) -> None:

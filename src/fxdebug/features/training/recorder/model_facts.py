@@ -141,12 +141,13 @@ def _matrices(model: nn.Module) -> Iterable[tuple[str, nn.Parameter]]:
 def _gains(model: nn.Module) -> list[tuple[str, Tensor, float]]:
     """Return by how much the weights of each layer that learns grow an input of size 1, on average."""
     modules, found = dict(members.named_modules_of(model)), []
+    of_heads = {id(m.weight) for _, m in modules.items() if type(m) is nn.Linear}  # a table may be one, too
     for name, p in _matrices(model):
         module = modules.get(name.rpartition(".")[0])
-        if not p.requires_grad or isinstance(module, nn.Embedding):
+        if not p.requires_grad or (isinstance(module, nn.Embedding) and id(p) not in of_heads):
             continue
         taken = p.numel() // len(p) if len(p) else 0
-        fan = taken if isinstance(module, (nn.Linear, nn.modules.conv._ConvNd)) else min(taken, len(p))
+        fan = taken if isinstance(module, (nn.Linear, nn.Embedding, nn.modules.conv._ConvNd)) else min(taken, len(p))
         some = sample(p)
         if fan and some.numel() and some.is_floating_point():
             found.append((name, p, float(some.float().square().mean().sqrt()) * math.sqrt(fan)))

@@ -196,6 +196,13 @@ class Targets:
         """The lowest and the highest of numbers."""
         return (self._lowest, self._highest) if self._lowest <= self._highest else (None, None)
 
+    def beyond(self, low: float, high: float) -> float | None:
+        """Return the share of numbers that lie outside of bounds."""
+        if not self._numbers:
+            return None
+        numbers = torch.cat(self._numbers)
+        return float(((numbers < low) | (numbers > high)).double().mean())
+
     @property
     def level_and_spread(self) -> tuple[float | None, float | None]:
         """The mean of numbers, and their deviation from the means of their columns."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from fxdebug.data.findings import ADVICE, ERROR, WARNING, Severity
 from fxdebug.features.training.verdict.seen import Found, Seen, found, g
 
@@ -14,6 +16,7 @@ FEWEST_BATCHES = 10
 BINARY = ("binary_cross_entropy", "binary_cross_entropy_with_logits")
 LEAST_ENTROPY = 0.05
 NEARLY = 0.9  # of the constant answer
+BEYOND = 0.1  # of the targets
 FAR_LEVEL = 10.0  # of targets: layers begin with results of about 1
 FAR_LOSS = 3.0  # times the constant answer
 
@@ -25,8 +28,42 @@ def rules(seen: Seen) -> Found:
     yield from _told(seen)
     yield from _inputs(seen)
     yield from _batches(seen)
+    yield from _out_of_reach(seen)
     yield from _scaled(seen)
     yield from _smoothed(seen)
+
+
+def _out_of_reach(seen: Seen) -> Found:
+    """Yield that the last operation keeps the answers from where the targets are, or logits from telling classes."""
+    loss, progress = seen.facts.loss, seen.progress
+    bounds, beyond = loss.bounds, loss.beyond or 0.0
+    if bounds is not None and loss.kind in DISTANCES and beyond > BEYOND and not seen.facts.silent:
+        name, low, high = bounds
+        between = f"below {low:g}" if high == math.inf else f"outside of {low:g} to {high:g}"
+        yield found(
+            "targets out of reach", ERROR if progress.is_bad else WARNING,
+            f"the last operation, {name}, returns nothing {between}, and {100 * beyond:.0f} % of the targets lie there "
+            f"(loss {g(progress.first)} → {g(progress.last)}, a constant answer has {g(progress.constant)})",
+            f"Leave out the {name} at the end, or bring the targets to where it comes.", measured=beyond,
+            threshold=BEYOND,
+        )  # fmt: skip
+    if bounds is not None and bounds[0] in ("tanh", "sigmoid"):
+        reach = bounds[2] - bounds[1]
+    elif loss.widest is not None and progress.state == "falling":  # else they are small as they began
+        reach = 2.0
+    else:
+        return
+    if loss.kind != "cross_entropy" or loss.classes < 2 or progress.state == "early":
+        return
+    least = math.log(1 + (loss.classes - 1) * math.exp(-reach))
+    if progress.last < FAR_LOSS * least:
+        what = f"a {bounds[0]} at the end keeps logits" if bounds is not None else "logits are cosines and stay"
+        yield found(
+            "logits bounded", ERROR if progress.is_bad else WARNING,
+            f"{what} within a distance of {reach:g}: of {loss.classes} classes the loss cannot fall below {g(least)} "
+            f"(now {g(progress.last)}, a constant answer has {g(progress.constant)})",
+            "Give the loss what the last layer returned; multiply cosines by 10 to 30 first.", measured=reach,
+        )  # fmt: skip
 
 
 def _scaled(seen: Seen) -> Found:

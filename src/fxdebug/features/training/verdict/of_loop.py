@@ -11,6 +11,7 @@ FEWEST_IDLE = 5  # steps of an optimizer
 FEWEST = 3  # steps of which nearly all show the same
 MOST = 0.9  # nearly all
 SKIPS = 10
+USUAL = 1e-3  # update over weight
 
 
 def rules(seen: Seen) -> Found:
@@ -183,8 +184,9 @@ def _clipped(seen: Seen) -> Found:
     advised = norms[int(0.9 * (len(norms) - 1))] / (middle(shares) or 1.0) if norms else None
     often = 100 * sum(share < 0.99 for share in shares) / len(shares)
     learns, is_bad = seen.progress.state == "falling", seen.progress.is_bad
-    severity: Severity = ADVICE if learns else ERROR if is_bad else WARNING
     update = middle(seen.updates)
+    is_harmless = learns or (update or 0.0) > USUAL  # steps are as large as usual: Adam's do not depend on clipping
+    severity: Severity = ADVICE if is_harmless else ERROR if is_bad else WARNING
     yield found(
         "clipped away", severity,
         f"gradients are cut down to {g(middle(shares))} of what arrives ({g(arrived)} → {g(used)} on a sample) in "

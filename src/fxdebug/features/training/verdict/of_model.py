@@ -80,6 +80,14 @@ def rules(seen: Seen) -> Found:
             "0.1 to 0.5 is usual.", path=facts.strong_drops.some[0], measured=share, threshold=0.8,
         )  # fmt: skip
     constant = seen.progress.constant
+    if facts.last_drop and facts.loss.known:
+        is_done = learns and constant is not None and seen.progress.last < seen.limits.halved * constant
+        yield found(
+            "answers dropped", ADVICE if is_done else WARNING if learns else ERROR,
+            f"the dropout {facts.last_drop} is the last thing that the model does: some answers are 0 at random, and "
+            f"the loss counts them (now {g(seen.progress.last)}, a constant answer has {g(constant)})",
+            "Put it in front of the last layer.", path=facts.last_drop,
+        )  # fmt: skip
     is_far_below = constant is not None and learns and seen.progress.last < seen.limits.halved * constant
     is_meant = is_far_below or (bool(seen.signs) and not any(one.digest for one in seen.signs))  # its input is sought
     if facts.frozen_fresh.count and seen.steps:

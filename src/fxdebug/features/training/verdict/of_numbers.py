@@ -109,6 +109,8 @@ def _without_slope(seen: Seen) -> Found:
     signs, facts, progress = seen.signs, seen.facts, seen.progress
     if len(signs) < FEWEST_STEPS or facts.silent or facts.zero.count or progress.state == "not finite":
         return
+    if facts.died and max(seen.updates[1:11], default=0.0) > seen.limits.largest_update:
+        return  # the learning rate led there, and is named for it
     known = {step.number: step.norm for step in seen.record.steps if step.norm is not None}
     run = list(takewhile(lambda one: _rests(one, known.get(one.number)), reversed(signs)))
     is_long = len(run) == len(signs) or (2 * len(run) > len(signs) and progress.state != "falling")

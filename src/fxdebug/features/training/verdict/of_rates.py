@@ -177,8 +177,10 @@ def _resumed(seen: Seen) -> Found:
     ahead = (
         initial is not None and soon[0] < initial and soon == tuple(sorted(soon, reverse=True)) and soon[-1] < soon[0]
     )
-    severity: Severity = WARNING if ahead else ADVICE
+    gone = seen.facts.ahead
+    severity: Severity = WARNING if ahead or gone >= FEWEST else ADVICE
     schedule = f", while the schedule is on its way ({g(initial)} → {g(seen.rates[0])})" if ahead else ""
+    schedule = f", while the schedule has made {gone} steps already" if gone >= FEWEST else schedule
     yield found(
         "optimizer state lost", severity,
         f"the first loss is {g(seen.losses[0])}, and a constant answer has {g(constant)}: the weights are trained, "

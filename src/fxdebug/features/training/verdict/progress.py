@@ -84,7 +84,7 @@ def _state(first: float, begin: float, last: float, z: float, constant: float | 
         return "above" if z > SURE else "flat"
     if z > SURE and begin - last > SMALL_FALL * abs(begin) and last < first:
         return "falling"
-    if z < -SURE and last - begin > SMALL_RISE * abs(begin):
+    if z < -SURE and last - begin > SMALL_RISE * abs(begin) and last > first:
         return "rising"
     return "flat"
 
