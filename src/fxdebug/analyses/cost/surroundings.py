@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from fxdebug.capture.tensors.named_tensors import named_tensors
 from fxdebug.capture.torch_state import module_members as members
+from fxdebug.capture.trials.anomalies import finds_anomalies
 from fxdebug.capture.trials.padded_inputs import padded_inputs
 from fxdebug.capture.trials.process_knobs import cores
 from fxdebug.capture.trials.recomputed import recomputed
@@ -41,7 +42,7 @@ def surroundings(
         cores=cores(),
         has_loss=has_loss,
         padded=tuple(padded_inputs(args, kwargs)),
-        finds_anomalies=torch.is_anomaly_enabled() and (has_loss or torch.is_grad_enabled()),
+        finds_anomalies=finds_anomalies(Subject(model, args, kwargs, loss)),
         zeros=tuple([(name, share) for name, tensor in (*own, *inputs) if (share := _zeros(tensor)) >= MOSTLY]),
         recomputed=recomputed(Subject(model, args, kwargs, loss)) if has_loss else None,
         subnormal=tuple([name for name, tensor in own if _is_subnormal(tensor)]) if device.type == "cpu" else (),
