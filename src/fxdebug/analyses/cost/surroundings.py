@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from fxdebug.capture.tensors.named_tensors import named_tensors
 from fxdebug.capture.torch_state import module_members as members
 from fxdebug.capture.trials.anomalies import finds_anomalies
+from fxdebug.capture.trials.kept_graphs import kept_graphs
 from fxdebug.capture.trials.padded_inputs import padded_inputs
 from fxdebug.capture.trials.process_knobs import cores
 from fxdebug.capture.trials.recomputed import recomputed
@@ -44,6 +45,7 @@ def surroundings(
         padded=tuple(padded_inputs(args, kwargs)),
         finds_anomalies=finds_anomalies(Subject(model, args, kwargs, loss)),
         zeros=tuple([(name, share) for name, tensor in (*own, *inputs) if (share := _zeros(tensor)) >= MOSTLY]),
+        kept_graphs=kept_graphs(Subject(model, args, kwargs, loss)),
         recomputed=recomputed(Subject(model, args, kwargs, loss)) if has_loss else None,
         subnormal=tuple([name for name, tensor in own if _is_subnormal(tensor)]) if device.type == "cpu" else (),
     )
