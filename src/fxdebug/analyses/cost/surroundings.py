@@ -52,9 +52,10 @@ def surroundings(
 
 
 def _zeros(tensor: Tensor) -> float:
-    """Return the share of zeros of a large matrix of floats; 0 for any other tensor."""
+    """Return the share of zeros of a large matrix of floats or booleans; 0 for any other tensor."""
     try:
-        is_large = tensor.dim() > 1 and tensor.numel() >= LARGE and tensor.is_floating_point()
+        is_known = tensor.is_floating_point() or tensor.dtype is torch.bool
+        is_large = tensor.dim() > 1 and tensor.numel() >= LARGE and is_known
         if not is_large or tensor.layout is not torch.strided:
             return 0.0
         with torch.no_grad():
