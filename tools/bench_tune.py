@@ -1,7 +1,8 @@
 """Do ``profile --try`` and ``tune`` name what makes a model slow, and promise nothing else: ``make bench-tune``.
 
-``planted`` are twelve slow models with one cause each (tests/support/slow_models.py), ``reports`` those of
-``tune_reports.py``, ``held out`` those of ``tune_held_out.py``. A cause is named where the first finding of a profile,
+``planted`` are fourteen slow models with one cause each (tests/support/slow_models.py), ``shared`` those of
+``../shared/cases/slow``, where that is, ``reports`` those of ``tune_reports.py``, ``held out`` those of
+``tune_held_out.py``. A cause is named where the first finding of a profile,
 with its advice tried, or the fastest change that ``tune`` takes is the one that fits. Their twins without the cause,
 and six tuned models, must have no finding, and what ``tune`` takes there must be taken again when it is measured once
 more. Twenty times a model is tried against itself. Times are those of the clock on the wall; on a machine that is too
@@ -15,6 +16,7 @@ Exits with 1 if a bar is missed.
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 import time
 import warnings
@@ -39,8 +41,31 @@ from tune_held_out import HELD_OUT  # noqa: E402
 from tune_reports import REPORTS  # noqa: E402
 
 PAGE = HERE.parent / "docs" / "tune.md"
-BARS = {"planted": 11, "reports": 20, "held out": 16}  # causes named at least
-SETS = {"planted": SLOW, "reports": REPORTS, "held out": HELD_OUT}
+BARS = {"planted": 13, "shared": 6, "reports": 20, "held out": 16}  # causes named at least
+OF_SHARED = {
+    "r04_watched": (("unused results",), ("without hooks",)),
+    "r06_half": (("float16 on the CPU",), ("float32 weights", "bfloat16 weights")),
+    "r07_rows": (("row by row",), ()),
+    "s14_distances": (("repeated work",), ()),
+    "s16_sentences": (("padding",), ("inputs cut from 384 to 40 steps",)),
+    "s18_scene": (("repeated work",), ()),
+}
+
+
+def shared() -> dict[str, Slow]:
+    """Return the slow models that a checkout beside this one shares; none where there is no such folder."""
+    folder = next((one for parent in HERE.parents if (one := parent / "shared/cases/slow").is_dir()), None)
+    if folder is None:
+        return {}
+    sys.path.append(str(folder))
+    found = {}
+    for name, (rules, changes) in OF_SHARED.items():
+        build = importlib.import_module(name).build
+        found[name] = Slow(lambda fixed, build=build: (*build(fixed), None, None)[:4], rules, changes)  # type: ignore[misc]
+    return found
+
+
+SETS = {"planted": SLOW, "shared": shared(), "reports": REPORTS, "held out": HELD_OUT}
 CONTROLS = 20
 CLOCK: list[Clock | None] = [None]
 TRIED = [name for name, knob in KNOBS.items() if not knob.asked_for and name != "compile"]  # compiling takes a minute
@@ -70,9 +95,9 @@ def set_for(slow: Slow, fixed: bool) -> Iterator[Any]:
         torch.set_num_threads(1)
 
 
-def tuned(model: Any, args: Any, loss: Any, optimizer: Any) -> list[Any]:
-    """Return the changes that ``tune`` takes, the fastest first."""
-    report = fxdebug.tune(model, args, knobs=TRIED, loss=loss, optimizer=optimizer, clock=CLOCK[0])
+def tuned(model: Any, args: Any, loss: Any, optimizer: Any, more: tuple[str, ...] = ()) -> list[Any]:
+    """Return the changes that ``tune`` takes, the fastest first; ``more`` are knobs that take long to try."""
+    report = fxdebug.tune(model, args, knobs=[*TRIED, *more], loss=loss, optimizer=optimizer, clock=CLOCK[0])
     return [row for row in report.rows if row.verdict == "take"]
 
 
@@ -103,7 +128,8 @@ def named(slow: Slow) -> tuple[str, str]:
             measured = f"{gain.partition(' times as fast')[0].rpartition(': ')[2]} times as fast"
             return f"profile: {first.rule}", measured if has_gain else f"{first.measured:.0f} % at stake"
         if slow.changes:
-            best = next(iter(tuned(model, args, loss, make)), None)
+            more = ("compile",) if "compile" in slow.changes else ()
+            best = next(iter(tuned(model, args, loss, make, more)), None)
             if best is not None and best.change_of in slow.changes:
                 return f"tune: {best.change_of}", f"{best.gain:.2f} [{best.low:.2f}, {best.high:.2f}] times as fast"
             if best is not None:
@@ -171,8 +197,12 @@ def main() -> int:
             if not options.names or name in options.names:
                 run(name, slow, tally)
         print(f"{kind}: {tally.named} of {tally.slow} named; twins: {tally.alarms} findings, {tally.broken} not kept")
-        missed |= not options.names and (tally.named < BARS[kind] or tally.alarms > 0 or tally.broken > 0)
-        lines += tally.lines if kind != "held out" else []  # docs/tune.md has these with their first answers
+        missed |= bool(models and not options.names) and (
+            tally.named < BARS[kind] or tally.alarms > 0 or tally.broken > 0
+        )
+        lines += (
+            tally.lines if kind in ("planted", "reports") else []
+        )  # docs/tune.md has these with their first answers
     if options.names:
         return int(missed)
     for name, build in TUNED.items():

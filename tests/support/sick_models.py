@@ -239,7 +239,7 @@ def slow(model: nn.Module, inputs: tuple[Tensor, ...], loss: Any = None, optimiz
 
 IN_SLOW = {
     "copies": "contiguous copies", "padding": "padding", "dense gradient": "a dense gradient",
-    "recomputation": "recomputation",
+    "recomputation": "recomputation", "kept graph": "a retained graph",
     "threads": "more threads than cores",
 }  # fmt: skip
 

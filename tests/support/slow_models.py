@@ -193,6 +193,42 @@ def recomputes(fixed: bool) -> Any:
     return Recomputes(fixed), (torch.randn(256, 128),), lambda out: out.square().mean(), None
 
 
+class Elementwise(nn.Module):
+    def __init__(self, fixed: bool) -> None:
+        super().__init__()
+        self.times, self.layer = 1 if fixed else 8, nn.Linear(64, 64)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.layer(x)
+        for _ in range(self.times):
+            h = h * 1.01 + torch.sigmoid(h) * 0.3 - h.square() * 0.001
+        return h  # type: ignore[no-any-return]
+
+
+def elementwise(fixed: bool) -> Any:
+    return Elementwise(fixed).eval(), (torch.randn(2048, 64),), None, None
+
+
+class Sums(nn.Module):
+    """A model that sums up a loss of its own: with its graph, or without."""
+
+    def __init__(self, fixed: bool) -> None:
+        super().__init__()
+        self.fixed, self.total = fixed, torch.zeros(())
+        self.layers = nn.ModuleList(nn.Linear(64, 64) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = torch.relu(layer(x))
+        size = x[:, 0].mean()
+        self.total = self.total + (size.detach() if self.fixed else size)
+        return x
+
+
+def kept_graph(fixed: bool) -> Any:
+    return Sums(fixed), (torch.randn(256, 64),), lambda out: out.square().mean(), None
+
+
 class Sentences(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -221,6 +257,8 @@ SLOW = {
     "more threads than cores": Slow(threads, ("threads",), ("1 thread", "2 threads"), threads=8),
     "a dense gradient": Slow(embeds, ("dense gradient",), ("sparse gradients",)),
     "recomputation": Slow(recomputes, ("recomputation",), ("no recomputation",)),
+    "passes over memory": Slow(elementwise, (), ("compile",)),
+    "a retained graph": Slow(kept_graph, ("kept graph",)),
     "padding": Slow(padding, ("padding",), ("inputs cut from 512 to 20 steps",)),
 }
 

@@ -468,7 +468,7 @@ def test_a_run_patches_what_the_table_says(monkeypatch: pytest.MonkeyPatch) -> N
         # knobs that are tried
         "torch.set_float32_matmul_precision", "torch.set_num_threads", "torch.set_flush_denormal",
         "torch.utils.checkpoint._checkpoint_without_reentrant_generator",
-        "torch.utils.checkpoint.CheckpointFunction.apply",
+        "torch.utils.checkpoint.CheckpointFunction.apply", "torch.set_anomaly_enabled",
     }  # fmt: skip
     assert put <= set(table()) and put >= set(table()) - set(OUTSIDE) - rare
 

@@ -94,6 +94,22 @@ def test_a_thin_product_that_is_added_to_a_weight_in_each_step_is_asked_about_an
     assert [one.rule for one in findings_by_work(Adapted().eval(), (x,))] == ["same in each run"]
 
 
+def test_attention_whose_mask_hides_nearly_all_pairs_is_asked_about_and_not_with_half_of_them() -> None:
+    class Attends(nn.Module):
+        def __init__(self, window: int) -> None:
+            super().__init__()
+            place = torch.arange(300)
+            self.register_buffer("mask", (place[:, None] - place).abs() < window)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.nn.functional.scaled_dot_product_attention(x, x, x, attn_mask=self.mask)  # type: ignore[arg-type]
+
+    x = torch.randn(1, 2, 300, 16)
+    (finding,) = findings_by_work(Attends(8).eval(), (x,))
+    assert finding.rule == "mostly zeros" and "its mask mask hides 95.1 %" in finding.what
+    assert findings_by_work(Attends(150).eval(), (x,)) == ()
+
+
 def test_a_cell_whose_word_is_chosen_by_the_step_before_is_no_loop_over_time() -> None:
     class Writes(nn.Module):
         def __init__(self) -> None:

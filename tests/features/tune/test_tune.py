@@ -219,6 +219,9 @@ def squares(y: Tensor) -> Tensor:
 
 
 MASK = torch.tensor([[1, 1, 0, 0, 0, 0]] * 4)
+OF_STEPS = (
+    "optimizer", "checkpointing", "recomputation", "sparse gradients", "set_to_none", "untrained parameters",
+)  # fmt: skip
 OF_GPU = ("TF32", "cuDNN benchmark")
 SETTINGS = [name for name in KNOBS if not name.startswith("compile")]
 
@@ -242,8 +245,9 @@ def test_everything_is_put_back_also_after_an_exception_and_an_interrupt(
 
     monkeypatch.setattr(Subject, "step", raising)
     before = state(model)
-    trains = name in ("optimizer", "checkpointing", "recomputation", "sparse gradients", "set_to_none")
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1) if name == "optimizer" else None
+    trains = name in OF_STEPS
+    trained = {"optimizer": model, "untrained parameters": model.last}.get(name)
+    optimizer = None if trained is None else torch.optim.SGD(trained.parameters(), lr=0.1)
     try:
         fxdebug.tune(
             model, (X, MASK), knobs=[name], loss=(lambda y: y.square().mean()) if trains else None, optimizer=optimizer
@@ -340,6 +344,53 @@ def test_calls_that_save_most_for_their_time_are_checkpointed() -> None:
     )
     assert half.change == whole.change == 0.0
     assert sorted(whole.code.partition(" for ")[2].split(", ")) == ["blocks.0", "blocks.1", "blocks.2"]
+
+
+def test_parameters_that_the_optimizer_does_not_have_need_no_gradients() -> None:
+    class Trains(Works):
+        def forward(self, x: Tensor) -> Tensor:
+            work(10_000_000 if self.first.weight.requires_grad else 0)
+            return super().forward(x)
+
+    model = Trains()
+    options: dict[str, Any] = {"knobs": ["untrained parameters"], "loss": squares}
+    report = fxdebug.tune(model, X, optimizer=torch.optim.SGD(model.last.parameters(), lr=0.1), **options)
+    (row,) = report.rows
+    assert (row.verdict, row.gain, row.change) == ("take", pytest.approx(2.0), 0.0)
+    assert row.change_of == "no gradients for 2 untrained parameters"
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    assert fxdebug.tune(model, X, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), **options).rows == ()
+
+
+def test_attention_of_torch_returns_no_weights_that_nobody_uses() -> None:
+    class Attends(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.mix = nn.MultiheadAttention(8, 2, batch_first=True)
+            self.mix.register_forward_pre_hook(self.count, with_kwargs=True)
+
+        def count(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+            work(10_000_000)
+
+        def forward(self, x: Tensor) -> Tensor:
+            out, weights = self.mix(x, x + 1, x)
+            work(0 if weights is None else 10_000_000)
+            return out  # type: ignore[no-any-return]
+
+    (row,) = fxdebug.tune(Attends().eval(), X[None], knobs=["attention"]).rows
+    assert (row.verdict, row.gain) == ("take", pytest.approx(2.0))
+    assert row.change_of == "attention without its weights"
+
+
+def test_an_anomaly_mode_that_a_forward_switches_on_itself_is_kept_off_for_a_trial() -> None:
+    class Looks(Works):
+        def forward(self, x: Tensor) -> Tensor:
+            with torch.autograd.detect_anomaly(check_nan=False):  # type: ignore[no-untyped-call]
+                work(10_000_000 if torch.is_anomaly_enabled() else 0)
+                return super().forward(x)
+
+    (row,) = fxdebug.tune(Looks(), X, knobs=["anomaly mode"]).rows
+    assert (row.verdict, row.gain, torch.is_anomaly_enabled()) == ("take", pytest.approx(2.0), False)
 
 
 def test_gradients_may_be_filled_with_zeros(monkeypatch: pytest.MonkeyPatch) -> None:

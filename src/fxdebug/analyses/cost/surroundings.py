@@ -10,6 +10,8 @@ from torch import Tensor, nn
 
 from fxdebug.capture.tensors.named_tensors import named_tensors
 from fxdebug.capture.torch_state import module_members as members
+from fxdebug.capture.trials.anomalies import finds_anomalies
+from fxdebug.capture.trials.kept_graphs import kept_graphs
 from fxdebug.capture.trials.padded_inputs import padded_inputs
 from fxdebug.capture.trials.process_knobs import cores
 from fxdebug.capture.trials.recomputed import recomputed
@@ -41,17 +43,19 @@ def surroundings(
         cores=cores(),
         has_loss=has_loss,
         padded=tuple(padded_inputs(args, kwargs)),
-        finds_anomalies=torch.is_anomaly_enabled() and (has_loss or torch.is_grad_enabled()),
+        finds_anomalies=finds_anomalies(Subject(model, args, kwargs, loss)),
         zeros=tuple([(name, share) for name, tensor in (*own, *inputs) if (share := _zeros(tensor)) >= MOSTLY]),
+        kept_graphs=kept_graphs(Subject(model, args, kwargs, loss)),
         recomputed=recomputed(Subject(model, args, kwargs, loss)) if has_loss else None,
         subnormal=tuple([name for name, tensor in own if _is_subnormal(tensor)]) if device.type == "cpu" else (),
     )
 
 
 def _zeros(tensor: Tensor) -> float:
-    """Return the share of zeros of a large matrix of floats; 0 for any other tensor."""
+    """Return the share of zeros of a large matrix of floats or booleans; 0 for any other tensor."""
     try:
-        is_large = tensor.dim() > 1 and tensor.numel() >= LARGE and tensor.is_floating_point()
+        is_known = tensor.is_floating_point() or tensor.dtype is torch.bool
+        is_large = tensor.dim() > 1 and tensor.numel() >= LARGE and is_known
         if not is_large or tensor.layout is not torch.strided:
             return 0.0
         with torch.no_grad():

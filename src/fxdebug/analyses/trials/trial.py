@@ -24,14 +24,15 @@ from fxdebug.analyses.trials.verdict import (
     verdict_of,
 )
 from fxdebug.capture.torch_state.module_members import device_of, modules_of
-from fxdebug.capture.trials import checkpointed as _checkpointed  # noqa: F401  # registers its knob
+from fxdebug.capture.trials import anomalies as _anomalies  # noqa: F401  # registers its knob
+from fxdebug.capture.trials import checkpointed as _checkpointed  # noqa: F401  # the same
 from fxdebug.capture.trials import model_knobs as _model_knobs  # noqa: F401  # the same
 from fxdebug.capture.trials import recomputed as _recomputed  # noqa: F401  # the same
 from fxdebug.capture.trials.knobs import KNOBS, Try
 from fxdebug.capture.trials.pairs import Clock as Clock
 from fxdebug.capture.trials.pairs import Outcome, paired
 from fxdebug.capture.trials.pairs import first_step as first_step
-from fxdebug.capture.trials.subject import NotHere, optimizers_like
+from fxdebug.capture.trials.subject import NotHere, optimizers_like, untrained_by
 from fxdebug.capture.trials.subject import Subject as Subject
 from fxdebug.data.measures import quantity
 from fxdebug.data.report import Column, ReportData
@@ -125,7 +126,8 @@ class Trials:
             raise UsageError("optimizer without loss: give the loss that a step minimises, too")
         if device_of(model, (args, dict(kwargs))).type == "meta":
             raise UsageError("the model is on the meta device, where nothing is computed: there is no time to measure")
-        return cls(Subject.with_optimizer(Subject(model, args, kwargs, loss, make)), **options)
+        subject = Subject(model, args, kwargs, loss, make, untrained=untrained_by(optimizer, model))
+        return cls(Subject.with_optimizer(subject), **options)
 
     def begin(self) -> None:
         """Measure the base against itself."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -14,7 +15,7 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
 from fxdebug.capture.torch_state.internals import tree_leaves, tree_map
-from fxdebug.capture.torch_state.module_members import modules_of, parameters_of
+from fxdebug.capture.torch_state.module_members import modules_of, named_parameters_of, parameters_of
 from fxdebug.capture.trials.knobs import Try, knob
 from fxdebug.capture.trials.padded_inputs import padded_inputs
 from fxdebug.capture.trials.process_knobs import device_type
@@ -63,7 +64,7 @@ def eval_mode(subject: Subject) -> Iterator[Try]:
 
 @knob("attention")
 def attention(subject: Subject) -> Iterator[Try]:
-    """Use torch's fused attention in a model of transformers."""
+    """Use torch's fused attention in a model of transformers, and in torch's own where it returns unused weights."""
 
     def prepare(subject: Subject) -> Subject:
         subject = subject.changeable()
@@ -73,6 +74,45 @@ def attention(subject: Subject) -> Iterator[Try]:
     config = getattr(subject.model, "config", None)
     if getattr(config, "_attn_implementation", None) == "eager" and hasattr(subject.model, "set_attn_implementation"):
         yield Try("fused attention", 'model.set_attn_implementation("sdpa")', prepare)
+    if _returns_weights(subject):
+        yield Try("attention without its weights", "attention(q, k, v, need_weights=False)", _without_weights)
+
+
+def _returns_weights(subject: Subject) -> bool:
+    """Does any attention of torch return its weights in a forward, which is run once for that?"""
+    attentions = [module for module in modules_of(subject.model) if type(module) is nn.MultiheadAttention]
+    asked: list[bool] = []
+
+    def look(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        asked.append(bool(kwargs.get("need_weights", args[4] if len(args) > 4 else True)))
+
+    if attentions:
+        handles = [module.register_forward_pre_hook(look, with_kwargs=True) for module in attentions]
+        try:
+            with contextlib.suppress(Exception), subject.unchanged() as restore:  # it is passed on by the first step
+                restore()
+                args, kwargs = subject.inputs()
+                with subject.settings():
+                    subject.model(*args, **kwargs)
+        finally:
+            for handle in handles:
+                handle.remove()
+    return any(asked)
+
+
+def _without_weights(subject: Subject) -> Subject:
+    subject = subject.changeable()
+    for module in modules_of(subject.model):
+        if type(module) is nn.MultiheadAttention:
+            module.forward = _fused(module.forward)  # type: ignore[method-assign]
+    return subject
+
+
+def _fused(forward: Callable[..., Any]) -> Callable[..., Any]:
+    def fused(*args: Any, **kwargs: Any) -> Any:
+        return forward(*args[:4], **{**kwargs, "need_weights": False})
+
+    return fused
 
 
 _NORMS = (WeightNorm, SpectralNorm)
@@ -201,6 +241,28 @@ def _with_option(optimizer: torch.optim.Optimizer, name: str) -> torch.optim.Opt
     options = optimizer.defaults | {"fused": None, "foreach": None, name: True}
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     return type(optimizer)(parameters, **{option: value for option, value in options.items() if option in known})
+
+
+@knob("untrained parameters")
+def untrained(subject: Subject) -> Iterator[Try]:
+    """Compute no gradients of parameters that the optimizer does not have."""
+
+    def names(subject: Subject) -> list[str]:
+        named = named_parameters_of(subject.model)
+        return [name for name, parameter in named if name in subject.untrained and parameter.requires_grad]
+
+    def prepare(subject: Subject) -> Subject:
+        subject = subject.changeable()
+        chosen = set(names(subject))
+        for name, parameter in named_parameters_of(subject.model):
+            if name in chosen:
+                parameter.requires_grad_(False)
+        return subject
+
+    count = len(names(subject))
+    if subject.loss is not None and count:
+        code = "parameter.requires_grad_(False) for each parameter that the optimizer does not have"
+        yield Try(f"no gradients for {count} untrained parameters", code, prepare)
 
 
 @knob("set_to_none")

@@ -60,7 +60,7 @@ def _step(
             if loss is not None:
                 tensors["loss"] = loss.clone()
                 for name, parameter in named_parameters_of(subject.model):
-                    if parameter.grad is not None:
+                    if parameter.grad is not None and name not in subject.untrained:  # nobody reads those
                         gradient = parameter.grad.detach()
                         tensors[f"gradient of {name}"] = gradient.to_dense() if gradient.is_sparse else gradient.clone()
     return spent, tensors

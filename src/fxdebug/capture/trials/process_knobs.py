@@ -95,18 +95,6 @@ def autocast(subject: Subject) -> Iterator[Try]:
         yield Try("autocast bfloat16", f'with torch.autocast("{kind}", torch.bfloat16): …', prepare)
 
 
-@knob("anomaly mode")
-def anomaly_mode(subject: Subject) -> Iterator[Try]:
-    """Run without autograd's anomaly mode."""
-    if torch.is_anomaly_enabled():
-        code = "torch.autograd.set_detect_anomaly(False)"
-        yield Try("no anomaly mode", code, lambda subject: subject.within(_without_anomaly_mode))
-
-
-def _without_anomaly_mode() -> contextlib.AbstractContextManager[None]:
-    return torch.autograd.set_detect_anomaly(False)  # type: ignore[no-untyped-call, no-any-return]
-
-
 @knob("inference mode")
 def inference(subject: Subject) -> Iterator[Try]:
     """Record no graph for the backward."""

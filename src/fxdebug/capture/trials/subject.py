@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from fxdebug.capture.runs.same_start import deep_copy, state_restored
 from fxdebug.capture.runs.timed_runs import Loss, scalar_loss
-from fxdebug.capture.torch_state.module_members import parameters_of
+from fxdebug.capture.torch_state.module_members import named_parameters_of, parameters_of
 from fxdebug.errors import UsageError, first_line
 
 Around = Callable[[], contextlib.AbstractContextManager[Any]]
@@ -30,6 +30,7 @@ class Subject:
 
     ``call`` runs the model: itself, or what compiled it. ``rows`` tells how many times the batch is that of the
     original. ``sets_to_none``: gradients are thrown away before each step, and not filled with zeros.
+    ``untrained`` names the parameters that the optimizer does not have.
     """
 
     model: nn.Module
@@ -42,6 +43,7 @@ class Subject:
     rows: int = 1
     optimizer: torch.optim.Optimizer | None = None
     sets_to_none: bool = True
+    untrained: frozenset[str] = frozenset()
 
     def changeable(self) -> Subject:
         """Return the same with a copy of the model; raises ``NotHere`` where it cannot be copied."""
@@ -58,7 +60,9 @@ class Subject:
         """Return the subject with an optimizer for the parameters of its model."""
         if subject.make_optimizer is None:
             return subject
-        return replace(subject, optimizer=subject.make_optimizer(parameters_of(subject.model)))
+        parameters = named_parameters_of(subject.model)
+        trained = [parameter for name, parameter in parameters if name not in subject.untrained]
+        return replace(subject, optimizer=subject.make_optimizer(trained))
 
     def within(self, *around: Around) -> Subject:
         """Return the subject with more settings around each run."""
@@ -102,6 +106,16 @@ class Subject:
         """Restore random generators, buffers, attributes and gradients after the block; yield what does so before."""
         with state_restored(self.model) as restore:
             yield restore
+
+
+def untrained_by(optimizer: Any, model: nn.Module) -> frozenset[str]:
+    """Return the names of the parameters that an optimizer does not have; none where it has none of the model's."""
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        return frozenset()
+    has = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    named = named_parameters_of(model)
+    missing = frozenset([name for name, parameter in named if id(parameter) not in has])
+    return missing if len(missing) < len(named) else frozenset()
 
 
 def optimizers_like(optimizer: Any) -> Optimizers | None:

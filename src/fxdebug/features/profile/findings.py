@@ -126,6 +126,10 @@ def _median_of_others(ordered: Sequence[float], one: float) -> float:
     return (low + high) / 2
 
 
+LITTLE = 1e-3  # seconds outside of torch's functions: fewer are the Python of any forward
+NEARLY_ALL = 0.9  # of the time of a call: from here on few operations hide that it does other work
+
+
 def _idle(
     trace: TraceData, calls: Sequence[CallProfile], root: float, limits: Limits, fastest: float
 ) -> Iterator[Weighed]:
@@ -139,7 +143,8 @@ def _idle(
         if any(timing is None and step.op.op != "getitem" for step, timing in profile.steps):
             continue  # an operation without a time may have taken it
         outside = min(profile.least / 1e9 - profile.ops_seconds, fastest - whole)  # others may have been disturbed
-        if outside >= limits.idle_seconds and 100 * outside / own >= limits.idle_share:
+        nearly_all = outside >= LITTLE and outside * 1e9 >= NEARLY_ALL * profile.least
+        if (outside >= limits.idle_seconds and 100 * outside / own >= limits.idle_share) or nearly_all:
             yield (
                 100 * outside / root if root else 0.0,
                 Finding(
@@ -150,7 +155,7 @@ def _idle(
                     op=profile.call.type,
                     what=f"{quantity(outside, 's')} of its own {quantity(own, 's')} are outside of torch's functions: "
                     "Python code, files, or waiting",
-                    source=profile.call.source,
+                    source=profile.call.source if profile.call.path else None,  # that of the model is the caller's
                     measured=outside,
                     threshold=limits.idle_seconds,
                     unit="s",

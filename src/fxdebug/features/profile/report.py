@@ -277,6 +277,9 @@ def profile_report(
     )
 
 
+MOSTLY_OPERATIONS = 0.5  # of the fastest forward: where operations take less, the answer says so
+
+
 def _answer(timings: Timings, calls: Sequence[CallProfile], findings: Sequence[Finding]) -> str:
     """Return what takes the time: the first finding, or the operation with the largest share."""
     if findings:
@@ -296,6 +299,9 @@ def _answer(timings: Timings, calls: Sequence[CallProfile], findings: Sequence[F
     taken = f"A forward takes {quantity(median(timings.plain) / 1e9, 's')}"
     if operation is None or operation.share is None:
         return f"{taken}; none of its operations has a time of its own."
+    of_ops, least = sum(profile.ops_seconds for profile in calls), min(timings.plain) / 1e9
+    if of_ops < MOSTLY_OPERATIONS * least:
+        taken += f", its operations {quantity(of_ops, 's')}; the rest is Python, or operations that were not seen"
     most = f"{quantity(operation.share, '%')} of what its operations take is for {operation.op} × {operation.count}"
     return f"{taken}; {most}{_at_line(calls)}; no rule tells of waste there."
 

@@ -34,13 +34,14 @@ WASTED = {
     "training mode": "dropout or batch norm of a training in a run without a loss",
     "threads": "torch computes with more threads than there are cores",
     "anomaly mode": "autograd looks for NaN in each gradient",
+    "kept graph": "an attribute keeps the graph of a run after the next one",
     "float16 on the CPU": "float16 is computed on the CPU",
     "subnormal": "numbers below 1.2e-38 are computed with",
     "padding": "the last steps of every row are padding",
     "recomputation": "checkpoints compute again what there is memory for",
     "dense gradient": "few rows of a large table get a gradient",
 }
-GRAVE = ("threads", "padding", "anomaly mode")
+GRAVE = ("threads", "padding", "anomaly mode", "kept graph")
 
 BOOK = RuleBook(
     "profile",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from fxdebug import api
 from fxdebug.api.commands.parts import chosen_model, loss_of, show_report
+from fxdebug.errors import UsageError, nearest
 from fxdebug.plugins.command import BACKWARD, GRAD, MODEL, REPORT, Command, argument, integer_from
 
 
@@ -19,12 +21,23 @@ def tune(options: argparse.Namespace) -> int:
             model,
             inputs,
             knobs=options.knobs.split(",") if options.knobs else None,
-            loss=loss_of(options),
+            loss=loss_of(options) or (api.mean_of_output if options.optimizer else None),
+            optimizer=_optimizer(options.optimizer),
             tolerance=options.tolerance,
             pairs=options.pairs,
             clock=options.clock,
         )
     return show_report(report, options)
+
+
+def _optimizer(name: str | None) -> Any:
+    """Return the class of ``torch.optim`` with a name; raises ``UsageError`` where there is none."""
+    import torch
+
+    known = [one for one in dir(torch.optim) if isinstance(getattr(torch.optim, one), type) and one != "Optimizer"]
+    if name is not None and name not in known:
+        raise UsageError(f"no optimizer {name!r} in torch.optim.{nearest(name, known)}")
+    return None if name is None else getattr(torch.optim, name)
 
 
 COMMANDS = (
@@ -42,6 +55,7 @@ COMMANDS = (
                 help="the time to compare (default: wall, or processor where other work disturbs it)",
             ),
             BACKWARD,
+            argument("--optimizer", metavar="NAME", help="also step with this optimizer of torch.optim, such as AdamW"),
             GRAD,
             *REPORT,
         ),

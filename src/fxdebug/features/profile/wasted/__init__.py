@@ -39,6 +39,7 @@ from fxdebug.features.profile.wasted.zeros import (
     enlarged,
     equal_rows,
     long_kernels,
+    masked_pairs,
     sparse_products,
     transform_lengths,
     triangles,
@@ -60,4 +61,5 @@ def wasted(trace: TraceData, calls: Sequence[CallProfile], around: Surroundings,
     for rule in _RULES:
         yield from rule(work, least)
     yield from sparse_products(work, around, least)
+    yield from masked_pairs(work, around, least)
     yield from settings(work, around, least)

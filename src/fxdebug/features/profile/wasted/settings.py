@@ -18,6 +18,7 @@ def settings(work: Work, around: Surroundings, least: float) -> Iterator[Finding
     yield from _training_mode(work, around, least)
     yield from _threads(work, around, least)
     yield from _anomaly_mode(work, around, least)
+    yield from _kept_graphs(work, around, least)
     if around.device == "cpu":
         yield from _half_on_cpu(work, least)
         yield from _subnormal(work, around, least)
@@ -58,6 +59,15 @@ def _anomaly_mode(work: Work, around: Surroundings, least: float) -> Iterator[Fi
         what = "autograd's anomaly mode is on: it notes the line of each operation, and looks for NaN in each gradient"
         advice = "Was it left on? torch.autograd.set_detect_anomaly(False) switches it off."
         yield _of_run(work, "anomaly mode", least, what, advice)
+
+
+def _kept_graphs(work: Work, around: Surroundings, least: float) -> Iterator[Finding]:
+    for path, name in around.kept_graphs:
+        op = next((op for op in work.ops if op.profile.call.path == path), costliest(work.ops))
+        what = f"{path}{'.' if path else ''}{name} keeps the graph of a run after the next one: memory grows from step "
+        what += "to step, and a backward through it goes through all earlier steps"
+        advice = "Could what is kept be detached: x.detach()?"
+        yield replace(work.finding("kept graph", op, 100.0, least, what, advice, WARNING), what=what)
 
 
 def _of_run(work: Work, rule: str, least: float, what: str, advice: str) -> Finding:

@@ -68,6 +68,7 @@ def _needed(work: Work) -> set[TimedOp] | None:
         is_read = op.name in _READS or op.step.op.op.partition(".")[0].strip("_") in _READS
         written = writes(op) and any(value.storage in storages for value in op.operands[:1])
         written |= not is_view(op) and any(value.storage in outside for value in op.results)  # in place
+        written |= _updates(work, op)
         of_unmade = any(value.storage in unmade for value in op.results)
         if not (is_read or written or of_unmade or any(value.number in numbers for value in op.results)):
             continue
@@ -76,6 +77,15 @@ def _needed(work: Work) -> set[TimedOp] | None:
         unmade |= {v.storage for v in op.operands if v.name is None and v.number not in work.maker} - outside - {None}
         storages |= {value.storage for value in op.operands if value.storage in work.written}
     return needed or None
+
+
+def _updates(work: Work, op: TimedOp) -> bool:
+    """Does an operation make of a tensor that was there before the run another one that nothing uses: a running sum?"""
+    if op.name not in ELEMENTWISE or len(op.results) != 1 or work.users[op.results[0].number]:
+        return False
+    given = {value.number for value in work.trace.root.inputs}
+    held = [v for v in op.operands if v.name is None and v.number not in work.maker and v.number not in given]
+    return any(value.shape == op.results[0].shape for value in held)
 
 
 def parts_used(work: Work, least: float) -> Iterator[Finding]:

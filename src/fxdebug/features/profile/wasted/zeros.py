@@ -47,6 +47,26 @@ def sparse_products(work: Work, around: Surroundings, least: float) -> Iterator[
             yield work.finding("mostly zeros", op, share, least, what, advice)
 
 
+def masked_pairs(work: Work, around: Surroundings, least: float) -> Iterator[Finding]:
+    """Yield attention whose mask, an input or a buffer, hides nine in ten pairs or more, which are all computed."""
+    shares = dict(around.zeros)
+    numbers = {value.number: slot for slot, value in work.trace.root.inputs.named() if slot in shares}
+    by_mask: dict[str, list[TimedOp]] = {}
+    for op in work.ops:
+        for value in op.operands[3:] if op.name == "scaled_dot_product_attention" else ():
+            while value.name is None and (maker := work.maker.get(value.number)) is not None and is_view(maker):
+                value = maker.operands[0]
+            name = value.name if value.name in shares else numbers.get(value.number)
+            if name is not None and value.dtype == "bool":
+                by_mask.setdefault(name, []).append(op)
+    for name, ops in by_mask.items():
+        share, op = work.share(sum(one.seconds for one in ops) * shares[name]), costliest(ops)
+        if share >= least:
+            what = f"attention computes all pairs, of which its mask {name} hides {100 * shares[name]:.1f} %"
+            advice = "Could it be computed in blocks of neighbours, or by torch.nn.attention.flex_attention?"
+            yield work.finding("mostly zeros", op, share, least, what, advice)
+
+
 def triangles(work: Work, least: float) -> Iterator[Finding]:
     """Yield products with a triangle of ones: sums of all rows up to each."""
     for op in work.ops:
