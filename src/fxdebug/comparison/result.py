@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -227,7 +228,8 @@ class ComparisonData:
         """The findings of each cause together: of one line of code, with one sentence, in several places."""
         groups: dict[tuple[object, ...], list[Row]] = {}
         for row in self.findings:
-            because = row.because.replace(f"{row.path}.", "") if row.path else row.because
+            # the names of its weights begin with its path, and no number with "0."
+            because = re.sub(rf"(?<![\w.]){re.escape(row.path)}\.(?=[A-Za-z_])", "", row.because)
             groups.setdefault((row.source, row.op, row.kind, because), []).append(row)
         return tuple([tuple(rows) for rows in groups.values()])
 
