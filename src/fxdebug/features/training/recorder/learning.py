@@ -634,7 +634,9 @@ class Learning:
         if number < OFTEN or self.looks_at(number):
             self._note_moves(taken, found)
         live_elements = sum(row[1] for row in found)
-        ratios = [row[3] / row[4] for p, row in zip(taken.parameters, found) if p.dim() > 1 and row[4]]
+        sized = [(p, row[3] / row[4]) for p, row in zip(taken.parameters, found) if p.dim() > 1 and row[4]]
+        from_zero = {id(p) for _, p in self._about.zero}  # what is added to nothing is large beside it
+        ratios = [ratio for p, ratio in sized if id(p) not in from_zero] or [ratio for _, ratio in sized]
         share = sum(row[0] for row in found) / live_elements if live_elements else None
         return (median(ratios) if ratios else None), share
 
