@@ -14,7 +14,7 @@ from fxdebug.capture.torch_state.module_members import parameters_of
 from fxdebug.operators.dtypes import EPS
 
 MOST_COPIED = 1 << 28  # parameters of two models that are copied in float32: 1 GiB
-LEAST_SHARE = 1 / 8  # of the narrow dtype's rounding: what differs by less is no fault of a model in that dtype
+LEAST_SHARE = 1 / 64  # of the narrow dtype's rounding: what differs by less is no fault of a model in that dtype
 
 
 def in_wide_dtype(
