@@ -178,6 +178,7 @@ class Network:
             writes: dict[int, list[Value]] = {}
             for position, value in body.writes:
                 writes.setdefault(position, []).append(value)
+            of_tensors = {each.name for each, item in zip(steps, body.results) if next(leaves(item), None)}
             for position, step in enumerate(steps):
                 if step.kind == "call_module":
                     yield self.trace.calls[next(children)]
@@ -186,7 +187,7 @@ class Network:
                 if step.kind == "output" and call.outputs is not None:
                     item = call.outputs.item  # as returned: the node's argument may have been written to since
                 self._add(f"{own}/{step.name}", call, item, source, depth, step)
-                if isinstance(item, Value) and _takes_out_of_an_object(step, steps, body.results):
+                if isinstance(item, Value) and _takes_out_of_an_object(step, of_tensors):
                     self._note_sources(f"{own}/{step.name}", item)
                 for value in writes.get(position, ()):
                     self.writers.add(f"{own}/{step.name}")
@@ -266,12 +267,15 @@ class Network:
         return [made, writer]
 
 
-def _takes_out_of_an_object(step: Op, steps: tuple[Op, ...], results: tuple[Item, ...]) -> bool:
-    """Does a step read an attribute of a module, or an item of what is in one, where a call has left a tensor?"""
+def _takes_out_of_an_object(step: Op, of_tensors: set[str]) -> bool:
+    """Does a step read an attribute of a module, or an item of what is in one, where a call has left a tensor?
+
+    ``of_tensors`` are the names of the steps whose results have a tensor in them.
+    """
     if step.kind != "call_function" or step.target.rpartition(".")[2] not in ("getattr", "getitem"):
         return False
-    names = {name for _, name in refs_in(step.args[0])} if step.args else ()
-    return bool(names) and not any(next(leaves(item), None) for each, item in zip(steps, results) if each.name in names)
+    names = {name for _, name in refs_in(step.args[0])} if step.args else set()
+    return bool(names) and names.isdisjoint(of_tensors)
 
 
 def _place_of(value: Value) -> object:

@@ -382,6 +382,7 @@ def test_attention_of_torch_returns_no_weights_that_nobody_uses() -> None:
     assert row.change_of == "attention without its weights"
 
 
+@pytest.mark.filterwarnings("ignore:Anomaly Detection")
 def test_an_anomaly_mode_that_a_forward_switches_on_itself_is_kept_off_for_a_trial() -> None:
     class Looks(Works):
         def forward(self, x: Tensor) -> Tensor:

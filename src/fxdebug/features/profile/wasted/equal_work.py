@@ -10,12 +10,13 @@ from fxdebug.data.values import Group, Item, Thing, Value
 from fxdebug.features.profile.wasted.timed_ops import TimedOp, Work, costliest, is_function
 
 SHOWN = 3  # modules in a sentence
+PART = 8  # of these make up what is worth a finding, at most
 
 
 def equal_work(work: Work, least: float) -> Iterator[Finding]:
     """Operations that compute what an earlier one has computed: one finding for those that depend on one another."""
     keys, again = repeated_ops(work)
-    for group, bodies, count in _groups(work, keys, again):
+    for group, bodies, count in _groups(work, keys, again, least):
         share = work.share(sum(op.seconds for op in group))
         if share < least:
             continue
@@ -36,22 +37,26 @@ def equal_work(work: Work, least: float) -> Iterator[Finding]:
 
 def told_as_repeated(work: Work, least: float) -> set[TimedOp]:
     """Return the operations that a finding about repeated work is about: other rules need not tell of them."""
-    groups = [group for group, _, _ in _groups(work, *repeated_ops(work))]
+    groups = [group for group, _, _ in _groups(work, *repeated_ops(work), least)]
     return {op for ops in groups if work.share(sum(op.seconds for op in ops)) >= least for op in ops}
 
 
 def _groups(
-    work: Work, keys: dict[TimedOp, int], again: set[TimedOp]
+    work: Work, keys: dict[TimedOp, int], again: set[TimedOp], least: float
 ) -> Iterator[tuple[list[TimedOp], list[str], int]]:
     """Yield repeated operations that are one cause, with the modules that run again, and how often.
 
-    Those are together that use one another's results, and those that each layer or step repeats equally often.
+    Those are together that use one another's results, and those that each layer or step repeats equally often, where
+    each takes a good part of ``least``: many that take nothing are no cause.
     """
     times = Counter(keys[one] for one in work.ops if one in keys)
     by_count: defaultdict[tuple[int, bool], list[TimedOp]] = defaultdict(list)
     bodies: defaultdict[int, list[str]] = defaultdict(list)
+    whole = _whole_calls(work, again)
     for group in _connected(work, keys, again):
-        count, body = max(times[keys[one]] for one in group), _body(work, group, again)
+        count, body = max(times[keys[one]] for one in group), _body(work, group, whole)
+        if work.share(sum(op.seconds for op in group)) * PART < least:
+            continue
         by_count[count, body is not None] += group
         bodies[count] += [body] if body is not None else []
     for (count, has_bodies), ops in by_count.items():
@@ -109,8 +114,8 @@ def _connected(work: Work, keys: dict[TimedOp, int], again: set[TimedOp]) -> lis
     return list(groups.values())
 
 
-def _body(work: Work, group: list[TimedOp], again: set[TimedOp]) -> str | None:
-    """Return the path of the module whose whole calls are the repeated work, if there is one."""
+def _whole_calls(work: Work, again: set[TimedOp]) -> dict[int, bool]:
+    """Return for each call whether all that it and the calls in it compute is repeated work."""
     whole: dict[int, bool] = {}
     for profile in reversed(work.calls):  # callees come after their callers
         own = [one.call.index for one in profile.children]
@@ -121,6 +126,11 @@ def _body(work: Work, group: list[TimedOp], again: set[TimedOp]) -> str | None:
             while call is not None and whole[call.index]:
                 whole[call.index] = False
                 call = work.trace.calls[call.parent_index] if call.parent_index is not None else None  # type: ignore[assignment]
+    return whole
+
+
+def _body(work: Work, group: list[TimedOp], whole: dict[int, bool]) -> str | None:
+    """Return the path of the module whose whole calls are the repeated work, if there is one."""
     seconds: defaultdict[str, float] = defaultdict(float)
     for op in group:
         call = top = op.profile.call
