@@ -13,6 +13,7 @@ from dataclasses import replace
 from torch import nn
 
 from fxdebug.api.comparison import Comparison
+from fxdebug.api.trials.tried_repairs import with_told
 from fxdebug.capture.decompositions.decomposed import FUSED, IN_TWO_FORMS, decomposed
 from fxdebug.comparison.diagnosis.cause import LONG_LIST
 from fxdebug.comparison.diagnosis.missing_steps import SEVERAL
@@ -46,7 +47,8 @@ def with_fused_written_out(a: nn.Module, b: nn.Module, compared: Callable[[], Co
     """
     found = compared()
     first = found.first
-    if first is None or first.proven or first.kind not in _BEYOND_A_FUSED_OPERATION:
+    is_named = first is None or (first.proven and closeness(first))
+    if first is None or is_named or first.kind not in _BEYOND_A_FUSED_OPERATION:
         return found
     operations = _fused_in_one(found)
     known = [side.call for side in (first.a, first.b) if side is not None]
@@ -63,10 +65,18 @@ def with_fused_written_out(a: nn.Module, b: nn.Module, compared: Callable[[], Co
             return found
         if again.first is not None and _is_closer(again.first, found.first, operations, by_name=in_another_form):
             note = f"run as the operations that they are made of, in both models: {', '.join(sorted(operations))}"
-            found = replace(again, notes=(*again.notes, note))
+            found = with_proof(replace(again, notes=(*again.notes, note)), first)
         if again.first is None or again.first.proven:
             break
     return found
+
+
+def with_proof(found: Comparison, of: Row) -> Comparison:
+    """Return a comparison whose first finding has the proof of a wider one, where it has none of its own."""
+    first = found.first
+    if first is None or first.proven or not of.proven:
+        return found
+    return with_told(found, [replace(first, proven=True, repair=of.repair), *found.findings[1:]])
 
 
 def _fused_in_one(found: Comparison) -> Set[str]:
@@ -90,7 +100,7 @@ def _is_closer(row: Row, than: Row | None, operations: Set[str], *, by_name: boo
         return row.proven
     sides = [] if than is None else [side.op for side in (than.a, than.b) if side is not None]
     of_activation = than is not None and bool(ACTIVATIONS.intersection(sides))
-    if of_activation and than is not None and than.kind == "values":
+    if of_activation and than is not None and than.kind == "values" and known[1]:
         return False  # numbers of two activations that face each other are no cause, unless one of them was proven
     other_activation = of_activation and than is not None and than.kind in ("missing", "extra")
     if by_name or other_activation:  # parts of two activations that face each other say less than their names
