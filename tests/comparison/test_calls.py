@@ -114,10 +114,12 @@ def test_a_decoding_step_is_compared_with_the_last_position_of_a_prefill() -> No
     assert (found.verdict, found.first.path) == ("different", "model.layers.1.self_attn")
 
 
-def test_without_tensors_one_position_of_a_sequence_is_not_guessed() -> None:
+def test_without_tensors_and_models_one_position_of_a_sequence_is_not_guessed(tmp_path: Path) -> None:
     layer = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
     whole = torch.randn(2, 6, 4)
-    found = compare(fx_debug(layer, whole), fx_debug(layer, whole[:, -1:]))
+    for name, x in (("whole", whole), ("last", whole[:, -1:])):
+        fx_debug(layer, x, save=tmp_path / name)
+    found = compare(tmp_path / "whole", tmp_path / "last")
     assert found.verdict == "could not compare", str(found)
     assert 'values="tensors"' in found.notes[0]
     found = compare(fx_debug(layer, whole), fx_debug(layer, whole[:1]))  # a smaller batch is another input

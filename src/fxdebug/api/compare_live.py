@@ -113,7 +113,7 @@ def compare_models(
     >>> other = copy.deepcopy(one)
     >>> other[0].eps = other[2].eps = 0.5
     >>> [(row.path, row.op) for row in compare_models(one, other, torch.arange(16.0).view(2, 8)).findings]
-    [('2', 'layer_norm'), ('0', 'layer_norm')]
+    [('0', 'layer_norm'), ('2', 'layer_norm')]
     """
     settings = {"mapping": mapping, "ignore": ignore, "tolerance": tolerance, "strict": strict}
     if quantised:

@@ -32,6 +32,7 @@ from fxdebug.data.values import Value
 from fxdebug.errors import FxDebugError
 from fxdebug.operators.dtypes import EPS
 
+ALIKE = 2.0  # two effects within this factor: which one is larger, the inputs decide
 MOST = 8  # causes whose effect is measured
 MOST_NOTES = 3
 UNSEEN = 30.0  # times the error that statistics show, that elements may have
@@ -75,7 +76,7 @@ def with_effects(found: Comparison, isolated: Isolated, runs: EditedRuns, until:
     if not effects:
         return found
     told = {id(row): replace(row, effect=effects.get(number)) for number, rows in enumerate(causes) for row in rows}
-    ranked = iter(sorted(effects, key=lambda number: -effects[number]))
+    ranked = iter(_by_size(effects))
     order = [next(ranked) if number in effects else number for number in range(len(causes))]
     findings = tuple([told[id(row)] for number in order for row in causes[number]])
     rows = tuple([told.get(id(row), row) for row in found.rows])
@@ -117,6 +118,20 @@ def _other_bits(found: ComparisonData, isolated: ComparisonData) -> list[list[Ro
             told.add(row.b.call.index)
             groups.setdefault((row.source, row.op, row.b.type), []).append(row)
     return sorted(groups.values(), key=lambda rows: -max(row.error for row in rows))[:MOST_NOTES]
+
+
+def _by_size(effects: Mapping[int, float]) -> list[int]:
+    """Return numbers by the size of their effects, the largest first; alike ones by number.
+
+    >>> _by_size({0: 0.3, 1: 0.01, 2: 0.5})
+    [0, 2, 1]
+    """
+    left, ranked = sorted(effects, key=lambda number: -effects[number]), list[int]()
+    while left:
+        alike = [number for number in left if effects[number] * ALIKE >= effects[left[0]]]
+        ranked += sorted(alike)
+        left = left[len(alike) :]
+    return ranked
 
 
 def effect_of(gaps: Gaps, runs: EditedRuns) -> float | None:
