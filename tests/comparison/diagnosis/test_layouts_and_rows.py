@@ -115,4 +115,4 @@ def test_two_modules_in_another_order_are_told_by_what_each_is_given() -> None:
     assert ("wiring", "norm is given the result of mix.1/tanh in a, of Chain/mul in b") in {
         (row.kind, row.because) for row in found
     }
-    assert {row.kind for row in found} == {"wiring"}
+    assert found[0].kind == "wiring"
