@@ -16,8 +16,10 @@ from torch import Tensor
 
 from fxdebug.api.comparison import Comparison
 from fxdebug.api.rerun.edited_runs import EditedRuns, Returned
+from fxdebug.api.trials.edit_parts import Part, PlannedEdit, Source, seen_as_in_a
 from fxdebug.api.trials.edits_of_operations import Edit, place_of
-from fxdebug.api.trials.planned_edits import EditPlan, Part, PlannedEdit, Source, recomputed, seen_as_in_a
+from fxdebug.api.trials.planned_edits import EditPlan
+from fxdebug.api.trials.regions_of_a import recomputed
 from fxdebug.capture.pausing.replaced_operations import Place, Ran, ReplacedOperations
 from fxdebug.comparison.diagnosis.weights.folded_norm import FOLDED
 from fxdebug.comparison.result import ComparisonData, Row

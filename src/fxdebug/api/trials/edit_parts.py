@@ -1,0 +1,112 @@
+"""The parts of a planned edit: places of b with what is computed there, and what that needs of both runs.
+
+All values are then those of b, as it has them by then: with tensors of a, anything would be repaired.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+from torch import Tensor
+
+from fxdebug.api.trials.edits_of_operations import with_tensors
+from fxdebug.capture.pausing.replaced_operations import Place, Ran
+from fxdebug.comparison.steps import Step, StepList
+from fxdebug.data.values import Value
+
+
+class Source(NamedTuple):
+    """The place where b makes a value: an operation, which of its results, if several, and a's views of that."""
+
+    place: Place
+    at: int | None = None
+    views: tuple[Place, ...] = ()
+
+
+EditOfPlace: TypeAlias = Callable[[Ran | None, Ran, Mapping[int, Tensor]], Any]
+"""Computes an operation of b from that of a, from itself, and from values of b in the place of some of a's."""
+
+
+class Earlier(NamedTuple):
+    """A result of an operation computed anew: which one, which of its results, if several, and a's views of that."""
+
+    operation: int
+    at: int | None
+    views: tuple[Place, ...]
+
+
+class Recomputed(NamedTuple):
+    """An operation of a computed anew, from values of b and from results before it, by the numbers of its tensors."""
+
+    of_a: Place
+    own: tuple[tuple[int, Source], ...]
+    earlier: tuple[tuple[int, Earlier], ...]
+
+
+@dataclass(frozen=True)
+class Part:
+    """An edit of one place of b, the operation of a that it needs, and the values of b in the place of some of a's.
+
+    ``region`` are several operations of a, of which the last one's result is put in the place of b's.
+    """
+
+    place: Place
+    of_a: Place | None
+    make: EditOfPlace
+    own: tuple[tuple[int, Source], ...] = ()  # by the number of the tensor among those that a's operation is given
+    region: tuple[Recomputed, ...] = ()
+
+    @property
+    def sources(self) -> list[Source]:
+        """All values of b that it needs."""
+        return [source for _, source in (*self.own, *(own for each in self.region for own in each.own))]
+
+    @property
+    def seen_in_a(self) -> set[Place]:
+        """All operations of a that it needs, as they ran."""
+        views = {view for source in self.sources for view in source.views}
+        views |= {view for each in self.region for _, earlier in each.earlier for view in earlier.views}
+        return views | {each.of_a for each in self.region} | ({self.of_a} if self.of_a is not None else set())
+
+
+@dataclass(frozen=True)
+class PlannedEdit:
+    """An edit in words, of one place of b or of several. ``is_cause``: it undoes what the finding says."""
+
+    words: str
+    parts: tuple[Part, ...]
+    is_cause: bool = False
+
+
+@dataclass(frozen=True)
+class Sites:
+    """The operations of a and b of a finding, and those that the same lines ran otherwise, in execution order."""
+
+    pairs: tuple[tuple[Step, Step], ...]
+    at: int  # the finding's own
+
+    @property
+    def own(self) -> tuple[Step, Step]:
+        """The operations of the finding itself."""
+        return self.pairs[self.at]
+
+
+def place_in(step: Step) -> Place:
+    """Return the place of an operation in its run."""
+    return step.call.index, step.node.id.rpartition("/")[2]
+
+
+def number_of(run: StepList, value: Value, maker: Step) -> int | None:
+    """Return which of several results of an operation a value is."""
+    numbers = [result.number for result in maker.outputs]
+    return numbers.index(run.root(value).number) if len(numbers) > 1 else None
+
+
+def seen_as_in_a(tensor: Tensor, views: Sequence[Ran]) -> Tensor:
+    """Return a tensor of b through the views that a has of its counterpart."""
+    for view in views:
+        args, kwargs = with_tensors(view, {0: tensor})
+        tensor = view.function(*args, **kwargs)
+    return tensor
