@@ -72,15 +72,17 @@ def test_a_layer_with_another_forward_is_not_judged() -> None:
     assert "outdated weights" not in [one.rule for one in trained(model, inner=True).findings]
 
 
-def test_two_runs_with_the_same_result_of_other_weights_have_a_note_on_the_cache() -> None:
+def test_of_two_runs_with_the_same_result_of_other_weights_the_cache_is_told() -> None:
     model = net()
     with torch.autocast("cpu", torch.bfloat16):
         before = fxdebug.fx_debug(model, X)
         with torch.no_grad():
             model[0].weight.mul_(2)
         after = fxdebug.fx_debug(model, X)
-    notes = fxdebug.compare(before, after).notes
-    assert any("0.weight holds other numbers" in note and "autocast's cache" in note for note in notes)
+    found = fxdebug.compare(before, after).first
+    assert found is not None and (found.path, found.kind) == ("0", "weights")
+    assert found.because.startswith("0.weight holds other numbers than that of a, and the result is the same")
+    assert "autocast keeps in its cache" in found.because
     with torch.autocast("cpu", torch.bfloat16):
         fresh = fxdebug.fx_debug(model, X)
     assert fxdebug.compare(before, fresh).verdict == "different"

@@ -151,7 +151,8 @@ def _difference(judge: Judge, result: StepResult) -> tuple[Kind, str] | None:
             return None  # two implementations in one dtype may keep their weights in another order
         one, other = result.differing_weights
         name = other.value.name or other.argument
-        return "weights", f"{name} holds other numbers than {one.value.name or one.argument}"
+        theirs = one.value.name or one.argument
+        return "weights", f"{name} holds other numbers than {'that of a' if theirs == name else theirs}"
     step, partner = result.step, result.partner
     if step.name in FACTORIES | FILLING | RANDOM:  # dropout that drew nothing
         return None
