@@ -136,6 +136,18 @@ def test_causes_in_saved_runs_and_in_single_calls_are_tried_by_their_graphs(tmp_
     assert [block.runs for model in models for block in model] == runs
 
 
+def test_a_saved_run_that_drew_numbers_is_not_tried_and_draws_none_here(tmp_path: Path) -> None:
+    for factor, name in ((1.0, "a"), (2.0, "b")):
+        model = nn.Sequential(nn.Linear(16, 16), nn.Dropout(0.5))
+        torch.nn.init.constant_(model[0].weight, factor)
+        fxdebug.fx_debug(model, X, values="tensors", save=tmp_path / name)
+    before = torch.get_rng_state()
+    found = fxdebug.compare(tmp_path / "a", tmp_path / "b", budget=10.0)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert not any(row.proven for row in found.findings)
+    assert "not tried: run again, a returns something else than it did, or raises" in found.notes
+
+
 def test_a_saved_run_whose_weights_are_not_at_hand_is_not_tried(tmp_path: Path) -> None:
     for model, name in zip(pair(change(approximate="none")), "ab"):
         fxdebug.fx_debug(model, X, values="tensors", save=tmp_path / name, weights=False)

@@ -19,7 +19,6 @@ from fxdebug.data.calls import Call
 from fxdebug.data.graphs import Op, Operand, Ref
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Group, Item, Thing, Value, leaves, rebuilt
-from fxdebug.errors import FxDebugError
 from fxdebug.query.network import network_of
 
 MOST_ELEMENTS = 1 << 29  # of all results together, which are held at once: 2 GiB in float32
@@ -67,7 +66,7 @@ class RecordedProgram:
         try:
             again = self.run()
             kept = [self._hand.given(value) for value in self.trace.root.outputs or ()]
-        except (NotComputed, FxDebugError, RuntimeError, TypeError, ValueError, IndexError):
+        except Exception:  # a graph from a file may ask for anything
             return False
         return bool(kept) and all(_is_same(one, other) for one, other in zip(kept, again))
 
