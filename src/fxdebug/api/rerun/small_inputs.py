@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
 from fxdebug.capture.torch_state.untracked import untracked
+from fxdebug.stats.cpu_sums import is_freed
 
 MOST = 4 << 20  # bytes, so that a trace that keeps numbers only stays small
+DEEPEST = 16  # containers in one another
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 Given: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
 """The arguments and the keyword arguments of a model."""
 
 
-def small_inputs(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Given | None:
+def small_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Given | None:
     """Return copies of the inputs of a model; ``None`` where they are large, or hold something else than plain data.
 
     >>> small_inputs((torch.ones(2),), {"scale": 3})
@@ -26,28 +28,38 @@ def small_inputs(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Given | No
     True
     """
     try:
-        leaves = list(_leaves((args, dict(kwargs))))
+        leaves = list(_leaves((args, kwargs)))
     except TypeError:
         return None
     tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
     if sum(each.numel() * each.element_size() for each in tensors) > MOST:
         return None
     with untracked(), torch.no_grad():
-        return _copied(args), _copied(dict(kwargs))
+        return _copied(args), _copied(kwargs)
 
 
-def _leaves(thing: Any) -> Iterator[Any]:
-    """Yield what containers hold. Raises ``TypeError`` for what is no plain data."""
+def _leaves(thing: Any, depth: int = 0) -> Iterator[Any]:
+    """Yield what containers hold. Raises ``TypeError`` for what is no plain data, or is nested deep.
+
+    A key of another class has a hash of its own, which would be code of the program.
+    """
+    if depth > DEEPEST:
+        raise TypeError
     if type(thing) in (list, tuple):
         for each in thing:
-            yield from _leaves(each)
-    elif type(thing) is dict:
+            yield from _leaves(each, depth + 1)
+    elif type(thing) is dict and all(type(key) in (str, int) for key in thing):
         for each in thing.values():
-            yield from _leaves(each)
-    elif type(thing) in _PLAIN or (type(thing) is Tensor and thing.layout is torch.strided and not thing.is_meta):
+            yield from _leaves(each, depth + 1)
+    elif type(thing) in _PLAIN or _is_dense(thing):
         yield thing
     else:
         raise TypeError
+
+
+def _is_dense(thing: Any) -> bool:
+    """Is it a plain tensor whose memory the program has not given back?"""
+    return type(thing) is Tensor and thing.layout is torch.strided and not thing.is_meta and not is_freed(thing)
 
 
 def _copied(thing: Any) -> Any:
