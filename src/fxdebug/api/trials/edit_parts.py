@@ -37,7 +37,7 @@ class Earlier(NamedTuple):
     views: tuple[Place, ...]
 
 
-class Recomputed(NamedTuple):
+class ComputedAnew(NamedTuple):
     """An operation of a computed anew, from values of b and from results before it, by the numbers of its tensors."""
 
     of_a: Place
@@ -56,7 +56,7 @@ class Part:
     of_a: Place | None
     make: EditOfPlace
     own: tuple[tuple[int, Source], ...] = ()  # by the number of the tensor among those that a's operation is given
-    region: tuple[Recomputed, ...] = ()
+    region: tuple[ComputedAnew, ...] = ()
 
     @property
     def sources(self) -> list[Source]:

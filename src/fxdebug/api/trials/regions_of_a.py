@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fxdebug.api.trials.edit_parts import Earlier, Recomputed, Source, number_of, place_in, seen_as_in_a
+from fxdebug.api.trials.edit_parts import ComputedAnew, Earlier, Source, number_of, place_in, seen_as_in_a
 from fxdebug.api.trials.edits_of_operations import NoEdit, is_inplace, tensors_of, with_tensors
 from fxdebug.capture.pausing.replaced_operations import Place, Ran
 from fxdebug.comparison.diagnosis.region import view_chain
@@ -70,7 +70,7 @@ class RegionOfA:
         self._own[step.index, slot] = maker, number_of(self._pairs.b, value, maker)
         return True
 
-    def operations(self, at_site: Callable[[StepList, Step], Step | None]) -> list[Recomputed] | None:
+    def operations(self, at_site: Callable[[StepList, Step], Step | None]) -> list[ComputedAnew] | None:
         """Return the operations as they are computed anew at a site; ``None`` where it has not all of them."""
         numbers, a = {step.index: number for number, step in enumerate(self.steps)}, self._pairs.a
         found = []
@@ -88,12 +88,12 @@ class RegionOfA:
                     own.append((slot, Source(place_in(source), known[1], views)))
                 elif maker is not None and maker.index in numbers:
                     earlier.append((slot, Earlier(numbers[maker.index], number_of(a, given.value, maker), views)))
-            found.append(Recomputed(place_in(here), tuple(own), tuple(earlier)))
+            found.append(ComputedAnew(place_in(here), tuple(own), tuple(earlier)))
         return found
 
 
 def recomputed(
-    operations: Sequence[Recomputed], seen: Mapping[Place, Ran], own: Callable[[Source], Tensor], ours: Ran
+    operations: Sequence[ComputedAnew], seen: Mapping[Place, Ran], own: Callable[[Source], Tensor], ours: Ran
 ) -> Any:
     """Return the result of the last of some operations of a, computed from values of b."""
     results: list[Any] = []

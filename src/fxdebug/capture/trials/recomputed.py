@@ -21,7 +21,7 @@ from fxdebug.capture.torch_state.module_members import device_of, modules_of, pa
 from fxdebug.capture.trials.knobs import Try, knob
 from fxdebug.capture.trials.process_knobs import put
 from fxdebug.capture.trials.subject import Subject
-from fxdebug.data.measured.recomputed import Recomputed
+from fxdebug.data.measured.recomputed import RecomputedForward
 
 _FLAGS = ("gradient_checkpointing", "use_checkpoint", "checkpointing", "use_checkpointing", "grad_checkpointing")
 
@@ -45,7 +45,7 @@ def _switched(model: nn.Module) -> list[tuple[nn.Module, str]]:
     return [(module, name) for module, name in found if vars(module).get(name) is True]
 
 
-def recomputed(subject: Subject) -> Recomputed | None:
+def recomputed(subject: Subject) -> RecomputedForward | None:
     """Return what a backward would compute again of a forward, which is run twice for that; ``None`` where nothing."""
     _kept_forward(subject)  # the first call of ``checkpoint`` imports much
     calls, seconds, size = _kept_forward(subject)
@@ -53,7 +53,7 @@ def recomputed(subject: Subject) -> Recomputed | None:
         return None
     device = device_of(subject.model, (subject.args, dict(subject.kwargs)))
     line = None if calls.asks is None else calls.asks()
-    return Recomputed(calls.count, line, calls.seconds / seconds, size, _free(device))
+    return RecomputedForward(calls.count, line, calls.seconds / seconds, size, _free(device))
 
 
 def _kept_forward(subject: Subject) -> tuple[Kept, float, int]:

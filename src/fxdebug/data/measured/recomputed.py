@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True)
-class Recomputed:
+@dataclass(frozen=True, slots=True)
+class RecomputedForward:
     """The calls of ``torch.utils.checkpoint`` in a forward: how many, and the line of the first.
 
     ``share`` is their part of the time of the forward. ``bytes`` are those that the backward would need, were they

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fxdebug.data.measured.padded import Padded
-from fxdebug.data.measured.recomputed import Recomputed
+from fxdebug.data.measured.recomputed import RecomputedForward
 
 SMALLEST = 1.1754943508222875e-38  # the smallest normal number of float32
 
@@ -28,5 +28,5 @@ class Surroundings:
     subnormal: tuple[str, ...] = ()
     finds_anomalies: bool = False
     zeros: tuple[tuple[str, float], ...] = ()
-    recomputed: Recomputed | None = None
+    recomputed: RecomputedForward | None = None
     kept_graphs: tuple[tuple[str, str], ...] = ()
