@@ -95,10 +95,9 @@ def compare(
     With a ``budget``, causes are tried as in :func:`compare_models`, by runs with edits that begin in so many seconds:
     where both traces are of this process, with their models, and with ``values="tensors"`` or inputs of at most 4 MiB,
     or saved with tensors and weights, and return again what they returned. Without one no model runs, but for two
-    cases. Of such runs that kept
-    numbers only, in a narrow dtype or of two lengths, both run once more, and every element is compared. Where code
-    differs, and two dtypes hide whether that matters, copies of both models are compared in float32, as in
-    :func:`compare_models`.
+    cases. Of such runs that kept numbers only, in a narrow dtype or of two lengths, both run once more, and every
+    element is compared. Where code differs, and two dtypes hide whether that matters, copies of both models are
+    compared in float32, as in :func:`compare_models`.
 
     >>> import torch, fxdebug
     >>> trace = fxdebug.fx_debug(torch.nn.Linear(2, 2), torch.ones(1, 2))

@@ -58,7 +58,7 @@ class EditedRuns:
 
     def see_a(self, stepper: ReplacedOperations) -> None:
         """Run side a with a look at some of its operations."""
-        with state_restored(*self._models):
+        with state_restored(*self.models):
             self.a.run(stepper)
 
     def run(self, side: Literal["a", "b"], stepper: ReplacedOperations) -> list[Returned] | None:
@@ -67,7 +67,7 @@ class EditedRuns:
         Empty where nothing faces each other; ``None`` where it raises, or returns what cannot be compared.
         """
         own, other = (self.a, self.b) if side == "a" else (self.b, self.a)
-        with state_restored(*self._models):
+        with state_restored(*self.models):
             try:
                 tensors = own.run(stepper)
             except FxDebugError:
@@ -106,14 +106,15 @@ class EditedRuns:
             return side.trace.tensor(value)
         known = self._again.get(id(side))
         if known is None:
-            with state_restored(*self._models):
+            with state_restored(*self.models):
                 tensors = side.run(ReplacedOperations({}))
             known = dict(zip([each.number for each in side.trace.root.outputs or ()], tensors))
             self._again[id(side)] = known
         return known[value.number]
 
     @property
-    def _models(self) -> list[nn.Module]:
+    def models(self) -> list[nn.Module]:
+        """The models of the sides that have one."""
         return [side.model for side in (self.a, self.b) if side.model is not None]
 
 

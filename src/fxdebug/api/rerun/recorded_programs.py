@@ -97,9 +97,9 @@ class _Execution:
         body = self._network.bodies[call.index]
         if body is None or not self._network.steps(call):
             raise NotComputed(self._network.call_id(call))
-        children, known = iter(body.calls), dict[str, Any]()
-        for position, step in enumerate(self._network.steps(call)):
-            item, written = body.results[position], [value for at, value in body.writes if at == position]
+        children, known, own = iter(body.calls), dict[str, Any](), self._network.call_id(call)
+        for item, step in zip(body.results, self._network.steps(call)):
+            written = self._network.written.get(f"{own}/{step.name}", ())
             if step.kind == "output":
                 return self._operand(step.args[0], known) if step.args else None
             if step.kind == "call_module":

@@ -61,7 +61,7 @@ def _computes(name: str, function: Any) -> bool:
 @cache
 def _overridable() -> frozenset[Any]:
     found = torch.overrides.get_overridable_functions()
-    return frozenset({function for functions in found.values() for function in functions} | {F.linear})
+    return frozenset({function for functions in found.values() for function in functions})
 
 
 def head_of(target: str) -> str | None:

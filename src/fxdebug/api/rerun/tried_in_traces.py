@@ -26,6 +26,7 @@ from fxdebug.data.values import Group, Item, Value, rebuilt
 from fxdebug.errors import FxDebugError
 from fxdebug.query.run_of_call import CALL
 
+MOST_BYTES = 1 << 30  # of all values of a run
 _NOT_WHOLE = {CALL, "rank", "isolated"}  # settings of runs that are no whole run of a model by itself
 _PLAIN: dict[str, Callable[[Any], Any]] = {"list": list, "tuple": tuple}
 
@@ -127,9 +128,6 @@ def seen_by_elements(
     whole = Comparison.of(compared(*runs))
     note = 'both models ran once more, to compare every element (values="tensors")'
     return replace(whole, notes=(*whole.notes, note)) if whole.findings else whole
-
-
-MOST_BYTES = 1 << 30  # of all values of a run
 
 
 def _are_of_two_sizes(found: ComparisonData) -> bool:

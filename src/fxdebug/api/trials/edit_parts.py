@@ -54,7 +54,7 @@ class Part:
 
     place: Place
     of_a: Place | None
-    make: EditOfPlace
+    make: EditOfPlace | None  # none for a region
     own: tuple[tuple[int, Source], ...] = ()  # by the number of the tensor among those that a's operation is given
     region: tuple[ComputedAnew, ...] = ()
 

@@ -56,8 +56,3 @@ def given_as_in_a(slots: Sequence[int], theirs: Ran | None, ours: Ran, own: Mapp
     if isinstance(made, Tensor) and made.shape != ours.result.shape:
         raise NoEdit
     return made
-
-
-def nothing(theirs: Ran | None, ours: Ran, own: Mapping[int, Tensor]) -> Any:
-    """Stand for the edit of a region, which :func:`recomputed` makes."""
-    raise NoEdit

@@ -137,7 +137,7 @@ def _by_size(effects: Mapping[int, float]) -> list[int]:
 def effect_of(gaps: Gaps, runs: EditedRuns) -> float | None:
     """Return how far what a returns moves with results of b in some places; ``None`` where that is unknown."""
     stepper = _Moved(gaps)
-    with state_restored(*_models(runs)):
+    with state_restored(*runs.models):
         try:
             tensors = runs.a.run(stepper)
         except FxDebugError:
@@ -162,7 +162,8 @@ Results: TypeAlias = tuple[dict[Place, Any], dict[Place, Any]]
 def _seen(rows: Sequence[Row], isolated: Isolated, runs: EditedRuns) -> Results | None:
     """Return the results of the operations of some findings, of b as it runs isolated; ``None`` where a run raises."""
     seen: Results = ({}, {})
-    wanted = [{place for row in rows if (place := place_of(side(row))) is not None} for side in (_a, _b)]
+    sides = [row.a for row in rows], [row.b for row in rows]
+    wanted = [{place for side in each if (place := place_of(side)) is not None} for each in sides]
     if not any(wanted):
         return seen
 
@@ -173,25 +174,13 @@ def _seen(rows: Sequence[Row], isolated: Isolated, runs: EditedRuns) -> Results 
     looks = [ReplacedOperations({place: partial(keep, seen[n], place) for place in wanted[n]}) for n in range(2)]
     try:
         runs.see_a(looks[0])
-        with state_restored(*_models(runs)):
+        with state_restored(*runs.models):
             isolated.see_b(looks[1])
     except FxDebugError:
         raise
     except Exception:  # of a model
         return None
     return seen
-
-
-def _a(row: Row) -> Any:
-    return row.a
-
-
-def _b(row: Row) -> Any:
-    return row.b
-
-
-def _models(runs: EditedRuns) -> list[Any]:
-    return [side.model for side in (runs.a, runs.b) if side.model is not None]
 
 
 def _gaps(rows: Sequence[Row], isolated: ComparisonData, results: Results) -> Gaps | None:

@@ -13,7 +13,7 @@ from functools import partial
 from fxdebug.api.rerun.edited_runs import EditedRuns
 from fxdebug.api.trials.edit_parts import EditOfPlace, Part, PlannedEdit, Sites, Source, number_of, place_in
 from fxdebug.api.trials.edits_of_operations import edits_of, op_of, place_of
-from fxdebug.api.trials.edits_with_values import by_itself, given_as_in_a, nothing, put_after, put_before
+from fxdebug.api.trials.edits_with_values import by_itself, given_as_in_a, put_after, put_before
 from fxdebug.api.trials.regions_of_a import RegionOfA
 from fxdebug.comparison.diagnosis.cause import listed
 from fxdebug.comparison.diagnosis.region import view_chain
@@ -153,7 +153,7 @@ class EditPlan:
             operations = region.operations(partial(self._at_site, sites, at))
             if operations is None:
                 return
-            parts.append(Part(place_in(place), None, nothing, region=tuple(operations)))
+            parts.append(Part(place_in(place), None, None, region=tuple(operations)))
         names = [step.op for step in region.steps if not step.transparent]
         yield PlannedEdit(f"{listed(names)} of a in the place of {op_of(row.b)}", tuple(parts))
 

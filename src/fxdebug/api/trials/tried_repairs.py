@@ -149,7 +149,7 @@ def _made(edit: PlannedEdit, seen: dict[Place, Ran]) -> dict[Place, Edit]:
         return seen_as_in_a(result, [seen[view] for view in source.views])
 
     def make(part: Part, ran: Ran) -> Any:
-        if part.region:
+        if part.make is None:
             return recomputed(part.region, seen, value, ran)
         own = {slot: value(source) for slot, source in part.own}
         return part.make(None if part.of_a is None else seen.get(part.of_a), ran, own)

@@ -216,8 +216,11 @@ def _among(number: float, others: Iterable[float]) -> bool:
     return any(
         math.isclose(abs(number), abs(x), rel_tol=1e-4)
         or abs(number * x) == 1.0
-        or any(
-            math.isclose(abs(one), abs(math.log(abs(other))), rel_tol=1e-4) for one, other in ((number, x), (x, number))
-        )
+        or _is_logarithm(number, x)
+        or _is_logarithm(x, number)
         for x in others
     )
+
+
+def _is_logarithm(number: float, x: float) -> bool:
+    return math.isclose(abs(number), abs(math.log(abs(x))), rel_tol=1e-4)

@@ -85,7 +85,7 @@ def is_same(one: Weight, other: Weight) -> bool:
 
 def have_equal_sums(one: Weight, other: Weight) -> bool:
     """Are the sums of their slices equal? So are those of two biases of zeros."""
-    return all(_equal(one.sums[at], other.sums[at]) for at in other.sums)
+    return all(equal_sums(one.sums[at], other.sums[at]) for at in other.sums)
 
 
 def _are_told_apart(weight: Weight) -> bool:
@@ -93,7 +93,8 @@ def _are_told_apart(weight: Weight) -> bool:
     return any(max(sums) - min(sums) > SAME_SUM * _size(sums) for sums in weight.sums.values() if sums)
 
 
-def _equal(one: Sums, other: Sums, scale: float = 0.0) -> bool:
+def equal_sums(one: Sums, other: Sums, scale: float = 0.0) -> bool:
+    """Are two lists of sums equal but for rounding, relative to their size, or to ``scale`` where that is larger?"""
     limit = SAME_SUM * max(_size(one), _size(other), scale)
     return len(one) == len(other) and all(abs(x - y) <= limit for x, y in zip(one, other))
 
@@ -111,7 +112,7 @@ def _multiplied(one: Weight, other: Weight) -> str:
         return ""
     factor = rms_of(sides[1]) / rms_of(sides[0])
     for sign in (factor, -factor):
-        if all(_equal([sign * x for x in one.sums[at]], other.sums[at]) for at in one.sums):
+        if all(equal_sums([sign * x for x in one.sums[at]], other.sums[at]) for at in one.sums):
             return "with the other sign" if math.isclose(sign, -1.0, rel_tol=1e-4) else f"× {sign:.4g}"
     return ""
 
@@ -141,7 +142,7 @@ def _transposed(one: Weight, other: Weight) -> str:
     for i, j in itertools.combinations(range(len(shape)), 2):
         places = [j if at == i else i if at == j else at for at in range(len(shape))]
         known = all(at in one.sums and at in other.sums for at in (i, j)) and shape[i] == shape[j]
-        if known and all(_equal(one.sums[places[at]], other.sums[at]) for at in other.sums):
+        if known and all(equal_sums(one.sums[places[at]], other.sums[at]) for at in other.sums):
             return "transposed" if len(shape) == 2 else f"with its dimensions {i} and {j} transposed"
     return ""
 
@@ -149,7 +150,7 @@ def _transposed(one: Weight, other: Weight) -> str:
 def _rearranged(one: Weight, other: Weight, gates: str) -> str:
     """Are its slices along one dimension in other places? ``gates`` are those that its rows are blocks for."""
     for at in other.sums:
-        rest_is_equal = all(_equal(one.sums[d], other.sums[d]) for d in other.sums if d != at)
+        rest_is_equal = all(equal_sums(one.sums[d], other.sums[d]) for d in other.sums if d != at)
         places = _places(one.sums[at], other.sums[at]) if rest_is_equal else None
         if places is not None:
             what = _slices(other, at)
@@ -196,7 +197,7 @@ def _slices(weight: Weight, dimension: int, many: bool = True) -> str:
 def _places(one: Sums, other: Sums) -> list[int] | None:
     """Return the place in ``one`` of each number in ``other``; ``None`` where they are not the same numbers."""
     order_a, order_b = (sorted(range(len(sums)), key=sums.__getitem__) for sums in (one, other))
-    if not _equal([one[i] for i in order_a], [other[i] for i in order_b]):
+    if not equal_sums([one[i] for i in order_a], [other[i] for i in order_b]):
         return None
     places = [0] * len(other)
     for i, j in zip(order_a, order_b):

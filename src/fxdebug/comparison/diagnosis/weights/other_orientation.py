@@ -5,10 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from fxdebug.comparison.diagnosis.region import view_chain
-from fxdebug.comparison.diagnosis.weights.weight_slices import SAME_SUM, Weight, Weights
+from fxdebug.comparison.diagnosis.weights.changed_weight import equal_sums
+from fxdebug.comparison.diagnosis.weights.weight_slices import Weight, Weights
 from fxdebug.comparison.steps import Step, StepList
 
 _BEHIND = frozenset(["matmul", "mm", "addmm"])  # of these, the last operand is inputs × outputs
@@ -29,12 +28,12 @@ def other_orientation(
     ours = f"{one.name} of a" if one.name != other.name else "that of a"
     if set(one.sums) != {0, 1} or set(other.sums) != {0, 1}:
         return None
-    if _are_equal(one.sums[0], other.sums[0]) and _are_equal(one.sums[1], other.sums[1]):
+    if equal_sums(one.sums[0], other.sums[0]) and equal_sums(one.sums[1], other.sums[1]):
         return f"{other.name} lies as {ours} does: {a.op} takes it the other way round than {b.op}"
-    dimensions = [at for at in (0, 1) if not _are_equal(one.sums[1 - at], other.sums[at])]
+    dimensions = [at for at in (0, 1) if not equal_sums(one.sums[1 - at], other.sums[at])]
     if not dimensions:
         return ""
-    if len(dimensions) == 1 and _are_equal(sorted(one.sums[1 - dimensions[0]]), sorted(other.sums[dimensions[0]])):
+    if len(dimensions) == 1 and equal_sums(sorted(one.sums[1 - dimensions[0]]), sorted(other.sums[dimensions[0]])):
         what = ("rows", "columns")[dimensions[0]]
         return f"the {what} of {other.name} are those of {ours}, transposed, in another order"
     return None
@@ -51,8 +50,3 @@ def _matrix(run: StepList, step: Step, weights: Weights) -> tuple[Weight, bool] 
     weight = weights.find(given.value.name or run.root(given.value).name or "")
     turns = sum(view.name in _TURNS for view in view_chain(run, given.value))
     return None if weight is None else (weight, (step.name in _BEHIND) != bool(turns % 2))
-
-
-def _are_equal(one: Sequence[float], other: Sequence[float]) -> bool:
-    limit = SAME_SUM * max((abs(x) for x in (*one, *other)), default=0.0)
-    return len(one) == len(other) and all(abs(x - y) <= limit for x, y in zip(one, other))
