@@ -109,7 +109,7 @@ def test_a_weight_without_effect_on_these_inputs_is_a_note_and_a_finding_of_a_st
         model.up.weight[3] += 1.0  # what a norm returns has the sum zero
         runs = fx_debug(net(), IDS), fx_debug(model, IDS)
         found, strict = compare(*runs), compare(*runs, strict=True)
-    text = "up.weight holds other numbers than up.weight"
+    text = "up.weight holds other numbers than that of a"
     assert (found.verdict, found.notes) == (
         "equal",
         (f"up, linear: {text}; its result does not show it, within tolerance",),
