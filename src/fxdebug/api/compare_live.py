@@ -23,6 +23,7 @@ from fxdebug.api.rerun.wide_copies import in_wide_dtype
 from fxdebug.api.run_model import fx_debug, last_failed, run_and_store
 from fxdebug.api.trace import Trace
 from fxdebug.api.trials.measured_effects import Isolated, with_effects, with_other_bits
+from fxdebug.api.trials.modes import told_of_modes
 from fxdebug.api.trials.recurrent_gates import told_of_gates
 from fxdebug.api.trials.tried_repairs import returns_the_same, tried, with_told
 from fxdebug.capture.pausing.replaced_operations import ReplacedOperations
@@ -213,6 +214,9 @@ def _compared(
         runs.plain,
         settings["mapping"],
     )
+    of_modes = told_of_modes(found, edited)
+    if of_modes is not None:
+        return of_modes
     until = time.monotonic() + budget
     known = tried(found.findings, runs.plain, edited, budget)
     whole = with_told(found, told_of_gates(known, runs.plain, edited, budget))

@@ -344,11 +344,12 @@ def _first_cut(run: StepList, step: Step) -> Step | None:
     """Return the first step that takes a piece out of a step's result."""
     pending = list(step.outputs)
     for _ in range(8):
-        users = [user for value in pending for user in run.users.get(run.root(value).number, ())]
-        cut = next((user for user in sorted(users, key=lambda user: user.index) if user.name in SLICES), None)
+        found = {user.index: user for value in pending for user in run.users.get(run.root(value).number, ())}
+        users = [found[index] for index in sorted(found)]  # once each: a recurrence uses its state many times a step
+        cut = next((user for user in users if user.name in SLICES), None)
         if cut is not None or not users:
             return cut
-        pending = [value for user in users for value in user.outputs]
+        pending = list({value.number: value for user in users for value in user.outputs}.values())
     return None
 
 

@@ -54,7 +54,15 @@ def _factors(step: Step) -> tuple[Value, ...]:
         return ()
     if step.name in BIAS_FIRST and len(data) == 3:
         return data[1:]
-    return data[:2] if step.name in ("matmul", "einsum") and len(data) == 2 else ()
+    is_product = step.name == "matmul" or (step.name == "einsum" and _sums_some(step))
+    return data[:2] if is_product and len(data) == 2 else ()
+
+
+def _sums_some(step: Step) -> bool:
+    """Does an einsum sum over a letter? A state that grows by the outer product of a key and a value sums over none."""
+    equation = next((text for text in step.constants if "->" in text), "")
+    terms, _, kept = equation.replace(" ", "").strip("'").partition("->")
+    return not equation or any(letter not in kept for letter in terms if letter.isalpha())
 
 
 def _source(run: StepList, value: Value, makers: dict[int, Step]) -> tuple[Step, Columns] | None:
