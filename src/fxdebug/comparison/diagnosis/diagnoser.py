@@ -35,11 +35,12 @@ from fxdebug.comparison.diagnosis.narrowing_cast import rounded_positions
 from fxdebug.comparison.diagnosis.region import maker_of_mask, view_chain
 from fxdebug.comparison.diagnosis.region_causes import RegionDiagnosis
 from fxdebug.comparison.diagnosis.weights.changed_weight import changed_weight, changed_within, have_equal_sums, is_same
-from fxdebug.comparison.diagnosis.weights.folded_norm import wrongly_folded
+from fxdebug.comparison.diagnosis.weights.folded_norm import rightly_folded, wrongly_folded
 from fxdebug.comparison.diagnosis.weights.merged_adapter import wrongly_merged
 from fxdebug.comparison.diagnosis.weights.misplaced_weights import MisplacedWeights, weight_behind
 from fxdebug.comparison.diagnosis.weights.stacked_weights import StackedWeights
 from fxdebug.comparison.diagnosis.weights.weight_slices import Weight, Weights
+from fxdebug.comparison.pairing.by_dataflow import following_batch_norm
 from fxdebug.comparison.pairing.by_path import renamed
 from fxdebug.comparison.result import Kind
 from fxdebug.comparison.steps import Step, StepInput, StepList
@@ -87,6 +88,9 @@ class Diagnoser:
         masked = other_masking(self._judge, result)
         if masked is not None:
             return masked
+        unfolded = self._unfolded(result)
+        if unfolded is not None:
+            return self._own_cause(unfolded) if unfolded.adds else None
         if family(result.partner.name) != family(result.step.name):
             return self.regions.explain(result, result.a, result.b, through=True)
         if result.adds:
@@ -152,6 +156,34 @@ class Diagnoser:
                 if change is not None:
                     return replace(cause, kind="weights", because=change, is_weight_told=True, absorbable=False)
         return cause
+
+    def _unfolded(self, result: StepResult) -> StepResult | None:
+        """Return the result beside the convolution of a, where b has the batch norm behind that rightly folded in."""
+        partner, step = result.partner, result.step
+        before = (
+            self._pairs.a.maker(partner.data[0].value) if partner.name == "batch_norm" and partner.data else partner
+        )
+        if before is None or not before.data or not step.data:
+            return None
+        norm = following_batch_norm(self._pairs.a, before)
+        if norm is None or not rightly_folded(self._pairs.a, before, self._pairs.b, step, self._weights):
+            return None
+        one, other = before.data[0], step.data[0]
+        if not self._pairs.are_paired(one.value, other.value):
+            return None
+        measures = self._judge.meter(norm.outputs[0], result.b)
+        error = self._judge.meter(one.value, other.value).error
+        return replace(
+            result,
+            partner=before,
+            a=norm.outputs[0],
+            measures=measures,
+            error_in=error,
+            adds=error <= self._limit(one, other) and measures.error > result.tolerance,
+            worst_input=(one, other),
+            inputs=((one, other),),
+            differing_weights=None,
+        )
 
     def _limit(self, one: StepInput, other: StepInput) -> float:
         judge = self._judge

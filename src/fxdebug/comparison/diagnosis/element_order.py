@@ -80,10 +80,13 @@ def _cut_alike(run: StepList, step: Step) -> list[Step]:
 def constants_changed(judge: Judge, result: StepResult) -> ElementOrder | None:
     """Return a step on the way to this one whose constants differ from its counterpart's.
 
-    Only steps that are paired by path, or that select by rank, are compared.
+    Only steps that are paired by path, that select by rank, or that pad, are compared: where it pads, no statistics
+    show.
     """
     for step, partner, matched_by in _steps_before(judge, result):
-        same = step.name == partner.name and (matched_by in ("path", "mapping") or step.name in BY_RANK)
+        same = step.name == partner.name and (
+            matched_by in ("path", "mapping") or step.name in BY_RANK or step.name == "pad"
+        )
         if not same or (step.name in TRANSPARENT and step.name not in REORDERING_VIEWS):
             continue
         gone, new = differing_settings(partner, step)

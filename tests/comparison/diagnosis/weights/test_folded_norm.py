@@ -81,3 +81,42 @@ def test_what_is_wrong_with_a_folded_norm_is_told(fault: str, told: str) -> None
 def test_a_norm_that_is_folded_in_as_it_should_be_is_no_finding() -> None:
     right = net()
     assert fxdebug.compare_models(right, Folded(right, "").eval(), torch.randn(2, 3, 8, 8)).equal
+
+
+class Padded(nn.Module):
+    """Pads before its convolution, which has a norm behind it or that norm folded in."""
+
+    def __init__(self, conv: nn.Module, norm: nn.Module, last: nn.Module, sides: list[int]) -> None:
+        super().__init__()
+        self.conv, self.bn, self.last, self.sides = conv, norm, last, sides
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.bn(self.conv(nn.functional.pad(x, self.sides)))
+        return self.last(torch.relu(x).mean((2, 3)))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("fault", ["padding", "dilation"])
+def test_what_differs_beside_a_rightly_folded_norm_is_told_and_no_norm_is_missing(fault: str) -> None:
+    right = net()
+    other = Folded(right, "")
+    one = Padded(right.conv, right.bn, right.last, [0, 1, 0, 1])
+    port = Padded(other.conv, nn.Identity(), other.last, [1, 0, 1, 0] if fault == "padding" else [0, 1, 0, 1])
+    for conv in (right.conv, other.conv):
+        conv.stride, conv.padding = (2, 2), (0, 0)
+    if fault == "dilation":
+        other.conv.dilation = (2, 2)
+    found = fxdebug.compare_models(one.eval(), port.eval(), torch.randn(2, 3, 8, 8)).findings
+    first = (found[0].op, found[0].kind, found[0].because, found[0].proven)
+    assert (
+        first
+        == {
+            "padding": ("pad", "constant", "[0, 1, 0, 1] in a, [1, 0, 1, 0] in b", True),
+            "dilation": (
+                "conv2d",
+                "shape",
+                "no such argument in a, dilation=2 in b: its result is 2×6×4×4 in a, 2×6×3×3 in b",
+                False,
+            ),
+        }[fault]
+    )
+    assert len(found) == 1 or fault == "dilation"  # what follows is given another shape

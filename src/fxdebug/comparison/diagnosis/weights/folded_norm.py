@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from fxdebug.comparison.diagnosis.weights.weight_slices import Weights
 from fxdebug.comparison.pairing.by_dataflow import following_batch_norm
@@ -21,33 +22,21 @@ def wrongly_folded(run_a: StepList, a: Step, run_b: StepList, b: Step, weights: 
 
     ``None`` where there is no such norm, where its numbers are not known, and where it is folded in as it should be.
     """
-    norm = following_batch_norm(run_a, a)
-    if norm is None or following_batch_norm(run_b, b) is not None or a.name not in {*CONVOLUTIONS, "linear"}:
+    fold = _folding(run_a, a, run_b, b, weights)
+    if fold is None:
         return None
-    of_a, of_b, of_norm = _names(a), _names(b), _names(norm)
-    known = weights[0]
-    gamma, beta, mean, var = [
-        _rows(known, of_norm.get(one)) for one in ("weight", "bias", "running_mean", "running_var")
-    ]
-    matrix, made = _rows(known, of_a.get("weight")), _rows(weights[1], of_b.get("weight"))
-    if mean is None or var is None or matrix is None or made is None or not len(mean) == len(matrix) == len(made):
-        return None
-    gamma, beta = gamma or [1.0] * len(mean), beta or [0.0] * len(mean)
-    scale = [g / math.sqrt(v + _epsilon(norm)) for g, v in zip(gamma, var)]
-    name = (of_norm.get("running_mean") or "").rpartition(".")[0]
+    name, (of_a, of_b, of_norm) = fold.norm, fold.names
     factor = f"{name}.weight / √({name}.running_var + eps)"
     ours = of_a["weight"] if of_a["weight"] != of_b["weight"] else "that"
-    if not _close(made, [row * s for row, s in zip(matrix, scale)]):
-        if _close(made, matrix):
+    if not fold.has_factor:
+        if _close(fold.made, fold.matrix):
             return f"{of_b['weight']} is {ours} of a, without the factor {factor} of the norm that is folded in"
         return f"{of_b['weight']} is not {ours} of a with {name} folded in"
-    bias = _rows(known, of_a.get("bias")) or [0.0] * len(mean)
-    shift = _rows(weights[1], of_b.get("bias")) or [0.0] * len(mean)
-    terms = list(zip(bias, beta, mean, scale))
     if "bias" not in of_b:
         lost = f"{name}.running_mean and {name}.bias" if of_norm.get("bias") else f"{name}.running_mean"
         return f"{of_b['weight'].rpartition('.')[0]} has no bias: {lost}, which are folded in, are left out"
-    if len(shift) != len(terms) or _close(shift, [(c - m) * s + d for c, d, m, s in terms]):
+    terms, shift = fold.terms, fold.shift
+    if len(shift) != len(terms) or fold.has_shift:
         return None
     told = of_b.get("bias") or "the bias"
     for wrong, how in (
@@ -61,6 +50,59 @@ def wrongly_folded(run_a: StepList, a: Step, run_b: StepList, b: Step, weights: 
         if _close(shift, wrong):
             return f"{told} has {name} folded in wrongly: {how}"
     return f"{told} is not that of a with {name} folded in"
+
+
+def rightly_folded(run_a: StepList, a: Step, run_b: StepList, b: Step, weights: tuple[Weights, Weights]) -> bool:
+    """Has a convolution of b the batch norm after that of a folded in, as far as the sums of its rows tell?"""
+    fold = _folding(run_a, a, run_b, b, weights)
+    return fold is not None and fold.has_factor and fold.has_shift
+
+
+@dataclass(frozen=True)
+class _Folding:
+    """A batch norm of a, the convolution before it, and the convolution of b: row by row.
+
+    ``terms`` are a's bias, and the norm's bias, running mean and factor; ``names`` those of the weights of all three.
+    """
+
+    norm: str
+    names: tuple[dict[str, str], dict[str, str], dict[str, str]]
+    matrix: list[float]
+    made: list[float]
+    shift: list[float]
+    terms: list[tuple[float, float, float, float]]
+
+    @property
+    def has_factor(self) -> bool:
+        """Are b's rows those of a times the norm's factors?"""
+        return _close(self.made, [row * s for row, (_, _, _, s) in zip(self.matrix, self.terms)])
+
+    @property
+    def has_shift(self) -> bool:
+        """Is b's bias the norm of a's bias?"""
+        wanted = [(c - m) * s + d for c, d, m, s in self.terms]
+        return len(self.shift) == len(wanted) and _close(self.shift, wanted)
+
+
+def _folding(run_a: StepList, a: Step, run_b: StepList, b: Step, weights: tuple[Weights, Weights]) -> _Folding | None:
+    """Return the rows of a batch norm of a that b has not; ``None`` where there is none, or its numbers are unknown."""
+    norm = following_batch_norm(run_a, a)
+    if norm is None or following_batch_norm(run_b, b) is not None or a.name not in {*CONVOLUTIONS, "linear"}:
+        return None
+    of_a, of_b, of_norm = _names(a), _names(b), _names(norm)
+    known = weights[0]
+    gamma, beta, mean, var = [
+        _rows(known, of_norm.get(one)) for one in ("weight", "bias", "running_mean", "running_var")
+    ]
+    matrix, made = _rows(known, of_a.get("weight")), _rows(weights[1], of_b.get("weight"))
+    if mean is None or var is None or matrix is None or made is None or not len(mean) == len(matrix) == len(made):
+        return None
+    gamma, beta = gamma or [1.0] * len(mean), beta or [0.0] * len(mean)
+    scale = [g / math.sqrt(v + _epsilon(norm)) for g, v in zip(gamma, var)]
+    bias = _rows(known, of_a.get("bias")) or [0.0] * len(mean)
+    shift = _rows(weights[1], of_b.get("bias")) or [0.0] * len(mean)
+    name = (of_norm.get("running_mean") or "").rpartition(".")[0]
+    return _Folding(name, (of_a, of_b, of_norm), matrix, made, shift, list(zip(bias, beta, mean, scale)))
 
 
 def _names(step: Step) -> dict[str, str]:
