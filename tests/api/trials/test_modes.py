@@ -39,7 +39,7 @@ def test_a_module_left_in_train_mode_is_the_cause(place: str) -> None:
     model.get_submodule(place).train()
     repair = f"with {place}.eval() b returns what a returns"
     assert told(net(), model) == [(place, "eval mode in a, train mode in b", True, repair)]
-    assert [name for name, module in model.named_modules() if module.training][0] == place
+    assert next(name for name, module in model.named_modules() if module.training) == place
 
 
 def test_a_whole_model_in_train_mode_is_one_finding() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from fxdebug.api.comparison import Comparison
@@ -26,7 +26,7 @@ def told_of_modes(found: Comparison, runs: EditedRuns) -> Comparison | None:
         return None
     wanted = {other.path: one.training for one, other in sides}
 
-    def run(stepper: ReplacedOperations) -> object:
+    def run(stepper: ReplacedOperations) -> Sequence[Tensor]:
         for path, module in named_modules_of(model, every_name=True):
             module.training = wanted.get(path, module.training)
         return plain(stepper)
