@@ -24,6 +24,7 @@ from fxdebug.api.run_model import fx_debug, last_failed, run_and_store
 from fxdebug.api.trace import Trace
 from fxdebug.api.trials.measured_effects import Isolated, with_effects, with_other_bits
 from fxdebug.api.trials.modes import told_of_modes
+from fxdebug.api.trials.other_settings import told_of_settings
 from fxdebug.api.trials.recurrent_gates import told_of_gates
 from fxdebug.api.trials.tried_repairs import returns_the_same, tried, with_told
 from fxdebug.capture.pausing.replaced_operations import ReplacedOperations
@@ -220,6 +221,8 @@ def _compared(
     until = time.monotonic() + budget
     known = tried(found.findings, runs.plain, edited, budget)
     whole = with_told(found, told_of_gates(known, runs.plain, edited, budget))
+    of_settings = told_of_settings(whole, edited, until)
+    whole = whole if of_settings is None else of_settings
     if closeness(whole.first) < NAMED:  # what one edit repairs is the cause: such a finding follows from it
         whole = replace(whole, findings=tuple(sorted(whole.findings, key=lambda row: not row.proven)))
     if runs.isolated is None or runs.see_alone is None:

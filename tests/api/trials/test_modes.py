@@ -51,6 +51,14 @@ def test_a_whole_model_in_train_mode_is_one_finding() -> None:
     ]
 
 
+def test_modes_without_an_effect_are_no_finding() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+    port = nn.Sequential(nn.Linear(4, 4), nn.Sigmoid()).eval()
+    port.load_state_dict(model.state_dict())
+    port[1].forward = lambda x: 1 - 2 * torch.sigmoid(-2 * x)  # the same but for the last bits
+    assert told(model, port) == []
+
+
 def test_modes_beside_another_fault_are_not_told_as_the_cause() -> None:
     model = copy.deepcopy(net())
     model.get_submodule("1").train()

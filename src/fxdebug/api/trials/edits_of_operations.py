@@ -49,7 +49,7 @@ def _same_operation(theirs: Ran | None, ours: Ran) -> Ran:
     return theirs
 
 
-def _with_settings(theirs: Ran | None, ours: Ran) -> Any:
+def with_settings(theirs: Ran | None, ours: Ran) -> Any:
     """Compute an operation with the arguments of a that are no tensors."""
     theirs = _same_operation(theirs, ours)
     args = [x if _has_tensors(x) or _has_tensors(y) else y for x, y in zip(ours.args, theirs.args)]
@@ -79,12 +79,12 @@ def _left_out(theirs: Ran | None, ours: Ran) -> Any:
     return given
 
 
-_UNDOING = (_with_settings, _left_out)
+_UNDOING = (with_settings, _left_out)
 _REPLACED: tuple[str, EditOfBoth] = ("{a} of a in the place of {b}", _with_operation)
 _EDITS: dict[str, list[tuple[str, EditOfBoth]]] = {
-    "constant": [("{b} with the settings of a", _with_settings), _REPLACED],
+    "constant": [("{b} with the settings of a", with_settings), _REPLACED],
     "extra": [_REPLACED, ("{b} left out", _left_out)],
-    "shape": [("{b} with the settings of a", _with_settings)],
+    "shape": [("{b} with the settings of a", with_settings)],
     "dtype": [("{b} left out", _left_out)],
     "missing": [_REPLACED],
     "values": [_REPLACED],

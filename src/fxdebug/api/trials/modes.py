@@ -24,7 +24,7 @@ def told_of_modes(found: Comparison, runs: EditedRuns) -> Comparison | None:
     """
     sides = list(_in_other_modes(runs))
     model = runs.b.model
-    if not sides or model is None:
+    if not found.findings or not sides or model is None:
         return None
     wanted = {other.path: one.training for one, other in sides}
 

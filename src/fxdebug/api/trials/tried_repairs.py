@@ -81,6 +81,12 @@ def tried(findings: Sequence[Row], plain: ComparisonData, runs: EditedRuns, budg
     return rows
 
 
+def is_repaired_by(edit: PlannedEdit, runs: EditedRuns) -> bool:
+    """Does b return what a returns with an edit?"""
+    exactly = returns_the_same(runs.plain)
+    return _repairs(_made(edit, _seen_in_a([edit], runs)), runs, exactly) is True
+
+
 def _still(row: Row, edits: dict[Place, Edit], runs: EditedRuns) -> str:
     """Say that b differs with an edit, and where first if that is after a fault that two runs show alone."""
     after = runs.first(ReplacedOperations(edits)) if runs.first is not None else None
