@@ -147,3 +147,32 @@ def test_where_both_models_return_the_same_nothing_is_tried() -> None:
     row = Row("", op="gru", kind="values", b=side)
     runs = EditedRuns(*[RunAgain(same.a, lambda _: pytest.fail("it ran"), model)] * 2, same)
     assert told_of_gates([row], same, runs, 10.0) == [row]
+
+
+class Swapped(Own):
+    """Another matrix of its own between its states, in which two gates changed places after it was loaded."""
+
+    def __init__(self) -> None:
+        super().__init__("gru")
+        inner = self.inner
+        self.given, self.hidden = nn.Linear(6, 24), nn.Linear(8, 24)
+        self.given.load_state_dict({"weight": inner.weight_ih_l0, "bias": inner.bias_ih_l0})
+        self.hidden.load_state_dict({"weight": inner.weight_hh_l0.roll(5, 0), "bias": inner.bias_hh_l0.roll(5, 0)})
+        del self.inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        state, results = x.new_zeros(len(x), 8), []
+        for t in range(x.shape[1]):
+            (a, b, c), hidden = self.given(x[:, t]).chunk(3, -1), self.hidden(state).roll(-5, -1)
+            e, d, f = hidden.chunk(3, -1)  # as if they stood in the order z, r, n
+            gate, update = torch.sigmoid(a + d), torch.sigmoid(b + e)
+            state = (1 - update) * torch.tanh(c + gate * f) + update * state
+            results.append(state)
+        result: Tensor = self.head(torch.stack(results, 1))
+        return result
+
+
+def test_gates_of_one_weight_alone_in_another_order_are_named() -> None:
+    found = fxdebug.compare_models(Swapped(), Theirs("gru"), X).first
+    assert found is not None and found.proven
+    assert found.because == "gru in b; in a the gates r and z of weight_hh and bias_hh are exchanged"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
@@ -22,6 +22,12 @@ from fxdebug.api.trials.tried_repairs import are_the_same, returns_the_same
 from fxdebug.capture.pausing.replaced_operations import Ran, ReplacedOperations
 from fxdebug.comparison.result import ComparisonData, Row, Side
 from fxdebug.operators.names import GATES
+
+_WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")  # of a layer and direction, in torch's order
+_SOME_WEIGHTS: dict[str, Collection[int]] = {
+    "weight_hh": (1,), "weight_ih": (0,), "bias_ih": (2,), "bias_hh": (3,), "both biases": (2, 3),
+    "weight_hh and bias_hh": (1, 3), "weight_ih and bias_ih": (0, 2),
+}  # fmt: skip
 
 
 def told_of_gates(findings: Sequence[Row], plain: ComparisonData, runs: EditedRuns, budget: float) -> list[Row]:
@@ -71,18 +77,32 @@ def _hypotheses(gates: str) -> Iterator[tuple[str, Callable[[Ran], Any]]]:
             words = f"the gates {moved[0]} and {moved[1]} are exchanged"
         else:
             words = f"the gates stand in the order {', '.join(gates[at] for at in order)}, and not {', '.join(gates)}"
-        yield words, partial(_reordered, order)
+        yield words, partial(_reordered, order, range(len(_WEIGHTS)))
+    for some, kept in _SOME_WEIGHTS.items():
+        for order in orders[1:]:
+            moved = [gates[at] for at, other in enumerate(order) if at != other]
+            if len(moved) == 2:
+                words = f"the gates {moved[0]} and {moved[1]} of {some} are exchanged"
+                yield words, partial(_reordered, order, kept)
 
 
 def _moved(order: Sequence[int]) -> int:
     return sum(at != other for at, other in enumerate(order))
 
 
-def _reordered(order: Sequence[int], ran: Ran) -> Any:
-    """Compute an operation with its gates in another order: these are blocks of rows of every weight and bias."""
+def _reordered(order: Sequence[int], of: Collection[int], ran: Ran) -> Any:
+    """Compute an operation with its gates in another order: these are blocks of rows of a layer's weights.
+
+    ``of``: which of these, by their numbers in a layer.
+    """
 
     def change(weights: list[Tensor]) -> list[Tensor]:
-        return [torch.cat([weight.chunk(len(order))[at] for at in order]) for weight in weights]
+        has_biases = any(weight.ndim == 1 for weight in weights)
+        numbers = [at % (len(_WEIGHTS) if has_biases else 2) for at in range(len(weights))]
+        return [
+            torch.cat([weight.chunk(len(order))[at] for at in order]) if number in of else weight
+            for number, weight in zip(numbers, weights)
+        ]
 
     return ran.function(*_changed(ran.args, change), **ran.kwargs)
 
