@@ -24,8 +24,8 @@ from fxdebug.api.run_model import fx_debug, last_failed, run_and_store
 from fxdebug.api.trace import Trace
 from fxdebug.api.trials.measured_effects import Isolated, with_effects, with_other_bits
 from fxdebug.api.trials.modes import told_of_modes
-from fxdebug.api.trials.other_settings import told_of_settings
 from fxdebug.api.trials.recurrent_gates import told_of_gates
+from fxdebug.api.trials.repaired_in_turn import with_repairs
 from fxdebug.api.trials.tried_repairs import returns_the_same, tried, with_told
 from fxdebug.capture.pausing.replaced_operations import ReplacedOperations
 from fxdebug.capture.runs.isolated import InputReplay
@@ -209,11 +209,18 @@ def _compared(
     if budget <= 0 or runs.b.error is not None or (not found.findings and returns_the_same(runs.plain, exactly=True)):
         return found
 
+    def again(stepper: ReplacedOperations) -> tuple[Trace, Comparison]:
+        with state_restored(model_b):
+            given = deep_copy((own_inputs, kwargs))
+            trace = run_and_store(model_b, *given, values="tensors", stepper=stepper)
+        return trace, compare(runs.a, trace, **settings)
+
     edited = EditedRuns(
         RunAgain(runs.a, lambda stepper: _stepped(model_a, inputs, kwargs, stepper), model_a),
         RunAgain(runs.b, lambda stepper: _stepped(model_b, own_inputs, kwargs, stepper), model_b),
         runs.plain,
         settings["mapping"],
+        again,
     )
     of_modes = told_of_modes(found, edited)
     if of_modes is not None:
@@ -221,8 +228,7 @@ def _compared(
     until = time.monotonic() + budget
     known = tried(found.findings, runs.plain, edited, budget)
     whole = with_told(found, told_of_gates(known, runs.plain, edited, budget))
-    of_settings = told_of_settings(whole, edited, until)
-    whole = whole if of_settings is None else of_settings
+    whole = with_repairs(whole, edited, until)
     if closeness(whole.first) < NAMED:  # what one edit repairs is the cause: such a finding follows from it
         whole = replace(whole, findings=tuple(sorted(whole.findings, key=lambda row: not row.proven)))
     if runs.isolated is None or runs.see_alone is None:
@@ -241,6 +247,9 @@ def _judged(runs: _Runs) -> Comparison:
         return replace(plain, notes=(*plain.notes, why))
     note = f"isolated: {runs.replayed} of {len(runs.b.calls) - 1} calls of b were given what those of a were given"
     findings, rows = joined(plain, isolated)
+    if not plain.findings and returns_the_same(plain):  # in parts, or in another order: it comes to the same
+        findings = tuple([row for row in findings if row.kind in ("constant", "weights", "dtype")])
+        findings = tuple([row for row in findings if row.measures.what != "shape"])
     whole = replace(
         isolated,
         findings=findings,

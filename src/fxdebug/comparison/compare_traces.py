@@ -124,6 +124,9 @@ def compare(
         findings = [rows.finding(cause) for cause in last if not is_ignored(cause.call.path, globs)]
     findings += handover_findings(judge, findings, globs, explain)
     returned = rows.outputs()
+    if returned and all(row.measured and row.error <= row.tolerance for row in returned):
+        # one run may take in parts what the other one takes as a whole: nobody is given another shape in the end
+        findings = [row for row in findings if row.measures.what != "shape"]
     if not findings and not globs:  # what is ignored may make the outputs differ
         findings = list(rows.unexplained_outputs(returned))
     written = [

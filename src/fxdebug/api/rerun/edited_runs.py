@@ -15,7 +15,7 @@ from fxdebug.comparison.compare_traces import pair_traces
 from fxdebug.comparison.measure_pair import Meter
 from fxdebug.comparison.pairing.name_mapping import NameMapping
 from fxdebug.comparison.pairing.pairs import Pairs
-from fxdebug.comparison.result import ComparisonData, Row
+from fxdebug.comparison.result import ComparisonData
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value
 from fxdebug.errors import FxDebugError
@@ -44,15 +44,15 @@ class RunAgain:
 class EditedRuns:
     """Runs of two sides with operations replaced; ``plain`` is the comparison of both as they were recorded.
 
-    Models begin each run in the state that they have now, and have it again afterwards. ``first`` returns the first
-    finding of b with operations replaced, where whole traces can be had.
+    Models begin each run in the state that they have now, and have it again afterwards. ``again`` records b with
+    operations replaced, and compares that run with a, where whole traces can be had.
     """
 
     a: RunAgain
     b: RunAgain
     plain: ComparisonData
     mapping: NameMapping | None = None
-    first: Callable[[ReplacedOperations], Row | None] | None = None
+    again: Callable[[ReplacedOperations], tuple[TraceData, ComparisonData]] | None = None
     _paired: tuple[Pairs, Meter] | None = field(default=None, repr=False)
     _again: dict[int, dict[int, Tensor]] = field(default_factory=dict, repr=False)  # by the side
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -15,7 +16,9 @@ from fxdebug.api.rerun.recorded_programs import RecordedProgram
 from fxdebug.api.rerun.wide_copies import in_wide_dtype
 from fxdebug.api.run_model import run_and_store
 from fxdebug.api.trace import Trace
+from fxdebug.api.trials.modes import told_of_modes
 from fxdebug.api.trials.recurrent_gates import told_of_gates
+from fxdebug.api.trials.repaired_in_turn import with_repairs
 from fxdebug.api.trials.tried_repairs import tried, with_told
 from fxdebug.capture.pausing.replaced_operations import ReplacedOperations
 from fxdebug.capture.runs.same_start import deep_copy, state_restored
@@ -61,9 +64,19 @@ def tried_in_traces(found: Comparison, compared: Callable[..., ComparisonData], 
                 return replace(found, notes=(*found.notes, note))
     runs = EditedRuns(_run_again(a), _run_again(b), found)
     if isinstance(b, _Again):
-        again = b.trace_with
-        runs.first = lambda stepper: compared(found.a, again(stepper)).first
-    return with_told(found, told_of_gates(tried(found.findings, found, runs, budget), found, runs, budget))
+        recorded = b.trace_with
+
+        def again(stepper: ReplacedOperations) -> tuple[TraceData, ComparisonData]:
+            trace = recorded(stepper)
+            return trace, compared(found.a, trace)
+
+        runs = replace(runs, again=again)
+    of_modes = told_of_modes(found, runs)
+    if of_modes is not None:
+        return of_modes
+    until = time.monotonic() + budget
+    known = with_told(found, told_of_gates(tried(found.findings, found, runs, budget), found, runs, budget))
+    return with_repairs(known, runs, until)
 
 
 def _run_again(side: _Again | RecordedProgram) -> RunAgain:

@@ -84,12 +84,17 @@ def tried(findings: Sequence[Row], plain: ComparisonData, runs: EditedRuns, budg
 def is_repaired_by(edit: PlannedEdit, runs: EditedRuns) -> bool:
     """Does b return what a returns with an edit?"""
     exactly = returns_the_same(runs.plain)
-    return _repairs(_made(edit, _seen_in_a([edit], runs)), runs, exactly) is True
+    return _repairs(edits_at(edit, runs), runs, exactly) is True
+
+
+def edits_at(edit: PlannedEdit, runs: EditedRuns) -> dict[Place, Edit]:
+    """Return what an edit does at each place of b."""
+    return _made(edit, _seen_in_a([edit], runs))
 
 
 def _still(row: Row, edits: dict[Place, Edit], runs: EditedRuns) -> str:
     """Say that b differs with an edit, and where first if that is after a fault that two runs show alone."""
-    after = runs.first(ReplacedOperations(edits)) if runs.first is not None else None
+    after = None if runs.again is None else runs.again(ReplacedOperations(edits))[1].first
     if after is not None and after.position > row.position and row.kind in ("constant", "weights"):
         return f", and b then differs first at {after.where}"
     return ", and b still returns something else"

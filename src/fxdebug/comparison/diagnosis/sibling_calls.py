@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from fxdebug.comparison.diagnosis.cause import Cause, differing_settings, listed
 from fxdebug.comparison.diagnosis.region import Divergence
+from fxdebug.comparison.diagnosis.weights.weight_slices import numberless
 from fxdebug.comparison.pairing.align import aligned_pairs
 from fxdebug.comparison.result import Kind
 from fxdebug.comparison.steps import Step, StepList
@@ -40,8 +41,8 @@ def differs_from_siblings(
 ) -> UnlikeSiblings | None:
     """Return how the innermost call around some steps differs, in these steps, from another call of its class.
 
-    ``fits`` says with which calls it is compared; without it, with all of its class, as far as most of them are not
-    like it: a call that is like them is not the one that differs.
+    ``fits`` says with which calls it is compared; without it, with all of its class. A call that most of these are
+    like is not the one that differs.
     """
     indices = {step.index for step in steps}
     visited: set[int] = set()
@@ -52,7 +53,7 @@ def differs_from_siblings(
             siblings = [s for s in run.trace.calls if _are_siblings(s, call) and (fits is None or fits(s))]
             differences = {s.index: _first_difference(run, s, call) for s in siblings}
             unlike = [s for s in siblings if differences[s.index] is not None]
-            if fits is not None or not _is_like_most(run, call, siblings, unlike):
+            if not _is_like_most(run, call, siblings, unlike):
                 for sibling in unlike:
                     difference = differences[sibling.index]
                     if difference is not None and difference.step.index in indices:
@@ -62,10 +63,13 @@ def differs_from_siblings(
 
 
 def _is_like_most(run: StepList, call: Call, siblings: Sequence[Call], unlike: Sequence[Call]) -> bool:
-    """Are there at least as many modules whose calls do what a call does as there are others?"""
+    """Are there at least as many modules whose calls do what a call does as there are others?
+
+    A call counts itself where another one does the same: every second layer may differ from those beside it.
+    """
     names = [[s.name for s in run.by_call.get(c.index, ())] for c in (call, *siblings)]
     alike = {s.path for s, own in zip(siblings, names[1:]) if own == names[0] and s not in unlike} - {call.path}
-    return len(alike) >= len({s.path for s in unlike})
+    return len(alike) + bool(alike) >= len({s.path for s in unlike})
 
 
 def _has_alike(steps: Sequence[Step], step: Step) -> bool:
@@ -74,7 +78,10 @@ def _has_alike(steps: Sequence[Step], step: Step) -> bool:
 
 
 def _are_siblings(a: Call, b: Call) -> bool:
-    return a is not b and a.type == b.type and len(a.children) == len(b.children)
+    """Are they calls of one class with as many calls in them? A norm or a product alone is one in its place only."""
+    if a is b or a.type != b.type or len(a.children) != len(b.children):
+        return False
+    return bool(a.children) or numberless(f"{a.path}.") == numberless(f"{b.path}.")
 
 
 def _first_difference(run: StepList, sibling: Call, call: Call) -> UnlikeSiblings | None:
