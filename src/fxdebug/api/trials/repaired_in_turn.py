@@ -14,6 +14,7 @@ from fxdebug.api.rerun.edited_runs import EditedRuns
 from fxdebug.api.trials.edit_parts import Part, PlannedEdit
 from fxdebug.api.trials.other_settings import told_of_settings
 from fxdebug.api.trials.planned_edits import EditPlan
+from fxdebug.api.trials.rotary_rows import told_of_rotary_rows
 from fxdebug.api.trials.tried_repairs import edits_at, is_repaired_by, with_told
 from fxdebug.capture.pausing.replaced_operations import ReplacedOperations
 from fxdebug.comparison.result import ComparisonData, Row
@@ -28,7 +29,7 @@ def with_repairs(found: Comparison, runs: EditedRuns, until: float) -> Compariso
 
     No run begins after ``until``.
     """
-    for tell in (told_of_settings, told_in_turn):
+    for tell in (told_of_settings, told_of_rotary_rows, told_in_turn):
         told = tell(found, runs, until)
         if told is not None:
             return told
