@@ -66,7 +66,7 @@ from fxdebug.comparison.diagnosis.weights.weight_layouts import (
     is_unpaired,
     norms_or_scales,
 )
-from fxdebug.comparison.diagnosis.weights.weight_slices import Weights
+from fxdebug.comparison.diagnosis.weights.weight_slices import Weights, numberless
 from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.result import Kind
 from fxdebug.comparison.rounding import COPY_TOLERANCE
@@ -272,7 +272,7 @@ class RegionDiagnosis:
         if gone and not new:
             return missing_cause(divergence, gone)
         if new and not gone:
-            return extra_cause(divergence, new)
+            return self._unlike_its_twin(divergence, new) or extra_cause(divergence, new)
         if not new:
             return _equal_steps(divergence)
         whole = not all(is_single_operation(step) for _, step in gone)
@@ -284,6 +284,24 @@ class RegionDiagnosis:
         if sorted(name for name, _ in gone) == sorted(name for name, _ in new):
             because = f"{listed(name for name, _ in new)} in another place than in a, before or after other operations"
         return divergence.cause("values", step, because, partner=gone[0][1])
+
+    def _unlike_its_twin(self, divergence: Divergence, new: NamedSteps) -> Cause | None:
+        """Return the cause where another layer has the same steps and returns what a's does: none of them is extra."""
+        step = most_informative([step for _, step in new])
+        parts = [call for call in step.call.with_ancestors() if call.parent is not None]
+        for call in parts:
+            names = {each.name for each in self.judge.pairs.b.by_call.get(call.index, ())}
+            twins = [
+                other
+                for other in self.judge.pairs.b.trace.calls
+                if other is not call and other.type == call.type and _is_of_one_part(other, call)
+            ]
+            same = [each for each in twins if names == {s.name for s in self.judge.pairs.b.by_call.get(each.index, ())}]
+            healthy = next((each for each in same if self._is_healthy(each)), None)
+            if healthy is not None:
+                because = f"given the same, it returns another value than a's, where {healthy.path} does not"
+                return divergence.cause_in("values", call, call.type, because, step=step, partner=divergence.in_a.last)
+        return None
 
     def _made_otherwise(self, divergence: Divergence, step: Step, new: NamedSteps) -> Cause | None:
         """Return what makes another value for a step that both runs have, where its result is equal by chance."""
@@ -337,6 +355,11 @@ class RegionDiagnosis:
                 for one, other in both
             )
         return self._folds_norms
+
+
+def _is_of_one_part(a: Call, b: Call) -> bool:
+    """Are two calls of the same part of a model, in other layers?"""
+    return a.path != b.path and numberless(f"{a.path}.") == numberless(f"{b.path}.")
 
 
 def _begins_with(run: StepList, region: Region, partner: Callable[[Value], Value | None], value: Value) -> bool:
