@@ -159,10 +159,9 @@ def compare(
 
 
 def _comes_to_the_same(row: Row, meter: Meter) -> bool:
-    """Is a finding another way to what both runs return: in parts of another size, or with rows in another order?"""
+    """Is a finding another way to what both runs return: a weight with its rows in another order?"""
     sides = [side.value for side in (row.a, row.b) if side is not None and side.value is not None]
-    rearranged = row.kind == "weights" and len(sides) == 2 and meter.is_reordered(*sides)
-    return row.measures.what == "shape" or rearranged
+    return row.kind == "weights" and len(sides) == 2 and meter.is_reordered(*sides)
 
 
 def _position(cause: Cause) -> int:

@@ -71,7 +71,7 @@ def test_rows_that_do_not_fit_what_is_turned_together_are_named(neighbours: bool
         else "b turns halves of a head, a neighbours: put the even rows of each head before the odd ones"
     )
     because = f"rotary positions: {how} of 0.q.weight and 0.k.weight, and of 2 more"
-    assert told(neighbours, fused, fits=False) == [("0.q", because, True)]
+    assert told(neighbours, fused, fits=False) == [("0", because, True)]
     assert told(neighbours, fused, fits=True) == []
 
 

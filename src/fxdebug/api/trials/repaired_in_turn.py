@@ -17,6 +17,7 @@ from fxdebug.api.trials.planned_edits import EditPlan
 from fxdebug.api.trials.rotary_rows import told_of_rotary_rows
 from fxdebug.api.trials.tried_repairs import edits_at, is_repaired_by, with_told
 from fxdebug.capture.pausing.replaced_operations import ReplacedOperations
+from fxdebug.comparison.diagnosis.weights.folded_norm import FOLDED
 from fxdebug.comparison.result import ComparisonData, Row
 from fxdebug.data.trace import TraceData
 
@@ -47,7 +48,7 @@ def told_in_turn(found: Comparison, runs: EditedRuns, until: float) -> Compariso
         return None
     chosen: list[tuple[Row, PlannedEdit]] = []
     current = runs
-    while len(chosen) < MOST_FAULTS:
+    while len(chosen) < MOST_FAULTS and FOLDED not in first.because:  # the weights of a are none for a folded norm
         step = _next(current, first, chosen, runs, until)
         if step is None:
             return None

@@ -24,7 +24,6 @@ from fxdebug.capture.pausing.replaced_operations import Ran
 from fxdebug.comparison.diagnosis.weights.product_slices import Columns, roles_of
 from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.result import Row
-from fxdebug.comparison.rows import step_side
 from fxdebug.comparison.steps import Step, StepList
 from fxdebug.data.values import Value
 from fxdebug.operators.names import family
@@ -41,11 +40,12 @@ _ORDERS = {
 def told_of_rotary_rows(found: Comparison, runs: EditedRuns, until: float) -> Comparison | None:
     """Return a comparison that names queries and keys whose rows do not fit the rotary positions of b.
 
-    ``None`` where a finding is proven already, and where no order of the rows makes b return what a returns. No run
-    begins after ``until``.
+    ``None`` where a finding is proven or names a setting already, and where no order of the rows makes b return what a
+    returns. No run begins after ``until``.
     """
-    if not found.findings or any(row.proven for row in found.findings):
-        return None
+    first = found.first
+    if first is None or first.kind == "constant" or any(row.proven for row in found.findings):
+        return None  # which slices each takes is known already
     pairs, _ = runs.pairs()
     projections = list(_projections(pairs))
     for turned, words in _ORDERS.items() if projections else ():
@@ -53,7 +53,7 @@ def told_of_rotary_rows(found: Comparison, runs: EditedRuns, until: float) -> Co
             return None
         parts = [each.part(turned) for each in projections]
         if is_repaired_by(PlannedEdit("", tuple(parts)), runs):
-            row = _row(found.findings[0], projections, words, pairs)
+            row = _row(first, projections, words)
             return with_told(replace(found, findings=(row,)), [row])
     return None
 
@@ -149,22 +149,15 @@ def _in_order(
     return made
 
 
-def _row(shown: Row, projections: Sequence[_Projection], words: str, pairs: Pairs) -> Row:
-    first = projections[0].step
+def _row(shown: Row, projections: Sequence[_Projection], words: str) -> Row:
+    """Return the first finding, which lies where the positions are turned, with what was found out about it."""
     names = [given.value.name for each in projections[:2] for given in each.step.weights[:1]]
     several = dict.fromkeys(name for name in names if name)
     more = len(projections) - len(names)
     beside = f", and of {more} more" if more else ""
     return replace(
         shown,
-        path=first.call.path,
-        op=first.op,
-        kind="weights",
-        source=first.node.source,
-        a=step_side(partner, partner.outputs[0]) if (partner := pairs.step_in_a(first)) is not None else None,
-        b=step_side(first, first.outputs[0]),
         because=f"rotary positions: {words} of {' and '.join(several)}{beside}",
-        position=first.index,
         proven=True,
         repair="what they make in that order: with this edit b returns what a returns",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -288,18 +289,13 @@ class RegionDiagnosis:
     def _unlike_its_twin(self, divergence: Divergence, new: NamedSteps) -> Cause | None:
         """Return the cause where another layer has the same steps and returns what a's does: none of them is extra."""
         step = most_informative([step for _, step in new])
-        parts = [call for call in step.call.with_ancestors() if call.parent is not None]
-        for call in parts:
-            names = {each.name for each in self.judge.pairs.b.by_call.get(call.index, ())}
-            twins = [
-                other
-                for other in self.judge.pairs.b.trace.calls
-                if other is not call and other.type == call.type and _is_of_one_part(other, call)
-            ]
-            same = [each for each in twins if names == {s.name for s in self.judge.pairs.b.by_call.get(each.index, ())}]
-            healthy = next((each for each in same if self._is_healthy(each)), None)
-            if healthy is not None:
-                because = f"given the same, it returns another value than a's, where {healthy.path} does not"
+        run = self.judge.pairs.b
+        for call in [call for call in step.call.with_ancestors() if call.parent is not None]:
+            alike = [other for other in run.trace.calls if other.type == call.type and _is_of_one_part(other, call)]
+            names = _names_inside(run, call)
+            twin = next((each for each in alike if self._is_healthy(each) and _names_inside(run, each) == names), None)
+            if twin is not None:
+                because = f"given the same, it returns another value than a's, where {twin.path} does not"
                 return divergence.cause_in("values", call, call.type, because, step=step, partner=divergence.in_a.last)
         return None
 
@@ -360,6 +356,11 @@ class RegionDiagnosis:
 def _is_of_one_part(a: Call, b: Call) -> bool:
     """Are two calls of the same part of a model, in other layers?"""
     return a.path != b.path and numberless(f"{a.path}.") == numberless(f"{b.path}.")
+
+
+def _names_inside(run: StepList, call: Call) -> Counter[str]:
+    """Count the operations of a call and of all calls in it, by name."""
+    return Counter(step.name for each in call.walk() for step in run.by_call.get(each.index, ()))
 
 
 def _begins_with(run: StepList, region: Region, partner: Callable[[Value], Value | None], value: Value) -> bool:
