@@ -20,6 +20,7 @@ from fxdebug.capture.trials.knobs import Try, knob
 from fxdebug.capture.trials.padded_inputs import padded_inputs
 from fxdebug.capture.trials.process_knobs import device_type
 from fxdebug.capture.trials.subject import NotHere, Subject
+from fxdebug.data.measures import counted
 
 
 def with_inputs(subject: Subject, change: Callable[[Tensor], Tensor]) -> Subject:
@@ -135,7 +136,7 @@ def hooks(subject: Subject) -> Iterator[Try]:
 
     count = len(found(subject.model))
     if count:
-        yield Try("without hooks", f"remove the {count} hooks: handle.remove()", prepare)
+        yield Try("without hooks", f"remove {counted(count, 'hook')}: handle.remove()", prepare)
 
 
 @knob("parametrizations")
