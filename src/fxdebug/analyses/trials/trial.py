@@ -132,7 +132,7 @@ class Trials:
         return cls(Subject.with_optimizer(subject), **options)
 
     def begin(self) -> None:
-        """Measure the base against itself: by the first clock that other work does not disturb, with more pairs then."""
+        """Measure the base against itself, by the first clock that is not disturbed; if both are, with more pairs."""
         self.outcome = first_step(self.base)
         clocks: list[Clock] = [self.clock or "wall"]
         if self.clock is None and device_of(self.start.model, (self.start.args, dict(self.start.kwargs))).type == "cpu":

@@ -42,7 +42,8 @@ def dtypes(subject: Subject) -> Iterator[Try]:
     present = {p.dtype for p in parameters_of(subject.model) if p.is_floating_point()}
     if not present:
         return
-    wanted = [torch.float32] if present & {torch.float64, torch.float16} else []
+    slow = {torch.float64, torch.float16} | ({torch.bfloat16} if device_type(subject) == "cpu" else set())
+    wanted = [torch.float32] if present & slow else []
     for dtype in (*wanted, torch.bfloat16):
         if dtype not in present:
             name = str(dtype)[6:]
