@@ -191,6 +191,7 @@ def through_python(self: Any, x: Tensor) -> Tensor:
 
 
 AVERAGE = torch.zeros(64, 64)
+X64, LENGTHS = torch.randn(2, 64), torch.tensor([20, 30, 40])
 
 
 def sorted_whole(self: Any, x: Tensor) -> Any:
@@ -230,6 +231,93 @@ def inverts(self: Any, a: Tensor, b: Tensor) -> Tensor:
 
 def solves(self: Any, a: Tensor, b: Tensor) -> Tensor:
     return torch.linalg.solve(a, b)
+
+
+def distinct_rows(self: Any, cells: Tensor) -> Any:
+    return torch.unique(cells, dim=0)
+
+
+def distinct_keys(self: Any, cells: Tensor) -> Any:
+    return torch.unique(cells[:, 0] * 8 + cells[:, 1])
+
+
+def normed_lookup(self: Any, words: Tensor) -> Tensor:
+    return F.embedding(words, self.layer.weight, max_norm=2.0) + 1
+
+
+def whole_powers(self: Any, x: Tensor) -> Tensor:
+    return x**5 + x**7.0
+
+
+def squares_and_roots(self: Any, x: Tensor) -> Tensor:
+    return x**2 + x**3 + x**1.5
+
+
+def wide_windows(self: Any, x: Tensor) -> Tensor:
+    return F.max_pool2d(x, 9, 1, 4) + F.max_pool2d(x, (13, 13), (1, 1), 6)
+
+
+def narrow_windows(self: Any, x: Tensor) -> Tensor:
+    return F.max_pool2d(F.max_pool2d(x, 5, 1, 2), 5, 1, 2) + F.max_pool2d(x, 9, 8).sum()
+
+
+def turned_kronecker(self: Any, x: Tensor) -> Tensor:
+    return x @ torch.kron(self.layer.weight, self.layer.weight).t()
+
+
+def two_factors(self: Any, x: Tensor) -> Tensor:
+    return (self.layer.weight @ x.view(-1, 24, 24) @ self.layer.weight.t()).flatten(1)
+
+
+def factors_a_diagonal(self: Any, x: Tensor) -> Tensor:
+    return torch.linalg.cholesky(torch.diag_embed(x.square() + 1)).flatten(1)
+
+
+def factors_a_square(self: Any, x: Tensor) -> Tensor:
+    return torch.linalg.cholesky(x[:, None] * x[..., None] + torch.eye(x.shape[-1]))
+
+
+def follows_by_copies(self: Any, x: Tensor) -> Any:
+    with torch.no_grad():
+        slow = copy.deepcopy(self.layer[1].state_dict())
+        fast = copy.deepcopy(self.layer[0]).state_dict()
+        self.layer[1].load_state_dict({name: 0.9 * slow[name] + 0.1 * fast[name] for name in slow})
+    return self.layer(x)
+
+
+def follows_in_place(self: Any, x: Tensor) -> Any:
+    with torch.no_grad():
+        for slow, fast in zip(self.layer[1].parameters(), self.layer[0].parameters()):
+            slow.lerp_(fast, 0.1)
+    return self.layer(x)
+
+
+def gated(self: Any, x: Tensor) -> Tensor:
+    weights, chosen = self.layer.gate(x).topk(2)
+    gates = torch.zeros(len(x), len(self.layer.experts)).scatter(1, chosen, weights)
+    return (gates[..., None] * torch.stack([expert(x) for expert in self.layer.experts], 1)).sum(1)
+
+
+def gated_by_all(self: Any, x: Tensor) -> Tensor:
+    gates = self.layer.gate(x).softmax(-1)
+    return (gates[..., None] * torch.stack([expert(x) for expert in self.layer.experts], 1)).sum(1)
+
+
+def experts() -> nn.Module:
+    layer = nn.Module()
+    layer.gate, layer.experts = nn.Linear(64, 8), nn.ModuleList([nn.Linear(64, 64) for _ in range(8)])
+    return layer
+
+
+def filled_by_mask(self: Any, steps: Tensor, lengths: Tensor, room: int = 200) -> Tensor:
+    there = torch.arange(room) < lengths[:, None]
+    rows = torch.zeros(len(lengths), room, 32)
+    rows[there] = steps
+    return torch.relu(self.layer(rows)).sum(1)
+
+
+def filled_to_the_longest(self: Any, steps: Tensor, lengths: Tensor) -> Tensor:
+    return filled_by_mask(self, steps, lengths, int(lengths.max()))
 
 
 def repeats_heads(self: Any, q: Tensor, k: Tensor) -> Tensor:
@@ -613,12 +701,31 @@ CASES: list[tuple[str, Callable[..., Any], Callable[..., Any], Callable[[], nn.M
     ("slice used", nucleus, ranks, nn.ReLU, (torch.randn(8, 5000),)),
     ("equal rows", layer_on_enlarged, enlarged_at_last, lambda: nn.Conv2d(16, 16, 1), (torch.randn(2, 16, 32, 32),)),
     ("one-hot product", smoothed_targets, smoothed_loss, nn.ReLU, (torch.randn(64, 100), torch.arange(64))),
+    ("slow function", distinct_rows, distinct_keys, nn.ReLU, (torch.randint(0, 8, (400, 2)),)),
+    ("slow function", normed_lookup, looked_up, lambda: nn.Embedding(64, 8), (torch.arange(64),)),
+    ("slow function", whole_powers, squares_and_roots, nn.ReLU, (TALL,)),
+    ("slow function", wide_windows, narrow_windows, nn.ReLU, (torch.randn(1, 4, 64, 64),)),
+    ("large between", turned_kronecker, two_factors, lambda: nn.Linear(24, 24), (torch.randn(8, 576),)),
+    ("one-hot product", factors_a_diagonal, factors_a_square, nn.ReLU, (torch.rand(64, 6),)),
+    (
+        "copies",
+        follows_by_copies,
+        follows_in_place,
+        lambda: nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64)),
+        (X64,),
+    ),
+    ("mostly zeros", gated, gated_by_all, experts, (torch.randn(64, 64),)),
+    ("padding", filled_by_mask, filled_to_the_longest, lambda: nn.Linear(32, 32), (torch.randn(90, 32), LENGTHS)),
     ("loop over time", state_joined, writes_words, lambda: nn.Linear(64, 64), (torch.randn(4, 40, 64),)),
 ]
 
 
 def half() -> tuple[nn.Module, tuple[Tensor, ...]]:
     return nn.Linear(64, 64).half(), (torch.randn(8, 64).half(),)
+
+
+def narrow_recurrence() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    return nn.GRU(16, 16).bfloat16(), (torch.randn(8, 2, 16).bfloat16(),)
 
 
 def subnormal() -> tuple[nn.Module, tuple[Tensor, ...]]:
@@ -643,6 +750,7 @@ BY_RULE: dict[str, Callable[[], tuple[nn.Module, tuple[Tensor, ...]]]] = {
     },
     "training mode": lambda: (Made(dropped), (torch.randn(64, 64, requires_grad=True),)),
     "float16 on the CPU": half,
+    "bfloat16 on the CPU": narrow_recurrence,
     "subnormal": subnormal,
     "float64 weights": in_float64,
     "mostly zeros": dense_graph,

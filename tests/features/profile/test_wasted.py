@@ -157,8 +157,10 @@ def test_steps_that_read_what_earlier_ones_wrote_need_them() -> None:
     assert (finding.rule, "each of which needs the one before" in finding.what) == ("loop over time", True)
 
 
-def test_float16_and_subnormal_numbers_are_asked_about_on_the_cpu() -> None:
-    for rule in ("float16 on the CPU", "subnormal"):
+def test_dtypes_and_subnormal_numbers_that_are_slow_on_the_cpu_are_asked_about() -> None:
+    of_lstm = findings_by_work(nn.LSTM(64, 64).bfloat16(), (torch.randn(64, 8, 64).bfloat16(),))
+    assert of_lstm == ()
+    for rule in ("float16 on the CPU", "bfloat16 on the CPU", "subnormal"):
         assert [f.rule for f in findings_by_work(*BY_RULE[rule]())] == [rule]
 
 

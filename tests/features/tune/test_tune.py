@@ -127,7 +127,7 @@ def test_a_machine_that_is_too_busy_to_tell_says_so(nothing: None, monkeypatch: 
     chance = random.Random(1)
 
     def disturbed(amount: float) -> None:
-        NOW[0] += int(amount * chance.choice((1, 4)))
+        NOW[0] += int(amount * chance.choice((1, 2, 4, 8)))
 
     monkeypatch.setitem(globals(), "work", disturbed)
     report = fxdebug.tune(Works(), X, knobs=["nothing"])
@@ -140,7 +140,7 @@ def test_where_other_work_disturbs_the_clock_on_the_wall_processor_time_is_compa
 
     class Waits(Works):
         def forward(self, x: Tensor) -> Tensor:
-            waited = chance.choice((0, 30_000_000))
+            waited = chance.choice((0, 10_000_000, 30_000_000, 70_000_000))
             NOW[0], WAITED[0] = NOW[0] + waited, WAITED[0] + waited
             return super().forward(x)
 
@@ -151,6 +151,24 @@ def test_where_other_work_disturbs_the_clock_on_the_wall_processor_time_is_compa
     assert "by the time of processors" in report.rows[1].why
     asked = fxdebug.tune(Waits(), X, knobs=["threads"], clock="wall")
     assert asked.rows[0].why.startswith("cannot tell: the machine is too busy")
+
+
+def test_where_both_clocks_are_disturbed_more_pairs_are_timed(nothing: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    chance = random.Random(3)
+
+    def disturbed(amount: float) -> None:
+        NOW[0] += int(amount * chance.uniform(1.0, 1.65))
+
+    monkeypatch.setitem(globals(), "work", disturbed)
+    report = fxdebug.tune(Works(), X, knobs=["nothing"])
+    assert (report.settings["pairs"], report.rows[0].why) == (27, "no gain beyond the noise")
+
+
+def test_knobs_of_cuda_are_told_as_not_possible_where_the_model_is_on_another_device(one_thread: None) -> None:
+    convolution = nn.Conv2d(1, 2, 3).eval()
+    report = fxdebug.tune(convolution, torch.ones(1, 1, 8, 8), knobs=["TF32", "cuDNN benchmark"])
+    why = "not possible here: it is a setting of CUDA, and the model is on the device cpu"
+    assert [(row.change_of, row.why) for row in report.rows] == [("TF32", why), ("cuDNN benchmark", why)]
 
 
 def test_a_step_with_an_optimizer_leaves_the_weights_of_the_model() -> None:

@@ -82,7 +82,7 @@ def verdict_of(
     measured = [gain] if again is None else [gain, again]
     if min(one.low for one in measured) <= bar or again is None:
         if gain.high < min(control.low, 1.0):
-            return REFUSED, f"slower: {gain.median:.2f} times as fast"
+            return REFUSED, "slower"
         if is_busy(control):
             return REFUSED, f"cannot tell: the machine is too busy, the control alone spans {control.low:.2f} to " + (
                 f"{control.high:.2f}"

@@ -20,6 +20,7 @@ from fxdebug.capture.trials.knobs import Try, knob
 from fxdebug.capture.trials.padded_inputs import padded_inputs
 from fxdebug.capture.trials.process_knobs import device_type
 from fxdebug.capture.trials.subject import NotHere, Subject
+from fxdebug.data.measures import counted
 
 
 def with_inputs(subject: Subject, change: Callable[[Tensor], Tensor]) -> Subject:
@@ -41,7 +42,8 @@ def dtypes(subject: Subject) -> Iterator[Try]:
     present = {p.dtype for p in parameters_of(subject.model) if p.is_floating_point()}
     if not present:
         return
-    wanted = [torch.float32] if present & {torch.float64, torch.float16} else []
+    slow = {torch.float64, torch.float16} | ({torch.bfloat16} if device_type(subject) == "cpu" else set())
+    wanted = [torch.float32] if present & slow else []
     for dtype in (*wanted, torch.bfloat16):
         if dtype not in present:
             name = str(dtype)[6:]
@@ -135,7 +137,7 @@ def hooks(subject: Subject) -> Iterator[Try]:
 
     count = len(found(subject.model))
     if count:
-        yield Try("without hooks", f"remove the {count} hooks: handle.remove()", prepare)
+        yield Try("without hooks", f"remove {counted(count, 'hook')}: handle.remove()", prepare)
 
 
 @knob("parametrizations")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,17 @@ def device_type(subject: Subject) -> str:
     """Return the type of the device that a subject runs on."""
     kind: str = device_of(subject.model, (subject.args, dict(subject.kwargs))).type
     return kind
+
+
+def on_gpu(prepare: Callable[[Subject], Subject]) -> Callable[[Subject], Subject]:
+    """Return what sets a knob of CUDA, and refuses it where the model is on another device."""
+
+    def checked(subject: Subject) -> Subject:
+        if (kind := device_type(subject)) != "cuda":
+            raise NotHere(f"it is a setting of CUDA, and the model is on the device {kind}")
+        return prepare(subject)
+
+    return checked
 
 
 def cores() -> int:
@@ -123,8 +134,9 @@ def tf32(subject: Subject) -> Iterator[Try]:
 
         return subject.within(faster)
 
-    if device_type(subject) == "cuda" and torch.get_float32_matmul_precision() == "highest":
-        yield Try("TF32", 'torch.set_float32_matmul_precision("high")', prepare)
+    has_floats = any(p.dtype is torch.float32 for p in parameters_of(subject.model))
+    if has_floats and torch.get_float32_matmul_precision() == "highest":
+        yield Try("TF32", 'torch.set_float32_matmul_precision("high")', on_gpu(prepare))
 
 
 @knob("cuDNN benchmark")
@@ -136,5 +148,5 @@ def cudnn(subject: Subject) -> Iterator[Try]:
         return subject.within(lambda: flags.flags(enabled=True, benchmark=True, deterministic=False))
 
     convolves = any(isinstance(module, _CONVOLUTIONS) for module in modules_of(subject.model))
-    if device_type(subject) == "cuda" and convolves and not flags.benchmark:
-        yield Try("cuDNN benchmark", "torch.backends.cudnn.benchmark = True", prepare)
+    if convolves and not flags.benchmark:
+        yield Try("cuDNN benchmark", "torch.backends.cudnn.benchmark = True", on_gpu(prepare))

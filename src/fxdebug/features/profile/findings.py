@@ -188,6 +188,8 @@ def _single_numbers(trace: TraceData, calls: Sequence[CallProfile], whole: float
         of_module = max(Counter(profile.call.path for profile, _, _ in reads).values())
         if (len(reads) if on_device else of_module) < limits.sync_count:
             continue
+        if not on_device and seconds < READS * whole and len(reads) < MANY_READS:
+            continue
         profile, name, node = reads[0]
         ways = ", ".join(dict.fromkeys(_MASKED.get(canonical(op), op) for _, op, _ in reads))
         yield (
@@ -223,6 +225,8 @@ def _grouping_lines(profile: CallProfile, sources: Mapping[str, str | None]) -> 
 
 
 SINGLE_READ = 1
+READS = 0.01  # of the time on a CPU, where nothing else waits for a read: below, a few reads are no cause
+MANY_READS = 12  # from here on they would be one on an accelerator
 
 
 def _has_weights(profile: CallProfile) -> bool:

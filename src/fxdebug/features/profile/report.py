@@ -301,7 +301,11 @@ def _answer(timings: Timings, calls: Sequence[CallProfile], findings: Sequence[F
         return f"{taken}; none of its operations has a time of its own."
     of_ops, least = sum(profile.ops_seconds for profile in calls), min(timings.plain) / 1e9
     if of_ops < MOSTLY_OPERATIONS * least:
-        taken += f", its operations {quantity(of_ops, 's')}; the rest is Python, or operations that were not seen"
+        worked = median(timings.processor) / 1e9 if timings.processor else least
+        rest = "Python, or operations that were not seen"
+        if of_ops >= MOSTLY_OPERATIONS * worked:  # others had the processor, or it waited
+            rest = f"waiting: processors worked for {quantity(worked, 's')}"
+        taken += f", its operations {quantity(of_ops, 's')}; the rest is {rest}"
     most = f"{quantity(operation.share, '%')} of what its operations take is for {operation.op} × {operation.count}"
     return f"{taken}; {most}{_at_line(calls)}; no rule tells of waste there."
 

@@ -15,6 +15,7 @@ KNOB_OF = {
     "threads": "threads",
     "subnormal": "subnormal numbers",
     "float16 on the CPU": "dtype of weights",
+    "bfloat16 on the CPU": "dtype of weights",
     "training mode": "eval mode",
     "padding": "padding",
     "float64 weights": "dtype of weights",

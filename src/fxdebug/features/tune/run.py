@@ -72,7 +72,7 @@ def tune(
         kept, gain = combined(trials, rows, tries)
     settings = {
         "threads": torch.get_num_threads(),
-        "pairs": pairs,
+        "pairs": trials.pairs,
         "clock": trials.by,
         "step": "forward" + (", backward" if loss else "") + (", optimizer" if optimizer else ""),
     }

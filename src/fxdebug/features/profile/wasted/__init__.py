@@ -11,7 +11,9 @@ from fxdebug.features.profile.report import CallProfile
 from fxdebug.features.profile.wasted.equal_work import equal_work
 from fxdebug.features.profile.wasted.forms import (
     casts_back,
+    copied_weights,
     copies,
+    diagonal_factors,
     diagonal_products,
     inverses,
     low_rank_weights,
@@ -24,6 +26,7 @@ from fxdebug.features.profile.wasted.loops import earlier_again, growing, loops,
 from fxdebug.features.profile.wasted.python_numbers import python_numbers
 from fxdebug.features.profile.wasted.same_each_run import same_each_run
 from fxdebug.features.profile.wasted.settings import settings
+from fxdebug.features.profile.wasted.slow_functions import slow_functions
 from fxdebug.features.profile.wasted.timed_ops import Work
 from fxdebug.features.profile.wasted.unused_results import (
     attention_weights,
@@ -38,6 +41,7 @@ from fxdebug.features.profile.wasted.written_out import elementwise_lines, writt
 from fxdebug.features.profile.wasted.zeros import (
     enlarged,
     equal_rows,
+    gated_rows,
     long_kernels,
     masked_pairs,
     sparse_products,
@@ -48,8 +52,9 @@ from fxdebug.features.profile.wasted.zeros import (
 _RULES = (
     equal_work, same_each_run, unused, checks, parts_used, mirrored_spectra, best_of_sorted, loops, side_by_side,
     growing, earlier_again, single_weights, python_numbers, large_between, written_out, elementwise_lines, triangles,
-    equal_rows, enlarged, long_kernels, transform_lengths, product_order, low_rank_weights, padded_inside, factors,
-    attention_weights, inverses, one_hot_products, diagonal_products, casts_back, copies, repeats,
+    gated_rows, equal_rows, enlarged, long_kernels, transform_lengths, product_order, low_rank_weights, padded_inside,
+    factors, attention_weights, inverses, one_hot_products, diagonal_products, diagonal_factors, casts_back,
+    copies, copied_weights, repeats, slow_functions,
 )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from itertools import combinations
 from fxdebug.data.findings import Finding
 from fxdebug.data.measures import counted
 from fxdebug.data.values import Group, Value
-from fxdebug.features.profile.wasted.timed_ops import TimedOp, Work, costliest
+from fxdebug.features.profile.wasted.timed_ops import TimedOp, Work, costliest, weight_behind
 from fxdebug.operators.categories import CASTS, ELEMENTWISE, VIEWS
 from fxdebug.operators.names import canonical
 
@@ -17,6 +17,8 @@ TWICE = 2.0  # the best order does less than half: otherwise the order is no cau
 _CONSTANTS = frozenset("zeros full ones new_zeros new_full zeros_like full_like".split())
 THIN = 4  # times as large as its rank is a weight, at least
 CHAIN = 12  # operations that make a weight
+_COPIES_OF_WEIGHTS = frozenset("deepcopy clone".split())
+COPIED_WEIGHTS = 4  # fewer are told from 20 % of the time on, as other copies are
 COPIED = 20.0  # % of the time: below, a copy may well pay for itself in the operations after it
 _COPIES = frozenset("contiguous clone".split())
 _REPEATS = frozenset("repeat repeat_interleave tile".split())
@@ -24,6 +26,10 @@ _WINDOWS = frozenset("unfold im2col".split())  # those of nn.functional write ea
 _EXPANDS = frozenset("expand expand_as broadcast_to unsqueeze getitem view".split())
 _ATTENTION = "scaled_dot_product_attention"
 _INVERSES = frozenset("inverse linalg_inv inv linalg_inv_ex pinverse linalg_pinv".split())
+_FACTORED = _INVERSES | frozenset(
+    "cholesky linalg_cholesky linalg_cholesky_ex linalg_solve linalg_solve_triangular cholesky_solve det logdet "
+    "slogdet linalg_det linalg_slogdet linalg_eigh linalg_svd".split()
+)
 _PRODUCTS = frozenset("matmul einsum linear bmm mm".split())
 _FLOATS = ("float64", "float32", "bfloat16", "float16")
 
@@ -221,6 +227,34 @@ def diagonal_products(work: Work, least: float) -> Iterator[Finding]:
             yield work.finding("one-hot product", uses[0], share, least, what, advice)
 
 
+def diagonal_factors(work: Work, least: float) -> Iterator[Finding]:
+    """Factors and solutions of matrices that are diagonal: all that is done with them could be done with the diagonal.
+
+    Such as those of a normal distribution with a matrix of covariances, where the variances alone are given.
+    """
+    for op in work.ops:
+        if op.name not in ("diag", "diag_embed") or not op.results or not op.operands:
+            continue
+        square = op.results[0].shape[-2:]
+        if len(op.results[0].shape) <= len(op.operands[0].shape) or len(square) < 2:
+            continue
+        derived, ops = {op.results[0].number}, [op]
+        for later in work.ops:
+            if later.position > op.position and any(value.number in derived for value in later.operands):
+                ops.append(later)
+                derived |= {value.number for value in later.results if value.shape[-2:] == square}
+        factored = [one for one in ops if one.name in _FACTORED]
+        share = work.share(sum(one.seconds for one in ops))
+        if factored and share >= least:
+            what = (
+                f"{counted(len(ops), 'operation')} ({', '.join(sorted({one.name for one in factored}))}, …) work on a "
+            )
+            what += f"diagonal matrix, {op.results[0].label}, as on any other"
+            advice = "Could they take the diagonal alone: 1 / d for the inverse, log(d).sum(-1) for the determinant? A "
+            advice += "MultivariateNormal of variances is Independent(Normal(mean, std), 1)."
+            yield work.finding("one-hot product", op, share, least, what, advice)
+
+
 def _sums_products(work: Work, op: TimedOp) -> bool:
     """Is each row multiplied by a one-hot one, and summed: one element is chosen?"""
     users = [user for value in op.results for user in work.users[value.number]]
@@ -262,6 +296,7 @@ def copies(work: Work, _: float) -> Iterator[Finding]:
     One that several operations read may pay for itself, and one that is written into is needed.
     """
     made = [op for op in work.ops if op.name in _COPIES and _is_new(op) and _is_read_once(work, op)]
+    made = [op for op in made if op.operands[0].name is None]  # copies of weights have a finding of their own
     share = work.share(sum(op.seconds for op in made))
     if made and share >= COPIED:
         op = costliest(made)
@@ -272,6 +307,30 @@ def copies(work: Work, _: float) -> Iterator[Finding]:
         if len(made) == 1:
             advice = advice.replace("Are they", "Is it")
         yield work.finding("copies", op, share, COPIED, what, advice)
+
+
+def copied_weights(work: Work, least: float) -> Iterator[Finding]:
+    """Weights that are copied in each run, and what is computed of the copies alone until they are weights again."""
+    copied: list[TimedOp] = []
+    derived: set[int] = set()
+    names: set[str | None] = set()
+    for op in work.ops:
+        of = op.operands[-1 if op.name == "copy" else 0] if op.operands else None
+        if of is None or not op.results:
+            continue
+        weight = weight_behind(work, of) if op.name in _COPIES_OF_WEIGHTS and _is_new(op) else None
+        if weight is not None:
+            names.add(weight.name)
+        elif not (of.number in derived and op.name in {"copy", "detach", *_COPIES_OF_WEIGHTS, *ELEMENTWISE}):
+            continue
+        copied.append(op)
+        derived |= {value.number for value in op.results}
+    share = work.share(sum(op.seconds for op in copied))
+    if names and share >= (least if len(names) >= COPIED_WEIGHTS else COPIED):
+        what = f"{counted(len(names), 'weight')} {'is' if len(names) == 1 else 'are'} copied in each run "
+        what += "(deepcopy, clone), and computed with"
+        advice = "Is the copy needed? An average can follow them in place: torch._foreach_lerp_(slow, fast, 1 - keep)."
+        yield work.finding("copies", costliest(copied), share, least, what, advice)
 
 
 def _is_new(op: TimedOp) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from fxdebug.data.findings import WARNING, Finding
 from fxdebug.data.values import Value
-from fxdebug.features.profile.wasted.timed_ops import TimedOp, Work
+from fxdebug.features.profile.wasted.timed_ops import TimedOp, Work, is_view
 from fxdebug.operators.categories import VIEWS
 
 TIMES = 8  # as large as its operands, and as what is left of it
@@ -44,6 +44,7 @@ def large_between(work: Work, least: float) -> Iterator[Finding]:
 
 def padded_inside(work: Work, least: float) -> Iterator[Finding]:
     """Yield inputs that the model itself fills up to a fixed length, most of which is then filling."""
+    yield from _filled_by_mask(work, least)
     written = Counter(op.operands[0].storage for op in work.ops if op.name == "setitem" and op.operands)
     for op in work.ops:
         found = _filled_up(work, op, written)
@@ -55,12 +56,38 @@ def padded_inside(work: Work, least: float) -> Iterator[Finding]:
         if len(lengths) != 1 or any(user.name.startswith(_KEEPS_PADDING) for user in users):
             continue
         (length, full) = lengths[0]
-        later = [one for one in work.ops if one.position > op.position and any(full in v.shape for v in one.results)]
-        share = (1 - length / full) * work.share(sum(one.seconds for one in later))
+        share = (1 - length / full) * work.share(sum(one.seconds for one in _as_long(work, op, full)))
         if length and full >= FILLED * length and share >= least:
             what = f"{given.label} is filled up to {full}, from {length}, and all that follows runs on the filling, too"
             advice = f"Could it stay as long as its longest row, {length}?"
             yield work.finding("padding", op, share, least, what, advice, WARNING)
+
+
+def _filled_by_mask(work: Work, least: float) -> Iterator[Finding]:
+    """Yield rows of a fixed length into which a mask of booleans writes fewer steps than half of them."""
+    for op in work.ops:
+        if op.name != "setitem" or len(op.operands) != 3 or not _is_constant(work, op.operands[0]):
+            continue
+        base, mask, given = op.operands
+        places = math.prod(base.shape[:2])
+        if mask.dtype != "bool" or len(mask.shape) != 2 or mask.shape != base.shape[:2] or not given.shape:
+            continue
+        share = work.share(sum(one.seconds for one in _as_long(work, op, base.shape[1])))
+        share *= 1 - given.shape[0] / places
+        if places >= FILLED * given.shape[0] and share >= least:
+            what = (
+                f"{given.shape[0]:,} steps are written into rows of {base.shape[1]}, which have room for {places:,}, "
+            )
+            what += "and all that follows runs on the filling, too"
+            advice = "Could the rows be as long as the longest one of the batch, or batches have rows of like lengths?"
+            yield work.finding("padding", op, share, least, what, advice, WARNING)
+
+
+def _as_long(work: Work, op: TimedOp, length: int) -> Iterator[TimedOp]:
+    """Yield the operations after one whose results have a dimension of a length."""
+    for one in work.ops:
+        if one.position > op.position and any(length in value.shape for value in one.results):
+            yield one
 
 
 def _filled_up(work: Work, op: TimedOp, written: Mapping[int | None, int]) -> tuple[Value, Value] | None:
@@ -103,7 +130,14 @@ def _similarities(work: Work, least: float) -> Iterator[Finding]:
 
 
 def _kronecker(work: Work, op: TimedOp) -> tuple[list[TimedOp], str] | None:
-    users = list(dict.fromkeys(work.users[op.results[0].number]))
+    users: list[TimedOp] = []
+    pending = [op.results[0]]
+    while pending:
+        for user in dict.fromkeys(work.users[pending.pop().number]):
+            if is_view(user):
+                pending += user.results
+            else:
+                users.append(user)
     if not users or any(user.name not in _PRODUCTS for user in users):
         return None
     return users, "Could x be reshaped to a matrix and multiplied by the two small ones: a @ X @ b.mT?"

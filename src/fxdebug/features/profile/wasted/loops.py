@@ -13,7 +13,7 @@ from fxdebug.data.values import Value
 from fxdebug.features.profile.report import CallProfile, bytes_moved
 from fxdebug.features.profile.wasted.chains import STEPS, Chain
 from fxdebug.features.profile.wasted.equal_work import told_as_repeated
-from fxdebug.features.profile.wasted.timed_ops import TimedOp, Work, costliest
+from fxdebug.features.profile.wasted.timed_ops import TimedOp, Work, costliest, is_view
 from fxdebug.operators.categories import ELEMENTWISE, VIEWS
 from fxdebug.operators.dtypes import bytes_of
 
@@ -142,7 +142,7 @@ def _loop_in(work: Work, profile: CallProfile, ops: Sequence[TimedOp]) -> _Loop 
         if not loop.passes or (begins[i] and places[i][:2] == head):
             loop.passes.append([])
         loop.passes[-1].append(ops[i])
-    return None if len(loop.passes) < STEPS or _goes_over_layers(loop) else loop
+    return None if len(loop.passes) < STEPS or _goes_over_layers(work, loop) else loop
 
 
 def _place_in(work: Work, profile: CallProfile, op: TimedOp) -> tuple[str, str, int]:
@@ -157,13 +157,21 @@ def _place_in(work: Work, profile: CallProfile, op: TimedOp) -> tuple[str, str, 
     return (line or "", op.name, -1) if child is None else (line or "", child.path, child.index)
 
 
-def _goes_over_layers(loop: _Loop) -> bool:
-    """Does every pass use weights of its own?"""
-    weights = [frozenset(v.number for op in one for v in op.operands if v.name is not None) for one in loop.passes]
+def _goes_over_layers(work: Work, loop: _Loop) -> bool:
+    """Does every pass use weights of its own, or copies of such?"""
+    weights = [frozenset(v.number for op in one for v in op.operands if _is_weight(work, v)) for one in loop.passes]
     paths = [frozenset(op.profile.call.path for op in one) - {loop.call.call.path} for one in loop.passes]
     return any(
         2 * len(set(each)) >= len(each) > 0 for each in ([one for one in kind if one] for kind in (weights, paths))
     )
+
+
+def _is_weight(work: Work, value: Value) -> bool:
+    maker = work.maker.get(value.number)
+    while maker is not None and maker.name in ("clone", "deepcopy", "detach", "data") and maker.operands:
+        value = maker.operands[0]
+        maker = work.maker.get(value.number)
+    return value.name is not None
 
 
 def _on_parts(work: Work, least: float, told: set[TimedOp]) -> Iterator[Finding]:
@@ -196,6 +204,8 @@ def _whole_of(work: Work, value: Value) -> int | None:
     """Return the number of the tensor that a value is a part of; ``None`` where it is none."""
     number, size = None, value.numel
     while (maker := work.maker.get(value.number)) is not None and maker.name in VIEWS and maker.operands:
+        if maker.name == "getitem" and not is_view(maker):  # rows that indices chose: some go to each
+            break
         value = next((one for one in maker.operands if one.number != value.number), maker.operands[0])
         if value.numel > size:
             number = value.number

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fxdebug.data.findings import Finding
+from fxdebug.data.values import Thing
 from fxdebug.features.profile.wasted.timed_ops import Work, costliest
 
 MANY = 256  # numbers
@@ -32,4 +33,5 @@ def python_numbers(work: Work, least: float) -> Iterator[Finding]:
 
 
 def _of_a_list(args: tuple[object, ...]) -> bool:
-    return bool(args) and not isinstance(args[0], (int, float, bool))
+    is_array = bool(args) and isinstance(args[0], Thing) and args[0].text == "<ndarray>"  # copied as a whole
+    return bool(args) and not is_array and not isinstance(args[0], (int, float, bool))

@@ -10,6 +10,8 @@ from fxdebug.data.measured.surroundings import SMALLEST, Surroundings
 from fxdebug.data.measures import counted
 from fxdebug.features.profile.wasted.timed_ops import TimedOp, Work, costliest, drops
 
+_NO_KERNEL = frozenset("gru rnn_tanh rnn_relu".split())  # took 1.6 to 5 times as long as in float32; lstm took less
+
 
 def settings(work: Work, around: Surroundings, least: float) -> Iterator[Finding]:
     """Tell what is at stake by the mode, the threads, the dtypes and the numbers of the run."""
@@ -82,6 +84,12 @@ def _half_on_cpu(work: Work, least: float) -> Iterator[Finding]:
         what = f"{len(ops)} operations compute in float16 on the CPU, which few processors have kernels for"
         advice = "Would model.float() or model.bfloat16() be faster? fxdebug.tune measures both."
         yield work.finding("float16 on the CPU", costliest(ops), share, least, what, advice)
+    ops = [op for op in work.ops if op.name in _NO_KERNEL and op.operands and op.operands[0].dtype == "bfloat16"]
+    share = work.share(sum(op.seconds for op in ops))
+    if ops and share >= least:
+        what = f"{counted(len(ops), 'operation')} ({ops[0].name}) computes in bfloat16 on the CPU, where of the "
+        what += "recurrent ones lstm alone has a kernel for it"
+        yield work.finding("bfloat16 on the CPU", costliest(ops), share, least, what, "Would model.float() be faster?")
 
 
 def _subnormal(work: Work, around: Surroundings, least: float) -> Iterator[Finding]:

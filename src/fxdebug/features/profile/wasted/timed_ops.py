@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from statistics import median
 
 from fxdebug.analyses.cost.reached_by_backward import Step
 from fxdebug.data.findings import ADVICE, Finding, Severity
@@ -13,16 +12,17 @@ from fxdebug.data.measured.timings import OpTiming
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value, leaves
 from fxdebug.features.profile.report import CallProfile
-from fxdebug.operators.categories import CASTS, DRAWS, ELEMENTWISE, UNFILLED, VIEWS, WRITES
+from fxdebug.operators.categories import ADDS, CASTS, DRAWS, ELEMENTWISE, UNFILLED, VIEWS, WRITES
 from fxdebug.operators.names import canonical
 from fxdebug.query.network import network_of
 
+_ASSIGN = (ELEMENTWISE - CASTS) | ADDS | frozenset("lerp addcmul addcdiv clamp sqrt neg abs clip".split())
 FOREACH = ("foreach_", "_foreach_")  # operations on lists of tensors
 
 
 @dataclass(frozen=True, eq=False)
 class TimedOp:
-    """One operation: its node, the call it ran in, its seconds (forward and backward), and its line.
+    """One operation: its node, the call it ran in, its least seconds (forward and backward), and its line.
 
     ``operands`` and ``results`` are the tensors that it takes and returns.
     """
@@ -93,6 +93,12 @@ class Work:
         """Return seconds in % of the time of all operations."""
         return 100 * seconds / self.seconds if self.seconds else 0.0
 
+    def around(self, index: int | None) -> Iterator[int]:
+        """Yield a call and those that it ran in, by their indices."""
+        while index is not None:
+            yield index
+            index = self.trace.calls[index].parent_index
+
     def line(self, op: TimedOp) -> str | None:
         """Return the line of an operation, or that which called its module, or the one around."""
         if op.source:
@@ -135,11 +141,11 @@ def writes(op: TimedOp) -> bool:
 
 
 def _is_assigned(op: TimedOp) -> bool:
-    """Is the result in the memory of the first operand, and another version of it: ``+=`` and the like?"""
-    if op.name not in ELEMENTWISE - CASTS or not op.operands or len(op.results) != 1:
+    """Is the result in the memory of the first operand: ``+=``, ``lerp_`` and the like?"""
+    if op.name not in _ASSIGN or not op.operands or len(op.results) != 1:
         return False
     before, after = op.operands[0], op.results[0]
-    return after.storage is not None and after.storage == before.storage and after.number != before.number
+    return after.storage is not None and after.storage == before.storage
 
 
 def written_by(op: TimedOp) -> tuple[Value, ...]:
@@ -174,12 +180,25 @@ def is_view(op: TimedOp) -> bool:
     return op.name in VIEWS and {value.storage for value in op.results} <= {value.storage for value in op.operands}
 
 
+def weight_behind(work: Work, value: Value) -> Value | None:
+    """Return the weight that a value is, or shows the memory of: by ``data`` or ``detach``, say."""
+    for _ in range(4):
+        maker = work.maker.get(value.number)
+        if value.name is not None or maker is None or not maker.operands:
+            break
+        if value.storage != maker.operands[0].storage:
+            break
+        value = maker.operands[0]
+    return value if value.name is not None else None
+
+
 def costliest(ops: Iterable[TimedOp]) -> TimedOp:
     """Return the operation that takes the most time, the first of equal ones."""
     return max(ops, key=lambda op: (op.seconds, -op.position))
 
 
 def _seconds(timing: OpTiming | None) -> tuple[float, float]:
+    """Return the least of the repeats: a median is wrong where the system interrupts the same operation each time."""
     if timing is None:
         return 0.0, 0.0
-    return tuple([median(times) / 1e9 if times else 0.0 for times in (timing.forward, timing.backward)])  # type: ignore[return-value]
+    return min(timing.forward, default=0) / 1e9, min(timing.backward, default=0) / 1e9

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from fxdebug.data.findings import Finding
 from fxdebug.data.values import Value
+from fxdebug.features.profile.wasted.slow_functions import is_whole_power
 from fxdebug.features.profile.wasted.timed_ops import TimedOp, Work, costliest
 from fxdebug.operators.categories import CASTS, ELEMENTWISE, VIEWS
 
@@ -29,7 +30,7 @@ def elementwise_lines(work: Work, _: float) -> Iterator[Finding]:
     """Yield lines with many operations that each read and write all elements of one large tensor."""
     runs: defaultdict[tuple[str, int], list[TimedOp]] = defaultdict(list)
     for op in work.ops:
-        elementwise = op.name in _OF_ONE | {"tanh", "erf", "sigmoid", "log", "where"}
+        elementwise = not is_whole_power(work, op) and op.name in _OF_ONE | {"tanh", "erf", "sigmoid", "log", "where"}
         if op.source and elementwise and len(op.results) == 1 and op.results[0].numel >= WIDE:
             runs[op.source, op.profile.call.index].append(op)
     by_line: defaultdict[str, list[TimedOp]] = defaultdict(list)

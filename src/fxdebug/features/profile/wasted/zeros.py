@@ -13,6 +13,7 @@ from fxdebug.operators.categories import ELEMENTWISE, VIEWS
 from fxdebug.operators.names import ACTIVATIONS
 
 _PRODUCTS = frozenset("matmul einsum linear bmm mm".split())
+_NOUGHTS = frozenset("zeros zeros_like new_zeros".split())
 _ONES = frozenset("ones full ones_like full_like new_ones new_full".split())
 _REPEATS = frozenset("repeat repeat_interleave tile expand expand_as broadcast_to".split())
 _BY_ROWS = ELEMENTWISE | ACTIVATIONS | frozenset("linear layer_norm rms_norm softmax".split())
@@ -65,6 +66,53 @@ def masked_pairs(work: Work, around: Surroundings, least: float) -> Iterator[Fin
             what = f"attention computes all pairs, of which its mask {name} hides {100 * shares[name]:.1f} %"
             advice = "Could it be computed in blocks of neighbours, or by torch.nn.attention.flex_attention?"
             yield work.finding("mostly zeros", op, share, least, what, advice)
+
+
+def gated_rows(work: Work, least: float) -> Iterator[Finding]:
+    """Yield modules that run on all rows, and whose results are multiplied by gates most of which are zero."""
+    for op in work.ops:
+        if op.name not in ("scatter", "scatter_add") or len(op.operands) < 2 or not op.results:
+            continue
+        base = work.maker.get(op.operands[0].number)
+        gates, taken = op.results[0], op.operands[1]
+        if base is None or base.name not in _NOUGHTS or taken.numel * 2 > gates.numel:
+            continue
+        ran = {index for use in _uses_of(work, gates) for index in _calls_behind(work, use, op)}
+        inside = [one for one in work.ops if any(index in ran for index in work.around(one.profile.call.index))]
+        unused = 1 - taken.numel / gates.numel
+        share = work.share(sum(one.seconds for one in inside) * unused)
+        if len(ran) >= ROWS and share >= least:
+            what = f"{len(ran)} modules run on all rows, and {100 * unused:.0f} % of the gates that multiply their "
+            what += "results are zero"
+            advice = (
+                "Could each module run on the rows alone that its gate lets through: (chosen == i).nonzero(), x[rows], "
+            )
+            advice += "index_add?"
+            yield work.finding("mostly zeros", costliest(inside), share, least, what, advice)
+
+
+def _uses_of(work: Work, value: Value) -> Iterator[TimedOp]:
+    """Yield the products that take a value, or a part of it."""
+    for user in dict.fromkeys(work.users[value.number]):
+        if user.name in VIEWS and user.results and user.results[0].number != value.number:
+            yield from _uses_of(work, user.results[0])
+        elif user.name in _PRODUCTS | {"mul"}:
+            yield user
+
+
+def _calls_behind(work: Work, use: TimedOp, gate: TimedOp) -> Iterator[int]:
+    """Yield the calls of modules whose results a product multiplies by gates, joined or alone."""
+    here = use.profile.call.index
+    pending = [value for value in use.operands if value.name is None]
+    while pending:
+        maker = work.maker.get(pending.pop().number)
+        if maker is None or maker is gate:
+            continue
+        calls = list(work.around(maker.profile.call.index))
+        if here in calls[1:]:
+            yield calls[calls.index(here) - 1]
+        elif maker.name in VIEWS or maker.name in ("stack", "cat", "concat"):
+            pending += maker.operands
 
 
 def triangles(work: Work, least: float) -> Iterator[Finding]:
