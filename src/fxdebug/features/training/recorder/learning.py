@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.utils.weak import TensorWeakRef
 
 from fxdebug.capture.probe import Sites, members, named_tensors, untracked
 from fxdebug.data.measured.learning import (
@@ -313,6 +314,12 @@ class Learning:
         if number < WHOLE and step.backwards <= 2:
             self._look_at_graph(number, root)
         self._at = time.perf_counter()
+
+    def let_go(self) -> None:
+        """Let go of results and of the loss's graph that nobody else holds: the backward frees what is large there."""
+        held = [TensorWeakRef(tensor) for tensor in self._outputs]
+        self._outputs, self._read = [], LossRead()
+        self._outputs = [tensor for one in held if (tensor := one()) is not None]
 
     def _ends(self) -> list[Tensor]:
         """Return the first and the last parameters of each optimizer."""
