@@ -101,7 +101,9 @@ def test_learn_runs_a_script_too_and_tries_at_its_end_what_a_folder_has_nothing_
     with fxdebug.watch(torch.nn.Linear(1, 1), save=tmp_path / "plain"):
         pass
     assert main(["learn", str(tmp_path / "plain"), "--try", "60"]) == 2
-    assert "has no weights and no batches to try a change on: `fxdebug learn --try 60 SCRIPT.py" in capsys.readouterr().err
+    assert (
+        "has no weights and no batches to try a change on: `fxdebug learn --try 60 SCRIPT.py" in capsys.readouterr().err
+    )
 
 
 # By the environment ------------------------------------------------------------------------------
