@@ -271,3 +271,155 @@ def pictures_with_an_unused_second_head() -> Loop:
 
     net = Two()
     return usual(net, adam(net), images(), lambda answer, y: F.cross_entropy(answer["one"], y))
+
+
+# A second set of somebody else's taught these ------------------------------------------------------
+
+
+class Weighs(nn.Module):
+    """Weighs five rows by a softmax of their scores, which is to run over the rows."""
+
+    def __init__(self, dimension: int) -> None:
+        super().__init__()
+        self.dimension = dimension
+        self.score = nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        weights = self.score(x).softmax(self.dimension)
+        return (weights * x[..., 1:2]).sum(1).expand(-1, 2) * torch.tensor([1.0, -1.0])
+
+
+def _marked() -> Pair:
+    """Return five rows, of which that with a 3 in front has the class behind it."""
+    x, row = torch.randn(64, 5, 8), torch.randint(0, 5, (64,))
+    x[..., 1] *= 3
+    x[torch.arange(64), row, 0] += 4
+    return x, (x[torch.arange(64), row, 1] < 0).long()
+
+
+@fault("normalised alone")
+def softmax_over_one_score(bad: bool) -> Loop:
+    net = Weighs(2 if bad else 1)
+    return usual(net, adam(net, 1e-2), _marked)
+
+
+@fault("normalised alone")
+def layer_norm_of_one_feature(bad: bool) -> Loop:
+    norm = nn.LayerNorm(1) if bad else nn.Identity()
+    net = nn.Sequential(nn.Unflatten(1, (-1, 1)), norm, nn.Flatten(), mlp())
+    return usual(net, adam(net), blobs())
+
+
+@healthy
+def layer_norm_of_all_features() -> Loop:
+    net = nn.Sequential(nn.LayerNorm(20), mlp())
+    return usual(net, adam(net), blobs())
+
+
+@fault("clipped too late")
+def clips_after_the_step(bad: bool) -> Loop:
+    net = mlp(layers=4)
+    optimizer, batches = SGD(net.parameters(), lr=1.0), blobs()
+
+    def run(count: int) -> None:
+        for _ in range(count):
+            x, y = batches()
+            optimizer.zero_grad()
+            (20 * F.cross_entropy(net(x), y)).backward()
+            if bad:
+                optimizer.step()
+            nn.utils.clip_grad_norm_(net.parameters(), 0.1)
+            if not bad:
+                optimizer.step()
+
+    return Loop(net, run, 150, optimizer)
+
+
+@healthy
+def clips_in_time_and_clears_first() -> Loop:
+    net = mlp()
+    optimizer = adam(net)
+    return usual(net, optimizer, blobs(), between=lambda: nn.utils.clip_grad_norm_(net.parameters(), 0.1))
+
+
+@fault("inputs drift")
+def normalised_in_place_each_epoch(bad: bool) -> Loop:
+    draw = blobs(size=256)
+    x, y = draw()
+    x, at, net = 3 * x + 2, [0], mlp()
+    level = x.mean(), x.std()
+
+    def batch() -> Pair:
+        rows = slice(64 * (at[0] % 4), 64 * (at[0] % 4) + 64)
+        at[0] += 1
+        given = x[rows] if bad else x[rows].clone()
+        return given.sub_(level[0]).div_(level[1]).clone(), y[rows]
+
+    return usual(net, SGD(net.parameters(), lr=0.05), batch)
+
+
+@healthy
+def inputs_of_a_curriculum() -> Loop:
+    draw, at, net = blobs(), [0], mlp()
+
+    def batch() -> Pair:
+        at[0] += 1
+        x, y = draw()
+        return x * (1 + at[0] / 150), y
+
+    return usual(net, adam(net), batch)
+
+
+@fault("dropout too strong")
+def keeps_a_tenth_and_learns_little(bad: bool) -> Loop:
+    p = 0.9 if bad else 0.1
+    net = nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Dropout(p), nn.Linear(64, 64), nn.ReLU(), nn.Dropout(p))
+    net.append(nn.Linear(64, 5))
+    return usual(net, adam(net), blobs(noise=2.0))
+
+
+@fault("rate spent early")
+def rate_is_nothing_after_a_tenth(bad: bool) -> Loop:
+    net = mlp()
+    optimizer = adam(net, 3e-3)
+    schedule = lr_scheduler.StepLR(optimizer, 1 if bad else 100, 0.1)
+    return usual(net, optimizer, blobs(), schedule=schedule)
+
+
+@fault("silent activation", "targets out of reach", "logits bounded")
+def relu_before_logits(bad: bool) -> Loop:
+    net = nn.Sequential(mlp(classes=1), nn.ReLU() if bad else nn.Identity())
+    with torch.no_grad():
+        net[0][-1].bias.fill_(-3.0)
+
+    return usual(net, adam(net, 1e-2), _of_two, lambda o, y: F.binary_cross_entropy_with_logits(o[:, 0], y))
+
+
+def _of_two() -> Pair:
+    x, y = blobs(classes=2)()
+    return x, y.float()
+
+
+class Reads(nn.Module):
+    """A recurrent net over rows; without ``batch_first`` the places come first."""
+
+    def __init__(self, viewed: bool) -> None:
+        super().__init__()
+        self.viewed = viewed
+        self.first, self.inner, self.head = nn.Linear(8, 8), nn.GRU(8, 32), nn.Linear(32, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        x = x.view(x.shape[1], x.shape[0], 8) if self.viewed else x.transpose(0, 1)
+        return self.head(self.inner(x)[1][0])
+
+
+def _ends() -> Pair:
+    x = torch.randn(64, 5, 8)
+    return x, (x[:, 4, 0] + x[:, 3, 0] > 0).long()
+
+
+@fault("viewed for transposed", "batch mixed")
+def a_view_for_a_transpose(bad: bool) -> Loop:
+    net = Reads(bad)
+    return usual(net, adam(net, 1e-2), _ends)

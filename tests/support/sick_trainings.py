@@ -185,6 +185,10 @@ def with_a_dropout_that_rests(folder: Path) -> Given:
     return folder, {}
 
 
+def with_momentum_of_zero() -> nn.Module:
+    return nn.Sequential(nn.Linear(8, 24), nn.BatchNorm1d(24, momentum=0.0), nn.ReLU(), nn.Linear(24, 5))
+
+
 def squashed() -> nn.Module:
     return nn.Sequential(nn.Linear(8, 24), nn.ReLU(), nn.Linear(24, 5), nn.Sigmoid())
 
@@ -209,6 +213,11 @@ TRAININGS: dict[str, Callable[[Path], Given]] = {
     "training.targets out of reach": of_the_bench("rectified_answers", 100, "learn_others"),
     "training.logits bounded": of_the_bench("tanh_before_entropy", 60, "learn_others"),
     "training.answers dropped": of_the_bench("answers_are_dropped", 60, "learn_others"),
+    "training.normalised alone": of_the_bench("layer_norm_of_one_feature", 40, "learn_strangers"),
+    "training.clipped too late": of_the_bench("clips_after_the_step", 30, "learn_strangers"),
+    "training.inputs drift": of_the_bench("normalised_in_place_each_epoch", 150, "learn_strangers"),
+    "training.viewed for transposed": of_the_bench("a_view_for_a_transpose", 30, "learn_strangers"),
+    "training.statistics stay": Usual(net=with_momentum_of_zero, steps=25),
     "training.as before": with_a_dropout_that_rests,
     "training.cleared between": Usual(steps=10, parts=4, clear=lambda net: net.zero_grad()),
     "training.accumulated undivided": Usual(steps=20, parts=8, rate=0.3),

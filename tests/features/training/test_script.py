@@ -88,6 +88,24 @@ def test_a_script_that_is_not_there_is_told_and_behind_a_folder_stand_options_of
     assert "unrecognized arguments: --epochs 3" in capsys.readouterr().err
 
 
+def test_learn_runs_a_script_too_and_tries_at_its_end_what_a_folder_has_nothing_left_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(MAKES.replace("lr=1e-2", "lr=1e-7") + "train(*make(), steps=60)")
+    command: list[str | Path] = [sys.executable, "-m", "fxdebug", "learn", "--try", "60", "--save", "seen", script]
+    told = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path).stderr
+    assert " Tried on a copy: 40 steps with a learning rate of " in told
+    assert main(["learn", str(tmp_path / "seen"), "--try", "60", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["rule"] == "learning rate too low"
+    with fxdebug.watch(torch.nn.Linear(1, 1), save=tmp_path / "plain"):
+        pass
+    assert main(["learn", str(tmp_path / "plain"), "--try", "60"]) == 2
+    assert (
+        "has no weights and no batches to try a change on: `fxdebug learn --try 60 SCRIPT.py" in capsys.readouterr().err
+    )
+
+
 # By the environment ------------------------------------------------------------------------------
 
 ROOT = Path(__file__).parents[3]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import gc
 import inspect
 import io
 import json
@@ -15,6 +16,7 @@ import sys
 import threading
 import types
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -469,6 +471,56 @@ def test_the_loss_is_that_of_the_backward_and_not_the_result_of_a_model_that_ret
                 optimizer.zero_grad()
                 losses.append(float(loss.detach()))
         assert [step.loss for step in watched.steps] == pytest.approx(losses[-3:])
+
+
+class WithLoss(nn.Module):
+    """Returns its loss beside its logits, as transformers' models do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Linear(8, 8), nn.Linear(8, 3)
+        self.logits: weakref.ref[Tensor] | None = None
+
+    def forward(self, x: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        logits = self.head(self.body(x))
+        self.logits = weakref.ref(logits)
+        return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+
+@pytest.mark.parametrize("is_own", [True, False], ids=["loss of the model", "loss of the loop"])
+def test_what_the_model_returned_is_free_in_the_backward_as_without_watching(is_own: bool) -> None:
+    net = WithLoss()
+    seen: list[bool] = []
+    net.body.weight.register_hook(lambda gradient: seen.append(net.logits is not None and net.logits() is None))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    labels = torch.tensor([0, 1, 2, 0])
+    with fxdebug.watch(net, save=None):
+        for _ in range(3):
+            out = net(torch.randn(4, 8), labels)
+            loss = out["loss"] if is_own else nn.functional.cross_entropy(out["logits"], labels)
+            del out
+            loss.backward()
+            held = [t for t in gc.get_objects() if type(t) is Tensor and t.shape == (4, 3)]
+            assert len(held) == (0 if is_own else 1)  # the gradient of logits: the backward runs again from there
+            del held
+            optimizer.step()
+            optimizer.zero_grad()
+    assert seen == [True] * 3
+
+
+def test_the_loss_of_a_second_backward_through_a_graph_that_is_kept_is_known() -> None:
+    torch.manual_seed(0)
+    net = nn.Linear(8, 3)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    with fxdebug.watch(net, save=None) as watched:
+        for _ in range(20):
+            x = torch.randn(16, 8)
+            loss = nn.functional.cross_entropy(net(x), x[:, :3].argmax(1))
+            loss.backward(retain_graph=True)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert watched.verdict().constant == pytest.approx(math.log(3), rel=0.05)
 
 
 def test_a_factor_that_spoils_the_loss_of_the_model_is_seen() -> None:

@@ -201,7 +201,11 @@ class LearningFacts:
     reached them, where no place shows why. ``schedule`` is that of the learning rate, where its length is known: its
     class, its steps, and how many it has gone. ``inverted`` are attentions whose mask ignores the tokens and keeps the
     padding. ``last_drop`` is a dropout that makes what the model returns. ``ahead`` are the steps
-    that a schedule had made before the first one of the optimizer.
+    that a schedule had made before the first one of the optimizer. ``over_one`` are softmaxes and layer norms over one
+    element. ``spreads`` are the deviations of the inputs at the first look and at the last ones. ``clipped_late`` are
+    the steps after which gradients were scaled, when it has no effect any more, and by how much. ``constants`` are
+    batch normalisations whose running statistics are 0 and 1 after training. ``viewed`` are the sizes before and after a
+    view that puts the batch in another place without moving its numbers.
     """
 
     number: int
@@ -266,6 +270,11 @@ class LearningFacts:
     inverted: tuple[str, ...] = ()
     last_drop: str = ""
     ahead: int = 0
+    over_one: tuple[str, ...] = ()
+    spreads: tuple[float, float] | None = None
+    clipped_late: tuple[int, float] | None = None
+    constants: Names = Names()
+    viewed: tuple[str, str] | None = None
 
 
 @brief

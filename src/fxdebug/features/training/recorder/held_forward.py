@@ -34,8 +34,10 @@ class HeldForward:
     def __init__(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.gradients: dict[str, Tensor] = {}
         self.loss: Tensor | None = None
+        self._place = ""  # of that loss
         self._guard = Guard()
         self._loss_node: Any = None  # of autograd's graph
+        self._followed = [""]  # the place of the only result whose gradient is noted; empty: of all
         self._model = model
         tensors = [tensor for _, tensor in named_tensors((args, kwargs))]
         small = sum(tensor.nbytes for tensor in tensors if not tensor.is_meta) <= COPIED
@@ -58,6 +60,7 @@ class HeldForward:
 
     def note_output(self, output: Any, tensors: Iterable[tuple[str, Tensor]]) -> None:
         """Put hooks on the tensors that the model returned: their gradients are needed to run the backward again."""
+        tensors = list(tensors)
         for place, tensor in tensors:
             if tensor.requires_grad and tensor.grad_fn is not None:
                 with internals.DisableTorchFunction():  # a subclass may refuse hooks
@@ -65,6 +68,17 @@ class HeldForward:
         loss = output.get("loss") if isinstance(output, dict) else getattr(output, "loss", output)
         if isinstance(loss, Tensor) and not loss.dim():
             self.loss, self._loss_node = loss.detach(), loss.grad_fn
+            self._place = next((place for place, tensor in tensors if tensor is loss), "")
+
+    def notes_backward_of(self, root: Tensor) -> bool:
+        """Note what a backward begins at; return whether that is the model's own loss.
+
+        Then all gradients come through that loss. Those of the other results, logits of a gigabyte, are parts of the
+        same backward, and are not held.
+        """
+        is_own = self.is_loss_of(root)
+        self._followed[0] = self._place if is_own else ""
+        return is_own
 
     def is_loss_of(self, root: Tensor) -> bool:
         """Is the model's own loss the root of a backward, up to a factor of a scaler or of an accumulation?"""
@@ -81,10 +95,10 @@ class HeldForward:
         return False
 
     def _noting(self, place: str) -> Any:
-        gradients = self.gradients  # not self: the graph of autograd may outlive the step
+        gradients, followed = self.gradients, self._followed  # not self: autograd's graph may outlive the step
 
         def note(gradient: Tensor | None) -> None:
-            if gradient is not None:
+            if gradient is not None and followed[0] in ("", place):
                 gradients[place] = gradient.detach()
 
         return note

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.utils.weak import TensorWeakRef
 
 from fxdebug.capture.probe import Sites, members, named_tensors, untracked
 from fxdebug.data.measured.learning import (
@@ -70,6 +71,7 @@ ALIKE = 1e-2  # of how far they were from one another at first, and of the large
 MOST_TOLD = 256  # numbers of each
 SURE_LOOKS = 3  # at which they were, one after the other
 NO_CODE = 0.1  # nats of an example, of all dimensions of a code together
+FEW_GRADIENTS = 4  # that are looked at again after a step
 WHOLE = 2  # steps whose whole graph is walked
 _ADAPTIVE = ("adam", "rms", "adag", "adad", "lion", "rprop", "muon", "sign", "lamb")
 
@@ -183,6 +185,12 @@ class Learning:
         self._left: Tensor | None = None  # weights, as the last step left them
         self._between: list[float] = []  # changes of weights from a step to the next one
         self._empty: list[tuple[int, float]] = []  # the last looks at which a code said nothing
+        self._over_one: Counter[str] = Counter()  # softmaxes and layer norms of one element, of each graph once
+        self._viewed: dict[tuple[str, str], None] = {}  # sizes before and after a view that exchanges them
+        self._graphs = 0  # that were walked
+        self._spreads: list[float] = []  # of the inputs, at each look
+        self._late: list[tuple[Tensor, Tensor]] = []  # small gradients that the last step used, with what they were
+        self._clipped_late: list[float] = []  # by how much gradients were scaled after a step
 
     @staticmethod
     def looks_at(number: int) -> bool:
@@ -215,10 +223,14 @@ class Learning:
         if step is None:
             step = self._step = _Step(training=self._model.training)
             step.seconds["before"] = now - self._since
+            with untracked():
+                self._note_clipped_late()
         self._calls = None
         self._given = given
         if given:
             with untracked():
+                if self.looks_at(number) and given[0].is_floating_point() and given[0].numel() > 1:
+                    self._spreads.append(float(_wide(given[0].detach()).std()))
                 step.batch = given[0].shape[0] if given[0].dim() else 1
                 step.digests.append(digest_of(given))
                 sizes = [float(t.detach().abs().max()) for t in given[:2] if t.is_floating_point() and t.numel()]
@@ -230,6 +242,17 @@ class Learning:
             with untracked():
                 self._inputs = _inputs(given[0])
         self._at = time.perf_counter()
+
+    def _note_clipped_late(self) -> None:
+        """Note that gradients which a step has used are smaller now, all by one factor: they were clipped after it."""
+        held, self._late = self._late, []
+        factors = [float(now.abs().sum() / then.abs().sum()) for now, then in held if bool(then.any())]
+        alike = [
+            torch.allclose(now, factor * then, rtol=NARROW, atol=0.0)
+            for factor, (now, then) in zip(factors, [one for one in held if bool(one[1].any())], strict=True)
+        ]
+        if alike and all(alike) and 0 < max(factors) < SAME and max(factors) - min(factors) < NARROW:
+            self._clipped_late.append(max(factors))
 
     def begin_without_forward(self) -> None:
         """Begin a step whose forward is that of parts of the model, which are called by themselves."""
@@ -313,6 +336,12 @@ class Learning:
         if number < WHOLE and step.backwards <= 2:
             self._look_at_graph(number, root)
         self._at = time.perf_counter()
+
+    def let_go(self) -> None:
+        """Let go of results and of the loss's graph that nobody else holds: the backward frees what is large there."""
+        held = [TensorWeakRef(tensor) for tensor in self._outputs]
+        self._outputs, self._read = [], LossRead()
+        self._outputs = [tensor for one in held if (tensor := one()) is not None]
 
     def _ends(self) -> list[Tensor]:
         """Return the first and the last parameters of each optimizer."""
@@ -433,18 +462,23 @@ class Learning:
 
     def _look_at_graph(self, number: int, root: Tensor) -> None:
         pending: list[Any] = [root.grad_fn]
-        known = set[Any]()
+        known, one = set[Any](), set[str]()
         while pending:
             node = pending.pop()
             if node is None or node in known:
                 continue
             known.add(node)
+            if kind := _over_one(node):
+                one.add(kind)
+            self._viewed |= _viewed(node, self._given)
             if (variable := getattr(node, "variable", None)) is not None:
                 self._in_graph.add(id(variable))
             factors, others = weights_of(node)
             self._factors |= factors
             self._others |= others
             pending += [inner for inner, _ in node.next_functions]
+        self._over_one.update(one)
+        self._graphs += 1
         behind = [t.grad_fn for t in self._outputs if t.grad_fn is not None]
         if behind:
             products, is_linear = products_in(max(behind, key=_number_of_node))
@@ -589,6 +623,9 @@ class Learning:
         if step is None:
             return None
         given = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        with untracked():
+            own = [p.grad for p in self._loop.parameters if id(p) in given and _is_small(p.grad)][:FEW_GRADIENTS]
+            self._late = [(one, one.clone()) for one in own if one is not None]
         if step.backwards:
             self._players.add(frozenset(given & self._names.keys()))
         began = [
@@ -742,6 +779,15 @@ class Learning:
             if not self._cut_at
             else Names(),
             mixed=next((mixed for mixed, looks in self._mixed.values() if looks > 1), None),
+            over_one=tuple([one for one, graphs in self._over_one.items() if graphs == self._graphs >= WHOLE]),
+            spreads=(short(self._spreads[0]) or 0.0, short(max(self._spreads[-SURE_LOOKS:])) or 0.0)
+            if len(self._spreads) > 2 * SURE_LOOKS
+            else None,
+            clipped_late=(len(self._clipped_late), short(median(self._clipped_late)) or 0.0)
+            if len(self._clipped_late) >= SURE_LOOKS
+            else None,
+            constants=self._about.constants(),
+            viewed=next(iter(self._viewed), None),
         )
 
     def _silent(self) -> tuple[tuple[str, ...], tuple[str, ...], int]:
@@ -861,6 +907,38 @@ def _norm(vector: Tensor) -> Tensor:
 
 def _norms(rows: Tensor) -> Tensor:
     return torch.linalg.vector_norm(rows, dim=1)
+
+
+def _over_one(node: Any) -> str:
+    """Return what normalises one element alone: a softmax of it is 1, a layer norm of it is its bias."""
+    name = type(node).__name__
+    if name in ("SoftmaxBackward0", "LogSoftmaxBackward0"):
+        shape = node._input_metadata[0].shape  # what is saved is not read: a checkpoint would run again for it
+        return name[: -len("Backward0")].lower() if len(shape) and shape[_signed(node._saved_dim)] == 1 else ""
+    if name == "NativeLayerNormBackward0" and math.prod(node._saved_normalized_shape) == 1:
+        return "layer norm"
+    return ""
+
+
+def _viewed(node: Any, given: Sequence[Tensor]) -> dict[tuple[str, str], None]:
+    """Return the sizes before and after a view that exchanges the first two of the input, and moves no numbers."""
+    if type(node).__name__ not in ("ViewBackward0", "UnsafeViewBackward0") or not given or given[0].dim() < 2:
+        return {}
+    before, after = tuple(node._saved_self_sym_sizes), tuple(node._input_metadata[0].shape)
+    one, other = given[0].shape[:2]
+    exchanges = len(before) == len(after) > 2 and before[2:] == after[2:] and before[:2] == after[1::-1]
+    if not exchanges or one == other or 1 in (one, other) or {one, other} != set(before[:2]):
+        return {}
+    return {("×".join(map(str, before)), "×".join(map(str, after))): None}
+
+
+def _signed(dimension: int) -> int:
+    """Return a dimension as it was given: autograd keeps negative ones as numbers of 64 bits without a sign."""
+    return dimension - (1 << 64) if dimension >= 1 << 63 else dimension
+
+
+def _is_small(gradient: Tensor | None) -> bool:
+    return type(gradient) is Tensor and gradient.layout is torch.strided and gradient.numel() <= MOST_TOLD
 
 
 def _number_of_node(node: Any) -> int:

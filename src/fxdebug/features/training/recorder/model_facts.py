@@ -102,6 +102,17 @@ class ModelFacts:
             ]
         return len(found), module_names(path for path, _ in resting), module_names(unused)
 
+    def constants(self) -> Names:
+        """Return batch normalisations that trained and whose running statistics never left 0 and 1."""
+        with untracked():
+            return module_names(
+                path
+                for path, m in members.named_modules_of(self._model)
+                if isinstance(m, _BATCH_NORMS) and self.modes.get(path) and m.momentum == 0.0
+                if m.running_mean is not None and m.running_var is not None
+                if not bool(m.running_mean.any()) and bool((m.running_var == 1).all())
+            )
+
     def drops(self) -> tuple[int, Names, Names, float]:
         """Return the number of dropouts, those in eval mode, those that drop most of it, and how much."""
         found = [(path, m) for path, m in members.named_modules_of(self._model) if isinstance(m, _DROPOUTS) and m.p > 0]

@@ -309,12 +309,14 @@ class Watcher:
 
     # The backward --------------------------------------------------------------------------------
 
-    def before_backward(self, tensors: Any) -> None:
+    def before_backward(self, tensors: Any, *, keeps_graph: bool) -> None:
         """Note the loss; explain the step if it is not finite, or far above the last ones."""
         if self._is_in_method and self.method != "forward" and get_ident() == self._thread:
             self._has_own_backward = True
         if (self._held or not self.facts.ran) and not self._looks_away():
             self._guarded(lambda: self._note_loss_in(tensors))
+            if not keeps_graph:
+                self._guarded(self.learning.let_go)
 
     def _note_loss_in(self, tensors: Any) -> None:
         roots = [tensors] if isinstance(tensors, Tensor) else tensors if isinstance(tensors, (list, tuple)) else []
@@ -355,7 +357,8 @@ class Watcher:
         if self.facts.on_backward(_scale(root)):  # what is held of the step before belongs to none
             self._held, self._losses, self._is_reported = self._held[-1:], [], False
             self._was_skipped = self.facts.skipped == SKIPS
-        own = next((held.loss for held in reversed(self._held) if held.is_loss_of(root)), None)
+        begun = [held for held in reversed(self._held) if held.notes_backward_of(root)]
+        own = begun[0].loss if begun else None
         scaled_too_far = _is_scaled_too_far(root)
         if own is None and scaled_too_far:
             return  # the scaler decides on this step by its gradients; what the loss was is lost
@@ -578,8 +581,11 @@ def _scale(root: Tensor) -> float:
 
 def _watched(original: Callable[..., Any]) -> Callable[..., Any]:
     def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+        retains = kwargs.get("retain_graph", args[1] if len(args) > 1 else None)
+        creates = kwargs.get("create_graph", args[2] if len(args) > 2 else False)
+        keeps_graph = bool(creates if retains is None else retains)
         for watcher in _backward.users:
-            watcher.before_backward(tensors)
+            watcher.before_backward(tensors, keeps_graph=keeps_graph)
         try:
             result = original(tensors, *args, **kwargs)
         except BaseException:

@@ -18,7 +18,9 @@ CAUSES = (  # of incidents: what the loop, and what the loss is; numbers that ar
     "maximizes",
 )  # fmt: skip
 GATED = ("other optimizer", "not optimised")  # told once it is sure: copies of weights, optimizers that come later
-TOLD = ("gradient cut", "targets unrelated", "same batch", "answers alike")  # first, although they are advice
+TOLD = (
+    "gradient cut", "targets unrelated", "same batch", "answers alike", "silent activation", "statistics stay",
+)  # fmt: skip  # first, although they are advice
 EXPLAINED = "steps skipped"  # the incident names the operation
 
 
@@ -207,9 +209,11 @@ def _alike(seen: Seen) -> list[Finding]:
 def _is_told(one: Finding, seen: Seen) -> bool:
     is_small = bool(seen.signs) and seen.signs[0].batch < of_data.FEWEST_TARGETS
     everywhere = one.what.startswith("all ") and is_small and seen.steps >= seen.limits.steps
+    if one.rule == "silent activation":  # a part of the model, for good
+        return seen.facts.resting.share > of_numbers.SHARE
     if one.rule == "gradient cut":
         return seen.progress.is_bad
-    return one.rule in ("targets unrelated", "answers alike") or everywhere
+    return one.rule in ("targets unrelated", "answers alike", "statistics stay") or everywhere
 
 
 def _sentence(one: Finding) -> str:
@@ -237,7 +241,12 @@ def _course(seen: Seen) -> tuple[str, str]:
     if progress.state == "early":
         return "cannot tell", f"cannot tell yet ({progress.steps} of {seen.limits.steps:.0f} steps)"
     if progress.state == "falling":
-        return "learns", f"it learns: {way}{known}"
+        little = (
+            " little"
+            if progress.constant is not None and progress.last > seen.limits.learned * progress.constant
+            else ""
+        )
+        return "learns", f"it learns{little}: {way}{known}"
     if seen.is_warming_up:
         return "cannot tell", f"cannot tell yet: the learning rate still warms up ({g(seen.rates[-1])})"
     words = {

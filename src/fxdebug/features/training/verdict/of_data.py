@@ -17,6 +17,7 @@ BINARY = ("binary_cross_entropy", "binary_cross_entropy_with_logits")
 LEAST_ENTROPY = 0.05
 NEARLY = 0.9  # of the constant answer
 BEYOND = 0.1  # of the targets
+DRIFT = 10.0  # times: a deviation goes so far when something is done to the data over and over
 FAR_LEVEL = 10.0  # of targets: layers begin with results of about 1
 FAR_LOSS = 3.0  # times the constant answer
 
@@ -27,6 +28,7 @@ def rules(seen: Seen) -> Found:
     yield from _shifted(seen)
     yield from _told(seen)
     yield from _inputs(seen)
+    yield from _drift(seen)
     yield from _batches(seen)
     yield from _out_of_reach(seen)
     yield from _scaled(seen)
@@ -195,6 +197,19 @@ def _inputs(seen: Seen) -> Found:
         f"{g(one.largest)}); usual is about 1",
         f"Subtract the mean and divide by the deviation of the training data{pixels}.",
         measured=one.size, threshold=limits.large_input if one.size > 1 else limits.small_input,
+    )  # fmt: skip
+
+
+def _drift(seen: Seen) -> Found:
+    spreads = seen.facts.spreads
+    if spreads is None or spreads[0] <= 0 or 1 / DRIFT < spreads[1] / spreads[0] < DRIFT:
+        return
+    yield found(
+        "inputs drift", ERROR if seen.progress.is_bad else ADVICE,
+        f"the deviation of the inputs goes from {g(spreads[0])} in the first step to {g(spreads[1])} at the end",
+        "Look for what is done to stored data in place, and so once more in each epoch (sub_, div_, normalising with "
+        "inplace=True, x /= 255): change a copy.",
+        measured=spreads[1] / spreads[0], threshold=DRIFT,
     )  # fmt: skip
 
 

@@ -24,6 +24,7 @@ def rules(seen: Seen) -> Found:
     yield from _cleared(seen)
     yield from _carried(seen)
     yield from _clipped(seen)
+    yield from _clipped_late(seen)
     yield from _state(seen)
     yield from _still(seen)
 
@@ -194,6 +195,17 @@ def _clipped(seen: Seen) -> Found:
         f"Clip at about {g(advised)}, which leaves 9 of 10 steps as they are; with a GradScaler unscale_() first.",
         measured=middle(shares), threshold=seen.limits.clipped,
     )  # fmt: skip
+
+
+def _clipped_late(seen: Seen) -> Found:
+    late = seen.facts.clipped_late
+    if late is not None:
+        yield found(
+            "clipped too late", ERROR if seen.progress.is_bad else ADVICE,
+            f"gradients are scaled after the step that they are for, in {late[0]} of {len(seen.signs)} steps (to "
+            f"{g(late[1])} of what the step used): clipping has no effect there",
+            "Call clip_grad_norm_() between backward() and step().", measured=late[1], threshold=1.0,
+        )  # fmt: skip
 
 
 def _is_number(number: float | None) -> bool:

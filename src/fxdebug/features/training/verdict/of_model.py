@@ -28,6 +28,14 @@ def rules(seen: Seen) -> Found:
         )  # fmt: skip
     if facts.mixed is not None:
         yield _over_examples(seen, facts.mixed)
+    if facts.viewed is not None:
+        before, after = facts.viewed
+        yield found(
+            "viewed for transposed", WARNING if learns else ERROR,
+            f"a view makes {after} of {before}: it moves no number, so that each row now has numbers of several "
+            f"examples (loss {g(seen.progress.first)} → {g(seen.progress.last)})",
+            "Call transpose(0, 1), or make the layer with batch_first=True.", op="view",
+        )  # fmt: skip
     if facts.inverted:
         yield found(
             "mask inverted", WARNING if learns else ERROR,
@@ -60,6 +68,14 @@ def rules(seen: Seen) -> Found:
             yield _in_eval(WARNING if not learns else ADVICE, "its normalisations keep the statistics that they have")
     elif facts.drops and facts.drops_in_eval.count == facts.drops and not any(one.training for one in seen.signs[-5:]):
         yield _in_eval(ADVICE, f"its {facts.drops} dropouts drop nothing")
+    if facts.constants.count and seen.steps >= seen.limits.steps:
+        yield found(
+            "statistics stay", WARNING if not learns else ADVICE,
+            f"the running mean and variance of {listed(facts.constants)} ({facts.constants.count} of {facts.norms} "
+            f"normalisations over batches) are 0 and 1 after {seen.steps} steps, as at the beginning, because their "
+            "momentum is 0: eval() will return something else than training did",
+            "Give them a momentum of 0.1, or track_running_stats=False.", path=facts.constants.some[0], measured=0.0,
+        )  # fmt: skip
     yield from _beginning(seen)
     single = [one for one in seen.signs if one.batch == 1]
     if facts.norms > facts.norms_in_eval.count and len(single) > len(seen.signs) / 2 and len(single) >= 3:
@@ -73,7 +89,8 @@ def rules(seen: Seen) -> Found:
     if facts.strong_drops.count:
         share = facts.strongest
         yield found(
-            "dropout too strong", ADVICE if learns else ERROR if seen.progress.is_bad else WARNING,
+            "dropout too strong",
+            ADVICE if learns and not seen.barely_learns else ERROR if seen.progress.is_bad else WARNING,
             f"{facts.strong_drops.count} dropouts ({listed(facts.strong_drops)}) drop {100 * share:.0f} % of their "
             "input: noise "
             f"of {(share / (1 - share)) ** 0.5 if share < 1 else float('inf'):.1f} times the signal",

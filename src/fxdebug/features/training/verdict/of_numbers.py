@@ -47,12 +47,22 @@ def rules(seen: Seen) -> Found:
             f"in the last place of {facts.dtype}",
             "Keep the weights in float32, and use autocast for speed.", measured=lost, threshold=seen.limits.unmoved,
         )  # fmt: skip
+    yield from _over_one(seen)
     if facts.silent:
+        rest = (
+            f", and the gradients of {listed(facts.resting)} ({100 * facts.resting.share:.3g} % of all elements) are 0"
+            if facts.resting.share > SHARE
+            else ""
+        )
+        ends = facts.loss.bounds
         yield found(
             "silent activation", ERROR if seen.progress.is_bad else ADVICE,
-            f"{', '.join(facts.silent)} returned only zeros, from the first step on: no gradient passes",
-            "Look at the weights and the bias in front of it (a bias far below 0?), and at the scale of the inputs.",
-            path=facts.silent[0].rpartition(" ")[2],
+            f"{', '.join(facts.silent)} returned only zeros, from the first step on: no gradient passes{rest}",
+            f"The model ends with a {ends[0]}, and its loss takes numbers of both signs: leave it out."
+            if ends is not None
+            else "Look at the weights and the bias in front of it (zeros, a bias far below 0?), and at the scale of "
+            "the inputs.",
+            path=facts.silent[0].rpartition(" ")[2], measured=facts.resting.share, threshold=SHARE,
         )  # fmt: skip
     if facts.bounded:
         yield found(
@@ -79,6 +89,21 @@ def rules(seen: Seen) -> Found:
                 "Use ReLU or GELU, a normalisation, or residual connections.",
                 op=first[0], measured=slope, threshold=seen.limits.slope,
             )  # fmt: skip
+
+
+def _over_one(seen: Seen) -> Found:
+    """Yield that something is normalised alone, so that it is the same for every input."""
+    over = seen.facts.over_one
+    if over:
+        makes = "its bias" if over[0] == "layer norm" else "1" if over[0] == "softmax" else "0"
+        yield found(
+            "normalised alone", ERROR if seen.progress.is_bad else ADVICE,
+            f"a {over[0]} runs over a dimension of 1 element, and returns {makes} for every input: nothing in front of "
+            f"it counts, and no gradient passes (loss {g(seen.progress.first)} → {g(seen.progress.last)})",
+            "Give it the dimension that has the numbers to be compared: the keys of an attention, the classes, the "
+            "features. For one output of two classes take a sigmoid.",
+            op=over[0],
+        )  # fmt: skip
 
 
 def _is_followed(seen: Seen) -> bool:

@@ -17,6 +17,7 @@ STILL = 0.05  # of the loss
 NOTHING = 0.01  # of the highest learning rate
 JUMP = 5.0
 USUAL = 1e-3
+WAS_ENOUGH = 30.0  # 1e-3, which is usual, over 3e-5
 FAR = 100.0  # times the constant answer: no fresh net begins there
 ALIKE, MANY = 0.9, 50  # cosine of gradients one after the other; steps
 
@@ -78,7 +79,8 @@ def _spent(seen: Seen) -> Found:
         return
     learns = seen.progress.state == "falling"
     yield found(
-        "rate spent early", ADVICE if learns and not _was_still_falling(seen, low[0]) else WARNING if learns else ERROR,
+        "rate spent early",
+        ERROR if not learns else WARNING if _was_still_falling(seen, low[0]) or _has_stopped(seen) else ADVICE,
         f"the learning rate fell from {g(top)} to {g(rates[-1])}, and is under 1 % of its highest since step "
         f"{low[0]}, for "
         f"{100 * len(low) / len(rates):.0f} % of {len(rates)} steps",
@@ -92,6 +94,12 @@ def _was_still_falling(seen: Seen, step: int) -> bool:
     """Was the loss far from done when the rate went: is it still above half of the constant answer?"""
     constant = seen.progress.constant
     return constant is not None and seen.progress.last > seen.limits.halved * constant
+
+
+def _has_stopped(seen: Seen) -> bool:
+    """Did steps change nothing, not in one bit, in the last half of the training?"""
+    last = seen.updates[len(seen.updates) // 2 :]
+    return len(last) >= FEWEST and not any(last)
 
 
 def _hardly_begun(seen: Seen) -> Found:
@@ -246,7 +254,8 @@ def size(seen: Seen) -> Found:
     if progress.state == "above" and not (low and usual is not None and usual < limits.small_update):
         yield from _slowly(seen)
         return
-    if low and usual is not None and 0 < usual < limits.small_update and top:
+    began = max(early, default=0.0) > WAS_ENOUGH * limits.small_update and seen.rates[0] == top  # then it was enough
+    if low and usual is not None and 0 < usual < limits.small_update and top and not began:
         factor = 10 ** round(math.log10(max(USUAL / usual, 10)))
         cosine = middle([one.cosine for one in seen.signs if one.cosine is not None])
         same = f", and steps point the same way (cosine {cosine:.2f})" if cosine is not None and cosine > 0.3 else ""
