@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from fxdebug.api.comparison import Comparison
 from fxdebug.api.rerun.edited_runs import EditedRuns, RunAgain, returned_tensors
 from fxdebug.api.rerun.recorded_programs import RecordedProgram
+from fxdebug.api.rerun.returned_bits import returned_bits
 from fxdebug.api.rerun.wide_copies import in_wide_dtype
 from fxdebug.api.run_model import run_and_store
 from fxdebug.api.trace import Trace
@@ -199,6 +200,12 @@ class LiveRun:
             given = deep_copy((self._args, self._kwargs))
             return run_and_store(self.model, *given, values="tensors", weights=weights, stepper=stepper)
 
+    def returned_bits(self) -> str | None:
+        """Run the model, without a recording, and return a digest of what it returns; ``None`` where there is none."""
+        with torch.set_grad_enabled(bool(self.trace.settings.get("grad", True))):
+            args, kwargs = deep_copy((self._args, self._kwargs))
+            return returned_bits(self.model(*args, **kwargs))
+
     def is_as_recorded(self) -> bool:
         """Does the model return what it did, to the last bit?"""
         return self.again() is not None
@@ -211,6 +218,9 @@ class LiveRun:
             raise
         except Exception:  # of the model
             return None
+        bits = getattr(self.trace.graph_source, "returned_bits", None)
+        if bits is not None:
+            return again if bits == returned_bits([again.tensor(each) for each in again.root.outputs or ()]) else None
         by_digest = self.trace.settings.get("values") == "tensors"
         both = [
             [value.digest if by_digest else value.stats for value in run.root.outputs or ()]

@@ -54,7 +54,7 @@ def inputs_swapped(judge: Judge, result: StepResult) -> ElementOrder | None:
 
 
 def order_drawn(judge: Judge, result: StepResult) -> Step | None:
-    """Return a step on the way to this one that draws a permutation, in both runs: its statistics are always the same."""
+    """Return a step on the way to this one that draws a permutation in both runs: its statistics do not show which."""
     for step, partner, _ in _steps_before(judge, result):
         if step.name in PERMUTING and draws_random(step) and partner.name == step.name:
             return step
