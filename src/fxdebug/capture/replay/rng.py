@@ -16,7 +16,6 @@ from fxdebug.capture.replay.pause_gc_and_threads import in_turn
 from fxdebug.capture.torch_state.internals import not_compiled
 from fxdebug.capture.torch_state.untracked import untracked
 
-
 FAR = 1009  # draws from one state to another: generators reject some, so that a few draws may make no difference
 
 
