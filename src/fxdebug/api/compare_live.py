@@ -213,7 +213,7 @@ def _compared(
         with state_restored(model_b):
             given = deep_copy((own_inputs, kwargs))
             trace = run_and_store(model_b, *given, values="tensors", stepper=stepper)
-        return trace, compare(runs.a, trace, **settings)
+        return trace, compared_as_recorded(runs.a, trace, **settings)
 
     edited = EditedRuns(
         RunAgain(runs.a, lambda stepper: _stepped(model_a, inputs, kwargs, stepper), model_a),
