@@ -100,6 +100,7 @@ def independent(
     run, results = observed(named)
     rows: list[SampleRow] = []
     findings: dict[str, Finding] = {}
+    unknown: list[str] = []
     half: Results | None = None
     for alone in samples:
         if alone.beside and findings:
@@ -111,6 +112,8 @@ def independent(
         rows.append(
             SampleRow(alone.name, differs.error, None if node is None else node.id, differs.compared, differs.unpaired)
         )
+        if not differs.is_known:
+            unknown.append(alone.name)
         if not differs.error:
             continue
         where = run.trace.root if node is None else node
@@ -131,6 +134,13 @@ def independent(
             where.id,
             found(where, what, rule="depends", severity=ERROR, measured=differs.error, threshold=0.0),
         )
+    nothing = (
+        [
+            f"what is returned for {', '.join(unknown)} has no part that is known to be the sample's: nothing is told of it"
+        ]
+        if unknown
+        else []
+    )
     return Report.of(
         ReportData(
             analysis="independent",
@@ -138,7 +148,10 @@ def independent(
             columns=COLUMNS,
             rows=tuple(rows),
             findings=tuple(findings.values()),
-            notes=(Note(f"paired with the same {'rows' if over == 'batch' else 'tokens'} alone, over={over!r}"),),
+            notes=(
+                Note(f"paired with the same {'rows' if over == 'batch' else 'tokens'} alone, over={over!r}"),
+                *map(Note, nothing),
+            ),
             ranked=False,
             folds=False,
         )
