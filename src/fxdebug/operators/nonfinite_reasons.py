@@ -136,13 +136,14 @@ def _reason_in_norm(op: str, literals: Sequence[float], inputs: Sequence[Value],
     if op in ("batch_norm", "instance_norm") and len(inputs) > 2 and negative:
         return "it takes the root of a variance; a running variance below 0 has none"
     reach = None if first is None else first.absmax
-    is_norm = op in ("rms_norm", "normalize", "cosine_similarity")
+    what = "norm" if op in ("rms_norm", "normalize", "cosine_similarity") else "variance"
     eps = min((each for each in literals if 0 < each < 1), default=_DEFAULT_EPS.get(op, 1.0))
     if output.dtype == "float16" and eps <= _ZERO_IN_FLOAT16 and first is not None and first.zeros:
-        return f"a {'norm' if is_norm else 'variance'} of 0, and eps={eps:g} is 0 in float16: 0 divided by 0"
+        return f"a {what} of 0, and eps={eps:g} is 0 in float16: 0 divided by 0"
     if 0 in literals and reach is not None and reach * reach < largest_of(output.dtype):
-        return f"a {'norm' if is_norm else 'variance'} of 0, and an eps of 0: 0 divided by 0"
-    return f"its {'norm' if is_norm else 'mean and variance'} of numbers up to {_short(reach)} are beyond {output.dtype} or not defined"
+        return f"a {what} of 0, and an eps of 0: 0 divided by 0"
+    what = "norm" if what == "norm" else "mean and variance"
+    return f"its {what} of numbers up to {_short(reach)} are beyond {output.dtype} or not defined"
 
 
 def _reason_of_infinite_inputs(op: str, infinite: Sequence[Value]) -> str:

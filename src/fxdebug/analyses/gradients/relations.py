@@ -87,9 +87,9 @@ def reading(factor: float, pairs: Sequence[Facing], a: Step, b: Step, counts: Ma
         return f", a power of two, as {at} leaves it before the loss scale is taken off (unscale_ first)"
     scale = _scale_before_clipping(b.total)
     if scale and 0 < factor < 1.01 / LEAST_SCALE and all(p.by_elements for p in pairs):
-        clipped = b.total * scale
+        norm = b.total * scale
         return (
-            f": b has a total norm of {clipped:g} / {scale:g}, as clipping to {clipped:g} leaves it "
+            f": b has a total norm of {norm:g} / {scale:g}, as clipping to {norm:g} leaves it "
             f"before the loss scale {scale:g} is taken off (unscale_ first)"
         )
     if is_near(-1.0):

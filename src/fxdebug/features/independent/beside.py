@@ -181,13 +181,9 @@ def _kept(name: str, mask: Tensor) -> Tensor:
 def _are_lengths(name: str, tensor: Tensor, first: Tensor) -> bool:
     whole = tensor.ndim == 1 and not tensor.is_floating_point() and tensor.dtype != torch.bool
     named = any(word in name for word in ("len", "count", "size", "num"))
-    return (
-        whole
-        and named
-        and first.ndim > 1
-        and len(tensor) == first.shape[0]
-        and 0 < int(tensor.min()) <= max(first.shape[1:])
-    )
+    if not whole or not named or first.ndim < 2 or len(tensor) != first.shape[0]:
+        return False
+    return 0 < int(tensor.min()) <= max(first.shape[1:])
 
 
 def _are_shares(name: str, tensor: Tensor, first: Tensor) -> bool:

@@ -134,13 +134,11 @@ def independent(
             where.id,
             found(where, what, rule="depends", severity=ERROR, measured=differs.error, threshold=0.0),
         )
-    nothing = (
-        [
-            f"what is returned for {', '.join(unknown)} has no part that is known to be the sample's: nothing is told of it"
-        ]
-        if unknown
-        else []
-    )
+    notes = [f"paired with the same {'rows' if over == 'batch' else 'tokens'} alone, over={over!r}"]
+    if unknown:
+        notes.append(
+            f"nothing is told of {', '.join(unknown)}: no part of what is returned is known to be the sample's"
+        )
     return Report.of(
         ReportData(
             analysis="independent",
@@ -148,10 +146,7 @@ def independent(
             columns=COLUMNS,
             rows=tuple(rows),
             findings=tuple(findings.values()),
-            notes=(
-                Note(f"paired with the same {'rows' if over == 'batch' else 'tokens'} alone, over={over!r}"),
-                *map(Note, nothing),
-            ),
+            notes=tuple(map(Note, notes)),
             ranked=False,
             folds=False,
         )
