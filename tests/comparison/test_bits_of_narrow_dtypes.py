@@ -167,3 +167,23 @@ def test_positions_that_a_cast_rounds_are_named_and_not_another_order_of_element
     )
     right = compare_models(Turning(True), Turning(True).bfloat16(), x, inputs_b=x.bfloat16())
     assert right.findings == ()
+
+
+class Normed(nn.Module):
+    def __init__(self, eps: float) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.words, self.norm, self.inner = nn.Embedding(50, 32), nn.LayerNorm(32, eps=eps), nn.Linear(32, 32)
+        self.head = nn.Linear(32, 8)
+
+    def forward(self, ids):
+        x = self.words(ids)
+        return self.head(x + 0.05 * torch.tanh(self.inner(self.norm(x))))
+
+
+def test_repairs_are_measured_on_the_runs_that_were_made_not_on_those_of_copies():
+    port = Normed(0.05).bfloat16()  # plain, its rounding hides the epsilon; with the inputs of a's calls it does not
+    found = compare_models(Normed(1e-5), port, torch.arange(48).view(2, 24))
+    assert [(row.path, row.op, row.because) for row in found.findings] == [
+        ("norm", "layer_norm", "eps=1e-05 in a, eps=0.05 in b")
+    ]

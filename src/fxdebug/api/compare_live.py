@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from fxdebug.analyses.gradients.facing import Step
 from fxdebug.analyses.gradients.of_model import step_of_grads
 from fxdebug.analyses.quantisation.report import QuantisedRow
-from fxdebug.api.compare_runs import Settings, compare, with_gradients
+from fxdebug.api.compare_runs import Settings, compared_as_recorded, with_gradients
 from fxdebug.api.comparison import Comparison
 from fxdebug.api.quantised.of_models import called, inputs_for, quantised_models
 from fxdebug.api.reports.report import Report
@@ -160,7 +160,7 @@ def _runs(model_a: nn.Module, model_b: nn.Module, given: Given, settings: Mappin
         a = fx_debug(model_a, *deep_copy((inputs, kwargs)), values="tensors")
         restore()
         b, failed = _run(model_b, *deep_copy((own_inputs, kwargs)), values="tensors")
-        plain = compare(a, b, **settings)
+        plain = compared_as_recorded(a, b, **settings)
         if failed is not None:
             return _Runs(a, b, plain, None, 0, f"b raised {failed}")
         restore()
@@ -171,7 +171,7 @@ def _runs(model_a: nn.Module, model_b: nn.Module, given: Given, settings: Mappin
             alone, failed = _run(model_b, *deep_copy((own_inputs, kwargs)), values="tensors")
     if failed is not None:
         return _Runs(a, b, plain, None, 0, f"with what a was given, b raised {failed}")
-    isolated = compare(a, replaced(alone, settings={**alone.settings, "isolated": True}), **settings)
+    isolated = compared_as_recorded(a, replaced(alone, settings={**alone.settings, "isolated": True}), **settings)
 
     def see_alone(stepper: ReplacedOperations) -> None:
         with InputReplay(model_b, a, plan.inputs, plan.outputs, keeps=is_reordered):
@@ -213,7 +213,7 @@ def _compared(
         with state_restored(model_b):
             given = deep_copy((own_inputs, kwargs))
             trace = run_and_store(model_b, *given, values="tensors", stepper=stepper)
-        return trace, compare(runs.a, trace, **settings)
+        return trace, compared_as_recorded(runs.a, trace, **settings)
 
     edited = EditedRuns(
         RunAgain(runs.a, lambda stepper: _stepped(model_a, inputs, kwargs, stepper), model_a),

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 from fxdebug import api
 from fxdebug.analyses.gradients.facing import Step
@@ -94,10 +94,11 @@ def compare(
 
     With a ``budget``, causes are tried as in :func:`compare_models`, by runs with edits that begin in so many seconds:
     where both traces are of this process, with their models, and with ``values="tensors"`` or inputs of at most 4 MiB,
-    or saved with tensors and weights, and return again what they returned. Without one no model runs, but for two
-    cases. Of such runs that kept numbers only, in a narrow dtype or of two lengths, both run once more, and every
-    element is compared. Where code differs, and two dtypes hide whether that matters, copies of both models are
-    compared in float32, as in :func:`compare_models`.
+    or saved with tensors and weights, and return again what they returned. Without one no model runs, but for these
+    cases. Of such runs that kept numbers only, in a narrow dtype or of two lengths, or of which no number differs
+    though what they returned does, both run once more, and every element is compared. Of two runs of one model that
+    differ, b runs again up to four times: so random numbers are known that torch does not draw. Where code differs, and
+    two dtypes hide whether that matters, copies of both models are compared in float32, as in :func:`compare_models`.
 
     >>> import torch, fxdebug
     >>> trace = fxdebug.fx_debug(torch.nn.Linear(2, 2), torch.ones(1, 2))
@@ -120,6 +121,9 @@ def compare(
         return Report.of(quantised_report(found))
     if all(hasattr(each.graph_source, "model") for each in (reference, run)):
         found = api.seen_by_elements(Comparison.of(found), compared)
+        if not found.findings and api.have_other_bits(reference, run):
+            found = api.seen_by_elements(found, compared, always=True)
+        found = api.told_of_draws(found, compared)
     lacking = [getattr(each.data, "lacking", "") for each in (reference, run)]
     whole = Comparison.of(replace(found, notes=(*found.notes, *filter(None, lacking))))
     if budget > 0 and whole.findings:
@@ -131,6 +135,14 @@ def compare(
             whole, lambda: bool(alone or compared(reference, run, strict=True).findings), again
         )
     return with_gradients(whole, step_of_run(reference), step_of_run(run))
+
+
+def compared_as_recorded(a: Trace, b: Trace, **settings: Any) -> Comparison:
+    """Compare two traces by what they have kept: no model runs, so that all rows are of these two traces.
+
+    ``settings`` are those of :func:`fxdebug.comparison.compare_traces.compare`.
+    """
+    return with_gradients(Comparison.of(compare_traces.compare(a, b, **settings)), step_of_run(a), step_of_run(b))
 
 
 def with_gradients(comparison: Comparison, a: Step | None, b: Step | None) -> Comparison:

@@ -65,6 +65,8 @@ FURTHER = {
     "save_measures": "fxdebug.api.files",
     "seen_by_elements": "fxdebug.api.rerun.tried_in_traces",
     "shows_ranks": "fxdebug.api.exported_folders",
+    "have_other_bits": "fxdebug.api.rerun.second_runs",
+    "told_of_draws": "fxdebug.api.rerun.second_runs",
     "told_in_wide_dtype": "fxdebug.api.rerun.tried_in_traces",
     "tried_in_traces": "fxdebug.api.rerun.tried_in_traces",
     "VALUES": "fxdebug.data.values",

@@ -15,6 +15,7 @@ from torch._tensor_str import PRINT_OPTS
 
 from fxdebug.analyses.cost.no_memory import no_memory
 from fxdebug.api.reports.no_memory import note_on_memory
+from fxdebug.api.rerun.returned_bits import returned_bits
 from fxdebug.api.rerun.small_inputs import small_inputs
 from fxdebug.api.run_store import RunStore
 from fxdebug.api.trace import Trace
@@ -153,6 +154,7 @@ def stored_run(
             ran = run_once(target, module, args, kwargs, store.options(listeners=shown, **recording), settings)
             if isinstance(ran.trace.graph_source, LazyGraphs):
                 ran.trace.graph_source.given = given
+                ran.trace.graph_source.returned_bits = None if given is None else returned_bits(ran.output)
             for line in shown:
                 line.close()
             trace = store.finish(Trace.of(ran.trace), module, prune, ran.raised)

@@ -126,16 +126,24 @@ def reason_of_nan(op: str, literals: Sequence[float], inputs: Sequence[Value], o
 _NORMS = frozenset("batch_norm instance_norm layer_norm group_norm rms_norm normalize cosine_similarity".split())
 
 
+_DEFAULT_EPS = {"normalize": 1e-12, "cosine_similarity": 1e-8}
+_ZERO_IN_FLOAT16 = 2.0**-25  # half of its smallest number: what is not larger is rounded to 0
+
+
 def _reason_in_norm(op: str, literals: Sequence[float], inputs: Sequence[Value], output: Value) -> str:
     first = inputs[0].stats
     negative = [v for v in inputs[1:] if v.stats is not None and isinstance(v.stats.min, float) and v.stats.min < 0]
     if op in ("batch_norm", "instance_norm") and len(inputs) > 2 and negative:
         return "it takes the root of a variance; a running variance below 0 has none"
     reach = None if first is None else first.absmax
+    what = "norm" if op in ("rms_norm", "normalize", "cosine_similarity") else "variance"
+    eps = min((each for each in literals if 0 < each < 1), default=_DEFAULT_EPS.get(op, 1.0))
+    if output.dtype == "float16" and eps <= _ZERO_IN_FLOAT16 and first is not None and first.zeros:
+        return f"a {what} of 0, and eps={eps:g} is 0 in float16: 0 divided by 0"
     if 0 in literals and reach is not None and reach * reach < largest_of(output.dtype):
-        what = "norm" if op in ("rms_norm", "normalize", "cosine_similarity") else "variance"
         return f"a {what} of 0, and an eps of 0: 0 divided by 0"
-    return f"its mean and variance of numbers up to {_short(reach)} are beyond {output.dtype} or not defined"
+    what = "norm" if what == "norm" else "mean and variance"
+    return f"its {what} of numbers up to {_short(reach)} are beyond {output.dtype} or not defined"
 
 
 def _reason_of_infinite_inputs(op: str, infinite: Sequence[Value]) -> str:

@@ -153,7 +153,9 @@ class Averages(nn.Module):
 
 def test_state_of_an_earlier_call_is_told_where_two_calls_of_one_model_differ() -> None:
     x = torch.randn(6, 2, 5, generator=torch.Generator().manual_seed(0))
-    held = "a tensor that the model held before the run, no input and no weight (state of an earlier call?)"
+    held = (
+        "a tensor that no operation here made, no input and no weight (state of an earlier call, or numbers of numpy?)"
+    )
     for model, said in (
         (Remembers(resets=False), f"in b it is given {held}, in a it is not"),
         (Averages(), f"it is given {held}, which is another one in a"),

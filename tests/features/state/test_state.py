@@ -351,3 +351,39 @@ def test_a_parameter_that_its_class_never_fills_is_found_by_the_zeros_that_memor
     ]
     assert told(NeverFilled(), 0.5) == []  # loaded, or filled from outside
     assert told(FilledAtOnce(), 0.0) == []
+
+
+class WithScale(nn.Module):
+    """A layer of torch's, and a parameter of memory as it was, which a method would fill that nothing calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.scale = nn.Linear(4, 4), nn.Parameter(torch.empty(4))
+        self.scale.data = torch.linspace(0.5, 1, 4)  # memory that holds numbers of a usual size
+
+    def start(self) -> None:
+        nn.init.ones_(self.scale)
+
+
+class ThroughData(WithScale):
+    def start(self) -> None:
+        self.scale.data.fill_(1)
+
+
+def test_a_parameter_that_nothing_wrote_to_is_advice_where_writes_are_counted() -> None:
+    def told(model: nn.Module) -> list[tuple[str, str]]:
+        return [(finding.severity, finding.what) for finding in fxdebug.check(model) if finding.rule == "buffer"]
+
+    class Bare(WithScale):
+        def __init__(self) -> None:
+            nn.Module.__init__(self)
+            self.layer, self.scale = nn.Linear(4, 4), nn.Parameter(torch.empty(4))
+
+    left = Bare()
+    left.scale.data = torch.linspace(0.5, 1, 4)  # such numbers memory may hold
+    what = "the parameter scale is of torch.empty(), which fills nothing: its class does not fill it either, and no "
+    assert told(left) == [("advice", f"{what}write to it was counted")]
+    assert told(copy.deepcopy(left)) == []  # a copy has no count
+    left.start()
+    assert told(left) == []
+    assert told(WithScale()) == told(ThroughData()) == []  # written through .data, which is not counted

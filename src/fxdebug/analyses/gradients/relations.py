@@ -85,6 +85,13 @@ def reading(factor: float, pairs: Sequence[Facing], a: Step, b: Step, counts: Ma
     if 0 < factor < 1.01 / LEAST_SCALE and is_near(2.0 ** round(power)) and _is_round(a.total):
         at = f"clipping to {a.total:.3g}"
         return f", a power of two, as {at} leaves it before the loss scale is taken off (unscale_ first)"
+    scale = _scale_before_clipping(b.total)
+    if scale and 0 < factor < 1.01 / LEAST_SCALE and all(p.by_elements for p in pairs):
+        norm = b.total * scale
+        return (
+            f": b has a total norm of {norm:g} / {scale:g}, as clipping to {norm:g} leaves it "
+            f"before the loss scale {scale:g} is taken off (unscale_ first)"
+        )
     if is_near(-1.0):
         return ": the sign is the other one, one of them ascends"
     if is_near(SCALE):
@@ -100,6 +107,15 @@ def reading(factor: float, pairs: Sequence[Facing], a: Step, b: Step, counts: Ma
     if 0.05 < factor < 20:
         return ", as another number to divide by leaves it (of tokens, with padding or without it, or of samples)"
     return ""
+
+
+def _scale_before_clipping(norm: float) -> float:
+    """Return the power of two by which a norm is a round one divided, as a loss scale; 0 where it is not."""
+    for power in range(24, 9, -1):
+        clipped = norm * 2.0**power
+        if any(abs(clipped - round_one) <= ROUND * round_one for round_one in (0.1, 0.5, 1.0, 5.0, 10.0)):
+            return 2.0**power
+    return 0.0
 
 
 def _is_round(norm: float) -> bool:

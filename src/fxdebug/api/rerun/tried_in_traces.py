@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from fxdebug.api.comparison import Comparison
 from fxdebug.api.rerun.edited_runs import EditedRuns, RunAgain, returned_tensors
 from fxdebug.api.rerun.recorded_programs import RecordedProgram
+from fxdebug.api.rerun.returned_bits import returned_bits
 from fxdebug.api.rerun.wide_copies import in_wide_dtype
 from fxdebug.api.run_model import run_and_store
 from fxdebug.api.trace import Trace
@@ -52,18 +53,18 @@ def tried_in_traces(found: Comparison, compared: Callable[..., ComparisonData], 
     if found.findings:
         found = seen_by_elements(found, compared, always=True)
     sides = [
-        _Again.of(trace, name) or RecordedProgram.of(trace, name) for trace, name in ((found.a, "a"), (found.b, "b"))
+        LiveRun.of(trace, name) or RecordedProgram.of(trace, name) for trace, name in ((found.a, "a"), (found.b, "b"))
     ]
     a, b = sides
     if a is None or b is None or not found.findings:
         return found
-    with state_restored(*[side.model for side in (a, b) if isinstance(side, _Again)]):
+    with state_restored(*[side.model for side in (a, b) if isinstance(side, LiveRun)]):
         for side in (a, b):
             if not side.is_as_recorded():
                 note = f"not tried: run again, {side.name} returns something else than it did, or raises"
                 return replace(found, notes=(*found.notes, note))
     runs = EditedRuns(_run_again(a), _run_again(b), found)
-    if isinstance(b, _Again):
+    if isinstance(b, LiveRun):
         recorded = b.trace_with
 
         def again(stepper: ReplacedOperations) -> tuple[TraceData, ComparisonData]:
@@ -79,8 +80,8 @@ def tried_in_traces(found: Comparison, compared: Callable[..., ComparisonData], 
     return with_repairs(known, runs, until)
 
 
-def _run_again(side: _Again | RecordedProgram) -> RunAgain:
-    return RunAgain(side.trace, side.run, side.model if isinstance(side, _Again) else None)
+def _run_again(side: LiveRun | RecordedProgram) -> RunAgain:
+    return RunAgain(side.trace, side.run, side.model if isinstance(side, LiveRun) else None)
 
 
 def told_in_wide_dtype(
@@ -99,7 +100,7 @@ def told_in_wide_dtype(
     >>> told_in_wide_dtype(found, lambda: True, lambda a, b, args, kwargs: found) is found  # of one dtype
     True
     """
-    a, b = _Again.of(found.a, "a"), _Again.of(found.b, "b")
+    a, b = LiveRun.of(found.a, "a"), LiveRun.of(found.b, "b")
     if a is None or b is None or found.narrow is None or not code_differs():
         return found
     with state_restored(a.model, b.model):
@@ -127,7 +128,7 @@ def seen_by_elements(
     are_few = found.settings["clean"] > tolerance_of("float32") or _are_of_two_sizes(found)
     if "tensors" in kept or not (always or are_few):
         return found
-    a, b = _Again.of(found.a, "a"), _Again.of(found.b, "b")
+    a, b = LiveRun.of(found.a, "a"), LiveRun.of(found.b, "b")
     if a is None or b is None or max(map(_size, (found.a, found.b))) > MOST_BYTES:
         return found
     with state_restored(a.model, b.model) as restore:
@@ -160,14 +161,14 @@ class NotKept(Exception):
     """An argument of the model was not kept, or is no plain data."""
 
 
-class _Again:
+class LiveRun:
     """A recorded run that can be made again: its model, and what that was given."""
 
     def __init__(self, name: str, trace: TraceData, model: nn.Module, args: Any, kwargs: Mapping[str, Any]) -> None:
         self.name, self.trace, self.model, self._args, self._kwargs = name, trace, model, args, kwargs
 
     @classmethod
-    def of(cls, trace: TraceData, name: str) -> _Again | None:
+    def of(cls, trace: TraceData, name: str) -> LiveRun | None:
         """Return the run of a trace; ``None`` where its model, its inputs or its state are not at hand."""
         model, root = getattr(trace.graph_source, "model", None), trace.root
         is_whole = root.method == "forward" and trace.error is None and not _NOT_WHOLE & trace.settings.keys()
@@ -199,6 +200,12 @@ class _Again:
             given = deep_copy((self._args, self._kwargs))
             return run_and_store(self.model, *given, values="tensors", weights=weights, stepper=stepper)
 
+    def returned_bits(self) -> str | None:
+        """Run the model, without a recording, and return a digest of what it returns; ``None`` where there is none."""
+        with torch.set_grad_enabled(bool(self.trace.settings.get("grad", True))):
+            args, kwargs = deep_copy((self._args, self._kwargs))
+            return returned_bits(self.model(*args, **kwargs))
+
     def is_as_recorded(self) -> bool:
         """Does the model return what it did, to the last bit?"""
         return self.again() is not None
@@ -211,6 +218,9 @@ class _Again:
             raise
         except Exception:  # of the model
             return None
+        bits = getattr(self.trace.graph_source, "returned_bits", None)
+        if bits is not None:
+            return again if bits == returned_bits([again.tensor(each) for each in again.root.outputs or ()]) else None
         by_digest = self.trace.settings.get("values") == "tensors"
         both = [
             [value.digest if by_digest else value.stats for value in run.root.outputs or ()]

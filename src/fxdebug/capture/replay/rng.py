@@ -16,6 +16,8 @@ from fxdebug.capture.replay.pause_gc_and_threads import in_turn
 from fxdebug.capture.torch_state.internals import not_compiled
 from fxdebug.capture.torch_state.untracked import untracked
 
+FAR = 1009  # draws from one state to another: generators reject some, so that a few draws may make no difference
+
 
 class RngSnapshot:
     """States of the global generators: torch's (on the CPU and on devices in use), Python's and numpy's.
@@ -51,6 +53,19 @@ class RngSnapshot:
             sys.modules["numpy"].random.set_state(self._numpy)
         for put, state in self._devices:
             put(state)
+
+    def move_numpy_and_python(self) -> None:
+        """Put the state after many more draws in place of those of Python and numpy: only torch's stay as they were."""
+        before = RngSnapshot()
+        self.restore()
+        for _ in range(FAR):
+            random.random()
+        self._python = random.getstate()
+        numpy = sys.modules.get("numpy")
+        if numpy is not None:
+            numpy.random.random(FAR)
+            self._numpy = _numpy_state()
+        before.restore()
 
 
 def _generators_of_devices() -> Iterator[tuple[Callable[[], Any], Callable[[Any], Any]]]:

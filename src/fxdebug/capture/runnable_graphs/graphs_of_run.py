@@ -66,6 +66,7 @@ class LazyGraphs:
         self._verified: dict[int, VerifiedCall] = {}
         self._run_graphs: RunGraphs | None = None
         self.given: tuple[tuple[Any, ...], dict[str, Any]] | None = None  # copies of small inputs, to run it again
+        self.returned_bits: str | None = None  # a digest of what it returned, where statistics are kept
 
     @property
     def model(self) -> nn.Module:

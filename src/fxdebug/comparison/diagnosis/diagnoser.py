@@ -28,6 +28,7 @@ from fxdebug.comparison.diagnosis.element_order import (
     merged_otherwise,
     moves_changed,
     order_cause,
+    order_drawn,
     parts_exchanged,
 )
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult, comparable, draws_random
@@ -284,6 +285,8 @@ class Diagnoser:
                 return make_cause(
                     self._judge, "dtype", rounded[0].call, rounded[0].op, rounded[1], result, step=rounded[0]
                 )
+            if (drawing := order_drawn(self._judge, result)) is not None:
+                return make_cause(self._judge, "random", drawing.call, drawing.op, BOTH_DREW, result, step=drawing)
             because = (
                 "inputs with the same statistics give other values: their elements are others, or in another order"
             )

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from fxdebug.comparison.constants import as_written
 from fxdebug.comparison.diagnosis.cause import Cause, differing_settings, listed, make_cause
-from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult
+from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult, draws_random
 from fxdebug.comparison.result import Kind
 from fxdebug.comparison.steps import Step, StepInput, StepList
 from fxdebug.operators.dtypes import EPS
@@ -23,6 +23,7 @@ from fxdebug.operators.names import (
     TRANSPARENT,
 )
 
+PERMUTING = ("randperm", "multinomial")
 MOVES = frozenset(["roll", "flip", "fliplr", "flipud", "rot90"])
 MOST_ROUNDED = 4  # times the error that counts as equal: a few operations enlarge it before the choice
 INDEXING = BY_RANK | frozenset(["where", "nonzero", "argwhere", "eq", "one_hot", "floor_divide", "bincount"])
@@ -49,6 +50,14 @@ def inputs_swapped(judge: Judge, result: StepResult) -> ElementOrder | None:
         numbers = [None if value is None else value.number for value in partners]
         if len(set(one)) > 1 and numbers != one and sorted(map(str, numbers)) == sorted(map(str, one)):
             return ElementOrder("wiring", step, f"{step.op} is given the same values in another order")
+    return None
+
+
+def order_drawn(judge: Judge, result: StepResult) -> Step | None:
+    """Return a step on the way to this one that draws a permutation in both runs: its statistics do not show which."""
+    for step, partner, _ in _steps_before(judge, result):
+        if step.name in PERMUTING and draws_random(step) and partner.name == step.name:
+            return step
     return None
 
 

@@ -199,11 +199,13 @@ class OutputDiagnosis:
             _is_far(judge, x, y, judge.clean) for x, y in zip(one, other) if comparable(x, y)
         ):
             return ""
-        what = "a tensor that the model held before the run, no input and no weight (state of an earlier call?)"
         if len(one) == len(other):
-            return f"it is given {what}, which is another one in a"
+            return f"it is given {HELD}, which is another one in a"
         side, rest = ("b", "a") if len(other) > len(one) else ("a", "b")
-        return f"in {side} it is given {what}, in {rest} it is not"
+        return f"in {side} it is given {HELD}, in {rest} it is not"
+
+
+HELD = "a tensor that no operation here made, no input and no weight (state of an earlier call, or numbers of numpy?)"
 
 
 def _is_far(judge: Judge, a: Value, b: Value, limit: float) -> bool:

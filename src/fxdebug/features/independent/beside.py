@@ -17,6 +17,9 @@ KINDS: tuple[Over, ...] = get_args(Over)
 MOST = 4  # samples that are run alone
 
 
+FRAMES = 2  # by which strides and edges may leave more or fewer than the share of the tokens
+
+
 @dataclass(frozen=True)
 class Alone:
     """One sample alone: ``row`` and ``places`` are where it stands in what was given, of ``rows`` and ``length``.
@@ -90,7 +93,15 @@ class Alone:
             return kept + self.row * self.length
         if size == self.rows * wanted:  # the batch, or the batch and its heads
             return torch.arange(wanted) + self.row * wanted
+        if self._are_fewer(size, wanted):
+            return torch.arange(wanted)
         return None
+
+    def _are_fewer(self, size: int, wanted: int) -> bool:
+        """Are these as many times fewer than the tokens, as strides leave them, of a sample at the start of its row?"""
+        if self.places is None or not wanted < size < self.length or int(self.places[-1]) != len(self.places) - 1:
+            return False
+        return abs(size * len(self.places) - wanted * self.length) <= FRAMES * self.length
 
 
 def without_others(inputs: Mapping[str, Any], over: Over) -> Iterator[Alone]:
@@ -134,17 +145,23 @@ def _with_other_ends(inputs: Mapping[str, Any], first: Tensor, rows: int, length
 
 def _unpadded(inputs: Mapping[str, Any], tensors: Mapping[str, Tensor], first: Tensor, rows: int) -> Iterator[Alone]:
     mask = next((_kept(name, t) for name, t in tensors.items() if _is_mask(name, t, first)), None)
+    shares: set[str] = set()
     if mask is None:
         mask = next((_counted(t, first) for name, t in tensors.items() if _are_lengths(name, t, first)), None)
+    if mask is None:
+        shares = {name for name, t in tensors.items() if _are_shares(name, t, first)}
+        mask = next((_counted((tensors[name] * first.shape[1]).round(), first) for name in shares), None)
     if mask is None or bool(mask.all()) or not bool(mask.any(1).all()):
         raise UsageError(
-            "over='padding' needs a mask of shape (rows, tokens) among the inputs, with 0 where padding is, or lengths"
+            "over='padding' needs a mask of shape (rows, tokens) among the inputs, with 0 where padding is, or lengths "
+            "(whole numbers, or shares of the longest), of which one is shorter"
         )
     length = mask.shape[1]
     padded = [row for row in range(rows) if not bool(mask[row].all())]
     for row in padded[:MOST]:
         places = mask[row].nonzero().flatten().cpu()
         alone = {name: _at(_row(value, row, rows), places, length, first=1) for name, value in inputs.items()}
+        alone |= {name: torch.ones_like(alone[name]) for name in shares}  # of its own longest sample
         yield Alone(f"row {row}", alone, row, rows, places, length)
 
 
@@ -163,7 +180,17 @@ def _kept(name: str, mask: Tensor) -> Tensor:
 
 def _are_lengths(name: str, tensor: Tensor, first: Tensor) -> bool:
     whole = tensor.ndim == 1 and not tensor.is_floating_point() and tensor.dtype != torch.bool
-    return whole and "len" in name and len(tensor) == first.shape[0] and 0 < int(tensor.min()) <= max(first.shape[1:])
+    named = any(word in name for word in ("len", "count", "size", "num"))
+    if not whole or not named or first.ndim < 2 or len(tensor) != first.shape[0]:
+        return False
+    return 0 < int(tensor.min()) <= max(first.shape[1:])
+
+
+def _are_shares(name: str, tensor: Tensor, first: Tensor) -> bool:
+    """Are these lengths as shares of the longest sample, which is 1?"""
+    if tensor.ndim != 1 or not tensor.is_floating_point() or "len" not in name or first.ndim < 2:
+        return False
+    return len(tensor) == first.shape[0] and float(tensor.min()) > 0 and float(tensor.max()) == 1.0
 
 
 def _counted(lengths: Tensor, first: Tensor) -> Tensor:

@@ -46,6 +46,7 @@ class Difference:
     unpaired: int
     first: Node | None = None
     op_error: float = 0.0
+    is_known: bool = True  # has what is returned a part that is the sample's?
     places: tuple[int, ...] = ()
 
 
@@ -72,9 +73,9 @@ def difference(run: ObservedRun, given: Results, other: Results, alone: Alone, h
     fewer = {place: _cut(results, by_key.get(key, [])) for place, (key, results) in given.of.items()}
     first = _first(run, errors, fewer) if error else None
     if first is None:
-        return Difference(error, len(errors), unpaired)
+        return Difference(error, len(errors), unpaired, is_known=end in errors)
     node, place = first
-    return Difference(error, len(errors), unpaired, node, *errors[place])
+    return Difference(error, len(errors), unpaired, node, errors[place][0], places=errors[place][1])
 
 
 def _error(part: Tensor, other: Tensor) -> float:

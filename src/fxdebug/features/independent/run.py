@@ -100,6 +100,7 @@ def independent(
     run, results = observed(named)
     rows: list[SampleRow] = []
     findings: dict[str, Finding] = {}
+    unknown: list[str] = []
     half: Results | None = None
     for alone in samples:
         if alone.beside and findings:
@@ -111,6 +112,8 @@ def independent(
         rows.append(
             SampleRow(alone.name, differs.error, None if node is None else node.id, differs.compared, differs.unpaired)
         )
+        if not differs.is_known:
+            unknown.append(alone.name)
         if not differs.error:
             continue
         where = run.trace.root if node is None else node
@@ -131,6 +134,11 @@ def independent(
             where.id,
             found(where, what, rule="depends", severity=ERROR, measured=differs.error, threshold=0.0),
         )
+    notes = [f"paired with the same {'rows' if over == 'batch' else 'tokens'} alone, over={over!r}"]
+    if unknown:
+        notes.append(
+            f"nothing is known of {', '.join(unknown)}: no part of what is returned is surely the sample's"
+        )
     return Report.of(
         ReportData(
             analysis="independent",
@@ -138,7 +146,7 @@ def independent(
             columns=COLUMNS,
             rows=tuple(rows),
             findings=tuple(findings.values()),
-            notes=(Note(f"paired with the same {'rows' if over == 'batch' else 'tokens'} alone, over={over!r}"),),
+            notes=tuple(map(Note, notes)),
             ranked=False,
             folds=False,
         )

@@ -6,6 +6,7 @@ import copy
 import inspect
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -13,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from fxdebug.capture.probe import members, special_tensors, state_restored, untracked
-from fxdebug.data.findings import ERROR, Finding
-from fxdebug.features.state.never_filled import never_filled
+from fxdebug.data.findings import ADVICE, ERROR, Finding
+from fxdebug.features.state.never_filled import are_counted, never_filled, never_written
 from fxdebug.features.state.zero_tables import zero_table
 
 HUGE = 1e20  # in float32; masks have one such number, and no module a table of them
@@ -30,6 +31,7 @@ FILL = "torch.empty() and to_empty() fill nothing: call an initialisation (torch
 
 def find_buffers(model: nn.Module) -> Iterator[Finding]:
     """Yield the buffers that are not as their modules make them, and the parameters that hold what memory held."""
+    counted = are_counted(model)
     for path, module in members.named_modules_of(model):
         if isinstance(module, torch.jit.ScriptModule):
             continue  # its buffers were loaded with it
@@ -39,6 +41,9 @@ def find_buffers(model: nn.Module) -> Iterator[Finding]:
             what = _of_memory(parameter) or never_filled(module, name, parameter)
             if what:
                 yield _finding(path, module, name, f"the parameter {members.join(path, name)} {what}", FILL)
+            elif counted and (what := never_written(module, name, parameter)):
+                left = _finding(path, module, name, f"the parameter {members.join(path, name)} {what}", FILL)
+                yield replace(left, severity=ADVICE)
         odd: dict[str, str] = {}
         for name, buffer in module._buffers.items():
             if buffer is not None and _has_numbers(buffer, or_complex=True):

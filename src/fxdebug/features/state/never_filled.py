@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from torch import Tensor, nn
 
+from fxdebug.capture.probe import members
 from fxdebug.data.measures import counted
 from fxdebug.features.state.class_text import called_name, methods_of
 
@@ -36,6 +37,43 @@ def never_filled(module: nn.Module, name: str, parameter: Tensor) -> str:
         return ""
     held = "is all zero" if zeros == numbers.numel() else f"has {counted(zeros, 'zero')} among {numbers.numel()}"
     return f"{held}, as memory has them: {by}() makes it in its class's __init__, and nothing there fills it"
+
+
+def never_written(module: nn.Module, name: str, parameter: Tensor) -> str:
+    """Return where a parameter was made, if its class never fills it and nothing wrote to it; empty for all others.
+
+    Torch counts writes to a tensor, but not those through ``.data``, nor copies of a whole model: only where
+    :func:`are_counted` holds does none mean that memory is as it was. Numbers of a usual size do not show it.
+
+    >>> import torch
+    >>> never_written(torch.nn.Linear(2, 2), "weight", torch.zeros(2, 2))
+    ''
+    """
+    if type(module).__module__.partition(".")[0] == "torch" or parameter.is_inference() or parameter._version:
+        return ""
+    by = _left_empty(type(module)).get(name)
+    if by is None or any(_through_data(body, name) for body in methods_of(type(module)).values()):
+        return ""
+    return f"is of {by}(), which fills nothing: its class does not fill it either, and no write to it was counted"
+
+
+def are_counted(model: nn.Module) -> bool:
+    """Were all weights of torch's own layers written to, as their initialisation does? Copies of models have none."""
+    weights = [
+        parameter
+        for module in members.modules_of(model)
+        if type(module) in (nn.Linear, nn.Embedding, nn.Conv1d, nn.Conv2d, nn.LSTM, nn.GRU)
+        for parameter in module._parameters.values()
+        if parameter is not None
+    ]
+    return bool(weights) and all(not each.is_inference() and each._version for each in weights)
+
+
+def _through_data(body: ast.FunctionDef, name: str) -> bool:
+    """Does a method use ``self.name.data``? What is written there is not counted."""
+    return any(
+        isinstance(node, ast.Attribute) and node.attr == "data" and _is_own(node.value, name) for node in ast.walk(body)
+    )
 
 
 def _left_empty(kind: type[nn.Module]) -> dict[str, str]:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from fxdebug.capture.probe import members
 from fxdebug.data.findings import ADVICE, WARNING, Finding
 
-LEAST = 500  # elements of two equal weights that are no chance
+LEAST = 64  # different elements of two equal weights that are no chance
 MOST_ROWS = 4096  # of two weights that tell whether they are nearly equal
 ALIKE = 0.9  # cosine of two weights that were one: that of two that were drawn or trained apart lies near 0
 
@@ -26,7 +26,7 @@ def find_broken_ties(model: nn.Module, *, trained: bool) -> Iterator[Finding]:
             if not apart or head.weight.shape != table.weight.shape or head.weight.numel() < LEAST:
                 continue
             one, other = head.weight.detach(), table.weight.detach().to(head.weight)
-            if torch.equal(one, other):
+            if torch.equal(one, other) and len(one.unique()) >= LEAST:
                 yield _broken(path, head, name, "have equal numbers and are two parameters: a tie that was broken", 0)
             elif trained and (cosine := _cosine(one[:MOST_ROWS], other[:MOST_ROWS])) > ALIKE:
                 what = f"are two parameters and nearly equal (cosine {cosine:.4f}): a tie that was broken"

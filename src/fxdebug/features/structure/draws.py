@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from fxdebug.api.rerun.second_runs import Source, own_difference
 from fxdebug.data.findings import ADVICE, WARNING, Finding
 from fxdebug.operators.categories import DRAWS
 from fxdebug.operators.dropped_values import dropped_by
@@ -54,6 +55,45 @@ def find_draws(net: Network) -> Iterator[Finding]:
             advice="Set a seed (torch.manual_seed) where two runs are to be alike.",
         )
         yield replace(finding, others=tuple([other.id for other in drawing[1:]]))
+    elif not dropping:
+        yield from _own_difference(net)
+
+
+_DECIDES: dict[Source, tuple[str, str]] = {
+    "torch": (
+        "torch's random numbers decide it, drawn by an operation that is not known to draw any",
+        "Set a seed (torch.manual_seed) where two runs are to be alike.",
+    ),
+    "numpy": (
+        "numpy's or Python's random numbers decide it",
+        "Set a seed (numpy.random.seed, random.seed) where two runs are to be alike.",
+    ),
+    "own": (
+        "a random generator of its own decides it, or state that is in no buffer and no attribute",
+        "Give its generator a seed, or keep its state in a buffer, where two runs are to be alike.",
+    ),
+}
+
+
+def _own_difference(net: Network) -> Iterator[Finding]:
+    """Yield where a second run of the model gives other numbers, as it draws some that no operation of torch draws."""
+    found = own_difference(net.trace)
+    if found is None:
+        return
+    row, source = found
+    decides, advice = _DECIDES[source]
+    side = row.b or row.a
+    call = net.trace.root if side is None else net.trace.calls[side.call.index]
+    yield Finding(
+        rule="random",
+        severity=ADVICE,
+        path=row.path,
+        call=call.id,
+        op=row.op or call.type,
+        source=row.source,
+        what=f"a second run with the same inputs, in evaluation, gives other numbers: {decides}",
+        advice=advice,
+    )
 
 
 def _is_returned(net: Network, node: Node) -> bool:

@@ -1,0 +1,65 @@
+"""A digest of what a model returned, where only statistics of it are kept: those do not tell another order."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fxdebug.capture.torch_state.untracked import untracked
+from fxdebug.stats.cpu_sums import is_freed
+
+MOST = 64 << 20  # bytes: a second of one core reads twenty times as many
+MOST_COPIED = 4 << 20  # bytes, of tensors of an accelerator
+DEEPEST = 16  # containers in one another
+
+
+def returned_bits(returned: Any) -> str | None:
+    """Return a digest of all tensors that a model returned; ``None`` of large ones, and of other kinds of tensors.
+
+    >>> returned_bits(torch.arange(3.0)) == returned_bits(torch.arange(3.0))
+    True
+    >>> returned_bits(torch.arange(3.0)) == returned_bits(torch.arange(3.0).flip(0))
+    False
+    """
+    with untracked(), torch.no_grad():  # a recording around this one must see none of it
+        tensors = list(_tensors(returned))
+        if not tensors or not all(map(_is_plain, tensors)):
+            return None
+        sizes = [(each.numel() * each.element_size(), each.device.type == "cpu") for each in tensors]
+        if sum(size for size, _ in sizes) > MOST or sum(size for size, on_cpu in sizes if not on_cpu) > MOST_COPIED:
+            return None
+        digest = hashlib.sha256()
+        for each in tensors:
+            digest.update(f"{each.dtype}{tuple(each.shape)}".encode())
+            flat = each.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
+            digest.update(flat.view(torch.uint8).numpy())
+        return digest.hexdigest()
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    return (
+        type(tensor) in (Tensor, torch.nn.Parameter)
+        and tensor.layout is torch.strided
+        and not tensor.is_meta
+        and not tensor.is_quantized
+        and not is_freed(tensor)
+    )
+
+
+def _tensors(thing: Any, depth: int = 0) -> Iterator[Tensor]:
+    """Yield the tensors in what a model returned: in lists, tuples, dicts, and classes of these."""
+    if isinstance(thing, Tensor):
+        yield thing
+    elif depth <= DEEPEST and isinstance(thing, dict):
+        for each in dict.values(thing):
+            yield from _tensors(each, depth + 1)
+    elif depth <= DEEPEST and isinstance(thing, list):
+        for each in list.__iter__(thing):
+            yield from _tensors(each, depth + 1)
+    elif depth <= DEEPEST and isinstance(thing, tuple):
+        for each in tuple.__iter__(thing):
+            yield from _tensors(each, depth + 1)
