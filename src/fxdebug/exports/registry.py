@@ -25,8 +25,6 @@ from fxdebug.query.measures import derived
 from fxdebug.store.private import is_private, report_without_private, without_private
 
 _OF_CORE: dict[tuple[Kind, str], str] = {
-    ("trace", ".dot"): "fxdebug.exports.graphviz.dot:write_dot",
-    ("trace", ".gv"): "fxdebug.exports.graphviz.dot:write_dot",
     ("trace", ".svg"): "fxdebug.exports.picture.write:write_picture",
     ("trace", ".png"): "fxdebug.exports.picture.write:write_picture",
     ("trace", ".pdf"): "fxdebug.exports.picture.write:write_picture",
@@ -35,13 +33,10 @@ _OF_CORE: dict[tuple[Kind, str], str] = {
     ("trace", ".html"): "fxdebug.exports.page.write:write_trace",
     ("trace", ".txt"): "fxdebug.exports.text:write_text",
     ("trace", ".gexf"): "fxdebug.exports.graphml:write_gexf",
-    ("trace", ".mmd"): "fxdebug.exports.documents.mermaid:write_mermaid",
     ("trace", ".md"): "fxdebug.exports.documents.markdown:write_run",
     ("comparison", ".svg"): "fxdebug.exports.comparison.picture:write_picture",
     ("comparison", ".png"): "fxdebug.exports.comparison.picture:write_picture",
     ("comparison", ".pdf"): "fxdebug.exports.comparison.picture:write_picture",
-    ("comparison", ".dot"): "fxdebug.exports.comparison.graph:write_dot",
-    ("comparison", ".gv"): "fxdebug.exports.comparison.graph:write_dot",
     ("comparison", ".csv"): "fxdebug.exports.comparison.table:write_csv",
     ("comparison", ".json"): "fxdebug.exports.comparison.table:write_json",
     ("comparison", ".txt"): "fxdebug.exports.comparison.text:write_text",

@@ -30,6 +30,8 @@ class Feature:
     ``measures`` are modules that register the measures of their reports; ``takes`` are functions that take one of a
     run, by its name. ``pictures`` draw reports and ``texts`` print them, by the name of their analysis; others are
     printed as tables. ``exporters`` write a trace, a comparison, a report or a training, by suffix or name.
+    ``layouts`` draw the picture of a trace or a comparison in another layout than that of the page: they get it, a
+    path and the options of drawing.
     ``sheet`` returns the report that the page of a run with tensors gets, or ``None``; the page shows the table,
     charts and findings of any report, and the maps that ``maps`` returns of one.
 
@@ -56,6 +58,7 @@ class Feature:
     takes: Mapping[str, Place] = field(default_factory=dict)
     pictures: Mapping[str, Place] = field(default_factory=dict)
     texts: Mapping[str, Place] = field(default_factory=dict)
+    layouts: Mapping[tuple[Kind, str], Place] = field(default_factory=dict)
     sheet: Place = ""
     maps: Place = ""
     exporters: Mapping[tuple[Kind, str], Place] = field(default_factory=dict)

@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from fxdebug import fx_debug
-from fxdebug.exports.drawing.build_drawing import drawing_of
 from fxdebug.exports.drawing.drawing import Box, Drawing
 from fxdebug.exports.drawing.options import DrawOptions
+from fxdebug.features.diagrams.build_drawing import drawing_of
 from support.drawn import Tower, dot, fills, svg, texts, titles
 from support.trees import Does, ones
 

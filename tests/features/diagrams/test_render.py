@@ -14,7 +14,7 @@ from torch import nn
 
 from fxdebug import fx_debug
 from fxdebug.errors import MissingExtra, SaveError, UsageError
-from fxdebug.exports.graphviz import render
+from fxdebug.features.diagrams import render
 from support.drawn import SVG, dot, svg, texts
 
 

@@ -9,8 +9,8 @@ from PIL import Image
 from torch import nn
 
 import fxdebug
-from fxdebug.exports.comparison import graph
-from fxdebug.exports.drawing.build_drawing import drawing_of
+from fxdebug.features.diagrams.build_drawing import drawing_of
+from fxdebug.features.diagrams.comparison import drawn_of
 from support.planted import net, x
 
 
@@ -19,9 +19,9 @@ def test_the_graph_opens_calls_with_findings_and_folds_the_rest(different, tmp_p
     assert "constant, error 0.0" in text and "weights, error 0." in text
     assert "blocks.0" in text and "blocks.2" in text  # equal, inherited
     assert text.count("penwidth=2.4") == 2
-    drawn = graph._drawn(different, True)
+    drawn = drawn_of(different, True)
     assert len(drawn.steps) < 40
-    everything = graph._drawn(different, False)
+    everything = drawn_of(different, False)
     assert len(everything.steps) >= len(drawn.steps)
 
 
@@ -33,7 +33,7 @@ def test_repeated_layers_with_the_same_finding_are_drawn_once():
     with torch.no_grad():
         found = fxdebug.compare_models(one, other, x())
     assert [row.path for row in found.findings] == [f"blocks.{i}.norm" for i in range(6)]
-    drawn = graph._drawn(found, True)
+    drawn = drawn_of(found, True)
     assert [box.row.name for box in drawn.root.boxes] == ["blocks.0 … blocks.5 ×6"]
     assert len(drawn.steps) < 15
 
@@ -41,7 +41,7 @@ def test_repeated_layers_with_the_same_finding_are_drawn_once():
 def test_equal_runs_are_drawn_as_any_run_is(equal, tmp_path):
     text = equal.export(tmp_path / "x.dot").read_text(encoding="utf-8")
     assert "0 findings against a" in text
-    assert len(graph._drawn(equal, True).steps) == len(drawing_of(equal.b).steps)
+    assert len(drawn_of(equal, True).steps) == len(drawing_of(equal.b).steps)
     with Image.open(equal.export(tmp_path / "x.png")) as picture:
         assert picture.width > 200
 

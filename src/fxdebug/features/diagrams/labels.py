@@ -10,10 +10,10 @@ from fxdebug.data.values import Stats
 from fxdebug.exports.columns import number, shape_range
 from fxdebug.exports.drawing.colors import GREY, RED, Colors, is_bad
 from fxdebug.exports.drawing.drawing import Arrow, Box, Step
-from fxdebug.exports.drawing.marks import Mark
+from fxdebug.exports.drawing.marks import Mark, shortened
 from fxdebug.exports.drawing.tooltips import about_box, about_step, facts_of
-from fxdebug.exports.graphviz.escaping import html, plain, shortened, tooltip
 from fxdebug.exports.text import not_finite
+from fxdebug.features.diagrams.escaping import html, plain, tooltip
 from fxdebug.query.folding import times
 from fxdebug.query.network import Node
 

@@ -13,13 +13,13 @@ from pathlib import Path
 import graphviz
 
 from fxdebug.data.trace import TraceData
-from fxdebug.exports.drawing.build_drawing import drawing_of
 from fxdebug.exports.drawing.colors import CARRIED, LINE, RED, WHITE, Colors, is_bad, require_colors
 from fxdebug.exports.drawing.drawing import NEXT_TURN, Arrow, Box, Drawing, Step
 from fxdebug.exports.drawing.marks import NO_MARKS, Marks
 from fxdebug.exports.drawing.options import DEFAULTS, KIND, NONE, STATUS, DrawOptions
-from fxdebug.exports.graphviz.escaping import plain
-from fxdebug.exports.graphviz.labels import (
+from fxdebug.features.diagrams.build_drawing import drawing_of
+from fxdebug.features.diagrams.escaping import plain
+from fxdebug.features.diagrams.labels import (
     arrow_tooltip,
     box_label,
     box_tooltip,
@@ -28,7 +28,7 @@ from fxdebug.exports.graphviz.labels import (
     step_label,
     step_tooltip,
 )
-from fxdebug.exports.graphviz.legend import legend_label
+from fxdebug.features.diagrams.legend import legend_label
 from fxdebug.files.write_file import write_text
 
 _FONT = {"fontname": "Helvetica,Arial,sans-serif"}

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fxdebug.data.trace import TraceData
-from fxdebug.exports.drawing.arrows import ArrowBuilder
-from fxdebug.exports.drawing.boxes import BoxBuilder, OpenCalls
 from fxdebug.exports.drawing.drawing import Drawing
-from fxdebug.exports.drawing.grouping import join_rearranging
 from fxdebug.exports.drawing.options import DEFAULTS, DrawOptions
+from fxdebug.features.diagrams.arrows import ArrowBuilder
+from fxdebug.features.diagrams.boxes import BoxBuilder, OpenCalls
+from fxdebug.features.diagrams.grouping import join_rearranging
 from fxdebug.query.network import network_of
 
 READABLE = 60  # the most steps that a person can take in at once

@@ -9,13 +9,6 @@ import graphviz
 
 from fxdebug.printable import printable
 
-_LONGEST_TITLE = 48  # characters; names of modules may be of any length
-
-
-def shortened(text: str) -> str:
-    """Return a title without its middle where it is long."""
-    return text if len(text) <= _LONGEST_TITLE else f"{text[: _LONGEST_TITLE // 2]}…{text[-_LONGEST_TITLE // 2 :]}"
-
 
 def html(text: str) -> str:
     """Return text for the inside of an HTML-like label."""

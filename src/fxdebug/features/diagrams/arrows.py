@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value
 from fxdebug.exports.drawing.drawing import Arrow, ArrowKind, Step
-from fxdebug.exports.drawing.loops import Turns
+from fxdebug.features.diagrams.loops import Turns
 from fxdebug.query.edges import place_returned
 from fxdebug.query.network import Network, Node
 

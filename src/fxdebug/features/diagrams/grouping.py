@@ -26,15 +26,6 @@ class GraphSignatures:
         return self._graphs[body.graph]
 
 
-# Operations that return the same elements in another arrangement.
-REARRANGING = frozenset(
-    (
-        "view reshape transpose permute contiguous expand expand_as view_as unsqueeze squeeze flatten unflatten "
-        "movedim swapaxes swapdims t T mT adjoint detach clone broadcast_to"
-    ).split()
-)
-
-
 def join_rearranging(root: Box, steps: dict[str, Step], arrows: list[Arrow]) -> list[Arrow]:
     """Join each row of rearranging steps in one box into one step; return the arrows that are left."""
     into: dict[str, list[Arrow]] = {}

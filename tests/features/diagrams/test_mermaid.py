@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from fxdebug import fx_debug
-from fxdebug.exports.documents.mermaid import MOST_ARROWS, MOST_LETTERS
+from fxdebug.features.diagrams.mermaid import MOST_ARROWS, MOST_LETTERS
 from support.exported import RUNS, run
 
 LINE = re.compile(

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from fxdebug.data.trace import TraceData
 from fxdebug.errors import MissingExtra, SaveError, UsageError
-from fxdebug.exports.drawing.build_drawing import count_steps, drawing_of
 from fxdebug.exports.drawing.colors import require_colors
 from fxdebug.exports.drawing.options import DEFAULTS, DrawOptions
-from fxdebug.exports.graphviz.dot import dot_text
+from fxdebug.features.diagrams.build_drawing import count_steps, drawing_of
+from fxdebug.features.diagrams.dot import dot_text
 from fxdebug.files.write_file import write_text, written_whole
 
 MOST = 1_500  # nodes that dot lays out in a minute or so

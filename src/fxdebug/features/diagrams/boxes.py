@@ -9,10 +9,10 @@ from fxdebug.data.calls import Call
 from fxdebug.data.graphs import Op, Status, refs_in, text_of
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Group
-from fxdebug.exports.drawing.drawing import Box, Step, StepKind, worst_status
-from fxdebug.exports.drawing.grouping import REARRANGING, GraphSignatures
-from fxdebug.exports.drawing.loops import Turns, operations_of_loop
+from fxdebug.exports.drawing.drawing import REARRANGING, Box, Step, StepKind, worst_status
 from fxdebug.exports.drawing.options import DrawOptions
+from fxdebug.features.diagrams.grouping import GraphSignatures
+from fxdebug.features.diagrams.loops import Turns, operations_of_loop
 from fxdebug.query.folding import FoldedCalls, RepeatedGroup, Row, fold_repeated, times
 from fxdebug.query.network import Network, Node
 

@@ -9,9 +9,9 @@ from fxdebug.exports.drawing.colors import (
     Colors,
 )
 from fxdebug.exports.drawing.drawing import Drawing
-from fxdebug.exports.drawing.marks import NO_MARKS, Marks
+from fxdebug.exports.drawing.marks import NO_MARKS, Marks, shortened
 from fxdebug.exports.drawing.meanings import meanings_of
-from fxdebug.exports.graphviz.escaping import html, shortened
+from fxdebug.features.diagrams.escaping import html
 
 
 def legend_label(trace: TraceData, drawing: Drawing, colors: Colors, marks: Marks | None) -> str:

@@ -1,29 +1,20 @@
-"""The graph of b with the result of a comparison: nodes that add error in red, those that inherit it shaded.
+"""Looks of what is drawn of b in a comparison: nodes that add error in red, those that inherit it shaded.
 
-The calls around the findings are open, the others closed. Repeated layers with equal findings and verdicts are drawn
-once.
+Repeated layers with equal findings and verdicts are drawn once.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Literal
 
 from fxdebug.comparison.result import ComparisonData, Row, Side
 from fxdebug.data.calls import Call
-from fxdebug.errors import UsageError
 from fxdebug.exports.comparison.finding import error_of
-from fxdebug.exports.drawing.boxes import OpenCalls
-from fxdebug.exports.drawing.build_drawing import count_steps, drawing_of
 from fxdebug.exports.drawing.colors import RED
 from fxdebug.exports.drawing.drawing import Box, Drawing, Step
-from fxdebug.exports.drawing.marks import Mark, Marks
-from fxdebug.exports.drawing.options import DrawOptions, RankDir
-from fxdebug.exports.graphviz import dot, render
-from fxdebug.exports.graphviz.escaping import shortened
-from fxdebug.files.write_file import write_text
+from fxdebug.exports.drawing.marks import Mark, Marks, shortened
 
 MOST = 80  # nodes up to which calls with further findings are opened, too
 MOST_OPENED = 12  # findings whose calls are opened as long as there is room
@@ -31,49 +22,6 @@ MOST_OPENED = 12  # findings whose calls are opened as long as there is room
 FINDING, _EQUAL, ALONE = "#f7c6c5", "#e8f1e8", "#ececf0"
 _SHADES = ("#fff3dc", "#ffe4b5", "#ffd28a", "#ffbf66")  # an inherited error of up to 0.001, 0.01, 0.1 and more
 _DARK = "#8a5a00"
-
-
-def write_dot(comparison: ComparisonData, path: Path, *, fold: bool = True, rankdir: RankDir = "TB") -> Path:
-    """Write the DOT text and return the path; ``fold=False`` draws every repeated layer."""
-    return write_text(path, source(comparison, fold=fold, rankdir=rankdir))
-
-
-def write_picture(comparison: ComparisonData, path: Path, options: DrawOptions) -> Path:
-    """Draw the picture by Graphviz and return the path."""
-    text = source(comparison, fold=options.fold, rankdir=options.rankdir)
-    return render.render_dot(text, path, lambda: "write .dot, .csv or .json")
-
-
-def source(comparison: ComparisonData, *, fold: bool = True, rankdir: RankDir = "TB") -> str:
-    """Return the DOT text of the graph of b, marked."""
-    drawn = _drawn(comparison, fold)
-    if len(drawn.steps) > render.MOST:
-        raise UsageError(
-            f"{len(drawn.steps)} nodes are more than dot lays out in a minute ({render.MOST}): "
-            "leave repeated layers folded, or write .csv, .json or .txt"
-        )
-    return dot.dot_text(comparison.b, drawn, DrawOptions(rankdir=rankdir), marks_of(comparison, drawn))
-
-
-# Open calls ----------------------------------------------------------------------------------------
-
-
-def _drawn(comparison: ComparisonData, fold: bool) -> Drawing:
-    alike = CallKeys(comparison)
-    options = DrawOptions(fold=fold)
-    if not comparison.findings:
-        return drawing_of(comparison.b, options)
-    opened: set[int] = set()
-    places = [row.b.call for row in comparison.findings if row.b is not None]
-    everything = opened.union(*map(with_ancestors, places))
-    if count_steps(comparison.b, options, OpenCalls(everything, alike.of)) <= MOST:
-        return drawing_of(comparison.b, options, OpenCalls(everything, alike.of))
-    for call in places[:MOST_OPENED]:
-        more = opened | with_ancestors(call)
-        if opened and count_steps(comparison.b, options, OpenCalls(more, alike.of)) > MOST:
-            continue
-        opened = more
-    return drawing_of(comparison.b, options, OpenCalls(opened or {0}, alike.of))
 
 
 def with_ancestors(call: Call) -> set[int]:

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from fxdebug import fx_debug
-from fxdebug.exports.drawing.build_drawing import drawing_of
 from fxdebug.exports.drawing.drawing import Drawing
 from fxdebug.exports.drawing.options import DrawOptions
+from fxdebug.features.diagrams.build_drawing import drawing_of
 from support.drawn import titles
 from support.trees import Does, linear, ones
 
