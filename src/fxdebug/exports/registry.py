@@ -45,12 +45,26 @@ _OF_CORE: dict[tuple[Kind, str], str] = {
     ("report", ".svg"): "fxdebug.exports.report.plot:write_picture",
     ("report", ".pdf"): "fxdebug.exports.report.plot:write_picture",
 }
+# Forms in the order in which people are told of them; others follow.
+_TOLD_FIRST: dict[Kind, str] = {
+    "trace": ".dot .gv .svg .png .pdf .graphml .json .html .txt .gexf .mmd .md",
+    "comparison": ".svg .png .pdf .dot .gv .csv .json .txt .html .md",
+}
 # Of two that write the same form, the first. Those of other packages for traces are plug-ins, called with care.
 EXPORTERS: dict[tuple[Kind, str], str] = dict(_OF_CORE)
 for _feature in features():
     for _form, _place in _feature.exporters.items():
         if _feature.package == OURS or _form[0] != "trace":
             EXPORTERS.setdefault(_form, _place)
+
+
+def _rank(form: tuple[Kind, str]) -> int:
+    """Return the place of a form among those of its kind: that of its name, the last for names that are not told."""
+    told = _TOLD_FIRST.get(form[0], "").split()
+    return told.index(form[1]) if form[1] in told else len(told)
+
+
+EXPORTERS = dict(sorted(EXPORTERS.items(), key=lambda item: _rank(item[0])))
 
 
 def suffixes(kind: Kind) -> list[str]:

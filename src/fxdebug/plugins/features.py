@@ -21,7 +21,7 @@ BUILT_IN: Final = (
     "training", "gradients", "weights", "state", "structure", "attention", "activations", "profile", "tune", "shadow",
     "memory", "flops", "summary", "edit", "console", "serve", "mcp", "tensorboard", "onnx", "model_explorer",
     "timelines", "trackers", "resumes", "independent", "repro", "debug_trees",
-    "diagrams", "graphml", "markdown",
+    "diagrams", "graphml", "markdown", "golden",
 )  # fmt: skip
 RESERVED: Final = ("numbers", "plugins")  # analyses of the core
 

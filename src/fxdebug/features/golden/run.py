@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import io
 import math
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -35,8 +36,21 @@ _PORTABLE_TEXT = re.compile(r"[\w.\[\], =()+:*'<>-]{0,120}")  # short and withou
 _ADDRESS = re.compile(r"0x[0-9A-Fa-fX]+")
 
 
-def write(trace: TraceData, path: Path) -> Path:
-    """Write the golden file of a run, gzipped if it ends in ``.gz``. Raises :class:`SaveError`."""
+def save_golden(trace: TraceData, path: str | os.PathLike[str]) -> Path:
+    """Write a golden trace for later comparisons: one small file, ``.json`` or ``.json.gz``; return its path.
+
+    It holds statistics, graphs and, for a run with ``values="samples"``, a few elements of every value, but nothing
+    that differs from one run to the next. ``load``, ``compare`` and ``fxdebug show`` read it. Raises ``SaveError``.
+
+    >>> import torch, tempfile
+    >>> from fxdebug import compare, fx_debug
+    >>> model, x = torch.nn.Linear(2, 2), torch.ones(1, 2)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     golden = save_golden(fx_debug(model, x, values="samples"), folder + "/linear.json")
+    ...     compare(golden, fx_debug(model, x, values="samples")).equal
+    True
+    """
+    path = Path(path)
     text = io.StringIO()
     trace_file.write(reduce_trace(trace), text, lean=True)
     data = text.getvalue().encode("utf-8", "surrogatepass")

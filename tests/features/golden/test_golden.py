@@ -12,7 +12,7 @@ from torch import nn
 import fxdebug
 from fxdebug import fx_debug
 from fxdebug.errors import LoadError, SaveError
-from fxdebug.store.trace_json import golden
+from fxdebug.features.golden import run as golden
 from support.golden_runs import some
 from zoo import zoo, zoo_sample
 
