@@ -24,6 +24,8 @@ class Feature:
     ``loss``, its ``forward`` (not another method), or the ``tensors`` of a run: without them, it is not asked. With
     ``asked_for``, it is asked only where it is named. A run of a model is given to ``on_run`` where there is no
     ``on_model``. ``folder`` is a :class:`~fxdebug.plugins.given.Folder`: what is asked of folders of a kind.
+    ``card`` returns what ``serve`` lists of such a folder, a :class:`~fxdebug.plugins.given.Card`; ``verdict`` its
+    sentence of verdict, for ``mcp``.
     ``opens`` is a :class:`~fxdebug.plugins.given.RunFiles`: files that ``fxdebug.load`` reads as runs.
     ``rules`` is a :class:`~fxdebug.data.rules.RuleBook`.
 
@@ -52,6 +54,8 @@ class Feature:
     needs: tuple[str, ...] = ("inputs",)
     asked_for: bool = False
     folder: Place = ""
+    card: Place = ""
+    verdict: Place = ""
     opens: Place = ""
     rules: Place = ""
     measures: tuple[str, ...] = ()

@@ -12,8 +12,8 @@ import pytest
 from fxdebug.data.measured.gradients import TensorGradient
 from fxdebug.data.measured.training import ResultStatistics
 from fxdebug.data.values import Stats
+from fxdebug.features.training.saved.columns import Columns, rounded, with_rounded
 from fxdebug.files.schema import Damaged
-from fxdebug.store.columns import Columns, rounded, with_rounded
 
 NUMBERS: list[Any] = [
     0.0, 1.5, -math.pi, math.nan, math.inf, -math.inf, 1e300, 1e-300, 3.39e38, 1e-40, None, 7, 1 << 60,

@@ -14,7 +14,7 @@ from torch import nn
 import fxdebug
 from fxdebug.errors import LoadError
 from fxdebug.features.mcp import answers
-from fxdebug.store.training_file import read_training
+from fxdebug.features.training.saved.training_file import read_training
 
 
 def watched(folder: Path, name: str = "0") -> list[str]:
