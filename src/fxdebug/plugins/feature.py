@@ -23,9 +23,12 @@ class Feature:
     a run; both get the limits of the rules too, and return a report. ``needs`` are the ``inputs`` of a model, its
     ``loss``, its ``forward`` (not another method), or the ``tensors`` of a run: without them, it is not asked. With
     ``asked_for``, it is asked only where it is named. A run of a model is given to ``on_run`` where there is no
-    ``on_model``. ``folder`` is a :class:`~fxdebug.plugins.given.Folder`: what is asked of folders of a kind.
-    ``card`` returns what ``serve`` lists of such a folder, a :class:`~fxdebug.plugins.given.Card`; ``verdict`` its
-    sentence of verdict, for ``mcp``.
+    ``on_model``. ``beside`` gets two models or runs before they are compared, and returns a function that gets the
+    comparison and returns a report, or ``None``.
+
+    ``folder`` is a :class:`~fxdebug.plugins.given.Folder`: what is asked of folders of a kind. ``card`` returns
+    what ``serve`` lists of such a folder, a :class:`~fxdebug.plugins.given.Card`; ``verdict`` its sentence of verdict,
+    for ``mcp``.
     ``opens`` is a :class:`~fxdebug.plugins.given.RunFiles`: files that ``fxdebug.load`` reads as runs.
     ``rules`` is a :class:`~fxdebug.data.rules.RuleBook`.
 
@@ -53,6 +56,7 @@ class Feature:
     on_run: Place = ""
     needs: tuple[str, ...] = ("inputs",)
     asked_for: bool = False
+    beside: Place = ""
     folder: Place = ""
     card: Place = ""
     verdict: Place = ""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from fxdebug.analyses.gradients.compared import ComparedRow, compared_gradients
-from fxdebug.analyses.gradients.facing import Step, paired_steps
 from fxdebug.comparison.result import ComparisonData
 from fxdebug.data.report import ReportData
+from fxdebug.features.gradients.compared.facing import Step, paired_steps
+from fxdebug.features.gradients.compared.report import ComparedRow, compared_gradients
 
 
 def differing_gradients(comparison: ComparisonData, a: Step | None, b: Step | None) -> ReportData[ComparedRow] | None:

@@ -10,8 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 
-from fxdebug.analyses.gradients.facing import Facing, Step, elements_of, error_between, factor_limit, factor_spread
 from fxdebug.data.measures import counted
+from fxdebug.features.gradients.compared.facing import (
+    Facing,
+    Step,
+    elements_of,
+    error_between,
+    factor_limit,
+    factor_spread,
+)
 
 SCALE = 65536.0  # the first loss scale of torch.amp.GradScaler
 LEAST_SCALE = 1024  # smaller powers of two are rather numbers of batches or ranks

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from fxdebug.analyses.gradients.facing import Facing
 from fxdebug.data.measures import counted
+from fxdebug.features.gradients.compared.facing import Facing
 
 if TYPE_CHECKING:
     from torch import Tensor

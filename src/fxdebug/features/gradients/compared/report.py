@@ -7,8 +7,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from fxdebug.analyses.gradients.facing import Facing, OneGradient, Step, limit_of, rounding_alone
-from fxdebug.analyses.gradients.relations import (
+from fxdebug.data.calls import Note
+from fxdebug.data.findings import ERROR, WARNING, Finding, Severity
+from fxdebug.data.report import Column, ReportData
+from fxdebug.features.gradients.compared.facing import Facing, OneGradient, Step, limit_of, rounding_alone
+from fxdebug.features.gradients.compared.relations import (
     Common,
     common_factor,
     largest_element,
@@ -18,11 +21,8 @@ from fxdebug.analyses.gradients.relations import (
     sums,
     weight_decay,
 )
-from fxdebug.analyses.gradients.samples import samples_told
-from fxdebug.analyses.gradients.smoothed_targets import smoothing_told
-from fxdebug.data.calls import Note
-from fxdebug.data.findings import ERROR, WARNING, Finding, Severity
-from fxdebug.data.report import Column, ReportData
+from fxdebug.features.gradients.compared.samples import samples_told
+from fxdebug.features.gradients.compared.smoothed_targets import smoothing_told
 
 EQUAL: Final = "equal"
 ROUNDING: Final = "rounding alone"

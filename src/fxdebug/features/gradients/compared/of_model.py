@@ -6,12 +6,10 @@ from dataclasses import replace
 
 from torch import Tensor, nn
 
-from fxdebug.analyses.gradients.facing import OneGradient, Step
-from fxdebug.capture.tensors import special_tensors
-from fxdebug.capture.torch_state.module_members import join, named_modules_of, named_parameters_of
-from fxdebug.capture.torch_state.untracked import untracked
+from fxdebug.capture.probe import members, special_tensors, untracked
 from fxdebug.data.measured.gradients import norm_of
 from fxdebug.errors import UsageError
+from fxdebug.features.gradients.compared.facing import OneGradient, Step
 from fxdebug.stats.measure import Unmeasurable, measure
 
 
@@ -22,7 +20,7 @@ def step_of_grads(model: nn.Module) -> Step:
         type(model).__name__,
         {
             name: replace(one_gradient(p.grad, p, "" if p.requires_grad else "frozen"), is_table=kinds.get(name))
-            for name, p in named_parameters_of(model)
+            for name, p in members.named_parameters_of(model)
         },
     )
 
@@ -34,8 +32,8 @@ def tables_of(model: nn.Module) -> dict[str, bool]:
     {'0.weight': True, '1.weight': False, '1.bias': False}
     """
     return {
-        join(path, name): isinstance(module, (nn.Embedding, nn.EmbeddingBag))
-        for path, module in named_modules_of(model)
+        members.join(path, name): isinstance(module, (nn.Embedding, nn.EmbeddingBag))
+        for path, module in members.named_modules_of(model)
         if type(module).__module__.startswith("torch.nn.")
         for name in module._parameters
     }

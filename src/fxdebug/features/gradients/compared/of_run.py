@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fxdebug.analyses.gradients.facing import OneGradient, Step
 from fxdebug.data.measured.gradients import Reach
 from fxdebug.data.trace import TraceData
+from fxdebug.features.gradients.compared.facing import OneGradient, Step
 
 NORM = "grad.norm"
 

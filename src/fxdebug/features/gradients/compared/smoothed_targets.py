@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from fxdebug.analyses.gradients.facing import Facing, elements_of
+from fxdebug.features.gradients.compared.facing import Facing, elements_of
 from fxdebug.operators.dtypes import EPS
 
 if TYPE_CHECKING:
