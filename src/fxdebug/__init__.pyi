@@ -5,7 +5,6 @@ from fxdebug.api.check_run import check as check
 from fxdebug.api.compare_live import compare_models as compare_models
 from fxdebug.api.compare_runs import compare as compare
 from fxdebug.api.files import load as load
-from fxdebug.api.files import save_golden as save_golden
 from fxdebug.api.reports.failed_report import last_failed_report as last_failed_report
 from fxdebug.api.reports.plugin_analyses import analyse as analyse
 from fxdebug.api.reports.report import Report as Report
@@ -36,6 +35,7 @@ from fxdebug.features.edit.edit_run import edit as edit
 from fxdebug.features.edit.edit_run import patch as patch
 from fxdebug.features.edit.replay_call import replay as replay
 from fxdebug.features.flops.run import flops as flops
+from fxdebug.features.golden.run import save_golden as save_golden
 from fxdebug.features.gradients.compare_run import compare_gradients as compare_gradients
 from fxdebug.features.gradients.run import gradients as gradients
 from fxdebug.features.independent.run import independent as independent

@@ -11,6 +11,7 @@ MOVED = {
     "fxdebug.analyses.cost.profile_rules": "fxdebug.features.profile.findings",
     "fxdebug.apps.agents.answers": "fxdebug.features.mcp.answers",
     "fxdebug.apps.lightning_callback": "fxdebug.features.training.callbacks.lightning_callback",
+    "fxdebug.store.training_file": "fxdebug.features.training.saved.training_file",
     "fxdebug.apps.trainer_callback": "fxdebug.features.training.callbacks.trainer_callback",
 }
 

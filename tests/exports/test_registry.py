@@ -157,7 +157,7 @@ def test_a_name_that_there_is_not_is_an_error_with_the_nearest_one(trace, tmp_pa
 
 
 def test_the_longest_suffix_that_there_is_decides(monkeypatch):
-    monkeypatch.setitem(EXPORTERS, ("trace", ".long.json"), "fxdebug.exports.graphml:write_json")
+    monkeypatch.setitem(EXPORTERS, ("trace", ".long.json"), "fxdebug.features.graphml.run:write_json")
     assert form_of("trace", Path("a.LONG.json")) == ".long.json"
     assert form_of("trace", Path("a.short.json")) == ".json"
 

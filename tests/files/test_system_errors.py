@@ -19,7 +19,8 @@ from safetensors.torch import save_file
 import fxdebug
 from fxdebug.api.files import save_measures
 from fxdebug.errors import LoadError
-from fxdebug.store import report_file, training_file
+from fxdebug.features.training.saved import training_file
+from fxdebug.store import report_file
 from fxdebug.store.tensors.checkpoints import read_checkpoint
 from fxdebug.store.trace_json import journal
 from support.stored import SHARD, Small, run

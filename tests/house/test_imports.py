@@ -307,4 +307,4 @@ def test_the_data_imports_no_library_at_all() -> None:
 def test_networkx_is_imported_by_one_file_for_queries_and_by_its_exporters() -> None:
     """Whoever asks for no graph of networkx does not wait for it."""
     users = {path.relative_to(PACKAGE).as_posix() for path in FILES if "networkx" in at_run_time(path)}
-    assert users == {"query/as_networkx.py", "exports/graphml.py"}
+    assert users == {"query/as_networkx.py", "features/graphml/run.py"}

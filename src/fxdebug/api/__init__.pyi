@@ -13,7 +13,6 @@ from fxdebug.api.exported_folders import export_ranks as export_ranks
 from fxdebug.api.exported_folders import export_training as export_training
 from fxdebug.api.exported_folders import shows_ranks as shows_ranks
 from fxdebug.api.files import load as load
-from fxdebug.api.files import save_golden as save_golden
 from fxdebug.api.files import save_measures as save_measures
 from fxdebug.api.losses import loss_or_mean as loss_or_mean
 from fxdebug.api.losses import mean_of_output as mean_of_output
@@ -74,6 +73,7 @@ from fxdebug.features.edit.edit_run import patch as patch
 from fxdebug.features.edit.pause_run import paused_run as paused_run
 from fxdebug.features.edit.replay_call import replay as replay
 from fxdebug.features.flops.run import flops as flops
+from fxdebug.features.golden.run import save_golden as save_golden
 from fxdebug.features.gradients.compare_run import compare_gradients as compare_gradients
 from fxdebug.features.gradients.run import gradients as gradients
 from fxdebug.features.independent.run import independent as independent

@@ -10,12 +10,11 @@ from typing import Any, Literal, NamedTuple, TypeAlias, Unpack, overload
 
 from torch import Tensor, nn
 
-from fxdebug.analyses.gradients.facing import Step
-from fxdebug.analyses.gradients.of_model import step_of_grads
 from fxdebug.analyses.quantisation.report import QuantisedRow
-from fxdebug.api.compare_runs import Settings, compared_as_recorded, with_gradients
+from fxdebug.api.compare_runs import Settings, compared_as_recorded
 from fxdebug.api.comparison import Comparison
 from fxdebug.api.quantised.of_models import called, inputs_for, quantised_models
+from fxdebug.api.reports.beside_comparison import kept_beside, with_reports
 from fxdebug.api.reports.report import Report
 from fxdebug.api.rerun.edited_runs import EditedRuns, RunAgain, returned_tensors
 from fxdebug.api.rerun.fused_written_out import NAMED, closeness, with_fused_written_out
@@ -121,7 +120,7 @@ def compare_models(
     if quantised:
         own = inputs_for(model_a, model_b, inputs) if inputs_b is None else inputs_b
         return _quantised(model_a, model_b, (inputs, own, kwargs), settings, budget)
-    steps = [_gradients_of(model) for model in (model_a, model_b)]
+    kept = kept_beside(model_a, model_b)
     given = inputs, inputs if inputs_b is None else inputs_b, kwargs
 
     def compared(a: nn.Module, b: nn.Module) -> Comparison:
@@ -130,7 +129,7 @@ def compare_models(
     found = compared(model_a, model_b)
     if not found.findings and found.narrow is not None and inputs_b is None:
         found = in_wide_dtype(found, model_a, model_b, compared)
-    return with_gradients(found, *steps)
+    return with_reports(found, kept)
 
 
 Given: TypeAlias = tuple[Any, Any, "Mapping[str, Any] | None"]
@@ -259,14 +258,6 @@ def _judged(runs: _Runs) -> Comparison:
         missing=isolated.missing and plain.missing,
     )
     return Comparison.of(whole)
-
-
-def _gradients_of(model: nn.Module) -> Step | None:
-    """Return the gradients that a model's parameters have, ``None`` where one of them has no numbers."""
-    try:
-        return step_of_grads(model)
-    except UsageError:
-        return None
 
 
 def _stepped(model: nn.Module, inputs: Any, kwargs: Any, stepper: ReplacedOperations) -> list[Tensor]:

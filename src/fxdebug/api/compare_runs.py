@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 from fxdebug import api
-from fxdebug.analyses.gradients.facing import Step
-from fxdebug.analyses.gradients.of_comparison import differing_gradients
-from fxdebug.analyses.gradients.of_run import step_of_run
 from fxdebug.analyses.quantisation.report import QuantisedRow, quantised_report
 from fxdebug.api.comparison import Comparison
 from fxdebug.api.files import load
+from fxdebug.api.reports.beside_comparison import kept_beside, with_reports
 from fxdebug.api.reports.report import Report
 from fxdebug.api.trace import Trace
 from fxdebug.comparison import compare_traces
@@ -134,7 +132,7 @@ def compare(
         whole = api.told_in_wide_dtype(
             whole, lambda: bool(alone or compared(reference, run, strict=True).findings), again
         )
-    return with_gradients(whole, step_of_run(reference), step_of_run(run))
+    return with_reports(whole, kept_beside(reference, run))
 
 
 def compared_as_recorded(a: Trace, b: Trace, **settings: Any) -> Comparison:
@@ -142,13 +140,7 @@ def compared_as_recorded(a: Trace, b: Trace, **settings: Any) -> Comparison:
 
     ``settings`` are those of :func:`fxdebug.comparison.compare_traces.compare`.
     """
-    return with_gradients(Comparison.of(compare_traces.compare(a, b, **settings)), step_of_run(a), step_of_run(b))
-
-
-def with_gradients(comparison: Comparison, a: Step | None, b: Step | None) -> Comparison:
-    """Return a comparison with how the gradients of both differ, where both hold some."""
-    report = differing_gradients(comparison, a, b)
-    return comparison if report is None else replace(comparison, gradients=Report.of(report))
+    return with_reports(Comparison.of(compare_traces.compare(a, b, **settings)), kept_beside(a, b))
 
 
 def _has_unmeasured_weights(trace: TraceData) -> bool:

@@ -1,4 +1,4 @@
-"""``load`` and ``save_golden``: runs on disk."""
+"""``load`` and ``save_measures``: runs on disk."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fxdebug.store import measures_file, save_run
 from fxdebug.store.rank_folders import rank_folder, refuse_several_ranks, require_rank
 from fxdebug.store.staging_folder import STAGING_PREFIX
 from fxdebug.store.tensors.saved_data import SavedData
-from fxdebug.store.trace_json import golden, journal, trace_file
+from fxdebug.store.trace_json import journal, trace_file
 
 
 def load(path: str | os.PathLike[str], *, rank: int | None = None) -> Trace:
@@ -124,20 +124,3 @@ def save_measures(trace: Trace) -> Path:
     if trace.folder is None or not (trace.folder / trace_file.FILE).exists():
         raise UsageError("this run was not saved: write it with trace.save(folder), measures included")
     return save_run.save_measures(trace, trace.folder)
-
-
-def save_golden(trace: Trace, path: str | os.PathLike[str]) -> Path:
-    """Write a golden trace for later comparisons: one small file, ``.json`` or ``.json.gz``; return its path.
-
-    It holds statistics, graphs and, for a run with ``values="samples"``, a few elements of every value, but nothing
-    that differs from one run to the next. ``load``, ``compare`` and ``fxdebug show`` read it. Raises ``SaveError``.
-
-    >>> import torch, tempfile
-    >>> from fxdebug import compare, fx_debug
-    >>> model, x = torch.nn.Linear(2, 2), torch.ones(1, 2)
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     golden = save_golden(fx_debug(model, x, values="samples"), folder + "/linear.json")
-    ...     compare(golden, fx_debug(model, x, values="samples")).equal
-    True
-    """
-    return golden.write(trace, Path(path))

@@ -28,7 +28,6 @@ PUBLIC = {
     "NotFound": "fxdebug.errors",
     "region": "fxdebug.capture.hooks.regions",
     "Report": "fxdebug.api.reports.report",
-    "save_golden": "fxdebug.api.files",
     "SaveError": "fxdebug.errors",
     "snapshot": "fxdebug.capture.hooks.regions",
     "Stats": "fxdebug.data.values",

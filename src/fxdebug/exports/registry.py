@@ -25,28 +25,18 @@ from fxdebug.query.measures import derived
 from fxdebug.store.private import is_private, report_without_private, without_private
 
 _OF_CORE: dict[tuple[Kind, str], str] = {
-    ("trace", ".dot"): "fxdebug.exports.graphviz.dot:write_dot",
-    ("trace", ".gv"): "fxdebug.exports.graphviz.dot:write_dot",
     ("trace", ".svg"): "fxdebug.exports.picture.write:write_picture",
     ("trace", ".png"): "fxdebug.exports.picture.write:write_picture",
     ("trace", ".pdf"): "fxdebug.exports.picture.write:write_picture",
-    ("trace", ".graphml"): "fxdebug.exports.graphml:write_graphml",
-    ("trace", ".json"): "fxdebug.exports.graphml:write_json",
     ("trace", ".html"): "fxdebug.exports.page.write:write_trace",
     ("trace", ".txt"): "fxdebug.exports.text:write_text",
-    ("trace", ".gexf"): "fxdebug.exports.graphml:write_gexf",
-    ("trace", ".mmd"): "fxdebug.exports.documents.mermaid:write_mermaid",
-    ("trace", ".md"): "fxdebug.exports.documents.markdown:write_run",
     ("comparison", ".svg"): "fxdebug.exports.comparison.picture:write_picture",
     ("comparison", ".png"): "fxdebug.exports.comparison.picture:write_picture",
     ("comparison", ".pdf"): "fxdebug.exports.comparison.picture:write_picture",
-    ("comparison", ".dot"): "fxdebug.exports.comparison.graph:write_dot",
-    ("comparison", ".gv"): "fxdebug.exports.comparison.graph:write_dot",
     ("comparison", ".csv"): "fxdebug.exports.comparison.table:write_csv",
     ("comparison", ".json"): "fxdebug.exports.comparison.table:write_json",
     ("comparison", ".txt"): "fxdebug.exports.comparison.text:write_text",
     ("comparison", ".html"): "fxdebug.exports.page.write:write_comparison",
-    ("comparison", ".md"): "fxdebug.exports.documents.markdown:write_comparison",
     ("report", ".csv"): "fxdebug.exports.report.files:write_csv",
     ("report", ".json"): "fxdebug.exports.report.files:write_json",
     ("report", ".txt"): "fxdebug.exports.report.text:write_text",
@@ -55,12 +45,26 @@ _OF_CORE: dict[tuple[Kind, str], str] = {
     ("report", ".svg"): "fxdebug.exports.report.plot:write_picture",
     ("report", ".pdf"): "fxdebug.exports.report.plot:write_picture",
 }
+# Forms in the order in which people are told of them; others follow.
+_TOLD_FIRST: dict[Kind, str] = {
+    "trace": ".dot .gv .svg .png .pdf .graphml .json .html .txt .gexf .mmd .md",
+    "comparison": ".svg .png .pdf .dot .gv .csv .json .txt .html .md",
+}
 # Of two that write the same form, the first. Those of other packages for traces are plug-ins, called with care.
 EXPORTERS: dict[tuple[Kind, str], str] = dict(_OF_CORE)
 for _feature in features():
     for _form, _place in _feature.exporters.items():
         if _feature.package == OURS or _form[0] != "trace":
             EXPORTERS.setdefault(_form, _place)
+
+
+def _rank(form: tuple[Kind, str]) -> int:
+    """Return the place of a form among those of its kind: that of its name, the last for names that are not told."""
+    told = _TOLD_FIRST.get(form[0], "").split()
+    return told.index(form[1]) if form[1] in told else len(told)
+
+
+EXPORTERS = dict(sorted(EXPORTERS.items(), key=lambda item: _rank(item[0])))
 
 
 def suffixes(kind: Kind) -> list[str]:

@@ -23,13 +23,20 @@ class Feature:
     a run; both get the limits of the rules too, and return a report. ``needs`` are the ``inputs`` of a model, its
     ``loss``, its ``forward`` (not another method), or the ``tensors`` of a run: without them, it is not asked. With
     ``asked_for``, it is asked only where it is named. A run of a model is given to ``on_run`` where there is no
-    ``on_model``. ``folder`` is a :class:`~fxdebug.plugins.given.Folder`: what is asked of folders of a kind.
+    ``on_model``. ``beside`` gets two models or runs before they are compared, and returns a function that gets the
+    comparison and returns a report, or ``None``.
+
+    ``folder`` is a :class:`~fxdebug.plugins.given.Folder`: what is asked of folders of a kind. ``card`` returns
+    what ``serve`` lists of such a folder, a :class:`~fxdebug.plugins.given.Card`; ``verdict`` its sentence of verdict,
+    for ``mcp``.
     ``opens`` is a :class:`~fxdebug.plugins.given.RunFiles`: files that ``fxdebug.load`` reads as runs.
     ``rules`` is a :class:`~fxdebug.data.rules.RuleBook`.
 
     ``measures`` are modules that register the measures of their reports; ``takes`` are functions that take one of a
     run, by its name. ``pictures`` draw reports and ``texts`` print them, by the name of their analysis; others are
     printed as tables. ``exporters`` write a trace, a comparison, a report or a training, by suffix or name.
+    ``layouts`` draw the picture of a trace or a comparison in another layout than that of the page: they get it, a
+    path and the options of drawing.
     ``sheet`` returns the report that the page of a run with tensors gets, or ``None``; the page shows the table,
     charts and findings of any report, and the maps that ``maps`` returns of one.
 
@@ -49,13 +56,17 @@ class Feature:
     on_run: Place = ""
     needs: tuple[str, ...] = ("inputs",)
     asked_for: bool = False
+    beside: Place = ""
     folder: Place = ""
+    card: Place = ""
+    verdict: Place = ""
     opens: Place = ""
     rules: Place = ""
     measures: tuple[str, ...] = ()
     takes: Mapping[str, Place] = field(default_factory=dict)
     pictures: Mapping[str, Place] = field(default_factory=dict)
     texts: Mapping[str, Place] = field(default_factory=dict)
+    layouts: Mapping[tuple[Kind, str], Place] = field(default_factory=dict)
     sheet: Place = ""
     maps: Place = ""
     exporters: Mapping[tuple[Kind, str], Place] = field(default_factory=dict)

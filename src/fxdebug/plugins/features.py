@@ -21,6 +21,7 @@ BUILT_IN: Final = (
     "training", "gradients", "weights", "state", "structure", "attention", "activations", "profile", "tune", "shadow",
     "memory", "flops", "summary", "edit", "console", "serve", "mcp", "tensorboard", "onnx", "model_explorer",
     "timelines", "trackers", "resumes", "independent", "repro", "debug_trees",
+    "diagrams", "graphml", "markdown", "golden",
 )  # fmt: skip
 RESERVED: Final = ("numbers", "plugins")  # analyses of the core
 
@@ -68,8 +69,16 @@ def folder_kind(path: Path) -> tuple[str, Folder] | None:
 
     >>> folder_kind(Path("nowhere"))
     """
-    kinds = ((one.name, part(one, one.folder)) for one in features())
-    return next(((name, kind) for name, kind in kinds if kind is not None and kind.holds(path)), None)
+    return next(((one.name, kind) for one, kind in folder_kinds() if kind.holds(path)), None)
+
+
+def folder_kinds() -> list[tuple[Feature, Folder]]:
+    """Return the kinds of folders that features read, each with its feature.
+
+    >>> [(feature.name, kind.what) for feature, kind in folder_kinds() if feature.package == OURS]
+    [('training', 'a training')]
+    """
+    return [(one, kind) for one in features() if (kind := part(one, one.folder)) is not None]
 
 
 def commands_of(feature: Feature) -> tuple[Command, ...]:

@@ -1,8 +1,8 @@
-"""Subjects that the core gives to features: a model with all that its analyses need, a folder, a file of a run."""
+"""Subjects of features: a model with all that its analyses need, a folder and its card, a file of a run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,12 +33,16 @@ class GivenModel:
 
 @dataclass(frozen=True)
 class Folder:
-    """A kind of folder that ``check`` and exports read.
+    """A kind of folder that ``check``, exports and ``serve`` read.
 
     ``holds`` tells whether a path is one. ``report`` gets it, a rank or ``None``, and a function that returns the
     limits of an analysis by name; it returns the name of the model and a report. ``what`` is what
     lies in it, ``made_by`` whose folder to give. ``read`` gets the folder and a rank, and returns what exporters of the
     kind ``exported`` write; without it, such a folder is checked, and not exported.
+
+    ``files`` returns those of the names in a folder that are files of this kind, one for each rank; without it,
+    ``serve`` and ``mcp`` do not list such folders. ``page`` returns the page of one as HTML, ``pages`` that of several,
+    by their names; both get the address that tells whether they have changed. Without ``page``, the report is shown.
     """
 
     holds: Callable[[Path], bool]
@@ -47,6 +51,27 @@ class Folder:
     made_by: str
     read: Callable[[Path, int | None], Any] | None = None
     exported: Kind = "training"
+    files: Callable[[Iterable[str]], list[str]] | None = None
+    page: Callable[[Path, Mapping[str, Any] | None], str] | None = None
+    pages: Callable[[Mapping[str, Path], Mapping[str, Any] | None], str] | None = None
+
+
+@dataclass(frozen=True)
+class Card:
+    """Facts that a list of folders shows of one: a word for its state, the verdict, further facts, a small curve.
+
+    ``is_fault`` and ``is_good`` colour the verdict. The state of one that ``moves`` may change while its files do not.
+    ``follows``: a page follows it step by step, as that of a training.
+    """
+
+    state: str
+    verdict: str
+    facts: tuple[str, ...] = ()
+    curve: tuple[float, ...] = ()
+    is_fault: bool = False
+    is_good: bool = False
+    moves: bool = False
+    follows: bool = False
 
 
 @dataclass(frozen=True)

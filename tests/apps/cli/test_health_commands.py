@@ -15,7 +15,7 @@ from torch import nn
 import fxdebug
 from fxdebug.apps.cli.main import main
 from fxdebug.data.measured.training import Incident, StepRecord
-from fxdebug.store.training_file import TrainingFile
+from fxdebug.features.training.saved.training_file import TrainingFile
 
 MODEL = """
 import torch

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import fxdebug
 from fxdebug import api
-from fxdebug.store.training_file import read_training
+from fxdebug.features.training.saved.training_file import read_training
 
 OpenPage = Callable[..., Any]
 

@@ -23,7 +23,7 @@ from fxdebug.api import steps_since, training_state
 from fxdebug.data.measured.training import StepRecord, TrainingEnd
 from fxdebug.features.serve.live_page import events
 from fxdebug.features.serve.server import Server
-from fxdebug.store.training_file import TrainingFile, read_training
+from fxdebug.features.training.saved.training_file import TrainingFile, read_training
 from support.serving import serving
 
 

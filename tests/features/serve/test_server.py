@@ -26,8 +26,8 @@ from fxdebug import fx_debug
 from fxdebug.errors import UsageError
 from fxdebug.features.serve.runs import runs_in
 from fxdebug.features.serve.server import MOST_MAKING, SIDE_BY_SIDE, Server, _Pages
+from fxdebug.features.training.saved.training_file import TrainingFile
 from fxdebug.store.trace_json import journal
-from fxdebug.store.training_file import TrainingFile
 from support.page_data import data_in
 from support.serving import serving
 

@@ -17,7 +17,7 @@ import fxdebug
 from fxdebug.features.serve.runs import runs_in, steps_kept
 from fxdebug.features.serve.server import Server
 from fxdebug.features.training.overlay import SettingRow, trainings_report
-from fxdebug.store.training_file import read_training
+from fxdebug.features.training.saved.training_file import read_training
 from support.page_data import data_in
 from support.serving import serving
 

@@ -15,7 +15,7 @@ import torch
 
 import fxdebug
 from fxdebug.apps.cli.main import main
-from fxdebug.store.training_file import read_training
+from fxdebug.features.training.saved.training_file import read_training
 
 MAKES = """
 import os, sys

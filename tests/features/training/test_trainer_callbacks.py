@@ -11,7 +11,7 @@ import torch
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 import fxdebug
-from fxdebug.store.training_file import read_training
+from fxdebug.features.training.saved.training_file import read_training
 from support.trainers import FAILS, FAILS_AT, STEPS, train_by_lightning, train_by_transformers
 
 needs_transformers = pytest.mark.skipif(

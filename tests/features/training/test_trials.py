@@ -17,7 +17,7 @@ from torch import Tensor, nn
 import fxdebug
 from fxdebug.apps.cli.main import main
 from fxdebug.data.measured.learning import Trial
-from fxdebug.store.training_file import read_training
+from fxdebug.features.training.saved.training_file import read_training
 from support.same import difference
 from support.watched import randomness, state_of
 

@@ -21,8 +21,8 @@ from fxdebug.data.measured.learning import LearningFacts, LossFacts, StepSigns
 from fxdebug.data.measured.training import StepRecord, TrainingRecord
 from fxdebug.features.training.recorder import targets
 from fxdebug.features.training.rules import BOOK
+from fxdebug.features.training.saved.training_file import read_training
 from fxdebug.features.training.verdict.judge import judge
-from fxdebug.store.training_file import read_training
 
 CENTRES = 2 * torch.randn(5, 8, generator=torch.Generator().manual_seed(1))
 

@@ -30,7 +30,7 @@ from torch.utils.checkpoint import checkpoint
 import fxdebug
 from fxdebug.api import FxDebugWarning
 from fxdebug.apps.cli.main import main
-from fxdebug.store.training_file import read_training
+from fxdebug.features.training.saved.training_file import read_training
 
 
 class Block(nn.Module):

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import fxdebug
 from fxdebug.api import FxDebugWarning
 from fxdebug.data.findings import Finding
-from fxdebug.store.training_file import read_training
+from fxdebug.features.training.saved.training_file import read_training
 
 Steps = Callable[[int, torch.optim.Optimizer], None]
 

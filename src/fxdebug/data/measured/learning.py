@@ -204,8 +204,8 @@ class LearningFacts:
     that a schedule had made before the first one of the optimizer. ``over_one`` are softmaxes and layer norms over one
     element. ``spreads`` are the deviations of the inputs at the first look and at the last ones. ``clipped_late`` are
     the steps after which gradients were scaled, when it has no effect any more, and by how much. ``constants`` are
-    batch normalisations whose running statistics are 0 and 1 after training. ``viewed`` are the sizes before and after a
-    view that puts the batch in another place without moving its numbers.
+    batch normalisations whose running statistics are 0 and 1 after training. ``viewed`` are the sizes before and after
+    a view that puts the batch in another place without moving its numbers.
     """
 
     number: int

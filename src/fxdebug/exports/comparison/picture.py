@@ -9,7 +9,7 @@ from typing import Any, Final
 from fxdebug.comparison.result import ComparisonData
 from fxdebug.data.calls import Call
 from fxdebug.errors import UsageError
-from fxdebug.exports.comparison import graph
+from fxdebug.exports.comparison import marks as looks
 from fxdebug.exports.drawing.drawing import Drawing
 from fxdebug.exports.drawing.marks import Mark, Marks
 from fxdebug.exports.drawing.options import DrawOptions, PictureLayout, RankDir, Theme
@@ -17,6 +17,7 @@ from fxdebug.exports.drawing.tooltips import about_box, about_step
 from fxdebug.exports.page.bodies import Bodies, bodies_of
 from fxdebug.exports.page.pack import NONE, Texts
 from fxdebug.exports.picture.engine import LayoutEngine
+from fxdebug.exports.picture.layouts import drawn_in
 from fxdebug.exports.picture.looks import INK, RED
 from fxdebug.exports.picture.shown import keyed_boxes, shown
 from fxdebug.exports.picture.write import MOST, request, write_svg
@@ -41,20 +42,20 @@ def write_picture(
     Raises ``UsageError`` for more items than a picture can show, and ``MissingExtra`` without the libraries that draw.
     """
     options = DrawOptions(fold=fold, rankdir=rankdir, layout=layout, theme=theme)
-    if options.is_by_graphviz:
-        return graph.write_picture(comparison, path, options)
+    if options.other_layout:
+        return drawn_in(options.other_layout, "comparison")(comparison, path, options)
     return write_svg(path, lambda: svg_text(comparison, options))
 
 
 def svg_text(comparison: ComparisonData, options: DrawOptions) -> str:
     """Return the picture as SVG text."""
     trace, texts = comparison.b, Texts()
-    keys = graph.CallKeys(comparison)
+    keys = looks.CallKeys(comparison)
     bodies = bodies_of(trace, texts, keys.of)
     engine = LayoutEngine()
     for opened in _openings(comparison, bodies):
         begun = engine.begin(request(trace, bodies, texts, options, lines=_LINES, opened=opened))
-        if begun["root"] is not None and (opened is None or begun["count"] <= graph.MOST or len(opened) <= 1):
+        if begun["root"] is not None and (opened is None or begun["count"] <= looks.MOST or len(opened) <= 1):
             break
     if begun["root"] is None:
         raise UsageError(
@@ -64,7 +65,7 @@ def svg_text(comparison: ComparisonData, options: DrawOptions) -> str:
     drawing = shown(trace, bodies, begun["root"])
     for step in drawing.steps.values():
         drawing.stands_for |= dict.fromkeys((*step.twins, *(node.id for node in step.merged)), step.id)
-    marks = graph.marks_of(comparison, drawing)
+    marks = looks.marks_of(comparison, drawing)
     return engine.draw(
         {
             "decorations": _decorations(drawing, begun["root"], marks, options.theme),
@@ -78,13 +79,13 @@ def svg_text(comparison: ComparisonData, options: DrawOptions) -> str:
 def _openings(comparison: ComparisonData, bodies: Bodies) -> Iterator[list[int] | None]:
     """Yield the bodies to open: around all findings, then around fewer; ``None`` leaves the choice to the engine."""
     places = [row.b.call for row in comparison.findings if row.b is not None]
-    for count in (len(places), *range(min(len(places), graph.MOST_OPENED), 0, -1)):
+    for count in (len(places), *range(min(len(places), looks.MOST_OPENED), 0, -1)):
         yield _bodies_around(places[:count], bodies)
     yield None
 
 
 def _bodies_around(calls: list[Call], bodies: Bodies) -> list[int]:
-    around = set().union(*map(graph.with_ancestors, calls))
+    around = set().union(*map(looks.with_ancestors, calls))
     return sorted({bodies.of_call[index] for index in around} - {NONE})
 
 
@@ -102,7 +103,7 @@ def _look(mark: Mark | None, theme: Theme) -> dict[str, Any]:
     if mark is None:
         return {}
     look: dict[str, Any] = {"fill": mark.fill, "ink": INK, "dashed": mark.dashed, "lines": []}
-    if mark.fill == graph.FINDING:
+    if mark.fill == looks.FINDING:
         kind, _, error = mark.text[0].partition(", ")
         return look | {"line": RED[theme], "badge": printable(kind), "lines": [error]}
     return look | {"lines": [printable(line) for line in mark.text]}
@@ -110,7 +111,7 @@ def _look(mark: Mark | None, theme: Theme) -> dict[str, Any]:
 
 def _legend(marks: Marks) -> Iterator[dict[str, str]]:
     for fill, text in marks.meanings:
-        yield {"fill": fill, "text": text} | ({"line": INK, "dashed": "yes"} if fill == graph.ALONE else {})
+        yield {"fill": fill, "text": text} | ({"line": INK, "dashed": "yes"} if fill == looks.ALONE else {})
     for fact in marks.facts:
         yield {"fill": "", "text": fact}
 

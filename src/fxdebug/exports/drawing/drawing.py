@@ -1,6 +1,6 @@
 """A drawing of a run: calls as boxes in boxes, the steps between them, and arrows; data only.
 
-``build_drawing`` decides what is in it, ``dot`` writes it down.
+The page's layout fills it, and so does ``build_drawing`` of the feature ``diagrams``.
 """
 
 from __future__ import annotations
@@ -18,6 +18,13 @@ from fxdebug.query.network import Node
 StepKind: TypeAlias = Literal["op", "arranging", "call", "input", "output"]
 NEXT_TURN = "to the next turn"  # what an arrow says that carries a value on
 ArrowKind: TypeAlias = Literal["data", "memory", "order", "carried"]
+# Operations that return the same elements in another arrangement.
+REARRANGING = frozenset(
+    (
+        "view reshape transpose permute contiguous expand expand_as view_as unsqueeze squeeze flatten unflatten "
+        "movedim swapaxes swapdims t T mT adjoint detach clone broadcast_to"
+    ).split()
+)
 
 
 @dataclass

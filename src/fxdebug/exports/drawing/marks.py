@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from fxdebug.exports.drawing.colors import LINE
 
+_LONGEST_TITLE = 48  # characters; names of modules may be of any length
+
 
 @dataclass(frozen=True)
 class Mark:
@@ -30,3 +32,8 @@ class Marks:
 
 
 NO_MARKS = Marks({}, {}, ())
+
+
+def shortened(text: str) -> str:
+    """Return a title without its middle where it is long."""
+    return text if len(text) <= _LONGEST_TITLE else f"{text[: _LONGEST_TITLE // 2]}…{text[-_LONGEST_TITLE // 2 :]}"

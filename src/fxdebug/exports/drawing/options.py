@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, get_args
 
 from fxdebug.errors import UsageError
+from fxdebug.plugins.features import features
 
 Coloring: TypeAlias = str  # "kind", "status", "none", or the name of a measure
 RankDir: TypeAlias = Literal["TB", "LR", "BT", "RL"]
-PictureLayout: TypeAlias = Literal["page", "dot"]
+PictureLayout: TypeAlias = str  # "page", "dot", or one of another package
 Theme: TypeAlias = Literal["light", "dark"]
 
 KIND: Final = "kind"
 STATUS: Final = "status"
 NONE: Final = "none"
 RANKDIRS: tuple[RankDir, ...] = get_args(RankDir)
-LAYOUTS: tuple[PictureLayout, ...] = get_args(PictureLayout)
 THEMES: tuple[Theme, ...] = get_args(Theme)
 
 
@@ -48,25 +48,35 @@ class DrawOptions:
     def __post_init__(self) -> None:
         if self.rankdir not in RANKDIRS:
             raise UsageError(f"rankdir={self.rankdir!r}: use TB (downwards) or LR (to the right)")
-        if self.layout is not None and self.layout not in LAYOUTS:
-            raise UsageError(f"layout={self.layout!r}: use page (as in the page of a run) or dot (Graphviz)")
+        if self.layout not in (None, "page", *(known := layouts())):
+            more = "".join(f", {name}" for name in known if name != "dot")
+            raise UsageError(f"layout={self.layout!r}: use page (as in the page of a run){more} or dot (Graphviz)")
         if self.theme not in THEMES:
             raise UsageError(f"theme={self.theme!r}: use light or dark")
         asked = self._only_by_graphviz()
         if asked and self.layout == "page":
             raise UsageError(f"{asked} is drawn by Graphviz: leave layout='page' out")
-        if self.theme == "dark" and self.is_by_graphviz:
+        if self.theme == "dark" and self.other_layout == "dot":
             raise UsageError(f"Graphviz draws no dark pictures: leave {asked or 'layout=dot'} out")
 
     @property
-    def is_by_graphviz(self) -> bool:
-        """Is the picture drawn by Graphviz?"""
-        return self.layout == "dot" or bool(self._only_by_graphviz())
+    def other_layout(self) -> str:
+        """The layout that a feature draws, empty for that of the page; what only Graphviz draws is drawn by it."""
+        return "dot" if self._only_by_graphviz() else "" if self.layout in (None, "page") else str(self.layout)
 
     def _only_by_graphviz(self) -> str:
         if self.everything:
             return "everything=True"
         return "" if self.rankdir == "TB" else f"rankdir={self.rankdir!r}"
+
+
+def layouts() -> list[str]:
+    """Return the layouts of pictures that features bring.
+
+    >>> "dot" in layouts()
+    True
+    """
+    return list(dict.fromkeys(name for feature in features() for _, name in feature.layouts))
 
 
 DEFAULTS = DrawOptions()

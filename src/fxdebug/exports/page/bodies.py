@@ -11,7 +11,7 @@ from fxdebug.data.calls import Call
 from fxdebug.data.graphs import CallGraph, Op, refs_in
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Group, Item, Value, leaves, shape_text
-from fxdebug.exports.drawing.grouping import REARRANGING
+from fxdebug.exports.drawing.drawing import REARRANGING
 from fxdebug.exports.page.pack import NONE, Texts, firsts, integers
 from fxdebug.query.edges import TakenInside, place_returned, taken_past_arguments
 from fxdebug.query.network import network_of

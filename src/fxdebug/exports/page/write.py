@@ -12,7 +12,7 @@ from typing import Any
 from fxdebug.comparison.result import ComparisonData
 from fxdebug.data.trace import TraceData
 from fxdebug.exports.comparison import text as comparison_text
-from fxdebug.exports.comparison.graph import CallKeys
+from fxdebug.exports.comparison.marks import CallKeys
 from fxdebug.exports.html import escape, policy, tree
 from fxdebug.exports.page.comparison import comparison_data
 from fxdebug.exports.page.pack import Texts, compressed, packed

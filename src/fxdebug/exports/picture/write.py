@@ -1,4 +1,4 @@
-"""A run as a picture: in the layout of its page, or by Graphviz."""
+"""A run as a picture: in the layout of its page, or in one that a feature brings."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from fxdebug.data.trace import TraceData
 from fxdebug.errors import UsageError
 from fxdebug.exports.drawing.colors import require_colors
 from fxdebug.exports.drawing.options import DEFAULTS, KIND, NONE, STATUS, DrawOptions
-from fxdebug.exports.graphviz import render
 from fxdebug.exports.page.bodies import Bodies, bodies_of, body_columns
 from fxdebug.exports.page.pack import Column, Texts
 from fxdebug.exports.picture.engine import LayoutEngine
+from fxdebug.exports.picture.layouts import drawn_in
 from fxdebug.exports.picture.looks import Looks
 from fxdebug.exports.picture.raster import Raster
 from fxdebug.exports.picture.shown import keyed_boxes, shown
@@ -33,8 +33,8 @@ def write_picture(trace: TraceData, path: Path, options: DrawOptions = DEFAULTS)
     Raises ``UsageError`` for more than 3,000 items, with the depth that can be drawn, and ``MissingExtra`` without the
     libraries that draw.
     """
-    if options.is_by_graphviz:
-        return render.write_picture(trace, path, options)
+    if options.other_layout:
+        return drawn_in(options.other_layout, "trace")(trace, path, options)
     return write_svg(path, lambda: svg_text(trace, options))
 
 

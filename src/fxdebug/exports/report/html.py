@@ -41,12 +41,17 @@ def page_part(report: ReportData[Any]) -> str:
 
 def write_page(report: ReportData[Any], path: Path) -> Path:
     """Write a report as a page with every row."""
+    return write_text(path, report_page(report))
+
+
+def report_page(report: ReportData[Any]) -> str:
+    """Return a report as a page with every row."""
     head = (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8">{policy()}'
         f"<title>{escape(report.subject)}</title></head>"
     )
     body = _part(report, None)
-    return write_text(path, f'{head}<body style="margin:1em;color-scheme:light dark">{body}</body></html>\n')
+    return f'{head}<body style="margin:1em;color-scheme:light dark">{body}</body></html>\n'
 
 
 def _part(report: ReportData[Any], rows: int | None) -> str:

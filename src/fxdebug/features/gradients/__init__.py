@@ -12,6 +12,7 @@ FEATURE = Feature(
     },
     on_model="fxdebug.features.gradients.run:on_model",
     needs=("inputs", "loss", "forward"),
+    beside="fxdebug.features.gradients.compared.beside:gradients_beside",
     rules="fxdebug.features.gradients.rules:BOOK",
     measures=("fxdebug.features.gradients.report",),
     pictures={"gradients": "fxdebug.features.gradients.picture:draw"},

@@ -9,10 +9,6 @@ from typing import Any, TypeAlias
 
 from torch import Tensor, nn
 
-from fxdebug.analyses.gradients.compared import ComparedRow, compared_gradients
-from fxdebug.analyses.gradients.facing import OneGradient, Step, paired_steps
-from fxdebug.analyses.gradients.of_model import one_gradient, step_of_grads, tables_of
-from fxdebug.analyses.gradients.of_run import step_of_run
 from fxdebug.analyses.gradients.rules import STOPS, told_recomputed
 from fxdebug.api.compare_runs import run_to_compare
 from fxdebug.api.losses import loss_of_output
@@ -22,6 +18,10 @@ from fxdebug.api.trace import Trace
 from fxdebug.capture.probe import gradient_runs, members
 from fxdebug.data.measured.gradients import GradientRecord
 from fxdebug.errors import UsageError
+from fxdebug.features.gradients.compared.facing import OneGradient, Step, paired_steps
+from fxdebug.features.gradients.compared.of_model import one_gradient, step_of_grads, tables_of
+from fxdebug.features.gradients.compared.of_run import step_of_run
+from fxdebug.features.gradients.compared.report import ComparedRow, compared_gradients
 from fxdebug.features.gradients.report import GradientRow, ParameterRow
 
 Gradients: TypeAlias = "nn.Module | Mapping[str, Tensor | None] | Report[GradientRow] | Trace | str | os.PathLike[str]"

@@ -136,9 +136,7 @@ def independent(
         )
     notes = [f"paired with the same {'rows' if over == 'batch' else 'tokens'} alone, over={over!r}"]
     if unknown:
-        notes.append(
-            f"nothing is known of {', '.join(unknown)}: no part of what is returned is surely the sample's"
-        )
+        notes.append(f"nothing is known of {', '.join(unknown)}: no part of what is returned is surely the sample's")
     return Report.of(
         ReportData(
             analysis="independent",

@@ -5,13 +5,16 @@ A run is named by its path below the folder. Nothing outside of the folder is re
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final
 
 from fxdebug import api
+from fxdebug.analyses.rules.settings import RuleSettings
 from fxdebug.api import Trace
+from fxdebug.api.reports.report import Report
 from fxdebug.data.calls import Call
 from fxdebug.data.measures import quantity
 from fxdebug.data.report import ReportData
@@ -19,6 +22,7 @@ from fxdebug.errors import FxDebugError, LoadError, NotFound, UsageError, first_
 from fxdebug.exports.comparison.finding import short
 from fxdebug.exports.records import FoundRow, found_rows
 from fxdebug.exports.report.text import screen
+from fxdebug.plugins.features import feature_of, folder_kind, folder_kinds, part
 from fxdebug.query.network import Node
 
 _KEPT: Final = 4  # runs that stay loaded
@@ -39,7 +43,7 @@ class Runs:
 
     def names(self) -> list[str]:
         """Return the names of runs and trainings, in order."""
-        found = {path.parent for pattern in ("trace.json*", "training*.jsonl") for path in self._folder.rglob(pattern)}
+        found = {Path(folder) for folder, _, files in os.walk(self._folder) if _is_listed(files)}
         inside = sorted(path for path in found if path.resolve().is_relative_to(self._folder))
         return [path.relative_to(self._folder).as_posix() for path in inside[:_MOST_RUNS]]
 
@@ -63,6 +67,12 @@ class Runs:
             return self._loaded[key]
 
 
+def _is_listed(names: list[str]) -> bool:
+    """Are these the names of files of a run, or of a folder that a feature reads?"""
+    kinds = (kind.files(names) for _, kind in folder_kinds() if kind.files is not None)
+    return any(name.startswith("trace.json") for name in names) or any(kinds)
+
+
 def list_runs(runs: Runs) -> list[str]:
     """Return a line for each run and each training: name, model, extent, and the exception that ended it."""
     names = runs.names()
@@ -71,8 +81,9 @@ def list_runs(runs: Runs) -> list[str]:
 
 def _about(runs: Runs, name: str) -> str:
     try:
-        if any(runs.folder_of(name).glob("training*.jsonl")):
-            return f"{name}: a watched training; `training` reports it"
+        kind = folder_kind(runs.folder_of(name))
+        if kind is not None:
+            return f"{name}: {kind[1].made_by}; `training` reports it"
         trace = runs.load(name)
     except FxDebugError as error:
         return f"{name}: cannot be read: {first_line(error)}"
@@ -166,11 +177,20 @@ def compare(runs: Runs, a: str, b: str) -> list[str]:
 
 
 def training(runs: Runs, run: str) -> list[str]:
-    """Return the report of a watched training: its steps, its incidents and its findings."""
+    """Return the verdict on a watched training, and its report: its steps, its incidents and its findings.
+
+    Folders of other features are reported as well.
+    """
     folder = runs.folder_of(run)
-    if not any(folder.glob("training*.jsonl")):
+    found = folder_kind(folder)
+    if found is None:
         raise LoadError(f"{run} is a run, not a training: `tree` and `check` read it")
-    return api.watched_training(folder).text(width=_WIDTH, color=False).splitlines()
+    name, kind = found
+    feature = feature_of(name)
+    verdict = None if feature is None else part(feature, feature.verdict)
+    report = Report.of(kind.report(folder, None, RuleSettings().limits_of)[1])
+    told = [] if verdict is None or report.answer else [verdict(folder)]
+    return [*told, *report.text(width=_WIDTH, color=False).splitlines()]
 
 
 def measures(runs: Runs, run: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""The runs in a folder and below it: whole ones, those still being written, watched trainings."""
+"""The runs in a folder and below it: whole ones, those still being written, and folders that features read."""
 
 from __future__ import annotations
 
@@ -8,14 +8,11 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
 
 from fxdebug.files.being_written import is_being_written
+from fxdebug.plugins.features import folder_kinds
 from fxdebug.store.staging_folder import STAGING_PREFIX
 from fxdebug.store.trace_json import journal, trace_file
-from fxdebug.store.training_file import training_files
-
-RunKind: TypeAlias = Literal["run", "unfinished", "training"]
 
 DEEPEST = 6  # folders below the one that is served
 MOST = 1_000  # runs that are listed
@@ -27,19 +24,25 @@ _HEAD = 1 << 16  # bytes of a trace.json that are read for its model and time
 class RunEntry:
     """One run of the list: ``name`` is its folder below the one that is served, ``.`` for that one itself.
 
+    ``kind`` is ``run``, ``unfinished``, or the name of the feature that reads the folder, such as ``training``.
     ``revision`` changes whenever the files of the run do, or their process ends. ``is_written``: does a process still
     write them? ``None`` where that cannot be told. ``ranks`` of a training have a file each.
     """
 
     name: str
     path: Path
-    kind: RunKind
+    kind: str
     revision: str
     changed: float
     model: str = ""
     started: str = ""
     is_written: bool | None = False
     ranks: int = 0
+
+    @property
+    def has_card(self) -> bool:
+        """Does a feature read the folder?"""
+        return self.kind not in ("run", "unfinished")
 
 
 def runs_in(folder: Path) -> dict[str, RunEntry]:
@@ -90,17 +93,25 @@ def _entry(root: Path, folder: Path, names: set[str], staging: list[Path]) -> Ru
             model, started = _head(folder / trace_file.FILE)
             return RunEntry(name, folder, "run", _revision(status), status.st_mtime, model, started)
         journals = [path for one in staging if (path := one / journal.FILE).is_file() and not path.is_symlink()]
-        trainings = [folder / name for name in training_files(names)]
-        if journals or trainings:
-            newest = max(journals or trainings, key=lambda path: path.stat().st_mtime_ns)
+        kind, files = ("unfinished", []) if journals else _of_feature(folder, names)
+        if journals or files:
+            newest = max(journals or files, key=lambda path: path.stat().st_mtime_ns)
             status = newest.stat()
-            is_written = journal.is_written(newest) if journals else any(map(is_being_written, trainings))
-            kind: RunKind = "unfinished" if journals else "training"
+            is_written = journal.is_written(newest) if journals else any(map(is_being_written, files))
             revision = f"{_revision(status)}-{is_written}"
-            return RunEntry(name, folder, kind, revision, status.st_mtime, is_written=is_written, ranks=len(trainings))
+            return RunEntry(name, folder, kind, revision, status.st_mtime, is_written=is_written, ranks=len(files))
     except OSError:  # it went away while it was read
         return None
     return None
+
+
+def _of_feature(folder: Path, names: set[str]) -> tuple[str, list[Path]]:
+    """Return the feature that reads the files in a folder, and these files, one for each rank."""
+    for feature, kind in folder_kinds():
+        files = [] if kind.files is None else kind.files(sorted(names))
+        if files:
+            return feature.name, [folder / name for name in files]
+    return "", []
 
 
 def _revision(status: os.stat_result) -> str:

@@ -21,14 +21,17 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from fxdebug import api
 from fxdebug.errors import FxDebugError, UsageError
+from fxdebug.exports.report.html import report_page
 from fxdebug.features.serve import live_page
 from fxdebug.features.serve.runs import RunEntry, run_in, runs_in, steps_kept
 from fxdebug.features.serve.start_page import POLICY, message_page, start_page
+from fxdebug.plugins.features import feature_of, folder_kinds, part
+from fxdebug.plugins.given import Card, Folder
 from fxdebug.version import __version__
 
 ADDRESS = "127.0.0.1"
 KEPT = 4  # pages that are kept until their runs change
-MOST_STATES, MOST_STREAMS = 20, 16  # trainings whose state the list has; pages that follow one
+MOST_STATES, MOST_STREAMS = 20, 16  # trainings whose card the list has; pages that follow one
 SIDE_BY_SIDE, MOST_MAKING = 2, 16  # pages that are made at a time; those and the ones that wait
 _MOST_PORT = 65_535
 _HEADERS = {
@@ -55,7 +58,7 @@ class Server(ThreadingHTTPServer):
         self.folder = folder.resolve()
         self.token = secrets.token_urlsafe(24)
         self.pages = _Pages()
-        self.states = _States()
+        self.cards = _Cards()
         self.streams = threading.Semaphore(MOST_STREAMS)
         self._is_over = threading.Event()
         try:
@@ -94,23 +97,28 @@ class Server(ThreadingHTTPServer):
         """Do nothing: a browser that closes a connection early is no error."""
 
 
-class _States:
-    """The states of the newest trainings, by their revision."""
+class _Cards:
+    """The cards of the newest folders that features read, by their revision."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[str, Any]] = {}
+        self._known: dict[str, tuple[str, Card]] = {}
 
-    def of(self, runs: Iterable[RunEntry]) -> dict[str, Any]:
-        found: dict[str, tuple[str, Any]] = {}
-        for one in [one for one in runs if one.kind == "training"][:MOST_STATES]:
+    def of(self, runs: Iterable[RunEntry]) -> dict[str, Card]:
+        found: dict[str, tuple[str, Card]] = {}
+        for one in [one for one in runs if one.has_card][:MOST_STATES]:
             known = self._known.get(one.name)
-            is_known = known is not None and known[0] == one.revision and known[1].state not in ("running", "late")
+            if known is not None and known[0] == one.revision and not known[1].moves:
+                found[one.name] = known
+                continue
+            feature = feature_of(one.kind)
+            make = None if feature is None else part(feature, feature.card)
             try:
-                found[one.name] = known if is_known and known else (one.revision, api.training_state(one.path))
+                if make is not None:
+                    found[one.name] = (one.revision, make(one.path))
             except FxDebugError:
                 continue
         self._known = found
-        return {name: state for name, (_, state) in found.items()}
+        return {name: card for name, (_, card) in found.items()}
 
 
 class _Pages:
@@ -200,7 +208,7 @@ class _Handler(BaseHTTPRequestHandler):
         kind, _, name = address.path.strip("/").partition("/")
         if not kind:
             runs = runs_in(self.server.folder)
-            return start_page(self.server.folder, runs, self.server.states.of(runs.values())), POLICY
+            return start_page(self.server.folder, runs, self.server.cards.of(runs.values())), POLICY
         if kind == "compare":
             return self._compared(asked.get("a", ""), asked.get("b", "")), ""
         if kind == "run":
@@ -241,16 +249,29 @@ class _Handler(BaseHTTPRequestHandler):
         def make() -> str:
             kept = steps_kept(entry, runs_in(self.server.folder))
             runs = [(step, f"/run/{quote(one.name, safe='')}") for step, one in kept]
-            return api.page_of_training(entry.path, self._live(entry) | {"runs": runs})
+            page = self._kind(entry).page
+            if page is None:
+                return report_page(api.check(entry.path))
+            return page(entry.path, self._live(entry) | {"runs": runs})
 
         return self.server.pages.get(("training", entry.name, entry.revision), make)
+
+    def _kind(self, entry: RunEntry) -> Folder:
+        kind = next((kind for feature, kind in folder_kinds() if feature.name == entry.kind), None)
+        if kind is None:
+            raise _Refused(404, f"{entry.name[:200]!r} is a run, not a training")
+        return kind
 
     def _overlaid(self, names: list[str]) -> str:
         entries = [self._entry(name) for name in dict.fromkeys(names)]
         key = ("trainings", *[part for one in entries for part in (one.name, one.revision)])
         followed = next((one for one in entries if one.is_written), entries[0]) if entries else None
         live = None if followed is None else self._live(followed)
-        return self.server.pages.get(key, lambda: api.page_of_trainings({one.name: one.path for one in entries}, live))
+        kinds = {entry.kind for entry in entries[:1]}
+        lay_over = next((kind.pages for one, kind in folder_kinds() if kind.pages and {one.name} >= kinds), None)
+        if lay_over is None:
+            raise _Refused(404, "choose two or more trainings to lay over each other")
+        return self.server.pages.get(key, lambda: lay_over({one.name: one.path for one in entries}, live))
 
     def _now(self, entry: RunEntry) -> tuple[str, str]:
         nonce = secrets.token_urlsafe(12)

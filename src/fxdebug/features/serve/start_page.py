@@ -8,15 +8,20 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 from urllib.parse import quote
 
 from fxdebug.features.serve.runs import MOST, RunEntry, steps_kept
+from fxdebug.plugins.features import folder_kinds
+from fxdebug.plugins.given import Card, Folder
 from fxdebug.printable import printable_lines
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 _LONGEST_NAME = 200
 MOST_KEPT = 8  # runs and earlier trainings that a card names
+_LAY_OVER = (
+    "<button>Lay over each other</button> <span class=dim>losses of two to five, and what differs in their "
+    "settings</span>"
+)
 _STYLE = """
 :root{color-scheme:light dark;--line:rgba(127,127,127,.3);--accent:#2f5fd0;--good:#21774a;--bad:#c62f3b}
 @media(prefers-color-scheme:dark){:root{--accent:#8ab4ff;--good:#58bd88;--bad:#ff6b73}}
@@ -52,10 +57,10 @@ code{font:13px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}
 """
 
 
-def start_page(folder: Path, runs: Mapping[str, RunEntry], states: Mapping[str, Any] = MappingProxyType({})) -> str:
-    """Return the start page of a folder: trainings as cards, up to five of which can be compared, and a table of runs.
+def start_page(folder: Path, runs: Mapping[str, RunEntry], cards: Mapping[str, Card] = MappingProxyType({})) -> str:
+    """Return the start page of a folder: cards of what features read, such as trainings, and a table of runs.
 
-    ``states`` are of trainings; any two of the runs in the table can be compared.
+    Up to five trainings can be laid over each other, any two of the runs in the table can be compared.
     """
     title = f"Runs in {escape(str(folder))}"
     if not runs:
@@ -64,17 +69,16 @@ def start_page(folder: Path, runs: Mapping[str, RunEntry], states: Mapping[str, 
             "<code>fx_debug(model, inputs, save=RUN)</code> writes one.</p>"
         )
         return _page(title, body, refresh=2)
-    trainings, others = _apart(runs)
     parts = []
-    if trainings:
-        cards = "".join(_card(one, runs, states) for one in trainings)
-        overlay = (
-            "<button>Lay over each other</button> <span class=dim>losses of two to five, and what differs in their "
-            "settings</span>"
-        )
-        can_choose = sum(one.kind == "training" for one in runs.values()) > 1
-        head = "<h2>Trainings</h2>"
-        parts.append(f'<form action="/trainings">{head}<div class="cards">{cards}</div>{overlay * can_choose}</form>')
+    for feature, kind in folder_kinds():
+        listed = [one for one in runs.values() if one.kind == feature.name and _later(one, runs) is None]
+        if listed:
+            can_choose = kind.pages is not None and sum(one.kind == feature.name for one in runs.values()) > 1
+            shown = "".join(_card(one, runs, cards, kind) for one in listed)
+            head = f"<h2>{escape(kind.what.partition(' ')[2].capitalize())}s</h2>"
+            end = _LAY_OVER * can_choose
+            parts.append(f'<form action="/trainings">{head}<div class="cards">{shown}</div>{end}</form>')
+    others = [one for one in runs.values() if not one.has_card]
     if others:
         rows = "".join(_row(one) for one in others)
         head = "<tr><th>a</th><th>b</th><th>run</th><th>model</th><th>changed</th><th></th></tr>"
@@ -87,39 +91,26 @@ def start_page(folder: Path, runs: Mapping[str, RunEntry], states: Mapping[str, 
     return _page(title, "".join(parts))
 
 
-def _apart(runs: Mapping[str, RunEntry]) -> tuple[list[RunEntry], list[RunEntry]]:
-    """Return the trainings, but those that stand inside of a later one, and the other runs."""
-    trainings = [one for one in runs.values() if one.kind == "training" and _later(one, runs) is None]
-    return trainings, [one for one in runs.values() if one.kind != "training"]
-
-
 def _later(one: RunEntry, runs: Mapping[str, RunEntry]) -> RunEntry | None:
     """Return the training that began anew in the folder of an earlier one."""
     parent, _, last = one.name.rpartition("/")
     later = runs.get(parent or ".") if last.startswith("earlier-") else None
-    return later if later is not None and later.kind == "training" else None
+    return later if later is not None and later.kind == one.kind else None
 
 
-def _card(one: RunEntry, runs: Mapping[str, RunEntry], states: Mapping[str, Any]) -> str:
-    now = states.get(one.name)
+def _card(one: RunEntry, runs: Mapping[str, RunEntry], cards: Mapping[str, Card], kind: Folder) -> str:
+    now = cards.get(one.name)
     address, when = quote(one.name, safe=""), time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(one.changed))
-    head = f'{_choice(one)}<a href="/training/{address}">{_name(one)}</a>'
+    choice = _choice(one) if kind.pages is not None else ""
+    head = f'{choice}<a href="/training/{address}">{_name(one)}</a>'
     facts = [when]
     verdict = curve = ""
     if now is not None:
         head += f' <span class="state {escape(now.state.replace(" ", "-"))}">{escape(now.state)}</span>'
-        numbers = [
-            escape(_short(now.model)),
-            f"{now.steps:,} steps",
-            "" if now.loss is None else f"loss {now.loss:.4g}",
-            "" if now.rate is None else f"learning rate {now.rate:.3g}",
-            "" if now.seconds is None else f"{_duration(now.seconds)} a step",
-            when,
-        ]
-        facts = [text for text in numbers if text]
-        kind = " fault" if now.is_fault else " learns" if now.learns else ""
-        verdict = f'<p class="verdict{kind}">{escape(_short(now.sentence))}</p>'
-        curve = sparkline(now.losses)
+        facts = [*[escape(_short(fact)) for fact in now.facts], when]
+        look = " fault" if now.is_fault else " learns" if now.is_good else ""
+        verdict = f'<p class="verdict{look}">{escape(_short(now.verdict))}</p>'
+        curve = sparkline(now.curve)
     elif one.is_written:
         head += ' <span class="state running">running</span>'
     if one.ranks > 1:
@@ -127,7 +118,10 @@ def _card(one: RunEntry, runs: Mapping[str, RunEntry], states: Mapping[str, Any]
     kept = [
         f'<a href="/run/{quote(run.name, safe="")}">{escape(_inside(one, run))}</a>' for _, run in steps_kept(one, runs)
     ]
-    links = [f'<a href="/now/{address}">now</a>' if now is not None else "", ", ".join(kept[:MOST_KEPT])]
+    links = [
+        f'<a href="/now/{address}">now</a>' if now is not None and now.follows else "",
+        ", ".join(kept[:MOST_KEPT]),
+    ]
     earlier = [other for other in runs.values() if _later(other, runs) is one]
     links += [
         f'{_choice(other)}<a href="/training/{quote(other.name, safe="")}">{escape(_inside(one, other))}</a>'
@@ -146,10 +140,6 @@ def _choice(one: RunEntry) -> str:
 
 def _inside(one: RunEntry, other: RunEntry) -> str:
     return other.name if one.name == "." else other.name.removeprefix(f"{one.name}/")
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.3g} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
 
 
 def _name(one: RunEntry) -> str:

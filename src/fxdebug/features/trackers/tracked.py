@@ -18,9 +18,7 @@ from fxdebug.data.measures import CALL, names_in
 from fxdebug.data.report import ReportData
 from fxdebug.data.trace import TraceData
 from fxdebug.errors import UsageError
-from fxdebug.exports.documents.markdown import run_markdown
-from fxdebug.exports.graphml import write_json
-from fxdebug.exports.page.write import write_trace
+from fxdebug.exports.registry import exporter
 from fxdebug.exports.report import files as report_files
 from fxdebug.exports.report import html as report_html
 from fxdebug.files.write_file import write_text
@@ -179,9 +177,9 @@ def _deepest(trace: TraceData, measures: int) -> int | None:
 def _files_of_run(trace: TraceData, asked: str | Sequence[str] | None) -> dict[str, Writer]:
     """Return the files to log and what writes each. Raises ``UsageError`` for one that there is not."""
     files: dict[str, Writer] = {
-        "run.html": lambda path: write_trace(trace, path),
-        "run.md": lambda path: write_text(path, run_markdown(trace)),
-        "graph.json": lambda path: write_json(trace, path),
+        "run.html": lambda path: exporter("trace", ".html")(trace, path),
+        "run.md": lambda path: exporter("trace", ".md")(trace, path),
+        "graph.json": lambda path: exporter("trace", ".json")(trace, path),
     }
     if asked is None:
         return files if len(network_of(trace).nodes) <= MOST_NODES else {}

@@ -21,6 +21,8 @@ FEATURE = Feature(
         "watched_training": "fxdebug.features.training.watch:watched_training",
     },
     folder="fxdebug.features.training.folder:FOLDER",
+    card="fxdebug.features.training.saved.card:card_of",
+    verdict="fxdebug.features.training.saved.card:verdict_of_folder",
     rules="fxdebug.features.training.rules:BOOK",
     pictures={"watch": "fxdebug.features.training.picture:draw"},
     exporters={

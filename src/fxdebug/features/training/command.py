@@ -10,10 +10,10 @@ from fxdebug import api
 from fxdebug.api.commands.parts import FAILED, OK, show_report
 from fxdebug.errors import UsageError
 from fxdebug.features.training.report import verdict_of
+from fxdebug.features.training.saved.training_file import read_ranks
 from fxdebug.features.training.script.start import start
 from fxdebug.features.training.verdict.text import verdict_json, verdict_text
 from fxdebug.plugins.command import RANK, REPORT, WIDTH, Argument, Command, argument
-from fxdebug.store.training_file import read_ranks
 
 
 def watch(options: argparse.Namespace) -> int:

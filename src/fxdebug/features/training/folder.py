@@ -9,10 +9,16 @@ from typing import Any
 
 from fxdebug.data.calls import Note
 from fxdebug.data.report import ReportData
-from fxdebug.features.training.overlay import beside_earlier
+from fxdebug.features.training.overlay import beside_earlier, page_of_trainings
+from fxdebug.features.training.page import page_of_training
 from fxdebug.features.training.report import training_report
+from fxdebug.features.training.saved.training_file import (
+    is_training,
+    read_ranks,
+    read_training,
+    training_files,
+)
 from fxdebug.plugins.given import Folder
-from fxdebug.store.training_file import is_training, read_ranks, read_training
 
 
 def _report(folder: Path, rank: int | None, limits_of: Callable[[str], Any]) -> tuple[str, ReportData[Any]]:
@@ -24,4 +30,13 @@ def _report(folder: Path, rank: int | None, limits_of: Callable[[str], Any]) -> 
     return record.model, replace(report, notes=(extent, *report.notes))
 
 
-FOLDER = Folder(is_training, _report, "a training", "a watched training", read_training)
+FOLDER = Folder(
+    is_training,
+    _report,
+    "a training",
+    "a watched training",
+    read_training,
+    files=training_files,
+    page=page_of_training,
+    pages=page_of_trainings,
+)

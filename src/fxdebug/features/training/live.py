@@ -13,10 +13,10 @@ from typing import Any, Literal, TypeAlias
 
 from fxdebug.data.measured.training import TrainingRecord
 from fxdebug.features.training.report import verdict_of
+from fxdebug.features.training.saved.training_file import file_of, lowest_rank, read_ranks
 from fxdebug.files.being_written import is_being_written
 from fxdebug.files.read_file import require_inside
 from fxdebug.files.system_errors import system_errors_told
-from fxdebug.store.training_file import file_of, lowest_rank, read_ranks
 
 State: TypeAlias = Literal["running", "late", "killed", "finished", "raised", "stopped", "not known"]
 LATE = 20.0  # times the usual step

@@ -19,8 +19,8 @@ from fxdebug.exports.page.run import PageOptions
 from fxdebug.exports.page.write import trace_page
 from fxdebug.features.training.page import run_of
 from fxdebug.features.training.report import verdict_of
+from fxdebug.features.training.saved.training_file import earlier_training, read_ranks
 from fxdebug.features.training.verdict.seen import found, g
-from fxdebug.store.training_file import earlier_training, read_ranks
 
 MOST = 5
 FEWEST = 10  # losses that are equal by no chance

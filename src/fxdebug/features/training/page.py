@@ -15,8 +15,8 @@ from fxdebug.data.values import Group, Outputs, Value
 from fxdebug.exports.page.run import PageOptions
 from fxdebug.exports.page.write import trace_page
 from fxdebug.features.training.report import training_report
+from fxdebug.features.training.saved.training_file import read_ranks
 from fxdebug.files.write_file import write_text
-from fxdebug.store.training_file import read_ranks
 
 
 def write_training(record: TrainingRecord, path: Path) -> Path:

@@ -47,13 +47,13 @@ from fxdebug.features.training.recorder.held_memory import note_on_memory
 from fxdebug.features.training.recorder.loop_facts import MANY, SETTLED, SKIPS, LoopFacts
 from fxdebug.features.training.recorder.watcher import Watcher
 from fxdebug.features.training.report import TrainingRow, training_report, verdict_of
+from fxdebug.features.training.saved.columns import with_rounded
+from fxdebug.features.training.saved.training_file import Entry, TrainingFile, read_ranks, read_training
 from fxdebug.features.training.spikes import LEAST_STEPS, RECENT, is_spike
 from fxdebug.features.training.trials.try_changes import try_changes
 from fxdebug.features.training.verdict.judge import Verdict
 from fxdebug.printable import printable
-from fxdebug.store.columns import with_rounded
 from fxdebug.store.rank_folders import rank_and_size
-from fxdebug.store.training_file import Entry, TrainingFile, read_ranks, read_training
 
 MOST_INCIDENTS = 3  # explained and saved; a training that stays broken would fill the disk
 MOST_NOTES = 20

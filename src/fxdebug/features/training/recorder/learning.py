@@ -938,7 +938,8 @@ def _signed(dimension: int) -> int:
 
 
 def _is_small(gradient: Tensor | None) -> bool:
-    return type(gradient) is Tensor and gradient.layout is torch.strided and gradient.numel() <= MOST_TOLD
+    known = gradient is not None and type(gradient) is Tensor and gradient.layout is torch.strided
+    return known and gradient is not None and gradient.numel() <= MOST_TOLD
 
 
 def _number_of_node(node: Any) -> int:

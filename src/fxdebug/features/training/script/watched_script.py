@@ -17,11 +17,11 @@ from torch.optim import Optimizer
 
 from fxdebug.capture.probe import members
 from fxdebug.errors import first_line
+from fxdebug.features.training.saved.training_file import file_of
 from fxdebug.features.training.watch import Watch
 from fxdebug.files.being_written import is_being_written, take_folder
 from fxdebug.printable import printable
 from fxdebug.store.rank_folders import rank_and_size
-from fxdebug.store.training_file import file_of
 
 EVERY = 50
 MOST = 8  # models

@@ -1,1 +1,0 @@
-"""Pictures by Graphviz: DOT text, rendered by dot."""
