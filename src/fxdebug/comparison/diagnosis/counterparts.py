@@ -6,18 +6,19 @@ such a step, what it is given says why: another constant, another initial value,
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from fxdebug.comparison.diagnosis.cause import Cause, differing_settings, listed
-from fxdebug.comparison.diagnosis.region import Divergence, computes_floats, view_chain
+from fxdebug.comparison.diagnosis.region import Divergence, Region, computes_floats, view_chain
 from fxdebug.comparison.diagnosis.weights.changed_weight import changed_weight
 from fxdebug.comparison.diagnosis.weights.weight_slices import Weights
 from fxdebug.comparison.pairing.pairs import Pair, Pairs
 from fxdebug.comparison.steps import Step, StepList
 from fxdebug.data.calls import Call
 from fxdebug.data.values import Value
-from fxdebug.operators.names import FACTORIES, TRANSPARENT, role
+from fxdebug.operators.names import BY_RANK, FACTORIES, TRANSPARENT, role
 
 NamedSteps = list[tuple[str, Step]]
 
@@ -163,6 +164,47 @@ def moved(divergence: Divergence, name: str, step: Step, *, of_b: bool) -> Cause
         return divergence.cause("extra", new[0], f"{new[0].op} has no counterpart in a")
     because = f"{other.op} stands in another order: it is given {where[0]} in a, {where[1]} in b"
     return divergence.cause("wiring", other, because, partner=one)
+
+
+def exchanged_order(divergence: Divergence) -> Cause | None:
+    """Return two operations of which one comes before the other in a, and after it in b.
+
+    Only operations that each region has once are told: of others it is not known which faces which.
+    """
+    regions = (divergence.judge.pairs.a, divergence.in_a), (divergence.judge.pairs.b, divergence.in_b)
+    once = []
+    for _, region in regions:
+        counts = Counter(map(_kind, region.computing))
+        once.append({_kind(step): step for step in region.computing if counts[_kind(step)] == 1})
+    shared = [kind for kind in once[1] if kind in once[0]]
+    before = [
+        {(x, y) for y in shared for x in _kinds_before(run, region, own[y]) if x in shared}
+        for (run, region), own in zip(regions, once)
+    ]
+    turned = sorted((x, y) for x, y in before[0] if (y, x) in before[1])
+    if not turned:
+        return None
+    (first, second), (of_a, of_b) = turned[0], once
+    because = f"{of_a[first].op} before {of_a[second].op} in a, {of_b[first].op} after {of_b[second].op} in b"
+    return divergence.cause("wiring", of_b[first], because, partner=of_a[first])
+
+
+def _kind(step: Step) -> str:
+    """Return what a step does: all that select by rank may stand for each other."""
+    return "rank" if step.name in BY_RANK else step.name
+
+
+def _kinds_before(run: StepList, region: Region, step: Step) -> set[str]:
+    """Return the kinds of the operations of a region that a step depends on."""
+    inside = {each.index for each in region.steps}
+    pending, visited, kinds = [step], {step.index}, set()
+    while pending:
+        for maker in _makers(run, pending.pop()):
+            if maker.index in inside and maker.index not in visited:
+                visited.add(maker.index)
+                kinds.add(_kind(maker))
+                pending.append(maker)
+    return kinds
 
 
 def _new_makers(pairs: Pairs, step: Step) -> list[Step]:

@@ -32,6 +32,7 @@ from fxdebug.comparison.diagnosis.cause import (
     values_differ,
 )
 from fxdebug.comparison.diagnosis.counterparts import (
+    exchanged_order,
     facing_step,
     in_the_same_place,
     moved,
@@ -280,6 +281,9 @@ class RegionDiagnosis:
         sibling = sibling_cause(divergence, gone[0][1], None if whole else self._is_healthy)
         if sibling is not None:
             return sibling
+        exchanged = exchanged_order(divergence)
+        if exchanged is not None:
+            return exchanged
         step = most_informative([step for _, step in new], [step for _, step in gone])
         because = f"{_told(gone)} in a, {_told(new)} in b"
         if sorted(name for name, _ in gone) == sorted(name for name, _ in new):
@@ -578,6 +582,9 @@ def _equal_steps(divergence: Divergence) -> Cause:
     known = _other_source(divergence) or _other_written_number(divergence) or _repeated_in_turn(divergence)
     if known is not None:
         return known
+    exchanged = exchanged_order(divergence)
+    if exchanged is not None:
+        return exchanged
     last = divergence.in_b.last or result.step
     in_a, in_b = ([_written(step) for step in side.computing] for side in (divergence.in_a, divergence.in_b))
     because = f"{listed(in_a)} in a, {listed(in_b)} in b" if in_a and in_b and in_a != in_b else SAME_OPERATIONS
