@@ -244,6 +244,12 @@ class RegionDiagnosis:
         sides = [(self.judge.pairs.value_in_a(value), value) for value in call.outputs or ()]
         return any(a is not None and a.dtype in EPS and not values_differ(self.judge, a, b) for a, b in sides)
 
+    def _is_sound(self, call: Call) -> bool:
+        """Is a call of b behind, and each of its steps that has a counterpart within tolerance?"""
+        steps = [step for each in call.walk() for step in self.judge.pairs.b.by_call.get(each.index, ())]
+        known = [result for step in steps if (result := self.judge.results.get(step.index)) is not None]
+        return bool(known) and not any(result.exceeds_tolerance for result in known)
+
     def _other_steps(self, divergence: Divergence) -> Cause | None:
         """Return the cause by the steps that only one of the regions has."""
         in_b = divergence.in_b
@@ -297,7 +303,7 @@ class RegionDiagnosis:
         for call in [call for call in step.call.with_ancestors() if call.parent is not None]:
             alike = [other for other in run.trace.calls if other.type == call.type and _is_of_one_part(other, call)]
             names = _names_inside(run, call)
-            twin = next((each for each in alike if self._is_healthy(each) and _names_inside(run, each) == names), None)
+            twin = next((each for each in alike if self._is_sound(each) and _names_inside(run, each) == names), None)
             if twin is not None:
                 because = f"given the same, it returns another value than a's, where {twin.path} does not"
                 return divergence.cause_in("values", call, call.type, because, step=step, partner=divergence.in_a.last)
