@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 import fxdebug
 
@@ -109,3 +109,68 @@ def test_a_bias_of_zeros_that_is_added_is_named() -> None:
         return m.down(torch.tanh(m.up(x) + m.bias))
 
     assert told(body, body, (1.0, 0.0)) == ("add", "weights", "bias is zero, that of a is not")
+
+
+class OneByOne(nn.Module):
+    """Adds what its experts return, by the shares of the three largest scores among all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.score, self.experts = nn.Linear(6, 8), nn.ModuleList([nn.Linear(6, 6, bias=False) for _ in range(8)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        shares, chosen = self.score(x).softmax(-1).topk(3, -1)
+        total = torch.zeros_like(x)
+        for number, expert in enumerate(self.experts):
+            row, place = (chosen == number).nonzero(as_tuple=True)
+            total = total.index_add(0, row, expert(x[row]).tanh() * shares[row, place, None])
+        return total
+
+
+class AtOnce(nn.Module):
+    """The same with one weight for all experts; ``among_chosen``: the shares are those among the three chosen."""
+
+    def __init__(self, other: OneByOne, among_chosen: bool) -> None:
+        super().__init__()
+        self.score, self.among_chosen = other.score, among_chosen
+        self.ways = nn.Parameter(torch.stack([each.weight for each in other.experts]).detach())  # type: ignore[misc]
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores = self.score(x) if self.among_chosen else self.score(x).softmax(-1)
+        chosen = scores.argsort(-1, descending=True)[..., :3]
+        shares = torch.take_along_dim(scores, chosen, -1)
+        shares = shares.softmax(-1) if self.among_chosen else shares
+        mixed = torch.zeros_like(scores).scatter(-1, chosen, shares)
+        return torch.einsum("neo,ne->no", torch.einsum("ni,eoi->neo", x, self.ways).tanh(), mixed)
+
+
+@pytest.mark.parametrize("among_chosen", [False, True])
+def test_a_softmax_on_the_other_side_of_a_choice_that_is_written_otherwise_is_told(among_chosen: bool) -> None:
+    torch.manual_seed(0)
+    one, last = OneByOne(), nn.Linear(6, 4)
+    a, b = nn.Sequential(nn.Linear(6, 6), one, last), nn.Sequential(nn.Linear(6, 6), AtOnce(one, among_chosen), last)
+    b[0].load_state_dict(a[0].state_dict())
+    row = fxdebug.compare_models(a, b, torch.randn(9, 6, generator=torch.Generator().manual_seed(0))).first
+    told = "softmax before topk in a, softmax after argsort in b" if among_chosen else None
+    assert (row and row.because) == told
+
+
+class Placed(nn.Module):
+    def __init__(self, uses_table: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.inner, self.table, self.uses_table = nn.Linear(6, 6), nn.Parameter(torch.randn(1, 5, 6)), uses_table
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.inner(x).tanh()
+        return (x + (self.table if self.uses_table else x.clone())).relu()
+
+
+def test_a_weight_that_only_one_run_uses_is_told_with_what_the_other_one_takes() -> None:
+    x = torch.randn(2, 5, 6, generator=torch.Generator().manual_seed(0))
+    found = fxdebug.compare_models(Placed(True), Placed(False), x).findings
+    assert [(row.op, row.kind, row.because) for row in found] == [
+        ("add", "wiring", "it is given table in a, the result of tanh in b")
+    ]
+    back = fxdebug.compare_models(Placed(False), Placed(True), x).findings
+    assert [row.because for row in back] == ["it is given the result of tanh in a, table in b"]

@@ -18,7 +18,7 @@ from fxdebug.comparison.pairing.pairs import Pair, Pairs
 from fxdebug.comparison.steps import Step, StepList
 from fxdebug.data.calls import Call
 from fxdebug.data.values import Value
-from fxdebug.operators.names import BY_RANK, FACTORIES, TRANSPARENT, role
+from fxdebug.operators.names import BY_RANK, FACTORIES, PICKING, TRANSPARENT, role
 
 NamedSteps = list[tuple[str, Step]]
 
@@ -173,9 +173,10 @@ def exchanged_order(divergence: Divergence) -> Cause | None:
     """
     regions = (divergence.judge.pairs.a, divergence.in_a), (divergence.judge.pairs.b, divergence.in_b)
     once = []
-    for _, region in regions:
-        counts = Counter(map(_kind, region.computing))
-        once.append({_kind(step): step for step in region.computing if counts[_kind(step)] == 1})
+    for run, region in regions:
+        kinds = [(_kind(run, step), step) for step in region.computing]
+        counts = Counter(kind for kind, _ in kinds)
+        once.append({kind: step for kind, step in kinds if counts[kind] == 1})
     shared = [kind for kind in once[1] if kind in once[0]]
     before = [
         {(x, y) for y in shared for x in _kinds_before(run, region, own[y]) if x in shared}
@@ -189,9 +190,10 @@ def exchanged_order(divergence: Divergence) -> Cause | None:
     return divergence.cause("wiring", of_b[first], because, partner=of_a[first])
 
 
-def _kind(step: Step) -> str:
-    """Return what a step does: all that select by rank may stand for each other."""
-    return "rank" if step.name in BY_RANK else step.name
+def _kind(run: StepList, step: Step) -> str:
+    """Return what a step does: all that select by rank may stand for each other, also what takes what they chose."""
+    makers = _makers(run, step)[1:] if step.name in PICKING else []
+    return "rank" if step.name in BY_RANK or any(maker.name in BY_RANK for maker in makers) else step.name
 
 
 def _kinds_before(run: StepList, region: Region, step: Step) -> set[str]:
@@ -202,7 +204,7 @@ def _kinds_before(run: StepList, region: Region, step: Step) -> set[str]:
         for maker in _makers(run, pending.pop()):
             if maker.index in inside and maker.index not in visited:
                 visited.add(maker.index)
-                kinds.add(_kind(maker))
+                kinds.add(_kind(run, maker))
                 pending.append(maker)
     return kinds
 
