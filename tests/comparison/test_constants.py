@@ -42,12 +42,12 @@ def resized(**how: Any) -> Forward:
 
 
 CASES: dict[str, tuple[str, Forward, Forward, str]] = {
-    "softmax, a zero": ("softmax", lambda x: x.softmax(0), lambda x: x.softmax(-1), "0 in a, -1 in b"),
+    "softmax, a zero": ("softmax", lambda x: x.softmax(0), lambda x: x.softmax(-1), "dim=0 in a, dim=-1 in b"),
     "softmax, by name in b": (
-        "softmax", lambda x: x.softmax(0), lambda x: F.softmax(x, dim=-1), "0 in a, dim=-1 in b",
+        "softmax", lambda x: x.softmax(0), lambda x: F.softmax(x, dim=-1), "dim=0 in a, dim=-1 in b",
     ),
     "masked_fill": (
-        "masked_fill", lambda x: x.masked_fill(x > 0, 0), lambda x: x.masked_fill(x > 0, 1), "0 in a, 1 in b",
+        "masked_fill", lambda x: x.masked_fill(x > 0, 0), lambda x: x.masked_fill(x > 0, 1), "value=0 in a, value=1 in b",
     ),
     "gt": ("gt", lambda x: (x > 0).float(), lambda x: (x > 0.3).float(), "0 in a, 0.3 in b"),
     "hardtanh": (

@@ -5,6 +5,7 @@ One side may pass an argument by position and the other by name; defaults may be
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -22,6 +23,20 @@ DEFAULTS: dict[str, dict[str, str]] = {
     "avg_pool3d": _POOLED, "bucketize": {"right": "False"}, "searchsorted": {"right": "False"},
     "gelu": {"approximate": "'none'"},
     "poisson_nll_loss": {"log_input": "True", "full": "False"}, "kl_div": {"log_target": "False"},
+}  # fmt: skip
+
+# Names of the first arguments that are no tensors, as torch has them, for what is given by position.
+_DIM = ("dim",)
+BY_POSITION: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(
+        ["softmax", "log_softmax", "softmin", "cumsum", "cumprod", "logsumexp", "sum", "mean", "amax", "amin", "argmax",
+         "argmin", "sort", "argsort", "gather", "index_select", "take_along_dim", "glu"], _DIM,
+    ),
+    "group_norm": ("num_groups",), "layer_norm": ("normalized_shape",), "rms_norm": ("normalized_shape",),
+    "leaky_relu": ("negative_slope",), "elu": ("alpha",), "celu": ("alpha",), "softplus": ("beta", "threshold"),
+    "pixel_shuffle": ("upscale_factor",), "pixel_unshuffle": ("downscale_factor",), "topk": ("k", "dim"),
+    "repeat_interleave": ("repeats", "dim"), "roll": ("shifts", "dims"), "flip": ("dims",), "masked_fill": ("value",),
+    "pow": ("exponent",), "pad": ("pad",), "tril": ("diagonal",), "triu": ("diagonal",),
 }  # fmt: skip
 
 _BOOLEANS = ("True", "False")
@@ -59,9 +74,9 @@ def differing_constants(op: str, a: Iterable[str], b: Iterable[str]) -> tuple[li
     An argument that only one of them is given may be a default: it counts only where nothing else differs.
 
     >>> differing_constants("softmax", ["0.0"], ["dim=-1.0", "dtype=None"])
-    (['0'], ['dim=-1'])
+    (['dim=0'], ['dim=-1'])
     >>> differing_constants("mean", ["(-1,)"], ["-1.0"]), differing_constants("mean", ["[1, 2]"], ["1.0"])
-    (([], []), (['[1, 2]'], ['1']))
+    (([], []), (['dim=[1, 2]'], ['dim=1']))
     >>> differing_constants("topk", ["8.0"], ["8.0", "-1.0", "False"])
     (['largest=True'], ['largest=False'])
     """
@@ -103,11 +118,13 @@ def is_relu_clamp(constants: Iterable[str]) -> bool:
 
 def _parsed(op: str, constants: Iterable[str]) -> list[Constant]:
     parsed: list[Constant] = []
+    named = iter(BY_POSITION.get(op, ()))
     free = [name for name, value in DEFAULTS.get(op, {}).items() if value in _BOOLEANS]
     for text in constants:
         name, equals, value = text.partition("=")
         if not equals or not name.isidentifier():
             name, value = "", text
+            text = "=".join([*itertools.islice(named, 1), value])
         if not name and value in _BOOLEANS and free:
             name = free[0]
             text = f"{name}={value}"

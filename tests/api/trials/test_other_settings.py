@@ -56,7 +56,7 @@ def test_the_settings_of_a_loop_that_faces_one_operation_are_told_where_those_of
     one = whole()
     told = [(row.op, row.kind, row.because, row.repair) for row in found(one, Stepwise(one, groups=1))]
     repair = "group_norm with the settings of a, and at 4 more places: with this edit b returns what a returns"
-    assert told == [("group_norm", "constant", "4 in a, 1 in b", repair)]
+    assert told == [("group_norm", "constant", "num_groups=4 in a, num_groups=1 in b", repair)]
     assert not found(one, Stepwise(one))
 
 

@@ -62,7 +62,7 @@ def told(a: nn.Module, b: nn.Module) -> tuple[str, str | None, str]:
     ("port", "where", "because"),
     [
         (without_the_transpose, "Heads/reshape", "transpose(1, 2) reshape(2, 36, 6) in a, reshape(2, 36, 6) in b"),
-        (of_another_dimension, "Heads/sum", "1 in a, 2 in b: its result is 2×1 in a, 2×36 in b"),
+        (of_another_dimension, "Heads/sum", "dim=1 in a, dim=2 in b: its result is 2×1 in a, 2×36 in b"),
     ],
 )
 def test_another_view_or_dimension_is_told_by_what_differs(port: Body, where: str, because: str) -> None:

@@ -110,7 +110,7 @@ def test_what_differs_beside_a_rightly_folded_norm_is_told_and_no_norm_is_missin
     assert (
         first
         == {
-            "padding": ("pad", "constant", "[0, 1, 0, 1] in a, [1, 0, 1, 0] in b", True),
+            "padding": ("pad", "constant", "pad=[0, 1, 0, 1] in a, pad=[1, 0, 1, 0] in b", True),
             "dilation": ("conv2d", "constant", "dilation=2 in b, and not in a", True),
         }[fault]
     )
