@@ -47,7 +47,8 @@ CASES: dict[str, tuple[str, Forward, Forward, str]] = {
         "softmax", lambda x: x.softmax(0), lambda x: F.softmax(x, dim=-1), "dim=0 in a, dim=-1 in b",
     ),
     "masked_fill": (
-        "masked_fill", lambda x: x.masked_fill(x > 0, 0), lambda x: x.masked_fill(x > 0, 1), "value=0 in a, value=1 in b",
+        "masked_fill", lambda x: x.masked_fill(x > 0, 0), lambda x: x.masked_fill(x > 0, 1),
+        "value=0 in a, value=1 in b",
     ),
     "gt": ("gt", lambda x: (x > 0).float(), lambda x: (x > 0.3).float(), "0 in a, 0.3 in b"),
     "hardtanh": (
