@@ -33,6 +33,7 @@ from fxdebug.comparison.pairing.by_value import (
     pair_values,
     pair_weights,
 )
+from fxdebug.comparison.pairing.called_in_parts import CalledInParts
 from fxdebug.comparison.pairing.contradicted_calls import drop_contradicted_calls
 from fxdebug.comparison.pairing.made_between import at_operation
 from fxdebug.comparison.pairing.name_mapping import NameMapping, is_ignored, read_mapping, renamed_paths
@@ -124,6 +125,9 @@ def compare(
         findings = [rows.finding(cause) for cause in last if not is_ignored(cause.call.path, globs)]
     findings += handover_findings(judge, findings, globs, explain)
     returned = rows.outputs()
+    in_parts = CalledInParts(pairs, meter)
+    if in_parts.paths and any(row.measures.what == "shape" for row in findings):
+        findings = [*rows.in_parts(in_parts), *(row for row in findings if row.measures.what != "shape")]
     if returned and all(row.measured and row.error <= row.tolerance for row in returned):
         findings = [row for row in findings if not _comes_to_the_same(row, meter)]
     if not findings and not globs:  # what is ignored may make the outputs differ

@@ -6,10 +6,11 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from fxdebug.comparison.diagnosis.cause import Cause
+from fxdebug.comparison.diagnosis.cause import UNPAIRED, Cause
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult, comparable
 from fxdebug.comparison.diagnosis.outputs import unexplained_limit
-from fxdebug.comparison.measures import EQUAL, Measures
+from fxdebug.comparison.measures import EQUAL, TENSORS, Measures
+from fxdebug.comparison.pairing.called_in_parts import CalledInParts
 from fxdebug.comparison.pairing.name_mapping import is_ignored
 from fxdebug.comparison.pairing.returned_values import FacingValue, facing_returned, returning_call
 from fxdebug.comparison.result import MatchedBy, Row, Side, Verdict
@@ -124,6 +125,27 @@ class Rows:
             because=cause.because,
             position=cause.position,
         )
+
+    def in_parts(self, called: CalledInParts) -> Iterator[Row]:
+        """Yield the first call on a part of what a call of a is given that returns something else."""
+        unlike = called.first()
+        if unlike is not None:
+            steps = [step.index for call in unlike.call.walk() for step in self._b.by_call.get(call.index, ())]
+            yield Row(
+                path=unlike.call.path,
+                op=unlike.call.type,
+                kind="values",
+                source=unlike.call.source,
+                a=self._side(self._a, unlike.whole, unlike.a),
+                b=self._side(self._b, unlike.call, unlike.b),
+                verdict="adds",
+                error=unlike.error,
+                tolerance=unlike.tolerance,
+                measures=Measures(unlike.error, TENSORS),
+                how="path",
+                because=unlike.text,
+                position=max(steps, default=0),
+            )
 
     def _how(self, step: Step | None) -> MatchedBy:
         pair = None if step is None else self._pairs.steps.get(step.index)
@@ -298,7 +320,7 @@ class Rows:
                 kind="shape" if row.measures.what == "shape" else "values",
                 verdict="adds",
                 sure=0.3,
-                because=f"{what}, and nothing that could be paired says since when",
+                because=f"{what}{UNPAIRED}",
                 position=len(self._b.steps),
             )
 

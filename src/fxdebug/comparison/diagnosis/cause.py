@@ -16,6 +16,7 @@ from fxdebug.data.values import Value
 from fxdebug.operators.dtypes import EPS
 from fxdebug.operators.names import canonical
 
+UNPAIRED = ", and nothing that could be paired says since when"  # at the end of a sentence that names no cause
 SAME_INPUTS = "the same inputs give other values"  # it names the place alone, as the next one
 SAME_OPERATIONS = "the same operations give other values"
 BOTH_DREW = "random numbers were drawn: seed both runs alike"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal
 
-from fxdebug.comparison.diagnosis.cause import BOTH_DREW, Cause, make_cause
+from fxdebug.comparison.diagnosis.cause import BOTH_DREW, UNPAIRED, Cause, make_cause
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult, comparable, draws_random
 from fxdebug.comparison.diagnosis.narrowing_cast import narrowing_cast
 from fxdebug.comparison.diagnosis.region_causes import RegionDiagnosis
@@ -179,7 +179,7 @@ class OutputDiagnosis:
                 yield make_cause(self._judge, "random", first.step.call, first.step.op, BOTH_DREW, first)
                 return
             held = self._held(first)
-            because = held or "what it was given differs already, and nothing that could be paired says since when"
+            because = held or f"what it was given differs already{UNPAIRED}"
             cause = make_cause(self._judge, "values", first.step.call, first.step.op, because, first, absorbable=False)
             yield cause if held else replace(cause, confidence=0.3)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fxdebug.comparison.diagnosis.cause import SAME_INPUTS, SAME_OPERATIONS
+from fxdebug.comparison.diagnosis.cause import SAME_INPUTS, SAME_OPERATIONS, UNPAIRED
 from fxdebug.comparison.diagnosis.isolated.handover import NOT_AS_IN_A
 from fxdebug.comparison.result import ComparisonData, Row, in_order
 
@@ -19,6 +19,8 @@ _UNSURE = ("values", "wiring", "shape")  # kinds that an isolated run tells wher
 def joined(plain: ComparisonData, isolated: ComparisonData) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
     """Return the findings of an isolated run with the first one of the plain runs, and all rows with these."""
     first, found = min(plain.findings, key=_position, default=None), isolated.findings
+    if first is not None and found and all(row.because.endswith(UNPAIRED) for row in found):
+        return (first,), (first, *isolated.rows)
     if first is None or not found or first.kind in ("input", "raised"):
         return found, isolated.rows
     first_alone = min(found, key=_position)

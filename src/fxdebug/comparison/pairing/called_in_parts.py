@@ -1,0 +1,123 @@
+"""Calls of b on parts of what one call of a is given, as of a model that streams: each part beside its place in a."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fxdebug.comparison.measure_pair import Meter
+from fxdebug.comparison.pairing.pairs import Pairs
+from fxdebug.data.calls import Call
+from fxdebug.data.values import Value
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class UnlikePart:
+    """A call of b whose result differs from a's at the places of its part, though it is given what a has there."""
+
+    whole: Call  # of a
+    call: Call  # of b
+    part: int  # counted from 0
+    sizes: tuple[int, ...]  # of all parts
+    dimension: int
+    a: Value
+    b: Value
+    error: float
+    tolerance: float
+
+    @property
+    def text(self) -> str:
+        """The place in words."""
+        start = sum(self.sizes[: self.part])
+        stop = start + self.sizes[self.part]
+        sizes = f"{', '.join(map(str, self.sizes[:-1]))} and {self.sizes[-1]}"
+        same = ", where those before it return what a does" if self.part else ""
+        parts = f"called on {len(self.sizes)} parts in b, of {sizes} in dimension {self.dimension}"
+        return f"{parts}: given what a is given at {start}:{stop}, it returns another value{same}"
+
+
+class CalledInParts:
+    """The calls of b that are made on parts, by their modules. ``paths``: those modules, and all in them."""
+
+    def __init__(self, pairs: Pairs, meter: Meter) -> None:
+        self._pairs, self._meter = pairs, meter
+        self._groups = list(_groups(pairs))
+        self.paths = frozenset(call.path for _, calls in self._groups for call in calls)
+
+    def first(self) -> UnlikePart | None:
+        """Return the innermost call that is the first to differ; ``None`` where none does, or the data are not kept.
+
+        Nothing is known of a run whose calls were given what those of a were: a part is none of them.
+        """
+        if self._pairs.b.trace.settings.get("isolated"):
+            return None
+        found = [unlike for whole, calls in self._groups for unlike in self._unlike(whole, calls)]
+        found.sort(key=lambda unlike: unlike.call.index)
+        for unlike in found:
+            inside = {call.index for call in unlike.call.walk()} - {unlike.call.index}
+            if not any(other.call.index in inside for other in found):
+                return unlike
+        return None
+
+    def _unlike(self, whole: Call, calls: list[Call]) -> Iterator[UnlikePart]:
+        one, parts = _single(whole, returned=True), [_single(call, returned=True) for call in calls]
+        given, pieces = _single(whole, returned=False), [_single(call, returned=False) for call in calls]
+        if one is None or given is None or None in parts or None in pieces:
+            return
+        results, inputs = [each for each in parts if each], [each for each in pieces if each]
+        along = _dimension(one, results), _dimension(given, inputs)
+        if None in along:
+            return
+        for number, (call, result, piece) in enumerate(zip(calls, results, inputs)):
+            sides = (one, along[0], results, result), (given, along[1], inputs, piece)
+            errors = [self._error(a, at, others, number, b) for a, at, others, b in sides if at is not None]
+            limits = [self._meter.tolerance(a, b) for a, _, _, b in sides]
+            if None in errors or len(errors) != len(limits):
+                return
+            out, into = (error or 0.0 for error in errors)
+            if into <= limits[1] and out > limits[0] and along[0] is not None:
+                sizes = tuple([each.shape[along[0]] for each in results])
+                yield UnlikePart(whole, call, number, sizes, along[0], one, result, out, limits[0])
+
+    def _error(self, a: Value, along: int, parts: list[Value], number: int, b: Value) -> float | None:
+        """Return the error of a part against its place in a; ``None`` without the data of both."""
+        if a.saved is None or b.saved is None:
+            return None
+        start = sum(each.shape[along] for each in parts[:number])
+        whole: Tensor = self._pairs.a.trace.tensor(a)
+        return self._meter.of_tensors(a, b, whole.narrow(along, start, b.shape[along]), self._pairs.b.trace.tensor(b))
+
+
+def _groups(pairs: Pairs) -> Iterator[tuple[Call, list[Call]]]:
+    """Yield the calls of a that are the only ones of their module, with the several calls of b of that module."""
+    of_a: dict[str, list[Call]] = defaultdict(list)
+    of_b: dict[str, list[Call]] = defaultdict(list)
+    for run, groups in ((pairs.a, of_a), (pairs.b, of_b)):
+        for call in run.trace.calls:
+            if call.parent is not None:
+                groups[call.path].append(call)
+    for path, calls in of_b.items():
+        partner = next((one for call in calls if (one := pairs.call_in_a(call)) is not None), None)
+        wholes = of_a.get(path if partner is None else partner.path, [])
+        if len(calls) > 1 and len(wholes) == 1:
+            yield wholes[0], calls
+
+
+def _single(call: Call, *, returned: bool) -> Value | None:
+    """Return the first tensor that a call is given, or returns."""
+    values = call.outputs if returned else call.inputs
+    return next(iter(values or ()), None)
+
+
+def _dimension(whole: Value, parts: list[Value]) -> int | None:
+    """Return along which dimension some values are the parts of another one, in order; ``None`` if they are not."""
+    if any(len(part.shape) != len(whole.shape) for part in parts):
+        return None
+    unlike = [at for at, size in enumerate(whole.shape) if any(part.shape[at] != size for part in parts)]
+    fits = len(unlike) == 1 and sum(part.shape[unlike[0]] for part in parts) == whole.shape[unlike[0]]
+    return unlike[0] if fits else None
