@@ -65,7 +65,7 @@ def find_draws(net: Network) -> Iterator[Finding]:
 
 _DECIDES: dict[Source, tuple[str, str]] = {
     "torch": (
-        "torch's random numbers decide it, drawn by an operation that is not known to draw any",
+        "torch's random numbers decide it",
         "Set a seed (torch.manual_seed) where two runs are to be alike.",
     ),
     "numpy": (
