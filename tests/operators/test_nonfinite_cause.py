@@ -141,6 +141,13 @@ NANS = [
     ("mean", [tensor([])], (), "the mean of no elements", tensor(nan)),
     ("cross_entropy", [ONE], (), "its mean is over nothing: every target seems to be ignored", tensor(nan)),
     ("layer_norm", [ONE], (0,), "a variance of 0, and an eps of 0: 0 divided by 0", ONE * nan),
+    (
+        "normalize",
+        [ZERO.half()],
+        (2.0, 1e-12),
+        "a norm of 0, and eps=1e-12 is 0 in float16: 0 divided by 0",
+        ZERO.half() / ZERO.half(),
+    ),
     ("normalize", [ZERO], (0.0,), "a norm of 0, and an eps of 0: 0 divided by 0", ONE * nan),
     (
         "layer_norm",

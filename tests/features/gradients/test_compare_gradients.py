@@ -177,3 +177,16 @@ def test_clipping_before_the_loss_scale_is_taken_off_is_read_as_such() -> None:
     )
     assert "before the loss scale is taken off" in told
     assert not fxdebug.compare_gradients(clipped(1.0, True), clipped(4096.0, True)).findings
+
+
+def test_a_norm_that_was_clipped_before_the_scale_is_taken_off_is_read_where_the_other_was_not_clipped() -> None:
+    plain, scaled = step(net(), scale=1.0), step(net(), scale=65536.0)
+    nn.utils.clip_grad_norm_(scaled.parameters(), 1.0)
+    for weight in scaled.parameters():
+        assert weight.grad is not None
+        weight.grad /= 65536
+    told = fxdebug.compare_gradients(plain, scaled).answer
+    assert told.endswith(
+        ": b has a total norm of 1 / 65536, as clipping to 1 leaves it before the loss scale 65536 is taken off "
+        "(unscale_ first)"
+    )

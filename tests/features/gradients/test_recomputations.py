@@ -118,3 +118,16 @@ def test_gradients_and_random_numbers_are_as_without_the_report() -> None:
     state = torch.get_rng_state()
     fxdebug.gradients(model, X, loss)
     assert torch.equal(state, torch.get_rng_state()) and model.enter.weight.grad is None
+
+
+def test_a_batch_norm_that_is_recomputed_moves_its_statistics_again_which_is_advice() -> None:
+    block = nn.Sequential(nn.Linear(32, 32), nn.BatchNorm1d(32))
+    (finding,) = fxdebug.gradients(Net("keeps", block), X, loss).findings
+    assert (finding.rule, finding.severity, finding.path) == ("recomputed otherwise", "advice", "block.1")
+    assert finding.what == (
+        "in the backward, computed again, block.1 (BatchNorm1d) moves its running statistics once more: "
+        "in evaluation the model returns something else than one that is not computed again"
+    )
+    frozen = nn.Sequential(nn.Linear(32, 32), nn.BatchNorm1d(32).eval())
+    for quiet in (Net("plain", block), Net("keeps", frozen)):
+        assert findings(quiet) == []

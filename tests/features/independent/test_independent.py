@@ -283,3 +283,57 @@ def test_a_mask_that_hides_the_tokens_and_shows_the_padding_is_told(how: str) ->
     assert not fxdebug.independent(Masked(how, False).eval(), inputs, over="padding").findings
     (finding,) = fxdebug.independent(Masked(how, True).eval(), inputs, over="padding").findings
     assert "its mask hides the tokens of row 1 and shows the padding: it is turned round" in finding.what
+
+
+class Strided(nn.Module):
+    """An encoder of waves whose convolutions make fewer frames; statistics over all of them, or over those given."""
+
+    def __init__(self, whole: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.whole, self.conv, self.out = whole, nn.Conv1d(1, 8, 5, stride=5), nn.Linear(8, 4)
+
+    def forward(self, waves: Tensor, lengths: Tensor) -> Tensor:
+        x = self.conv(waves[:, None])
+        kept = torch.arange(x.shape[-1]) < (lengths // 5)[:, None]
+        kept = torch.ones_like(kept) if self.whole else kept
+        x = x - (x * kept[:, None]).sum(-1, keepdim=True) / kept.sum(1)[:, None, None]
+        return self.out(x.transpose(1, 2))
+
+
+def test_frames_of_a_strided_encoder_are_paired_with_those_of_the_sample() -> None:
+    waves = torch.randn(2, 60, generator=torch.Generator().manual_seed(0))
+    waves[0, 20:] = 0
+    inputs = {"waves": waves, "lengths": torch.tensor([20, 60])}
+    (finding,) = fxdebug.independent(Strided(whole=True), inputs, over="padding").findings
+    assert (finding.op, finding.what.partition(":")[0]) == ("sum", "row 0 depends on padding")
+    quiet = fxdebug.independent(Strided(whole=False), inputs, over="padding")
+    assert (quiet.findings, [note.what for note in quiet.notes]) == (
+        (),
+        ["paired with the same tokens alone, over='padding'"],
+    )
+
+
+def test_what_has_no_part_that_is_surely_the_samples_is_unknown_and_not_nothing() -> None:
+    class Doubled(nn.Module):
+        def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+            return torch.cat([x, x, x[:, :1]], 1)
+
+    report = fxdebug.independent(Doubled(), {"x": torch.ones(2, 9), "lengths": torch.tensor([4, 9])}, over="padding")
+    assert report.findings == ()
+    assert report.notes[-1].what == ("nothing is known of row 0: no part of what is returned is surely the sample's")
+
+
+@pytest.mark.parametrize(
+    "lengths",
+    [{"counts": torch.tensor([2, 5])}, {"rel_lens": torch.tensor([0.4, 1.0])}],
+    ids=["counts", "shares of the longest"],
+)
+def test_counts_and_shares_tell_where_padding_is(lengths: dict[str, Tensor]) -> None:
+    class Mean(nn.Module):
+        def forward(self, x: Tensor, counts: Tensor | None = None, rel_lens: Tensor | None = None) -> Tensor:
+            return x.mean(1)
+
+    x = torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(0))
+    (finding,) = fxdebug.independent(Mean(), {"x": x, **lengths}, over="padding").findings
+    assert finding.what.startswith("row 0 depends on padding")

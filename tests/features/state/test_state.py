@@ -387,3 +387,23 @@ def test_a_parameter_that_nothing_wrote_to_is_advice_where_writes_are_counted() 
     left.start()
     assert told(left) == []
     assert told(WithScale()) == told(ThroughData()) == []  # written through .data, which is not counted
+
+
+def test_modules_in_a_plain_list_are_in_no_checkpoint() -> None:
+    class Listed(nn.Module):
+        def __init__(self, kind: Callable[..., Any], count: int) -> None:
+            super().__init__()
+            self.head = nn.Linear(4, 4)
+            self.hidden = kind([nn.Linear(4, 4) for _ in range(count)])
+
+    def told(kind: Callable[..., Any], count: int = 2) -> list[tuple[str, str]]:
+        report = fxdebug.check(Listed(kind, count), analyses=["state"], config=False)
+        return [(finding.severity, finding.what) for finding in report]
+
+    left_out = "state_dict(), parameters() and to() leave them out, so that no checkpoint has them and no optimizer"
+    assert told(list) == [("warning", f"hidden is a plain list of 2 modules (40 elements): {left_out}")]
+    assert told(lambda ones: {"a": ones}) == [
+        ("warning", f"hidden is a plain dict of 2 modules (40 elements): {left_out}")
+    ]
+    assert told(list, 1) == [("advice", f"hidden is a plain list of 1 module (20 elements): {left_out}")]
+    assert told(nn.ModuleList) == told(lambda ones: [nn.ReLU()]) == []

@@ -66,6 +66,7 @@ def findings_of(record: GradientRecord, limits: Limits, progress: Progress | Non
         *not_finite(record),
         *find_loss_inputs(record.loss_inputs),
         *find_recomputed(record),
+        *find_moved_again(record),
         *_slopes(record, limits),
         *_tiny(record, null, limits),
         *(find_no_gradient(record) if progress is None else ()),  # a training tells by itself
@@ -169,6 +170,28 @@ def find_recomputed(record: GradientRecord) -> Iterator[Finding]:
         advice="Restore the state of the generators for the recomputation: torch.utils.checkpoint does so by default "
         "(preserve_rng_state=True).",
         others=tuple([f"{one.path}#0" for one in record.recomputed[1:]]),
+    )
+
+
+def find_moved_again(record: GradientRecord) -> Iterator[Finding]:
+    """Yield the finding about batch norms whose running statistics a recomputation moves once more."""
+    if not record.moved_again:
+        return
+    first = record.moved_again[0]
+    more = f"; so do {len(record.moved_again) - 1} more" if len(record.moved_again) > 1 else ""
+    yield Finding(
+        rule="recomputed otherwise",
+        severity=ADVICE,
+        path=first.path,
+        call=f"{first.path}#0",
+        op=first.type,
+        what=f"in the backward, computed again, {told_recomputed(first)} moves its running statistics once more"
+        f"{more}: in evaluation the model returns something else than one that is not computed again",
+        measured=float(len(record.moved_again)),
+        threshold=0.0,
+        advice="The gradients are right. Leave batch norms out of the checkpoint, or give them the momentum "
+        "1 - (1 - momentum) ** 0.5, with which two moves are one.",
+        others=tuple([f"{one.path}#0" for one in record.moved_again[1:]]),
     )
 
 

@@ -46,6 +46,7 @@ def _is_plain(tensor: Tensor) -> bool:
         and tensor.layout is torch.strided
         and not tensor.is_meta
         and not tensor.is_quantized
+        and not tensor.is_nested
         and not is_freed(tensor)
     )
 

@@ -1,4 +1,4 @@
-"""Notice modules that a backward runs again, as checkpointing does, with other random numbers than the forward had."""
+"""Notice what a backward does otherwise as it runs modules again, as checkpointing does: random numbers, statistics."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fxdebug.capture.hooks.observers import ForwardsOnly
 from fxdebug.capture.recorder.module_names import Sites
 from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.data.measured.gradients import Recomputed
+
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
 class Recomputations(ForwardsOnly):
@@ -19,11 +21,13 @@ class Recomputations(ForwardsOnly):
 
     It reads the state of the global generators before and after each call. A module that draws in the forward, and in
     the backward from a state that it never had there, computes something else: ``found`` has it, with the outermost
-    module that ran again around it. Generators of one's own are not seen.
+    module that ran again around it. Generators of one's own are not seen. ``moved`` has the batch norms whose running
+    statistics the backward moves once more.
     """
 
     def __init__(self, sites: Sites) -> None:
         self.found: list[Recomputed] = []
+        self.moved: list[Recomputed] = []
         self.in_backward = False
         self._sites = sites
         self._began: dict[int, set[int]] = {}  # the states in which calls of a module began that drew, by its id
@@ -34,13 +38,16 @@ class Recomputations(ForwardsOnly):
         self, module: nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Run the forward, and note from which state of the generators it drew."""
-        before, counted = _state(), self._counted
+        before, counted, mean = _state(), self._counted, _running_mean(module) if self.in_backward else None
         site = self._sites.of(module)
         path = "" if site is None else site.path
         self._open.append(path)
         try:
             return run(*args, **kwargs)
         finally:  # a recomputation ends with an exception of checkpoint's once it has what it needs
+            if mean is not None and _has_moved(module, mean):
+                one = Recomputed(path, type(module).__name__, self._open[0])
+                self.moved += [] if one in self.moved else [one]
             self._open.pop()
             if _state() != before:
                 self._drew(module, path, before, counted)
@@ -53,6 +60,19 @@ class Recomputations(ForwardsOnly):
             self._counted += 1
             one = Recomputed(path, type(module).__name__, self._open[0] if self._open else path)
             self.found += [] if one in self.found else [one]
+
+
+def _running_mean(module: nn.Module) -> Tensor | None:
+    """Return a copy of the running mean of a batch norm; ``None`` for all other modules."""
+    mean = module._buffers.get("running_mean") if isinstance(module, BATCH_NORMS) else None
+    with untracked(), torch.no_grad():
+        return None if mean is None else mean.detach().clone()
+
+
+def _has_moved(module: nn.Module, before: Tensor) -> bool:
+    mean = module._buffers.get("running_mean")
+    with untracked(), torch.no_grad():
+        return mean is not None and not torch.equal(mean, before)
 
 
 def _state() -> int:

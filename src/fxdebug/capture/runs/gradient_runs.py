@@ -119,6 +119,7 @@ def run_with_gradients(
             stops=stops,
             flat=flat,
             recomputed=tuple(again.found),
+            moved_again=tuple(again.moved),
             foreign=optimised is not None and bool(parameters) and not any(p.optimised for p in parameters),
         )
 

@@ -181,7 +181,7 @@ class GradientStop:
 @brief
 @dataclass(frozen=True, slots=True)
 class Recomputed:
-    """A module that the backward ran again with other random numbers; ``within`` is the outermost one that it ran."""
+    """A module that the backward ran again and that did otherwise; ``within`` is the outermost one that it ran."""
 
     path: str
     type: str
@@ -196,7 +196,8 @@ class GradientRecord:
     ``foreign`` tells whether the optimizer has none of the model's parameters. ``checkpointed`` are the paths of
     modules that ran in a reentrant checkpoint. ``stops`` are where gradients of parameters stop, ``flat`` operations
     with the derivative 0 behind parameters whose gradient is 0. ``loss_inputs`` are operands of the loss that it is not
-    made for. ``recomputed`` are modules that the backward ran again with other random numbers.
+    made for. ``recomputed`` are modules that the backward ran again with other random numbers, ``moved_again`` batch
+    norms whose running statistics it moved once more.
     """
 
     loss: float | None
@@ -212,3 +213,4 @@ class GradientRecord:
     stops: tuple[GradientStop, ...] = ()
     flat: tuple[GradientStop, ...] = ()
     recomputed: tuple[Recomputed, ...] = ()
+    moved_again: tuple[Recomputed, ...] = ()

@@ -14,7 +14,11 @@ BOOK = RuleBook(
             "backward not finite", ERROR, "a backward makes NaN or infinities of finite gradients", subject=NOT_FINITE
         ),
         RuleSpec("loss input", WARNING, "a loss is given what it is not made for: probabilities, other shapes"),
-        RuleSpec("recomputed otherwise", ERROR, "a recomputation (checkpointing) draws other random numbers"),
+        RuleSpec(
+            "recomputed otherwise",
+            ERROR,
+            "a recomputation draws other numbers, or moves statistics again",
+        ),
         RuleSpec("vanishing", ERROR, "gradients shrink from layer to layer", "slope severe_slope decades"),
         RuleSpec("exploding", ERROR, "gradients grow from layer to layer", "slope severe_slope decades"),
         RuleSpec("gradient underflow", WARNING, "gradients are too small for their dtype", "tiny_share null"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Set
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -19,6 +19,10 @@ from fxdebug.query.network import Network, Node, network_of
 
 RESHAPES = frozenset(["view", "reshape", "flatten", "unflatten"])
 ROUNDINGS, MOST = 1024, 0.05  # kernels add in another order when the batch is of another size
+
+
+Fewer: TypeAlias = dict[tuple[int, ...], Set[int]]
+"""The dimensions in which results of a shape are shorter for a sample alone."""
 
 
 class Results:
@@ -114,7 +118,7 @@ def places_of(run: ObservedRun) -> dict[str, tuple[int, int]]:
 def _first(
     run: ObservedRun,
     errors: dict[tuple[int, int], tuple[float, tuple[int, ...]]],
-    fewer: dict[tuple[int, int], Set[int]],
+    fewer: dict[tuple[int, int], Fewer],
 ) -> tuple[Node, tuple[int, int]] | None:
     """Return the first operation that differs and that the difference of what is returned comes from."""
     net, places = network_of(run.trace), places_of(run)
@@ -142,25 +146,40 @@ def _first(
     return node, place
 
 
-def _cut(results: list[Tensor], alone: list[Tensor]) -> Set[int]:
-    """Return the dimensions in which an operation returns less for a sample alone."""
-    if len(results) != 1 or len(alone) != 1 or results[0].ndim != alone[0].ndim:
-        return set()
-    return {dim for dim, sizes in enumerate(zip(results[0].shape, alone[0].shape)) if sizes[0] != sizes[1]}
+def _cut(results: list[Tensor], alone: list[Tensor]) -> Fewer:
+    """Return, by the shape of each result, the dimensions in which an operation returns less for a sample alone."""
+    return {
+        tuple(one.shape): {dim for dim, sizes in enumerate(zip(one.shape, other.shape)) if sizes[0] != sizes[1]}
+        for one, other in zip(results, alone)
+        if one.ndim == other.ndim
+    }
 
 
-def _mixing_view(net: Network, node: Node, fewer: dict[str, Set[int]]) -> Node | None:
+def _mixing_view(net: Network, node: Node, fewer: dict[str, Fewer]) -> Node | None:
     """Return the reshape before an operation that puts elements of several samples into one place."""
     pending = _sources(net, node.id)
     while pending:
         view = net.nodes[pending.pop()]
         for id in _sources(net, view.id):
-            shapes = net.nodes[id].shape, view.shape
-            if view.op in RESHAPES and None not in shapes and mixes(*shapes, fewer.get(id, set())):  # type: ignore[arg-type]
+            before, after = net.nodes[id].shape, view.shape
+            if view.op not in RESHAPES or before is None or after is None:
+                continue
+            if mixes(before, after, _fewer_in(net, id, fewer).get(before, set())):
                 return view
         if view.kind == "placeholder" or view.op in VIEWS:
             pending += _sources(net, view.id)
     return None
+
+
+def _fewer_in(net: Network, id: str, fewer: dict[str, Fewer]) -> Fewer:
+    """Return what a node has less of for a sample alone; one that picks a result of a call has what that has."""
+    while id not in fewer:
+        node, sources = net.nodes[id], _sources(net, id)
+        inner = [each for each in sources if net.nodes[each].shape == node.shape] or sources[:1]
+        if not inner or (node.op != "getitem" and node.kind not in ("call_module", "output")):
+            return {}
+        id = inner[-1]
+    return fewer[id]
 
 
 def mixes(before: tuple[int, ...], after: tuple[int, ...], dims: Set[int]) -> bool:

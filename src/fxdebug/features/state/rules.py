@@ -11,7 +11,7 @@ BOOK = RuleBook(
         RuleSpec(
             "buffer", ERROR, "a buffer has numbers that its module never makes: memory that nothing was written to"
         ),
-        RuleSpec("not loaded", WARNING, "weights are zero, or as they were drawn, in a model whose others are trained"),
+        RuleSpec("not loaded", WARNING, "weights are zero or as drawn where others are trained, or in a plain list"),
         RuleSpec("statistics", WARNING, "batch norm's statistics are as at their start, or move where nothing learns"),
         RuleSpec("mode", WARNING, "a module is in training mode inside of one that is in evaluation"),
         RuleSpec("broken tie", WARNING, "weights that are to be one tensor are two"),

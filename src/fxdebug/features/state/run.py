@@ -14,6 +14,7 @@ from fxdebug.features.state.decay import find_decay
 from fxdebug.features.state.modes import find_modes, find_statistics
 from fxdebug.features.state.not_loaded import find_not_loaded, is_trained
 from fxdebug.features.state.shared import find_broken_ties, find_repeated
+from fxdebug.features.state.unregistered import find_unregistered
 from fxdebug.plugins import report
 from fxdebug.plugins.given import GivenModel
 
@@ -26,6 +27,7 @@ def on_model(given: GivenModel, limits: None) -> ReportData[Any]:
         findings = [
             *find_buffers(model),
             *find_not_loaded(model),
+            *find_unregistered(model),
             *find_statistics(model, trained=trained),
             *find_modes(model),
             *find_broken_ties(model, trained=trained),

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from fxdebug.api.rerun.second_runs import Source, own_difference
+from fxdebug import api
 from fxdebug.data.findings import ADVICE, WARNING, Finding
 from fxdebug.operators.categories import DRAWS
 from fxdebug.operators.dropped_values import dropped_by
 from fxdebug.operators.names import RANDOM
 from fxdebug.plugins import found
 from fxdebug.query.network import Network, Node
+
+if TYPE_CHECKING:
+    from fxdebug.api.rerun.second_runs import Source
 
 # Draws of the model; those that initialise a weight belong to the modules that a forward makes.
 DRAWING = frozenset(
@@ -61,7 +65,7 @@ def find_draws(net: Network) -> Iterator[Finding]:
 
 _DECIDES: dict[Source, tuple[str, str]] = {
     "torch": (
-        "torch's random numbers decide it, drawn by an operation that is not known to draw any",
+        "torch's random numbers decide it",
         "Set a seed (torch.manual_seed) where two runs are to be alike.",
     ),
     "numpy": (
@@ -77,7 +81,9 @@ _DECIDES: dict[Source, tuple[str, str]] = {
 
 def _own_difference(net: Network) -> Iterator[Finding]:
     """Yield where a second run of the model gives other numbers, as it draws some that no operation of torch draws."""
-    found = own_difference(net.trace)
+    if not hasattr(net.trace.graph_source, "model"):  # a saved run
+        return
+    found = api.own_difference(net.trace)
     if found is None:
         return
     row, source = found
