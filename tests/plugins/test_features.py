@@ -231,3 +231,50 @@ def test_it_checks_and_exports_folders_of_its_own(python: Path, saved: Path, tmp
     assert "rows of 8 numbers" in checked
     told(python, "-m", "fxdebug", "export", tmp_path, "-o", tmp_path / "out.widths")
     assert (tmp_path / "out.widths").read_text() == "0#0 8\n1#0 3\n"
+
+
+def test_serve_and_agents_list_its_folders_with_its_card_and_its_verdict(
+    python: Path, saved: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "measured"
+    folder.mkdir()
+    (folder / "of.run").write_text(str(saved))
+    code = (
+        "from pathlib import Path; from fxdebug.features.serve import runs, server, start_page\n"
+        "from fxdebug.features.mcp.answers import Runs, list_runs, training\n"
+        f"folder = Path({str(tmp_path)!r}); found = runs.runs_in(folder)\n"
+        "page = start_page.start_page(folder, found, server._Cards().of(found.values()))\n"
+        "print(page.partition('<h2>')[2].partition('</article>')[0].replace('><', '>\\n<'))\n"
+        "print(list_runs(Runs(folder)), training(Runs(folder), 'measured')[0])"
+    )
+    shown = told(python, "-c", code)
+    assert shown.startswith("Widths</h2>") and "measured</a>" in shown and "checkbox" not in shown
+    assert '<p class="verdict">the widest row has 8 numbers</p>' in shown and "<span>2 layers</span>" in shown
+    assert "/now/" not in shown
+    assert shown.splitlines()[-1] == (
+        "['measured: widths of a run; `training` reports it'] the widest row has 8 numbers"
+    )
+
+
+def test_it_draws_in_a_layout_of_its_own_and_tells_what_it_finds_beside_a_comparison(
+    python: Path, saved: Path, tmp_path: Path
+) -> None:
+    code = (
+        f"import fxdebug; run = fxdebug.load({str(saved)!r})\n"
+        f"run.export({str(tmp_path / 'run.svg')!r}, layout='line')\n"
+        "print(fxdebug.compare(run, run).notes)\n"
+        "try:\n    run.export('run.svg', layout='circle')\nexcept fxdebug.UsageError as error:\n    print(error)"
+    )
+    assert told(python, "-c", code).splitlines() == [
+        "('widths: 8 and 8',)",
+        "layout='circle': use page (as in the page of a run), line or dot (Graphviz)",
+    ]
+    assert (tmp_path / "run.svg").read_text() == "0#0→1#0"
+
+
+@pytest.mark.parametrize(
+    "first", ["analyses.rules.table", "exports.report.text", "exports.registry", "features.mcp.answers"]
+)
+def test_it_works_whichever_part_of_fxdebug_is_imported_first(python: Path, first: str) -> None:
+    code = f"import fxdebug.{first}; from fxdebug.plugins.features import broken; print([one[0] for one in broken()])"
+    assert "widths" not in told(python, "-c", code)

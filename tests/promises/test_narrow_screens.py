@@ -17,7 +17,7 @@ from fxdebug import Trace
 from fxdebug.apps.cli.main import main
 from fxdebug.cells import cell_len
 from fxdebug.data.report import ReportData
-from fxdebug.exports.report.text import OWN_TEXTS
+from fxdebug.exports.report.text import own_text
 from support.analyses import ANALYSES, RUN
 
 WIDTHS = (60, 80)
@@ -69,10 +69,10 @@ def told(report: ReportData[Any], text: str) -> Iterator[str]:
     """Yield the sentences of a report that its text does not begin to say."""
     shown = words(text)
     for finding in report.findings:
-        if report.analysis not in OWN_TEXTS and words(finding.what)[:30] not in shown:
+        if not own_text(report.analysis) and words(finding.what)[:30] not in shown:
             yield finding.what
     for note in report.notes:
-        if report.analysis not in OWN_TEXTS and words(note.what)[:30] not in shown:
+        if not own_text(report.analysis) and words(note.what)[:30] not in shown:
             yield note.what
 
 
@@ -80,7 +80,7 @@ def unnamed(report: ReportData[Any], text: str) -> Iterator[str]:
     """Yield the headings of number columns that are neither shown nor said to be left out."""
     for one in (report, *report.parts):
         rows = [one.cells(row) for row in one.rows]
-        for column in one.columns if one.analysis not in OWN_TEXTS else ():
+        for column in one.columns if not own_text(one.analysis) else ():
             if column.shown and column.unit and any(row[column.field] for row in rows) and column.heading not in text:
                 yield column.heading
 

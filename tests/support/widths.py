@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import fxdebug
 from fxdebug.api.commands.parts import load_run, show_report
@@ -15,7 +15,7 @@ from fxdebug.plugins import found, measure, report
 from fxdebug.plugins.command import RANK, REPORT, RUN, Command
 from fxdebug.plugins.console import command
 from fxdebug.plugins.feature import Feature
-from fxdebug.plugins.given import Folder, RunFiles
+from fxdebug.plugins.given import Card, Folder, RunFiles
 
 register("width", "", "numbers in a row of what a linear layer returns", ["call"])
 
@@ -87,13 +87,36 @@ SHORTCUT = RunFiles(
 FOLDER = Folder(
     lambda path: (path / "of.run").is_file(),
     lambda path, rank, limits_of: ("widths", read_folder(path, rank)),
-    "widths", "widths of a run", read_folder, "report",
+    "widths", "widths of a run", read_folder, "report", files=lambda names: ["of.run"] * ("of.run" in names),
 )  # fmt: skip
+
+
+def card(folder):
+    return Card("measured", verdict(folder), facts=(f"{len(read_folder(folder, None).rows)} layers",))
+
+
+def verdict(folder):
+    return f"the widest row has {max(row.width for row in read_folder(folder, None).rows)} numbers"
+
+
+def draw_in_line(trace, path, options):
+    path.write_text("→".join(call.id for call in trace.find(type="Linear")))
+    return path
+
+
+def beside(a, b):
+    """Tell of two runs whether their widest layers are equally wide."""
+    both = [max(row.width for row in widths(run).rows) for run in (a, b)] if isinstance(a, fxdebug.Trace) else (0, 0)
+    told = report("widths", b, [{"a": both[0], "b": both[1]}])
+    return lambda comparison: replace(told, answer=f"{both[0]} and {both[1]}")
+
+
 COMMANDS = (Command(widths_of_run, (RUN, *REPORT, RANK)),)
 FEATURE = Feature(
     name="widths", functions={"widths": "widths:widths"}, on_run="widths:widths", rules="widths:BOOK",
     measures=("widths",), pictures={"widths": "widths:draw"}, takes={"rows": "widths:rows"},
     exporters={("report", ".widths"): "widths:write", ("trace", ".calls"): "widths:write_run"},
     sheet="widths:widths", commands="widths:COMMANDS", console=("widths",), tools={"widths": "widths:widths"},
-    opens="widths:SHORTCUT", folder="widths:FOLDER",
+    opens="widths:SHORTCUT", folder="widths:FOLDER", card="widths:card", verdict="widths:verdict",
+    layouts={("trace", "line"): "widths:draw_in_line"}, beside="widths:beside",
 )  # fmt: skip

@@ -6,8 +6,12 @@ import csv
 import json
 
 import pytest
+import torch
+from torch import nn
 
+import fxdebug
 from fxdebug.comparison.result import Row
+from fxdebug.exports.comparison.finding import distinguishable
 from fxdebug.exports.comparison.table import COLUMNS
 from support.planted import odd
 
@@ -66,3 +70,28 @@ def test_a_row_says_in_a_word_where_it_is(different):
     first = different.first
     assert isinstance(first, Row) and first.where == "blocks.1.norm/layer_norm"
     assert str(first).startswith("blocks.1.norm/layer_norm: adds constant, error 0.")
+
+
+@pytest.mark.parametrize("a_has", [False, True])
+@pytest.mark.parametrize("b_has", [False, True])
+def test_measures_are_in_the_json_of_the_side_that_has_them_and_in_the_table_of_two_that_do(tmp_path, a_has, b_has):
+    torch.manual_seed(0)
+    plain = fxdebug.fx_debug(nn.Linear(2, 3), torch.ones(1, 2))
+    taken = plain.with_measures(fxdebug.flops(plain))
+    found = fxdebug.compare(taken if a_has else plain, taken if b_has else plain)
+    data = json.loads(found.export(tmp_path / "x.json").read_text(encoding="utf-8"))
+    numbers = {"flops": 12, "flops.self": 12, "flops.backward": 12}
+    expected = {"a": numbers if a_has else {}, "b": numbers if b_has else {}}
+    assert data["rows"][0].get("taken") == (expected if a_has or b_has else None)
+    with found.export(tmp_path / "x.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert ("a_flops" in rows[0]) == ("b_flops" in rows[0]) == (a_has and b_has)
+    if a_has and b_has:
+        assert (rows[0]["a_flops"], rows[0]["b_flops.backward"]) == ("12", "12")
+
+
+def test_numbers_are_told_apart_by_as_few_digits_as_do_and_by_no_more_than_are_allowed():
+    assert distinguishable([1.00001, 1.00002], 6) == ["1.00001", "1.00002"]
+    assert distinguishable([1.00001, 1.00002], 5) == ["1", "1"]
+    assert distinguishable([1.0, None, 1.0], 6) == ["1", "", "1"]
+    assert distinguishable([0.12341, 0.12349], 6) == ["0.1234", "0.1235"]

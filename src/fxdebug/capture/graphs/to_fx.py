@@ -24,7 +24,7 @@ from fxdebug.capture.graphs.fx_targets import (
     sizes_as_tuples,
     struct_maker,
 )
-from fxdebug.capture.graphs.grad_blocks import (
+from fxdebug.capture.graphs.grad_and_autocast import (
     Blocks,
     enter_attention_kernels,
     enter_attribute,

@@ -14,7 +14,7 @@ from torch import Tensor, fx, nn
 from torch.fx.immutable_collections import immutable_dict, immutable_list
 
 from fxdebug.capture import reasons
-from fxdebug.capture.graphs.grad_blocks import closed
+from fxdebug.capture.graphs.grad_and_autocast import closed
 from fxdebug.capture.graphs.names import member
 from fxdebug.capture.graphs.symbolic_size import GIVEN, is_given
 from fxdebug.capture.graphs.template import Attribute, GraphTemplate, OpaqueSlot, Slot

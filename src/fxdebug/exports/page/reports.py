@@ -21,7 +21,6 @@ from fxdebug.query.measures import id_of
 MOST_ROWS = 2_000  # of one table
 _LONGEST_SERIES = 4_096  # points of a timeline: the largest of each part is kept
 _NANOSECOND = 1e-9
-_MAPS = {one.name: one.maps for one in features() if one.maps}
 
 
 def report_data(trace: TraceData, reports: Sequence[ReportData[Any]], places: Places, texts: Texts) -> dict[str, Any]:
@@ -32,8 +31,9 @@ def report_data(trace: TraceData, reports: Sequence[ReportData[Any]], places: Pl
     pages = [_page(report, places) for report in reports]
     attention: list[dict[str, Any]] = []
     for page, report in zip(pages, reports):
-        if report.analysis in _MAPS:
-            maps, left_out = at(_MAPS[report.analysis])(report, places)
+        place = next((one.maps for one in features() if one.maps and one.name == report.analysis), "")
+        if place:
+            maps, left_out = at(place)(report, places)
             attention += maps
             page["notes"] += note_data([Note(left_out)] if left_out else [])
     return {

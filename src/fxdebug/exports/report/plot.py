@@ -13,8 +13,6 @@ from fxdebug.exports.report.figures import Figure, write_figure
 from fxdebug.plugins.feature import at
 from fxdebug.plugins.features import features
 
-_PICTURES = {analysis: place for one in reversed(features()) for analysis, place in one.pictures.items()}
-
 
 def write_picture(report: ReportData[Any], path: Path) -> Path:
     """Draw a report to a ``.png``, ``.svg`` or ``.pdf``.
@@ -22,7 +20,7 @@ def write_picture(report: ReportData[Any], path: Path) -> Path:
     Raises ``MissingExtra`` without matplotlib, ``UsageError`` for an analysis without a picture, and for a report that
     was read from a file where its picture needs more than the rows.
     """
-    place = _PICTURES.get(report.analysis)
+    place = next((one.pictures[report.analysis] for one in features() if report.analysis in one.pictures), None)
     if place is None:
         raise UsageError(f"there is no picture of {report.analysis}: use .csv, .json, .html or .txt")
     return write_figure(lambda: _drawn(at(place), report), path)

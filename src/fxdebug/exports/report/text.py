@@ -20,19 +20,25 @@ from fxdebug.exports.ranges import name_range, without_numbers
 from fxdebug.exports.screen import Screen
 from fxdebug.exports.text import wants_color
 from fxdebug.files.write_file import write_text as write_file
-from fxdebug.plugins.feature import at
+from fxdebug.plugins.feature import Place, at
 from fxdebug.plugins.features import features
 from fxdebug.printable import printable, printable_lines
 
 NAMES = 2  # columns with names, of the call and of its class: the others are never cut
-OWN_TEXTS = {
-    "check": "fxdebug.exports.report.findings_text:text",
-    **{analysis: place for one in reversed(features()) for analysis, place in one.texts.items()},
-}
 SHORT = 8  # letters of names that are not cut either
 LEAST = 8  # letters that are left of a name
 FIRST = 14  # letters of the first name, for which columns are left out
 ROWS = 20  # rows on a screen; files have all of them
+
+
+def own_text(analysis: str) -> Place:
+    """Return the function that prints the reports of an analysis; empty where they are printed as tables.
+
+    >>> own_text("check"), own_text("flops")
+    ('fxdebug.exports.report.findings_text:text', '')
+    """
+    ours = "fxdebug.exports.report.findings_text:text" if analysis == "check" else ""
+    return next((one.texts[analysis] for one in features() if analysis in one.texts), ours)
 
 
 def screen(
@@ -43,8 +49,9 @@ def screen(
     ``width`` and ``color`` default to the terminal's; ``rows=None`` shows every row.
     """
     width = shutil.get_terminal_size().columns if width is None else width
-    if report.analysis in OWN_TEXTS:
-        return printable_lines(at(OWN_TEXTS[report.analysis])(report, width))
+    place = own_text(report.analysis)
+    if place:
+        return printable_lines(at(place)(report, width))
     color = wants_color() if color is None else color
     console = Screen(width, color)
     if report.answer:

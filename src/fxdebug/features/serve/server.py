@@ -13,6 +13,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from contextlib import suppress
 from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -25,8 +26,10 @@ from fxdebug.exports.report.html import report_page
 from fxdebug.features.serve import live_page
 from fxdebug.features.serve.runs import RunEntry, run_in, runs_in, steps_kept
 from fxdebug.features.serve.start_page import POLICY, message_page, start_page
+from fxdebug.plugins.feature import OURS
 from fxdebug.plugins.features import feature_of, folder_kinds, part
 from fxdebug.plugins.given import Card, Folder
+from fxdebug.plugins.installed import FAILURES
 from fxdebug.version import __version__
 
 ADDRESS = "127.0.0.1"
@@ -112,11 +115,9 @@ class _Cards:
                 continue
             feature = feature_of(one.kind)
             make = None if feature is None else part(feature, feature.card)
-            try:
+            with suppress(FxDebugError, *(() if feature is None or feature.package == OURS else FAILURES)):
                 if make is not None:
                     found[one.name] = (one.revision, make(one.path))
-            except FxDebugError:
-                continue
         self._known = found
         return {name: card for name, (_, card) in found.items()}
 

@@ -75,7 +75,7 @@ def start_page(folder: Path, runs: Mapping[str, RunEntry], cards: Mapping[str, C
         if listed:
             can_choose = kind.pages is not None and sum(one.kind == feature.name for one in runs.values()) > 1
             shown = "".join(_card(one, runs, cards, kind) for one in listed)
-            head = f"<h2>{escape(kind.what.partition(' ')[2].capitalize())}s</h2>"
+            head = f"<h2>{escape(_several(kind.what))}</h2>"
             end = _LAY_OVER * can_choose
             parts.append(f'<form action="/trainings">{head}<div class="cards">{shown}</div>{end}</form>')
     others = [one for one in runs.values() if not one.has_card]
@@ -89,6 +89,16 @@ def start_page(folder: Path, runs: Mapping[str, RunEntry], cards: Mapping[str, C
     if len(runs) == MOST:
         parts.append(f"<p class=dim>The newest {MOST:,} runs are listed.</p>")
     return _page(title, "".join(parts))
+
+
+def _several(what: str) -> str:
+    """Return the heading of a kind of folders.
+
+    >>> _several("a training"), _several("widths")
+    ('Trainings', 'Widths')
+    """
+    noun = what.removeprefix("a ").removeprefix("an ").capitalize()
+    return noun if noun.endswith("s") else f"{noun}s"
 
 
 def _later(one: RunEntry, runs: Mapping[str, RunEntry]) -> RunEntry | None:
