@@ -261,6 +261,14 @@ def narrow_windows(self: Any, x: Tensor) -> Tensor:
     return F.max_pool2d(F.max_pool2d(x, 5, 1, 2), 5, 1, 2) + F.max_pool2d(x, 9, 8).sum()
 
 
+def sums_down_columns(self: Any, x: Tensor) -> Tensor:
+    return x.cumsum(0)
+
+
+def sums_along_rows(self: Any, x: Tensor) -> Tensor:
+    return x.mT.contiguous().cumsum(-1).mT + x[:, :120].cumsum(0).sum()
+
+
 def turned_kronecker(self: Any, x: Tensor) -> Tensor:
     return x @ torch.kron(self.layer.weight, self.layer.weight).t()
 
@@ -705,6 +713,7 @@ CASES: list[tuple[str, Callable[..., Any], Callable[..., Any], Callable[[], nn.M
     ("slow function", normed_lookup, looked_up, lambda: nn.Embedding(64, 8), (torch.arange(64),)),
     ("slow function", whole_powers, squares_and_roots, nn.ReLU, (TALL,)),
     ("slow function", wide_windows, narrow_windows, nn.ReLU, (torch.randn(1, 4, 64, 64),)),
+    ("slow function", sums_down_columns, sums_along_rows, nn.ReLU, (torch.randn(2048, 128),)),
     ("large between", turned_kronecker, two_factors, lambda: nn.Linear(24, 24), (torch.randn(8, 576),)),
     ("one-hot product", factors_a_diagonal, factors_a_square, nn.ReLU, (torch.rand(64, 6),)),
     (

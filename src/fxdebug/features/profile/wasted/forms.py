@@ -9,6 +9,7 @@ from itertools import combinations
 from fxdebug.data.findings import Finding
 from fxdebug.data.measures import counted
 from fxdebug.data.values import Group, Value
+from fxdebug.features.profile.wasted.slow_functions import is_scan
 from fxdebug.features.profile.wasted.timed_ops import TimedOp, Work, costliest, weight_behind
 from fxdebug.operators.categories import CASTS, ELEMENTWISE, VIEWS
 from fxdebug.operators.names import canonical
@@ -341,6 +342,8 @@ def _is_read_once(work: Work, op: TimedOp) -> bool:
     value, seen = op.results[0], set[int]()
     while len(work.users[value.number]) == 1 and value.storage not in work.written:
         following = work.users[value.number][0]
+        if is_scan(following):  # along memory it may be several times as fast
+            return False
         if following.name not in VIEWS or not following.results or following.results[0].storage != value.storage:
             return True
         seen.add(value.number)
