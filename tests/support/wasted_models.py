@@ -173,6 +173,15 @@ def compared_with_all(self: Any, words: Tensor) -> Tensor:
     return (words[..., None] == torch.arange(500)).float() @ self.layer.weight
 
 
+def sums_by_compare(self: Any, x: Tensor) -> Tensor:
+    groups = torch.arange(len(x)) % 50
+    return (groups[None] == torch.arange(50)[:, None]).float() @ x
+
+
+def sums_by_index(self: Any, x: Tensor) -> Tensor:
+    return torch.zeros(50, x.shape[1]).index_add(0, torch.arange(len(x)) % 50, x)
+
+
 def windows(self: Any, x: Tensor) -> Tensor:
     return self.layer.weight.flatten(1) @ F.unfold(x, 3)  # type: ignore[no-any-return]
 
@@ -187,7 +196,7 @@ def kept_average(self: Any, x: Tensor) -> Tensor:
 
 
 def through_python(self: Any, x: Tensor) -> Tensor:
-    return torch.relu(torch.tensor(x[0].tolist())) + torch.full((64, 64), x.sum().item()).exp()
+    return torch.relu(torch.tensor(x[0].tolist())) + torch.full((64, 64), x.mean().item()).exp()
 
 
 AVERAGE = torch.zeros(64, 64)
@@ -259,6 +268,14 @@ def wide_windows(self: Any, x: Tensor) -> Tensor:
 
 def narrow_windows(self: Any, x: Tensor) -> Tensor:
     return F.max_pool2d(F.max_pool2d(x, 5, 1, 2), 5, 1, 2) + F.max_pool2d(x, 9, 8).sum()
+
+
+def sums_down_columns(self: Any, x: Tensor) -> Tensor:
+    return x.cumsum(0)
+
+
+def sums_along_rows(self: Any, x: Tensor) -> Tensor:
+    return x.mT.contiguous().cumsum(-1).mT + x[:, :120].cumsum(0).sum()
 
 
 def turned_kronecker(self: Any, x: Tensor) -> Tensor:
@@ -656,6 +673,7 @@ CASES: list[tuple[str, Callable[..., Any], Callable[..., Any], Callable[[], nn.M
     ("same in each run", table_of_positions, parts_at_once, lambda: nn.Linear(64, 64), (torch.randn(64, 64),)),
     ("slice used", best_by_sort, best_by_topk, nn.ReLU, (torch.randn(8, 500),)),
     ("one-hot product", diagonal_matrix, times_diagonal, nn.ReLU, (torch.randn(64, 64),)),
+    ("one-hot product", sums_by_compare, sums_by_index, nn.ReLU, (TALL,)),
     ("one-hot product", compared_with_all, looked_up, lambda: nn.Linear(64, 500), (torch.randint(0, 500, (8, 8)),)),
     ("slice used", diagonal_of_product, sums_of_rows, nn.ReLU, (torch.randn(64, 64),)),
     ("slice used", diagonal_of_product, one_probability, nn.ReLU, (torch.randn(64, 64),)),
@@ -705,6 +723,7 @@ CASES: list[tuple[str, Callable[..., Any], Callable[..., Any], Callable[[], nn.M
     ("slow function", normed_lookup, looked_up, lambda: nn.Embedding(64, 8), (torch.arange(64),)),
     ("slow function", whole_powers, squares_and_roots, nn.ReLU, (TALL,)),
     ("slow function", wide_windows, narrow_windows, nn.ReLU, (torch.randn(1, 4, 64, 64),)),
+    ("slow function", sums_down_columns, sums_along_rows, nn.ReLU, (torch.randn(2048, 128),)),
     ("large between", turned_kronecker, two_factors, lambda: nn.Linear(24, 24), (torch.randn(8, 576),)),
     ("one-hot product", factors_a_diagonal, factors_a_square, nn.ReLU, (torch.rand(64, 6),)),
     (

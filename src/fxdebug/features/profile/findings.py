@@ -225,7 +225,7 @@ def _grouping_lines(profile: CallProfile, sources: Mapping[str, str | None]) -> 
 
 
 SINGLE_READ = 1
-READS = 0.01  # of the time on a CPU, where nothing else waits for a read: below, a few reads are no cause
+READS = 0.001  # of the time on a CPU, where nothing else waits for a read: below, a few reads are no cause
 MANY_READS = 12  # from here on they would be one on an accelerator
 
 
@@ -260,6 +260,7 @@ _MASKED = dict.fromkeys(("getitem", "setitem", "index", "index_put"), "a tensor 
 NUMBERS_TO_PYTHON = TO_PYTHON_NUMBERS | {"bool", "int", "float", "index", "is_nonzero"}
 
 
+SAVED_BY_HALF = 0.5  # of the time in float64 is left in float32, which has half the bytes
 WIDE = ("float64", "complex128")
 
 
@@ -347,7 +348,7 @@ def _of_dtype(
     profile, step = place
     call = network_of(trace).call_id(profile.call)
     return (
-        share,
+        share * SAVED_BY_HALF,
         Finding(
             rule=rule,
             severity=severity,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from fxdebug.data.findings import Finding
 from fxdebug.data.measured.surroundings import Surroundings
@@ -63,8 +64,23 @@ def wasted(trace: TraceData, calls: Sequence[CallProfile], around: Surroundings,
     work = Work(trace, calls, has_loss=around.has_loss)
     if not work.seconds:
         return
-    for rule in _RULES:
-        yield from rule(work, least)
-    yield from sparse_products(work, around, least)
-    yield from masked_pairs(work, around, least)
-    yield from settings(work, around, least)
+    found = [finding for rule in _RULES for finding in rule(work, least)]
+    for rule_around in (sparse_products, masked_pairs, settings):
+        found += rule_around(work, around, least)
+    yield from _once(found)
+
+
+def _once(found: Sequence[Finding]) -> Iterator[Finding]:
+    """Yield findings, those that say the same of one line in several calls as one, with the shares of all."""
+    alike: dict[tuple[str, str | None, str], list[Finding]] = {}
+    for finding in found:
+        alike.setdefault((finding.rule, finding.source, finding.what.rpartition(": ")[0]), []).append(finding)
+    for (_, _, what), same in alike.items():
+        first = max(same, key=lambda finding: finding.measured or 0.0)
+        if len(same) == 1 or first.source is None:
+            yield from same
+            continue
+        share = sum(finding.measured or 0.0 for finding in same)
+        nodes = [finding.node for finding in same if finding is not first and finding.node]
+        what = f"{what}, in {len(same)} calls: {share:.0f} % of the time is at stake"
+        yield replace(first, what=what, measured=share, others=(*first.others, *nodes))

@@ -9,7 +9,8 @@ from itertools import combinations
 from fxdebug.data.findings import Finding
 from fxdebug.data.measures import counted
 from fxdebug.data.values import Group, Value
-from fxdebug.features.profile.wasted.timed_ops import TimedOp, Work, costliest, weight_behind
+from fxdebug.features.profile.wasted.slow_functions import is_scan
+from fxdebug.features.profile.wasted.timed_ops import TimedOp, Work, costliest, is_view, weight_behind
 from fxdebug.operators.categories import CASTS, ELEMENTWISE, VIEWS
 from fxdebug.operators.names import canonical
 
@@ -197,6 +198,9 @@ def one_hot_products(work: Work, least: float) -> Iterator[Finding]:
         if share >= least:
             what = f"a product with one-hot rows of {op.results[0].shape[-1]} looks rows up by multiplying with zeros"
             advice = "Could it be an embedding, table[index], or gather?"
+            if any(len(one.shape) > 1 and one.shape[-1] == 1 and _is_arange(work, one) for one in op.operands):
+                what = f"a product with {op.results[0].shape[-2]} rows of ones and zeros sums rows by their index"
+                advice = "Could it be index_add, or scatter_add, which add each row once?"
             yield work.finding("one-hot product", use, share, least, what, advice)
 
 
@@ -210,8 +214,15 @@ def _marks(work: Work, op: TimedOp) -> bool:
 
 def _compares_places(work: Work, op: TimedOp) -> bool:
     """Are indices compared with all places: one-hot rows, written out?"""
-    makers = [work.maker[value.number] for value in op.operands if value.number in work.maker]
-    return op.name == "eq" and any(one.name == "arange" for one in makers)
+    return op.name == "eq" and any(_is_arange(work, value) for value in op.operands)
+
+
+def _is_arange(work: Work, value: Value) -> bool:
+    """Are a value's numbers those of ``arange``, in any shape?"""
+    maker = work.maker.get(value.number)
+    while maker is not None and is_view(maker) and maker.operands:
+        maker = work.maker.get(maker.operands[0].number)
+    return maker is not None and maker.name == "arange"
 
 
 def diagonal_products(work: Work, least: float) -> Iterator[Finding]:
@@ -341,6 +352,8 @@ def _is_read_once(work: Work, op: TimedOp) -> bool:
     value, seen = op.results[0], set[int]()
     while len(work.users[value.number]) == 1 and value.storage not in work.written:
         following = work.users[value.number][0]
+        if is_scan(following):  # along memory it may be several times as fast
+            return False
         if following.name not in VIEWS or not following.results or following.results[0].storage != value.storage:
             return True
         seen.add(value.number)

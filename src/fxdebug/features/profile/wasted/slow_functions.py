@@ -7,10 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from fxdebug.data.findings import Finding
 from fxdebug.data.values import Thing
 from fxdebug.features.profile.wasted.timed_ops import TimedOp, Work, costliest
+from fxdebug.operators.dtypes import bytes_of
 
 # What a form gains was measured with torch 2.9 on one thread of a CPU, by the time of processors.
 COLUMNS = 8  # numbers of a row that fit into one integer: unique of rows took 24 times as long as that of integers
 POWERS = range(4, 17)  # x ** 4 took 7 times as long as x * x; squares and cubes have kernels of their own
+APART = 512  # bytes from step to step, or a multiple: 1.2 to 3.7 times as long as turned; no longer at 2,000 bytes
+STEPS_OF_SCAN, SCANNED = 1024, 1 << 18  # steps, and elements: of 300 x 300 elements the copy takes longer
 WINDOW = 7  # places of a pooling window in each direction from which on two passes took 1.8 times less than one
 
 
@@ -81,6 +84,23 @@ def _both(item: object) -> tuple[int, int] | None:
     return (first, second) if type(first) is int and type(second) is int else None
 
 
+def is_scan(op: TimedOp) -> bool:
+    """Does an operation go along a dimension, step by step, with what it has so far?"""
+    return op.name in ("cumsum", "cumprod", "logcumsumexp", "cummax", "cummin")
+
+
+def _scan_of_columns(_: Work, op: TimedOp) -> bool:
+    """Does a scan go down columns whose steps are so far apart that they share few places of the cache?"""
+    if not is_scan(op) or op.operands[0].device != "cpu" or not op.operands[0].stride:
+        return False
+    given = op.operands[0]
+    dim = op.step.kwargs.get("dim", op.step.args[1] if len(op.step.args) > 1 else None)
+    if type(dim) is not int or given.numel < SCANNED or given.shape[dim] < STEPS_OF_SCAN or given.stride is None:
+        return False
+    apart = given.stride[dim] * (bytes_of(given.dtype, ()) or 0)
+    return apart > 0 and apart % APART == 0
+
+
 _FORMS: tuple[tuple[Callable[[Work, TimedOp], bool], str, str], ...] = (
     (
         _unique_rows,
@@ -102,5 +122,10 @@ _FORMS: tuple[tuple[Callable[[Work, TimedOp], bool], str, str], ...] = (
         "max_pool2d with stride 1 looks at all places of a large window for each result",
         "Could it be pooled by rows, then by columns: (k, 1), then (1, k)? Of windows of 5, 9 and 13 each can be the "
         "one of 5 on the result before. In channels_last it took a fifth of the time; fxdebug.tune measures that.",
+    ),
+    (
+        _scan_of_columns,
+        "a running sum or product goes down columns, whose elements share few places of the cache",
+        "Could it go along the last dimension of a turned copy: x.mT.contiguous().cumsum(-1).mT?",
     ),
 )
