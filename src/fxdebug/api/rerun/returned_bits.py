@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fxdebug.capture.torch_state.untracked import untracked
-from fxdebug.stats.cpu_sums import is_freed
+from fxdebug.stats.cpu_sums import array_of, is_freed
 
 MOST = 64 << 20  # bytes: a second of one core reads twenty times as many
 MOST_COPIED = 4 << 20  # bytes, of tensors of an accelerator
@@ -36,7 +36,7 @@ def returned_bits(returned: Any) -> str | None:
         for each in tensors:
             digest.update(f"{each.dtype}{tuple(each.shape)}".encode())
             flat = each.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
-            digest.update(flat.view(torch.uint8).numpy())
+            digest.update(array_of(flat.view(torch.uint8)).data)
         return digest.hexdigest()
 
 

@@ -96,5 +96,9 @@ def _joined(chosen: list[tuple[Row, PlannedEdit]]) -> PlannedEdit:
 def _told(found: Comparison, chosen: list[tuple[Row, PlannedEdit]]) -> Comparison:
     more = len(chosen) - 1
     proof = f"with this and {more} more edit{'s' * (more > 1)} b returns what a returns"
-    rows = [replace(row, proven=True, repair=f"{edit.words}: {proof}") for row, edit in chosen]
+    known = {(row.path, row.op, row.kind): row for row in reversed(found.findings)}
+    rows = [
+        replace(known.get((row.path, row.op, row.kind), row), proven=True, repair=f"{edit.words}: {proof}")
+        for row, edit in chosen
+    ]
     return with_told(replace(found, findings=tuple(rows)), rows)
