@@ -16,6 +16,7 @@ from fxdebug.api.trials.other_settings import told_of_settings
 from fxdebug.api.trials.planned_edits import EditPlan
 from fxdebug.api.trials.rotary_rows import told_of_rotary_rows
 from fxdebug.api.trials.tried_repairs import edits_at, is_repaired_by, with_told
+from fxdebug.api.trials.turned_weights import told_of_turned_weights
 from fxdebug.capture.pausing.replaced_operations import ReplacedOperations
 from fxdebug.comparison.diagnosis.weights.folded_norm import FOLDED
 from fxdebug.comparison.result import ComparisonData, Row
@@ -30,7 +31,7 @@ def with_repairs(found: Comparison, runs: EditedRuns, until: float) -> Compariso
 
     No run begins after ``until``.
     """
-    for tell in (told_of_settings, told_of_rotary_rows, told_in_turn):
+    for tell in (told_of_settings, told_of_rotary_rows, told_of_turned_weights, told_in_turn):
         told = tell(found, runs, until)
         if told is not None:
             return told

@@ -1,0 +1,166 @@
+"""Try weights that lie another way than b's code takes them: transposed in two dimensions of one size, or flipped.
+
+A square matrix fits either way round, and a kernel too. Where b keeps weights in another layout than a, or computes
+with other operations, no statistics say which way is right: one that makes b return what a returns is.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeAlias
+
+from torch import Tensor
+
+from fxdebug.api.comparison import Comparison
+from fxdebug.api.rerun.edited_runs import EditedRuns
+from fxdebug.api.trials.edit_parts import Part, PlannedEdit, place_in
+from fxdebug.api.trials.edits_of_operations import NoEdit, is_inplace, tensors_of, with_tensors
+from fxdebug.api.trials.tried_repairs import is_repaired_by, with_told
+from fxdebug.capture.pausing.replaced_operations import Ran
+from fxdebug.comparison.diagnosis.cause import listed
+from fxdebug.comparison.diagnosis.region import region_of
+from fxdebug.comparison.diagnosis.weights.weight_slices import numberless
+from fxdebug.comparison.pairing.pairs import Pairs
+from fxdebug.comparison.result import Row
+from fxdebug.comparison.rows import step_side
+from fxdebug.comparison.steps import Step
+from fxdebug.operators.names import family
+
+MOST_WEIGHTS = 64
+MOST_RUNS = 24
+LARGEST_KERNEL = 32  # of a dimension that may be flipped: of a kernel, and no channels
+
+Turn: TypeAlias = Callable[[Tensor], Tensor]
+Products: TypeAlias = list[tuple[Step, int]]
+"""Products, each with which of its inputs is the weight."""
+
+
+def told_of_turned_weights(found: Comparison, runs: EditedRuns, until: float) -> Comparison | None:
+    """Return a comparison that names weights of b with which, turned, it returns what a returns.
+
+    ``None`` where a finding is proven already, and where no weights turned do so. No run begins after ``until``.
+    """
+    if not found.findings or any(row.proven for row in found.findings):
+        return None
+    pairs, _ = runs.pairs()
+    tries = itertools.islice(_tries(pairs, found.findings[0]), MOST_RUNS)
+    for each in tries:
+        if time.monotonic() > until:
+            return None
+        if is_repaired_by(each.edit, runs):
+            row = each.row(found.findings[0], pairs)
+            return with_told(replace(found, findings=(row,)), [row])
+    return None
+
+
+@dataclass(frozen=True)
+class _Turned:
+    """Products of b with their weights turned in one way."""
+
+    places: tuple[tuple[Step, int], ...]  # a product, and which of its inputs is the weight
+    words: str
+    turn: Turn
+
+    @property
+    def edit(self) -> PlannedEdit:
+        """The edit of b."""
+        parts = [Part(place_in(step), None, partial(_with_weight, slot, self.turn)) for step, slot in self.places]
+        return PlannedEdit("", tuple(parts))
+
+    def row(self, shown: Row, pairs: Pairs) -> Row:
+        """Return the finding, with the error of the one that it stands for."""
+        step = self.places[0][0]
+        partner = pairs.step_in_a(step)
+        names = dict.fromkeys(each.inputs[slot].value.name for each, slot in self.places)
+        lies = "lies" if len(names) == 1 else "lie"
+        return replace(
+            shown,
+            path=step.call.path,
+            op=step.op,
+            kind="weights",
+            source=step.node.source,
+            a=step_side(partner, partner.outputs[0]) if partner is not None and partner.outputs else shown.a,
+            b=step_side(step, step.outputs[0]),
+            because=f"{listed(names)} {lies} another way than its code takes it: {self.words} it fits",
+            position=step.index,
+            proven=True,
+            repair=f"{self.words}: with this edit b returns what a returns",
+        )
+
+
+def _tries(pairs: Pairs, first: Row) -> Iterator[_Turned]:
+    """Yield what may be turned: the weights of one part in all layers, then all of that form, then one alone."""
+    behind, after = _products(pairs, first)
+    known: set[tuple[str, tuple[tuple[int, int], ...]]] = set()
+    for step, slot in behind or after[:1]:
+        for words, turn, fits in _turns(step.inputs[slot].value.shape):
+            alike = [(s, at) for s, at in (*behind, *after) if fits(s.inputs[at].value.shape)]
+            same_part = [(s, at) for s, at in alike if _part(s, at) == _part(step, slot)]
+            for chosen in (same_part, alike, [(step, slot)]):
+                key = words, tuple([(s.index, at) for s, at in chosen])
+                if key not in known:
+                    known.add(key)
+                    yield _Turned(tuple(chosen), words, turn)
+
+
+def _part(step: Step, slot: int) -> str:
+    return numberless(f"{step.inputs[slot].value.name}.")
+
+
+def _products(pairs: Pairs, first: Row) -> tuple[Products, Products]:
+    """Return the products of b with a weight that the first finding depends on since b equals a, and those after it."""
+    value = None if first.b is None else first.b.value
+    region = () if value is None else region_of(pairs.b, value, pairs.is_firm, through=True).steps
+    inside = {step.index for step in region}
+    behind, after = Products(), Products()
+    for step in pairs.b.steps:
+        at = [slot for slot, given in enumerate(step.inputs) if given.is_weight and len(given.value.shape) > 1]
+        if family(step.name) == "product" and len(at) == 1 and step.outputs and not step.unrecorded:
+            if step.index in inside:
+                behind.append((step, at[0]))
+            elif step.index >= first.position and len(after) < MOST_WEIGHTS:
+                after.append((step, at[0]))
+    return behind, after
+
+
+def _turns(shape: Sequence[int]) -> Iterator[tuple[str, Turn, Callable[[Sequence[int]], bool]]]:
+    """Yield ways to turn a weight in words, with the function, and which shapes allow it, too."""
+    dims = len(shape)
+    for one, other in itertools.combinations(range(dims), 2):
+        if shape[one] == shape[other]:
+            words = "transposed" if dims == 2 else f"with its dimensions {one} and {other} transposed"
+
+            def fits(other_shape: Sequence[int], i: int = one, j: int = other) -> bool:
+                return len(other_shape) == dims and other_shape[i] == other_shape[j]
+
+            yield words, partial(_transposed, one, other), fits
+    small = [at for at, size in enumerate(shape) if 1 < size <= LARGEST_KERNEL] if dims > 2 else []
+    of_kernel = small[2:] if len(small) == dims else small  # channels come first in torch's own
+    for count in range(len(of_kernel), 0, -1):
+        for flipped in itertools.combinations(of_kernel, count):
+            words = f"flipped along dimension{'s' * (count > 1)} {' and '.join(map(str, flipped))}"
+            yield words, partial(_flipped, flipped), lambda other_shape: len(other_shape) == dims
+
+
+def _transposed(one: int, other: int, weight: Tensor) -> Tensor:
+    return weight.transpose(one, other)
+
+
+def _flipped(dims: Sequence[int], weight: Tensor) -> Tensor:
+    return weight.flip(tuple(dims))
+
+
+def _with_weight(slot: int, turn: Turn, theirs: Ran | None, ours: Ran, own: Mapping[int, Tensor]) -> Any:
+    """Compute an operation with its weight turned."""
+    tensors = tensors_of(ours)
+    if is_inplace(ours) or slot >= len(tensors):
+        raise NoEdit
+    args, kwargs = with_tensors(ours, {slot: turn(tensors[slot].detach())})
+    made = ours.function(*args, **kwargs)
+    if not isinstance(made, Tensor) or made.shape != ours.result.shape:
+        raise NoEdit
+    return made
