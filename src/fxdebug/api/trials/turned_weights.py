@@ -138,12 +138,11 @@ def _turns(shape: Sequence[int]) -> Iterator[tuple[str, Turn, Callable[[Sequence
                 return len(other_shape) == dims and other_shape[i] == other_shape[j]
 
             yield words, partial(_transposed, one, other), fits
-    small = [at for at, size in enumerate(shape) if 1 < size <= LARGEST_KERNEL] if dims > 2 else []
-    of_kernel = small[2:] if len(small) == dims else small  # channels come first in torch's own
-    for count in range(len(of_kernel), 0, -1):
-        for flipped in itertools.combinations(of_kernel, count):
-            words = f"flipped along dimension{'s' * (count > 1)} {' and '.join(map(str, flipped))}"
-            yield words, partial(_flipped, flipped), lambda other_shape: len(other_shape) == dims
+    for spatial in (range(2, dims), range(dims - 2)) if dims > 2 else ():  # as torch keeps kernels, or channels last
+        if all(shape[at] <= LARGEST_KERNEL for at in spatial):
+            for flipped in dict.fromkeys([tuple(spatial), *((at,) for at in spatial)]):
+                words = f"flipped along dimension{'s' * (len(flipped) > 1)} {' and '.join(map(str, flipped))}"
+                yield words, partial(_flipped, flipped), lambda other_shape: len(other_shape) == dims
 
 
 def _transposed(one: int, other: int, weight: Tensor) -> Tensor:

@@ -1,0 +1,71 @@
+"""Weights that lie another way than the code of b takes them are named where, turned, they make b return the same."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fxdebug import compare_models
+
+
+class Convolutions(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Conv2d(2, 4, 3), nn.Conv2d(4, 3, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.two(torch.tanh(self.one(x)))  # type: ignore[no-any-return]
+
+
+class Unfolded(nn.Module):
+    """A convolution by a product, with its kernel as ``how`` lays it out."""
+
+    def __init__(self, conv: nn.Conv2d, how: str) -> None:
+        super().__init__()
+        kernel = conv.weight.detach().permute(2, 3, 1, 0)
+        kernel = {"": kernel, "transposed": kernel.transpose(0, 1), "flipped": kernel.flip(0, 1)}[how]
+        self.kernel, self.bias = nn.Parameter(kernel.contiguous()), conv.bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        patches = F.unfold(x, 3).unflatten(1, (x.shape[1], 3, 3))
+        y = torch.einsum("bcyxn,yxco->bon", patches, self.kernel) + self.bias[:, None]  # type: ignore[index]
+        return y.unflatten(-1, (x.shape[2] - 2, x.shape[3] - 2))
+
+
+class Port(nn.Module):
+    def __init__(self, model: Convolutions, how: str) -> None:
+        super().__init__()
+        self.first, self.second = Unfolded(model.one, how), Unfolded(model.two, how)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(self.first(x).tanh())  # type: ignore[no-any-return]
+
+
+def told(how: str, *, spoilt: bool = False) -> list[tuple[str, str, bool]]:
+    torch.manual_seed(0)
+    model = Convolutions()
+    port = Port(model, how)
+    if spoilt:
+        with torch.no_grad():
+            port.second.kernel[0] *= 2
+    found = compare_models(model, port, torch.randn(2, 2, 7, 8, generator=torch.Generator().manual_seed(0)))
+    return [(row.op or "", row.because, row.proven) for row in found.findings]
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("transposed", "with its dimensions 0 and 1 transposed"),
+        ("flipped", "flipped along dimensions 0 and 1"),
+    ],
+)
+def test_kernels_in_another_layout_that_are_turned_are_named(how: str, words: str) -> None:
+    names = "first.kernel, second.kernel"
+    assert told(how) == [("einsum", f"{names} lie another way than its code takes it: {words} it fits", True)]
+
+
+def test_kernels_that_fit_are_no_finding_and_those_beside_another_fault_are_not_told_as_turned() -> None:
+    assert told("") == []
+    assert not any("another way" in because for _, because, _ in told("transposed", spoilt=True))
