@@ -69,3 +69,28 @@ def test_kernels_in_another_layout_that_are_turned_are_named(how: str, words: st
 def test_kernels_that_fit_are_no_finding_and_those_beside_another_fault_are_not_told_as_turned() -> None:
     assert told("") == []
     assert not any("another way" in because for _, because, _ in told("transposed", spoilt=True))
+
+
+class Dense(nn.Module):
+    """Flattens what a convolution returns, with the channels first or last."""
+
+    def __init__(self, channels_last: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv, self.dense, self.channels_last = nn.Conv2d(2, 4, 3), nn.Linear(4 * 3 * 5, 3), channels_last
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.conv(x).tanh()
+        return self.dense((y.permute(0, 2, 3, 1) if self.channels_last else y).flatten(1))  # type: ignore[no-any-return]
+
+
+def test_columns_in_the_order_of_another_flattening_are_named() -> None:
+    x = torch.randn(2, 2, 5, 7, generator=torch.Generator().manual_seed(0))
+    one, other = Dense(True), Dense(False)
+    turn = "with its columns, which are in the order 3×5×4, put into that of 4×3×5"
+    row = compare_models(one, other, x).first
+    assert row is not None and row.op == "linear" and row.proven
+    assert row.because == f"dense.weight lies another way than its code takes it: {turn} it fits"
+    with torch.no_grad():
+        other.dense.weight.copy_(other.dense.weight.unflatten(1, (3, 5, 4)).permute(0, 3, 1, 2).flatten(1))
+    assert compare_models(one, other, x).equal

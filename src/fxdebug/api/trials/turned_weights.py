@@ -7,6 +7,7 @@ with other operations, no statistics say which way is right: one that makes b re
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,9 +29,13 @@ from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.result import Row
 from fxdebug.comparison.rows import step_side
 from fxdebug.comparison.steps import Step
+from fxdebug.data.values import shape_text
 from fxdebug.operators.names import family
 
 MOST_WEIGHTS = 64
+MOST_FLATTENED = 4  # products, of which those behind a flattening are tried
+MOST_DIMS = 3  # that were flattened: of four there are 23 other orders
+_FLATTENING = frozenset(["flatten", "view", "reshape"])
 MOST_RUNS = 24
 LARGEST_KERNEL = 32  # of a dimension that may be flipped: of a kernel, and no channels
 
@@ -95,6 +100,9 @@ class _Turned:
 def _tries(pairs: Pairs, first: Row) -> Iterator[_Turned]:
     """Yield what may be turned: the weights of one part in all layers, then all of that form, then one alone."""
     behind, after = _products(pairs, first)
+    for step, slot in [*behind, *after][:MOST_FLATTENED]:
+        for words, turn in _orders_of_columns(pairs, step, slot):
+            yield _Turned(((step, slot),), words, turn)
     known: set[tuple[str, tuple[tuple[int, int], ...]]] = set()
     for step, slot in behind or after[:1]:
         for words, turn, fits in _turns(step.inputs[slot].value.shape):
@@ -143,6 +151,35 @@ def _turns(shape: Sequence[int]) -> Iterator[tuple[str, Turn, Callable[[Sequence
             for flipped in dict.fromkeys([tuple(spatial), *((at,) for at in spatial)]):
                 words = f"flipped along dimension{'s' * (len(flipped) > 1)} {' and '.join(map(str, flipped))}"
                 yield words, partial(_flipped, flipped), lambda other_shape: len(other_shape) == dims
+
+
+def _orders_of_columns(pairs: Pairs, step: Step, slot: int) -> Iterator[tuple[str, Turn]]:
+    """Yield other orders of a weight's columns, where what they are multiplied with was flattened just before."""
+    maker = pairs.b.makers.get(step.data[0].value.number) if step.data else None
+    if maker is None or maker.name not in _FLATTENING or not maker.data:
+        return
+    width, before = step.data[0].value.shape[-1], maker.data[0].value.shape
+    start = next((at for at in range(1, len(before)) if math.prod(before[at:]) == width), len(before))
+    parts = before[start:]
+    along = [at for at, size in enumerate(step.inputs[slot].value.shape) if size == width]
+    if not 1 < len(parts) <= MOST_DIMS or not along:
+        return
+    for order in itertools.permutations(range(len(parts))):
+        sizes = [parts[at] for at in order]
+        if list(order) != sorted(order) and math.prod(sizes) == width:
+            told = f"with its columns, which are in the order {shape_text(sizes)}, put into that of {shape_text(parts)}"
+            yield told, partial(_columns, along[-1], sizes, order)
+
+
+def _columns(along: int, sizes: Sequence[int], order: Sequence[int], weight: Tensor) -> Tensor:
+    """Return a weight with its columns, which lie in another order of the dimensions that were flattened, as b has."""
+    apart = weight.unflatten(along, tuple(sizes))
+    places = [
+        *range(along),
+        *(along + order.index(at) for at in range(len(order))),
+        *range(along + len(order), apart.ndim),
+    ]
+    return apart.permute(places).flatten(along, along + len(order) - 1)
 
 
 def _transposed(one: int, other: int, weight: Tensor) -> Tensor:
