@@ -26,6 +26,7 @@ ELSEWHERE = {  # capture's file is above these; each is the text or the bits tha
         "torch.autograd.forward_ad._current_level", "torch._C._get_default_device",
     },  # what decides how torch prints a tensor: a text that is the same to the last character
     "store/transformers/print_options.py": {"torch._tensor_str"},  # the options it prints with, for one thread
+    "features/profile/wasted/forms.py": {"torch._foreach_lerp_"},  # in an advice
     "features/profile/wasted/loops.py": {"torch._foreach_lerp_"},  # in an advice: torch's documentation lists it
     "store/tensors/encode.py": {
         "torch._make_per_channel_quantized_tensor", "torch._make_per_tensor_quantized_tensor",
