@@ -17,7 +17,7 @@ from fxdebug.api.rerun.edited_runs import EditedRuns
 from fxdebug.api.trials.edit_parts import Part, PlannedEdit, place_in
 from fxdebug.api.trials.edits_of_operations import with_settings
 from fxdebug.api.trials.edits_with_values import by_itself
-from fxdebug.api.trials.tried_repairs import is_repaired_by, with_told
+from fxdebug.api.trials.tried_repairs import is_repaired_by, is_settled, with_told
 from fxdebug.comparison.diagnosis.cause import differing_settings, listed, on_both_sides
 from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.result import Row
@@ -36,7 +36,7 @@ def told_of_settings(found: Comparison, runs: EditedRuns, until: float) -> Compa
 
     ``None`` where a finding is proven already, and where no such edit does. No run begins after ``until``.
     """
-    if not found.findings or any(row.proven for row in found.findings):
+    if not found.findings or is_settled(found.findings):
         return None
     pairs, _ = runs.pairs()
     for chosen in list(_candidates(pairs))[:MOST_KINDS]:

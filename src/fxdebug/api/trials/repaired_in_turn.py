@@ -12,6 +12,7 @@ from dataclasses import replace
 from fxdebug.api.comparison import Comparison
 from fxdebug.api.rerun.edited_runs import EditedRuns
 from fxdebug.api.trials.edit_parts import Part, PlannedEdit
+from fxdebug.api.trials.other_orders import told_of_other_orders
 from fxdebug.api.trials.other_settings import told_of_settings
 from fxdebug.api.trials.planned_edits import EditPlan
 from fxdebug.api.trials.rotary_rows import told_of_rotary_rows
@@ -22,6 +23,7 @@ from fxdebug.comparison.diagnosis.weights.folded_norm import FOLDED
 from fxdebug.comparison.result import ComparisonData, Row
 from fxdebug.data.trace import TraceData
 
+_TELL = (told_of_settings, told_of_rotary_rows, told_of_turned_weights, told_of_other_orders)
 MOST_FAULTS = 8  # of a model: a layer more or less for each
 MOST_EDITS = 6  # of one fault, each of which takes a run and a comparison
 
@@ -31,7 +33,7 @@ def with_repairs(found: Comparison, runs: EditedRuns, until: float) -> Compariso
 
     No run begins after ``until``.
     """
-    for tell in (told_of_settings, told_of_rotary_rows, told_of_turned_weights, told_in_turn):
+    for tell in (*_TELL, told_in_turn):
         told = tell(found, runs, until)
         if told is not None:
             return told

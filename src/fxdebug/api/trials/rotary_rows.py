@@ -19,7 +19,7 @@ from fxdebug.api.comparison import Comparison
 from fxdebug.api.rerun.edited_runs import EditedRuns
 from fxdebug.api.trials.edit_parts import Part, PlannedEdit, place_in
 from fxdebug.api.trials.edits_of_operations import NoEdit
-from fxdebug.api.trials.tried_repairs import is_repaired_by, with_told
+from fxdebug.api.trials.tried_repairs import is_repaired_by, is_settled, with_told
 from fxdebug.capture.pausing.replaced_operations import Ran
 from fxdebug.comparison.diagnosis.weights.product_slices import Columns, roles_of
 from fxdebug.comparison.pairing.pairs import Pairs
@@ -44,7 +44,7 @@ def told_of_rotary_rows(found: Comparison, runs: EditedRuns, until: float) -> Co
     returns. No run begins after ``until``.
     """
     first = found.first
-    if first is None or first.kind == "constant" or any(row.proven for row in found.findings):
+    if first is None or first.kind == "constant" or is_settled(found.findings):
         return None  # which slices each takes is known already
     pairs, _ = runs.pairs()
     projections = list(_projections(pairs))

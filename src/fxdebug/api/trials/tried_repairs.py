@@ -26,6 +26,7 @@ from fxdebug.comparison.result import ComparisonData, Row
 
 MOST = 8  # findings that are tried each
 MOST_TOGETHER = 64  # and all at once, as of a setting of every layer
+IN_ITS_PLACE = " of a in the place of "
 LIKELY = "likely"
 
 
@@ -85,6 +86,11 @@ def is_repaired_by(edit: PlannedEdit, runs: EditedRuns) -> bool:
     """Does b return what a returns with an edit?"""
     exactly = returns_the_same(runs.plain)
     return _repairs(edits_at(edit, runs), runs, exactly) is True
+
+
+def is_settled(findings: Sequence[Row]) -> bool:
+    """Is a finding proven by an edit that says what is wrong? All operations of a in the place of one of b do not."""
+    return any(row.proven and IN_ITS_PLACE not in row.repair for row in findings)
 
 
 def edits_at(edit: PlannedEdit, runs: EditedRuns) -> dict[Place, Edit]:

@@ -20,7 +20,7 @@ from fxdebug.api.comparison import Comparison
 from fxdebug.api.rerun.edited_runs import EditedRuns
 from fxdebug.api.trials.edit_parts import Part, PlannedEdit, place_in
 from fxdebug.api.trials.edits_of_operations import NoEdit, is_inplace, tensors_of, with_tensors
-from fxdebug.api.trials.tried_repairs import is_repaired_by, with_told
+from fxdebug.api.trials.tried_repairs import is_repaired_by, is_settled, with_told
 from fxdebug.capture.pausing.replaced_operations import Ran
 from fxdebug.comparison.diagnosis.cause import listed
 from fxdebug.comparison.diagnosis.region import region_of
@@ -49,7 +49,7 @@ def told_of_turned_weights(found: Comparison, runs: EditedRuns, until: float) ->
 
     ``None`` where a finding is proven already, and where no weights turned do so. No run begins after ``until``.
     """
-    if not found.findings or any(row.proven for row in found.findings):
+    if not found.findings or is_settled(found.findings):
         return None
     pairs, _ = runs.pairs()
     tries = itertools.islice(_tries(pairs, found.findings[0]), MOST_RUNS)
