@@ -75,7 +75,7 @@ def extra_cause(divergence: Divergence, new: NamedSteps) -> Cause:
         if sibling is not None:
             return sibling
     step = step or most_informative([step for _, step in new])
-    home, extra_call = _home_in_a(pairs, step)
+    home, extra_call = home_in_a(pairs, step)
     what = extra_call.path if extra_call is not None else listed(name for name, _ in new)
     because = f"{what}{' has no counterpart in ' if extra_call is not None or len(new) == 1 else SEVERAL}a"
     if step.name == "pad" and len(new) == 1:
@@ -112,7 +112,7 @@ def _home_in_b(pairs: Pairs, step: Step, otherwise: Call) -> tuple[Call, Call | 
     return (otherwise if partner is None else pairs.b.trace.calls[partner]), lost_call
 
 
-def _home_in_a(pairs: Pairs, step: Step) -> tuple[Call, Call | None]:
+def home_in_a(pairs: Pairs, step: Step) -> tuple[Call, Call | None]:
     """Return the innermost call around a step of b that a has at least in part, and the call inside that a lacks."""
     call, extra_call = step.call, None
     while call.parent is not None and pairs.call_in_a(call) is None:

@@ -41,7 +41,7 @@ from fxdebug.comparison.diagnosis.counterparts import (
 )
 from fxdebug.comparison.diagnosis.element_order import inputs_swapped, order_cause
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult
-from fxdebug.comparison.diagnosis.missing_steps import NamedSteps, extra_cause, missing_cause
+from fxdebug.comparison.diagnosis.missing_steps import NamedSteps, extra_cause, home_in_a, missing_cause
 from fxdebug.comparison.diagnosis.narrowing_cast import narrowing_cast
 from fxdebug.comparison.diagnosis.region import (
     Divergence,
@@ -300,6 +300,9 @@ class RegionDiagnosis:
         """Return the cause where another layer has the same steps and returns what a's does: none of them is extra."""
         step = most_informative([step for _, step in new])
         run = self.judge.pairs.b
+        extra = home_in_a(self.judge.pairs, step)[1]
+        if extra is None or sum(other.path == extra.path for other in run.trace.calls) > 1:
+            return None  # operations may be extra, and so may a second call of a module
         for call in [call for call in step.call.with_ancestors() if call.parent is not None]:
             alike = [other for other in run.trace.calls if other.type == call.type and _is_of_one_part(other, call)]
             names = _names_inside(run, call)
