@@ -42,11 +42,11 @@ class UnlikePart:
 
 
 class CalledInParts:
-    """The calls of b that are made on parts, by their modules. ``paths``: those modules, and all in them."""
+    """The calls of b that are made on parts, by their modules; ``paths`` are those modules."""
 
     def __init__(self, pairs: Pairs, meter: Meter) -> None:
         self._pairs, self._meter = pairs, meter
-        self._groups = list(_groups(pairs))
+        self._groups = [(whole, calls) for whole, calls in _groups(pairs) if _are_parts(whole, calls)]
         self.paths = frozenset(call.path for _, calls in self._groups for call in calls)
 
     def first(self) -> UnlikePart | None:
@@ -106,6 +106,12 @@ def _groups(pairs: Pairs) -> Iterator[tuple[Call, list[Call]]]:
         wholes = of_a.get(path if partner is None else partner.path, [])
         if len(calls) > 1 and len(wholes) == 1:
             yield wholes[0], calls
+
+
+def _are_parts(whole: Call, calls: list[Call]) -> bool:
+    """Do the results of some calls have the sizes of parts of another call's?"""
+    one, parts = _single(whole, returned=True), [_single(call, returned=True) for call in calls]
+    return one is not None and None not in parts and _dimension(one, [each for each in parts if each]) is not None
 
 
 def _single(call: Call, *, returned: bool) -> Value | None:
