@@ -376,6 +376,7 @@ def test_gradients_that_are_cleared_after_they_were_used_are_not_said_to_be_lost
                 nn.utils.clip_grad_norm_(net.parameters(), 0.1)
             optimizer.step()
     assert (watched.verdict().rule == "cleared between") is (way == "lost"), watched.verdict()
+    assert "accumulated undivided" not in {one.rule for one in watched.verdict().findings}
 
 
 @pytest.mark.parametrize("batch_first", [True, False])

@@ -16,9 +16,10 @@ class StepSigns:
     ``batch`` is the size of the first dimension of the input, ``digest`` tells inputs apart, ``largest`` is their
     largest magnitude. ``backwards`` were made for the step. ``scale`` is the factor of a scaler in the loss.
     ``carried``: all of them began with gradients that were not 0. ``cleared``: there were several, and each began
-    without. ``arrived`` is the norm of the gradients' elements after the last backward, ``used`` that at the step.
-    ``update`` is the median update of matrices relative to their norm, ``unmoved`` the share of elements with a
-    gradient that the step left bit for bit as they were, ``cosine`` that between these gradients and the last ones.
+    without, and nothing used what they had brought. ``added`` backwards, the last of the step, add up: 1 where the last
+    began without gradients. ``arrived`` is the norm of the gradients' elements after the last backward, ``used`` that
+    at the step. ``update`` is the median update of matrices relative to their norm, ``unmoved`` the share of elements
+    with a gradient that the step left bit for bit as they were, ``cosine`` that between these gradients and the last ones.
     ``decay`` is the largest weight decay of the optimizer's groups. ``fresh``: the optimizer had no state yet.
     ``before``, ``forward``, ``backward`` and ``optimizer`` are seconds: before the first forward, and in each of them.
     """
@@ -43,6 +44,7 @@ class StepSigns:
     forward: float = 0.0
     backward: float = 0.0
     optimizer: float = 0.0
+    added: int | None = None  # last: a file of an earlier version ends before it
 
 
 @brief

@@ -647,7 +647,7 @@ class Learning:
         return StepSigns(
             number, step.batch, digest, short(step.largest), step.training, step.backwards, step.scale,
             carried=bool(began) and all(began), cleared=len(began) > 1 and not any(began[1:]) and not step.is_used_up,
-            arrived=short(arrived), used=short(used), update=short(update), unmoved=short(unmoved),
+            added=_added(began), arrived=short(arrived), used=short(used), update=short(update), unmoved=short(unmoved),
             cosine=short(cosine),
             decay=max([float(one) for one in decays if isinstance(one, (int, float))], default=0.0), fresh=fresh,
             before=short(step.seconds["before"]) or 0.0, forward=short(step.seconds["forward"]) or 0.0,
@@ -844,6 +844,12 @@ def _are_at_one(sizes: Sequence[float]) -> bool:
     """Do magnitudes never pass 1, and do the last of them come near to it?"""
     last = sizes[-SURE_LOOKS:]
     return len(sizes) >= 2 * SURE_LOOKS and max(sizes) <= 1 + ROUNDED and min(last) > NEAR
+
+
+def _added(began: Sequence[frozenset[int]]) -> int:
+    """Return how many backwards add up at the end of a step: those since the last that began without gradients."""
+    cleared = [number for number, those in enumerate(began) if not those]
+    return len(began) - max(cleared, default=0)
 
 
 def _are_others(parameters: Sequence[Tensor], last: dict[int, Tensor]) -> bool:

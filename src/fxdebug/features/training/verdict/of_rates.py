@@ -139,20 +139,19 @@ def _sums(seen: Seen) -> Found:
             "of the mean",
             f"Take the mean, or divide the learning rate by {loss.elements}.",
         )  # fmt: skip
-    backwards = middle([float(one.backwards) for one in seen.signs])
-    between = sum(one.cleared for one in seen.signs) > 0.5 * max(len(seen.signs), 1)
+    added = middle([float(one.added) for one in seen.signs if one.added is not None])
     carried = sum(one.carried for one in seen.signs[1:]) > 0.5 * len(seen.signs)
-    if backwards is None or backwards < 2 or loss.divided or not loss.known or loss.reduction != "mean":
+    if added is None or added < 2 or loss.divided or not loss.known or loss.reduction != "mean":
         return
-    if facts.alone and not facts.nested and not between and not carried:
+    if facts.alone and not facts.nested and not carried:
         adapts = any(one.adapts and one.own for one in facts.optimizers)
         name = next((one.name for one in facts.optimizers if one.own), "the optimizer")
         harmless = f" (which does not change the size of the steps of {name})" if adapts else ""
         yield found(
             "accumulated undivided", ERROR if is_sure and not adapts else ADVICE,
-            f"a step adds the gradients of {backwards:.0f} backwards, each of a mean, and divides none: they are "
-            f"{backwards:.0f} times those of the mean{harmless}",
-            f"Divide the loss by {backwards:.0f} before backward(), or the learning rate by {backwards:.0f}.",
+            f"a step adds the gradients of {added:.0f} backwards, each of a mean, and divides none: they are "
+            f"{added:.0f} times those of the mean{harmless}",
+            f"Divide the loss by {added:.0f} before backward(), or the learning rate by {added:.0f}.",
         )  # fmt: skip
 
 
