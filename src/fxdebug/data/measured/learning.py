@@ -19,8 +19,8 @@ class StepSigns:
     without, and nothing used what they had brought. ``added`` backwards, the last of the step, add up: 1 where the last
     began without gradients. ``arrived`` is the norm of the gradients' elements after the last backward, ``used`` that
     at the step. ``update`` is the median update of matrices relative to their norm, ``unmoved`` the share of elements
-    with a gradient that the step left bit for bit as they were, ``cosine`` that between these gradients and the last ones.
-    ``decay`` is the largest weight decay of the optimizer's groups. ``fresh``: the optimizer had no state yet.
+    with a gradient that the step left bit for bit as they were, ``cosine`` that between these gradients and the last
+    ones. ``decay`` is the largest weight decay of the optimizer's groups. ``fresh``: the optimizer had no state yet.
     ``before``, ``forward``, ``backward`` and ``optimizer`` are seconds: before the first forward, and in each of them.
     """
 

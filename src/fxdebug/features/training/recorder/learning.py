@@ -846,7 +846,7 @@ def _are_at_one(sizes: Sequence[float]) -> bool:
     return len(sizes) >= 2 * SURE_LOOKS and max(sizes) <= 1 + ROUNDED and min(last) > NEAR
 
 
-def _added(began: Sequence[frozenset[int]]) -> int:
+def _added(began: Sequence[bool]) -> int:
     """Return how many backwards add up at the end of a step: those since the last that began without gradients."""
     cleared = [number for number, those in enumerate(began) if not those]
     return len(began) - max(cleared, default=0)
