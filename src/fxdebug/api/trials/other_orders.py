@@ -37,12 +37,14 @@ Change = Callable[[Ran], Any]
 def told_of_other_orders(found: Comparison, runs: EditedRuns, until: float) -> Comparison | None:
     """Return a comparison that names an operation of b that takes or returns things in another order than a has them.
 
-    ``None`` where a finding is proven already, and where no such order makes b return what a returns. No run begins
-    after ``until``.
+    ``None`` where a finding is proven or names a weight or an order already, and where no such order makes b return what
+    a returns. No run begins after ``until``.
     """
     first = found.first
-    if first is None or is_settled(found.findings):
+    if first is None or first.kind == "weights" or is_settled(found.findings):
         return None
+    if first.kind == "wiring" and "another order" in first.because:
+        return None  # it is told already
     pairs, _ = runs.pairs()
     for each in itertools.islice(_tries(pairs, first), MOST_RUNS):
         if time.monotonic() > until:
