@@ -37,8 +37,8 @@ Change = Callable[[Ran], Any]
 def told_of_other_orders(found: Comparison, runs: EditedRuns, until: float) -> Comparison | None:
     """Return a comparison that names an operation of b that takes or returns things in another order than a has them.
 
-    ``None`` where a finding is proven or names a weight or an order already, and where no such order makes b return what
-    a returns. No run begins after ``until``.
+    ``None`` where a finding is proven or names a weight or an order already, and where no such order makes b return
+    what a returns. No run begins after ``until``.
     """
     first = found.first
     if first is None or first.kind == "weights" or is_settled(found.findings):
