@@ -27,7 +27,7 @@ def returned_bits(returned: Any) -> str | None:
     """
     try:
         with untracked(), torch.no_grad():  # a recording around this one must see none of it
-            return _digest_of(list(_tensors(returned)))
+            return _digest_of(list(_tensors(returned, set())))
     except Exception:  # of memory that cannot be read: the run is the program's, and its digest is ours
         return None
 
@@ -59,17 +59,13 @@ def _is_plain(tensor: Tensor) -> bool:
     )
 
 
-def _tensors(thing: Any, depth: int = 0) -> Iterator[Tensor]:
-    """Yield the tensors in what a model returned: in lists, tuples, dicts, and classes of these."""
+def _tensors(thing: Any, seen: set[int], depth: int = 0) -> Iterator[Tensor]:
+    """Yield the tensors in what a model returned: in lists, tuples, dicts, and classes of these, each read once."""
     kind = type(thing)  # isinstance asks an object for its __class__, which may be code of the program
     if issubclass(kind, Tensor):
         yield thing
-    elif depth <= DEEPEST and issubclass(kind, dict):
-        for each in dict.values(thing):
-            yield from _tensors(each, depth + 1)
-    elif depth <= DEEPEST and issubclass(kind, list):
-        for each in list.__iter__(thing):
-            yield from _tensors(each, depth + 1)
-    elif depth <= DEEPEST and issubclass(kind, tuple):
-        for each in tuple.__iter__(thing):
-            yield from _tensors(each, depth + 1)
+    elif depth <= DEEPEST and id(thing) not in seen and issubclass(kind, (dict, list, tuple)):
+        seen.add(id(thing))  # a list that holds another one a thousand times
+        walk = dict.values if issubclass(kind, dict) else list.__iter__ if issubclass(kind, list) else tuple.__iter__
+        for each in walk(thing):
+            yield from _tensors(each, seen, depth + 1)

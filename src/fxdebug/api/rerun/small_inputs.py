@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
@@ -12,6 +13,7 @@ from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.stats.cpu_sums import is_freed
 
 MOST = 4 << 20  # bytes, so that a trace that keeps numbers only stays small
+MOST_LEAVES = 10_000  # numbers, tensors, and containers as often as they are held
 DEEPEST = 16  # containers in one another
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
@@ -29,8 +31,10 @@ def small_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Given | None:
     """
     with untracked(), torch.no_grad():  # a recording around this one must see none of it
         try:
-            leaves = list(_leaves((args, kwargs)))
+            leaves = list(itertools.islice(_leaves((args, kwargs)), MOST_LEAVES + 1))
         except TypeError:
+            return None
+        if len(leaves) > MOST_LEAVES:
             return None
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
         if sum(each.numel() * each.element_size() for each in tensors) > MOST:
@@ -39,16 +43,18 @@ def small_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Given | None:
 
 
 def _leaves(thing: Any, depth: int = 0) -> Iterator[Any]:
-    """Yield what containers hold. Raises ``TypeError`` for what is no plain data, or is nested deep.
+    """Yield containers and what they hold. Raises ``TypeError`` for what is no plain data, or is nested deep.
 
     A key of another class has a hash of its own, which would be code of the program.
     """
     if depth > DEEPEST:
         raise TypeError
     if type(thing) in (list, tuple):
+        yield thing
         for each in thing:
             yield from _leaves(each, depth + 1)
     elif type(thing) is dict and all(type(key) in (str, int) for key in thing):
+        yield thing
         for each in thing.values():
             yield from _leaves(each, depth + 1)
     elif type(thing) in _PLAIN or _is_dense(thing):
