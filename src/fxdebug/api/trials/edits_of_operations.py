@@ -80,7 +80,8 @@ def _left_out(theirs: Ran | None, ours: Ran) -> Any:
 
 
 _UNDOING = (with_settings, _left_out)
-_REPLACED: tuple[str, EditOfBoth] = ("{a} of a in the place of {b}", _with_operation)
+IN_ITS_PLACE = " of a in the place of "  # in the words of an edit that says nothing else of what is wrong
+_REPLACED: tuple[str, EditOfBoth] = (f"{{a}}{IN_ITS_PLACE}{{b}}", _with_operation)
 _EDITS: dict[str, list[tuple[str, EditOfBoth]]] = {
     "constant": [("{b} with the settings of a", with_settings), _REPLACED],
     "extra": [_REPLACED, ("{b} left out", _left_out)],

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fxdebug.api.comparison import Comparison
 from fxdebug.api.rerun.edited_runs import EditedRuns
-from fxdebug.api.trials.tried_repairs import are_the_same, with_told
+from fxdebug.api.trials.tried_repairs import are_the_same, with_findings
 from fxdebug.capture.pausing.replaced_operations import ReplacedOperations
 from fxdebug.capture.torch_state.module_members import named_modules_of
 from fxdebug.comparison.result import Row, Side
@@ -40,7 +40,7 @@ def told_of_modes(found: Comparison, runs: EditedRuns) -> Comparison | None:
     outermost = [(one, other) for one, other in sides if other.parent is None or other.parent.path not in wanted]
     rows = [_row(found, one, other, len(outermost) > 1) for one, other in outermost]
     first = {row.path: row for row in reversed(rows)}
-    return with_told(replace(found, findings=tuple(first.values())), tuple(first.values()))
+    return with_findings(found, tuple(first.values()))
 
 
 def _in_other_modes(runs: EditedRuns) -> Iterator[tuple[Call, Call]]:

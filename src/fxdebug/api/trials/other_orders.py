@@ -7,9 +7,8 @@ says which is right: an order that makes b return what a returns is.
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,12 +18,11 @@ from fxdebug.api.comparison import Comparison
 from fxdebug.api.rerun.edited_runs import EditedRuns
 from fxdebug.api.trials.edit_parts import Part, PlannedEdit, place_in
 from fxdebug.api.trials.edits_of_operations import NoEdit, is_inplace, tensors_of, with_tensors
-from fxdebug.api.trials.tried_repairs import is_repaired_by, is_settled, with_told
+from fxdebug.api.trials.tried_repairs import first_repair, is_settled, proven_at
 from fxdebug.capture.pausing.replaced_operations import Ran
 from fxdebug.comparison.diagnosis.region import region_of
 from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.result import Row
-from fxdebug.comparison.rows import step_side
 from fxdebug.comparison.steps import Step
 
 MOST_RUNS = 24
@@ -46,13 +44,8 @@ def told_of_other_orders(found: Comparison, runs: EditedRuns, until: float) -> C
     if first.kind == "wiring" and "another order" in first.because:
         return None  # it is told already
     pairs, _ = runs.pairs()
-    for each in itertools.islice(_tries(pairs, first), MOST_RUNS):
-        if time.monotonic() > until:
-            return None
-        if is_repaired_by(each.edit, runs):
-            row = each.row(first)
-            return with_told(replace(found, findings=(row,)), [row])
-    return None
+    tries = itertools.islice(_tries(pairs, first), MOST_RUNS)
+    return first_repair(found, runs, ((each.edit, partial(each.row, first)) for each in tries), until)
 
 
 @dataclass(frozen=True)
@@ -75,18 +68,7 @@ class _Order:
         step = self.steps[0]
         more = len(self.steps) - 1
         places = f", and at {more} more place{'s' * (more > 1)} of this line" if more else ""
-        return replace(
-            shown,
-            path=step.call.path,
-            op=step.op,
-            kind="wiring",
-            source=step.node.source,
-            b=step_side(step, next(iter(step.outputs), None)),
-            because=self.told.format(step.op),
-            position=step.index,
-            proven=True,
-            repair=f"{step.op} the other way round{places}: with this edit b returns what a returns",
-        )
+        return proven_at(shown, step, "wiring", self.told.format(step.op), f"{step.op} the other way round{places}")
 
 
 def _tries(pairs: Pairs, first: Row) -> Iterator[_Order]:

@@ -6,10 +6,10 @@ counterparts. So a difference of their settings is no finding, unless b returns 
 
 from __future__ import annotations
 
-import time
+import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from fxdebug.api.comparison import Comparison
@@ -17,11 +17,10 @@ from fxdebug.api.rerun.edited_runs import EditedRuns
 from fxdebug.api.trials.edit_parts import Part, PlannedEdit, place_in
 from fxdebug.api.trials.edits_of_operations import with_settings
 from fxdebug.api.trials.edits_with_values import by_itself
-from fxdebug.api.trials.tried_repairs import is_repaired_by, is_settled, with_told
+from fxdebug.api.trials.tried_repairs import first_repair, is_settled, proven_at
 from fxdebug.comparison.diagnosis.cause import differing_settings, listed, on_both_sides
 from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.result import Row
-from fxdebug.comparison.rows import step_side
 from fxdebug.comparison.steps import Step, StepList
 from fxdebug.operators.names import canonical
 
@@ -39,14 +38,9 @@ def told_of_settings(found: Comparison, runs: EditedRuns, until: float) -> Compa
     if not found.findings or is_settled(found.findings):
         return None
     pairs, _ = runs.pairs()
-    for chosen in list(_candidates(pairs))[:MOST_KINDS]:
-        if time.monotonic() > until:
-            return None
-        parts = [Part(place_in(b), place_in(a), partial(by_itself, with_settings)) for a, b in chosen.sides]
-        if is_repaired_by(PlannedEdit("", tuple(parts)), runs):
-            row = chosen.row(found.findings[0])
-            return with_told(replace(found, findings=(row,)), [row])
-    return None
+    tries = itertools.islice(_candidates(pairs), MOST_KINDS)
+    rows = ((each.edit, partial(each.row, found.findings[0])) for each in tries)
+    return first_repair(found, runs, rows, until)
 
 
 @dataclass(frozen=True)
@@ -57,24 +51,19 @@ class _OtherSettings:
     gone: tuple[str, ...]
     new: tuple[str, ...]
 
+    @property
+    def edit(self) -> PlannedEdit:
+        """The edit of b."""
+        make = partial(by_itself, with_settings)
+        return PlannedEdit("", tuple([Part(place_in(b), place_in(a), make) for a, b in self.sides]))
+
     def row(self, shown: Row) -> Row:
         """Return the finding, with the error of the one that it stands for."""
         one, other = self.sides[0]
         more = len(self.sides) - 1
         places = f", and at {more} more place{'s' * (more > 1)}" if more else ""
-        return replace(
-            shown,
-            path=other.call.path,
-            op=other.op,
-            kind="constant",
-            source=other.node.source,
-            a=step_side(one, next(iter(one.outputs), None)),
-            b=step_side(other, next(iter(other.outputs), None)),
-            because=on_both_sides(listed(self.gone), listed(self.new)),
-            position=other.index,
-            proven=True,
-            repair=f"{other.op} with the settings of a{places}: with this edit b returns what a returns",
-        )
+        because = on_both_sides(listed(self.gone), listed(self.new))
+        return proven_at(shown, other, "constant", because, f"{other.op} with the settings of a{places}", one)
 
 
 def _candidates(pairs: Pairs) -> Iterator[_OtherSettings]:

@@ -16,7 +16,7 @@ from fxdebug.api.trials.other_orders import told_of_other_orders
 from fxdebug.api.trials.other_settings import told_of_settings
 from fxdebug.api.trials.planned_edits import EditPlan
 from fxdebug.api.trials.rotary_rows import told_of_rotary_rows
-from fxdebug.api.trials.tried_repairs import edits_at, is_repaired_by, with_told
+from fxdebug.api.trials.tried_repairs import edits_at, is_repaired_by, with_findings
 from fxdebug.api.trials.turned_weights import told_of_turned_weights
 from fxdebug.capture.pausing.replaced_operations import ReplacedOperations
 from fxdebug.comparison.diagnosis.weights.folded_norm import FOLDED
@@ -104,4 +104,4 @@ def _told(found: Comparison, chosen: list[tuple[Row, PlannedEdit]]) -> Compariso
         replace(known.get((row.path, row.op, row.kind), row), proven=True, repair=f"{edit.words}: {proof}")
         for row, edit in chosen
     ]
-    return with_told(replace(found, findings=tuple(rows)), rows)
+    return with_findings(found, rows)

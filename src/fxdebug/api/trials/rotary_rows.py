@@ -7,7 +7,6 @@ return what a's do.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,7 +18,7 @@ from fxdebug.api.comparison import Comparison
 from fxdebug.api.rerun.edited_runs import EditedRuns
 from fxdebug.api.trials.edit_parts import Part, PlannedEdit, place_in
 from fxdebug.api.trials.edits_of_operations import NoEdit
-from fxdebug.api.trials.tried_repairs import is_repaired_by, is_settled, with_told
+from fxdebug.api.trials.tried_repairs import first_repair, is_settled
 from fxdebug.capture.pausing.replaced_operations import Ran
 from fxdebug.comparison.diagnosis.weights.product_slices import Columns, roles_of
 from fxdebug.comparison.pairing.pairs import Pairs
@@ -48,14 +47,11 @@ def told_of_rotary_rows(found: Comparison, runs: EditedRuns, until: float) -> Co
         return None  # which slices each takes is known already
     pairs, _ = runs.pairs()
     projections = list(_projections(pairs))
-    for turned, words in _ORDERS.items() if projections else ():
-        if time.monotonic() > until:
-            return None
-        parts = [each.part(turned) for each in projections]
-        if is_repaired_by(PlannedEdit("", tuple(parts)), runs):
-            row = _row(first, projections, words)
-            return with_told(replace(found, findings=(row,)), [row])
-    return None
+    tries = (
+        (PlannedEdit("", tuple([each.part(turned) for each in projections])), partial(_row, first, projections, words))
+        for turned, words in _ORDERS.items()
+    )
+    return first_repair(found, runs, tries if projections else (), until)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,16 +17,17 @@ from torch import Tensor
 from fxdebug.api.comparison import Comparison
 from fxdebug.api.rerun.edited_runs import EditedRuns, Returned
 from fxdebug.api.trials.edit_parts import Part, PlannedEdit, Source, seen_as_in_a
-from fxdebug.api.trials.edits_of_operations import Edit, place_of
+from fxdebug.api.trials.edits_of_operations import IN_ITS_PLACE, Edit, place_of
 from fxdebug.api.trials.planned_edits import EditPlan
 from fxdebug.api.trials.regions_of_a import recomputed
 from fxdebug.capture.pausing.replaced_operations import Place, Ran, ReplacedOperations
 from fxdebug.comparison.diagnosis.weights.folded_norm import FOLDED
-from fxdebug.comparison.result import ComparisonData, Row
+from fxdebug.comparison.result import ComparisonData, Kind, Row
+from fxdebug.comparison.rows import step_side
+from fxdebug.comparison.steps import Step
 
 MOST = 8  # findings that are tried each
 MOST_TOGETHER = 64  # and all at once, as of a setting of every layer
-IN_ITS_PLACE = " of a in the place of "
 LIKELY = "likely"
 
 
@@ -93,6 +94,41 @@ def is_settled(findings: Sequence[Row]) -> bool:
     return any(row.proven and IN_ITS_PLACE not in row.repair for row in findings)
 
 
+def first_repair(
+    found: Comparison, runs: EditedRuns, tries: Iterable[tuple[PlannedEdit, Callable[[], Row]]], until: float
+) -> Comparison | None:
+    """Return a comparison with the finding of the first edit that repairs b; ``None`` where none does.
+
+    Each edit comes with what makes its finding. No run begins after ``until``.
+    """
+    for edit, row in tries:
+        if time.monotonic() > until:
+            return None
+        if is_repaired_by(edit, runs):
+            return with_findings(found, [row()])
+    return None
+
+
+def proven_at(shown: Row, step: Step, kind: Kind, because: str, repair: str, partner: Step | None = None) -> Row:
+    """Return a proven finding at an operation of b, with the error of the one that it stands for.
+
+    ``partner`` is the operation of a; without one it is that of the finding shown. ``repair`` is the edit in words.
+    """
+    return replace(
+        shown,
+        path=step.call.path,
+        op=step.op,
+        kind=kind,
+        source=step.node.source,
+        a=shown.a if partner is None else step_side(partner, next(iter(partner.outputs), None)),
+        b=step_side(step, next(iter(step.outputs), None)),
+        because=because,
+        position=step.index,
+        proven=True,
+        repair=f"{repair}: with this edit b returns what a returns",
+    )
+
+
 def edits_at(edit: PlannedEdit, runs: EditedRuns) -> dict[Place, Edit]:
     """Return what an edit does at each place of b."""
     return _made(edit, _seen_in_a([edit], runs))
@@ -148,6 +184,8 @@ def _seen_in_a(edits: Sequence[PlannedEdit], runs: EditedRuns) -> dict[Place, Ra
         return kept
 
     wanted = {place for edit in edits for part in edit.parts for place in part.seen_in_a}
+    if not wanted:
+        return seen  # as of an edit that needs b alone: a has no need to run
     runs.see_a(ReplacedOperations({place: keep(place) for place in wanted}))
     return seen
 
@@ -203,6 +241,11 @@ def with_told(found: Comparison, told: Sequence[Row]) -> Comparison:
     new = dict(zip(map(id, found.findings), told))
     rows = tuple([new.get(id(row), row) for row in found.rows])
     return Comparison.of(replace(found, findings=tuple(told), rows=rows))  # type: ignore[arg-type]
+
+
+def with_findings(found: Comparison, rows: Sequence[Row]) -> Comparison:
+    """Return a comparison with these findings alone."""
+    return with_told(replace(found, findings=tuple(rows)), rows)  # type: ignore[arg-type]
 
 
 def returns_the_same(comparison: ComparisonData, *, exactly: bool = False) -> bool:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -20,14 +19,13 @@ from fxdebug.api.comparison import Comparison
 from fxdebug.api.rerun.edited_runs import EditedRuns
 from fxdebug.api.trials.edit_parts import Part, PlannedEdit, place_in
 from fxdebug.api.trials.edits_of_operations import NoEdit, is_inplace, tensors_of, with_tensors
-from fxdebug.api.trials.tried_repairs import is_repaired_by, is_settled, with_told
+from fxdebug.api.trials.tried_repairs import first_repair, is_settled, proven_at
 from fxdebug.capture.pausing.replaced_operations import Ran
 from fxdebug.comparison.diagnosis.cause import listed
 from fxdebug.comparison.diagnosis.region import region_of
 from fxdebug.comparison.diagnosis.weights.weight_slices import numberless
 from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.result import Row
-from fxdebug.comparison.rows import step_side
 from fxdebug.comparison.steps import Step
 from fxdebug.data.values import shape_text
 from fxdebug.operators.names import family
@@ -52,14 +50,9 @@ def told_of_turned_weights(found: Comparison, runs: EditedRuns, until: float) ->
     if not found.findings or is_settled(found.findings):
         return None
     pairs, _ = runs.pairs()
-    tries = itertools.islice(_tries(pairs, found.findings[0]), MOST_RUNS)
-    for each in tries:
-        if time.monotonic() > until:
-            return None
-        if is_repaired_by(each.edit, runs):
-            row = each.row(found.findings[0], pairs)
-            return with_told(replace(found, findings=(row,)), [row])
-    return None
+    first = found.findings[0]
+    tries = itertools.islice(_tries(pairs, first), MOST_RUNS)
+    return first_repair(found, runs, ((each.edit, partial(each.row, first, pairs)) for each in tries), until)
 
 
 @dataclass(frozen=True)
@@ -82,19 +75,9 @@ class _Turned:
         partner = pairs.step_in_a(step)
         names = dict.fromkeys(each.inputs[slot].value.name for each, slot in self.places)
         lies = "lies" if len(names) == 1 else "lie"
-        return replace(
-            shown,
-            path=step.call.path,
-            op=step.op,
-            kind="weights",
-            source=step.node.source,
-            a=step_side(partner, partner.outputs[0]) if partner is not None and partner.outputs else shown.a,
-            b=step_side(step, step.outputs[0]),
-            because=f"{listed(names)} {lies} another way than its code takes it: {self.words} it fits",
-            position=step.index,
-            proven=True,
-            repair=f"{self.words}: with this edit b returns what a returns",
-        )
+        because = f"{listed(names)} {lies} another way than its code takes it: {self.words} it fits"
+        known = partner if partner is not None and partner.outputs else None
+        return proven_at(shown, step, "weights", because, self.words, known)
 
 
 def _tries(pairs: Pairs, first: Row) -> Iterator[_Turned]:
