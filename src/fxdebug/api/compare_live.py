@@ -11,6 +11,9 @@ from typing import Any, Literal, NamedTuple, TypeAlias, Unpack, overload
 from torch import Tensor, nn
 
 from fxdebug.analyses.quantisation.report import QuantisedRow
+from fxdebug.api.candidates.in_order import with_repairs
+from fxdebug.api.candidates.modes import told_of_modes
+from fxdebug.api.candidates.recurrent_gates import told_of_gates
 from fxdebug.api.compare_runs import Settings, compared_as_recorded
 from fxdebug.api.comparison import Comparison
 from fxdebug.api.quantised.of_models import called, inputs_for, quantised_models
@@ -22,9 +25,6 @@ from fxdebug.api.rerun.wide_copies import in_wide_dtype
 from fxdebug.api.run_model import fx_debug, last_failed, run_and_store
 from fxdebug.api.trace import Trace
 from fxdebug.api.trials.measured_effects import Isolated, with_effects, with_other_bits
-from fxdebug.api.trials.modes import told_of_modes
-from fxdebug.api.trials.recurrent_gates import told_of_gates
-from fxdebug.api.trials.repaired_in_turn import with_repairs
 from fxdebug.api.trials.tried_repairs import returns_the_same, tried, with_told
 from fxdebug.capture.pausing.replaced_operations import ReplacedOperations
 from fxdebug.capture.runs.isolated import InputReplay

@@ -10,6 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fxdebug.api.candidates.in_order import with_repairs
+from fxdebug.api.candidates.modes import told_of_modes
+from fxdebug.api.candidates.recurrent_gates import told_of_gates
 from fxdebug.api.comparison import Comparison
 from fxdebug.api.rerun.edited_runs import EditedRuns, RunAgain, returned_tensors
 from fxdebug.api.rerun.recorded_programs import RecordedProgram
@@ -17,9 +20,6 @@ from fxdebug.api.rerun.returned_bits import returned_bits
 from fxdebug.api.rerun.wide_copies import in_wide_dtype
 from fxdebug.api.run_model import run_and_store
 from fxdebug.api.trace import Trace
-from fxdebug.api.trials.modes import told_of_modes
-from fxdebug.api.trials.recurrent_gates import told_of_gates
-from fxdebug.api.trials.repaired_in_turn import with_repairs
 from fxdebug.api.trials.tried_repairs import tried, with_told
 from fxdebug.capture.pausing.replaced_operations import ReplacedOperations
 from fxdebug.capture.runs.same_start import deep_copy, state_restored

@@ -12,32 +12,15 @@ from dataclasses import replace
 from fxdebug.api.comparison import Comparison
 from fxdebug.api.rerun.edited_runs import EditedRuns
 from fxdebug.api.trials.edit_parts import Part, PlannedEdit
-from fxdebug.api.trials.other_orders import told_of_other_orders
-from fxdebug.api.trials.other_settings import told_of_settings
 from fxdebug.api.trials.planned_edits import EditPlan
-from fxdebug.api.trials.rotary_rows import told_of_rotary_rows
 from fxdebug.api.trials.tried_repairs import edits_at, is_repaired_by, with_findings
-from fxdebug.api.trials.turned_weights import told_of_turned_weights
 from fxdebug.capture.pausing.replaced_operations import ReplacedOperations
 from fxdebug.comparison.diagnosis.weights.folded_norm import FOLDED
 from fxdebug.comparison.result import ComparisonData, Row
 from fxdebug.data.trace import TraceData
 
-_TELL = (told_of_settings, told_of_rotary_rows, told_of_turned_weights, told_of_other_orders)
 MOST_FAULTS = 8  # of a model: a layer more or less for each
 MOST_EDITS = 6  # of one fault, each of which takes a run and a comparison
-
-
-def with_repairs(found: Comparison, runs: EditedRuns, until: float) -> Comparison:
-    """Return a comparison with a cause that repairs b, where no finding is proven yet: other settings, several faults.
-
-    No run begins after ``until``.
-    """
-    for tell in (*_TELL, told_in_turn):
-        told = tell(found, runs, until)
-        if told is not None:
-            return told
-    return found
 
 
 def told_in_turn(found: Comparison, runs: EditedRuns, until: float) -> Comparison | None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor
 
@@ -83,10 +83,10 @@ def tried(findings: Sequence[Row], plain: ComparisonData, runs: EditedRuns, budg
     return rows
 
 
-def is_repaired_by(edit: PlannedEdit, runs: EditedRuns) -> bool:
-    """Does b return what a returns with an edit?"""
+def is_repaired_by(edit: PlannedEdit, runs: EditedRuns, side: Literal["a", "b"] = "b") -> bool:
+    """Does b return what a returns with an edit of b, or with one of a?"""
     exactly = returns_the_same(runs.plain)
-    return _repairs(edits_at(edit, runs), runs, exactly) is True
+    return _repairs(edits_at(edit, runs), runs, exactly, side) is True
 
 
 def is_settled(findings: Sequence[Row]) -> bool:
@@ -215,8 +215,8 @@ def _made(edit: PlannedEdit, seen: dict[Place, Ran]) -> dict[Place, Edit]:
     return edits
 
 
-def _repairs(edits: dict[Place, Edit], runs: EditedRuns, exactly: bool) -> bool | None:
-    """Does b with these edits return what a returns? ``None`` where an edit could not be made."""
+def _repairs(edits: dict[Place, Edit], runs: EditedRuns, exactly: bool, side: Literal["a", "b"] = "b") -> bool | None:
+    """Does b with these edits, or a, return what the other one returns? ``None`` where an edit could not be made."""
     failed: list[Exception] = []
 
     def guarded(edit: Edit) -> Edit:
@@ -230,7 +230,7 @@ def _repairs(edits: dict[Place, Edit], runs: EditedRuns, exactly: bool) -> bool 
         return changed
 
     stepper = ReplacedOperations({place: guarded(edit) for place, edit in edits.items()})
-    found = runs.run("b", stepper)
+    found = runs.run(side, stepper)
     if failed or found is None or stepper.made != edits.keys():
         return None
     return are_the_same(found, exactly=exactly)

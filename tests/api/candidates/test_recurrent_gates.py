@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import fxdebug
+from fxdebug.api.candidates.recurrent_gates import told_of_gates
 from fxdebug.api.rerun.edited_runs import EditedRuns, RunAgain
-from fxdebug.api.trials.recurrent_gates import told_of_gates
 from fxdebug.comparison.result import Row, Side
 
 X = torch.randn(3, 5, 6, generator=torch.Generator().manual_seed(1))

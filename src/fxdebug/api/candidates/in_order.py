@@ -1,0 +1,27 @@
+"""All candidates of a cause, in the order in which they are tried."""
+
+from __future__ import annotations
+
+from fxdebug.api.candidates.other_settings import told_of_settings
+from fxdebug.api.candidates.rotary_rows import told_of_rotary_rows
+from fxdebug.api.candidates.turned_weights import told_of_turned_weights
+from fxdebug.api.candidates.varied_operations import told_of_variations
+from fxdebug.api.comparison import Comparison
+from fxdebug.api.rerun.edited_runs import EditedRuns
+from fxdebug.api.trials.repaired_in_turn import told_in_turn
+from fxdebug.api.trials.tried_repairs import is_settled
+
+_TELL = (told_of_settings, told_of_rotary_rows, told_of_turned_weights, told_in_turn, told_of_variations)
+
+
+def with_repairs(found: Comparison, runs: EditedRuns, until: float) -> Comparison:
+    """Return a comparison with a cause that repairs b, where no finding is proven yet: other settings, several faults.
+
+    No run begins after ``until``.
+    """
+    for tell in _TELL:
+        if is_settled(found.findings):
+            break
+        told = tell(found, runs, until)
+        found = found if told is None else told  # one with findings is false
+    return found

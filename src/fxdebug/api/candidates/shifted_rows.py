@@ -1,0 +1,54 @@
+"""Lookups and slices that begin some rows earlier or later: an offset, a special row, one too many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from fxdebug.api.candidates.variation import Variation
+from fxdebug.api.trials.edits_of_operations import tensors_of, with_tensors
+from fxdebug.capture.pausing.replaced_operations import Ran
+
+SHIFTS = (1, -1, 2, -2)  # rows: one too many or too few, or two special ones
+
+
+def shifted(name: str, ran: Ran, numbers: Sequence[float] = ()) -> Iterator[Variation]:
+    """Yield a lookup or a slice that begins some rows earlier or later."""
+    if name == "getitem" and len(ran.args) == 2 and isinstance(ran.args[0], Tensor):
+        yield from _shifted_slices(*ran.args)
+    elif name in ("embedding", "index_select") and sum(not _is_float(each) for each in tensors_of(ran)) == 1:
+        for by in SHIFTS:
+
+            def change(again: Ran, by: int = by) -> Any:
+                given = {at: each + by for at, each in enumerate(tensors_of(again)) if not _is_float(each)}
+                args, kwargs = with_tensors(again, given)
+                return again.function(*args, **kwargs)
+
+            told = f"{{op}} takes rows that are {abs(by)} {'before' if by > 0 else 'behind'} those of a"
+            yield Variation(told, f"{{op}} of the indices {'+' if by > 0 else '-'} {abs(by)}", change)
+
+
+def _shifted_slices(tensor: Tensor, index: Any) -> Iterator[Variation]:
+    items = index if isinstance(index, tuple) else (index,)
+    if any(item is Ellipsis or item is None or isinstance(item, Tensor) for item in items):
+        return
+    for dim, item in enumerate(items):
+        if not isinstance(item, slice) or item.step not in (None, 1):
+            continue
+        start, stop, _ = item.indices(tensor.shape[dim])
+        for by in SHIFTS:
+            if start + by < 0 or stop + by > tensor.shape[dim] or stop <= start:
+                continue
+
+            def change(again: Ran, dim: int = dim, start: int = start + by, stop: int = stop + by) -> Any:
+                given = again.args[1] if isinstance(again.args[1], tuple) else (again.args[1],)
+                return again.function(again.args[0], (*given[:dim], slice(start, stop), *given[dim + 1 :]))
+
+            told = f"{start}:{stop} of dimension {dim} in b, where a's values need {start + by}:{stop + by}"
+            yield Variation(told, f"{{op}} of {start + by}:{stop + by}", change)
+
+
+def _is_float(tensor: Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
