@@ -1,4 +1,4 @@
-"""Views that split or join dimensions another way: channels of a group side by side, or one in each group in turn.
+"""Views that split, join or order dimensions another way: channels of a group side by side, or one of each in turn.
 
 A dimension of ``8 × 4`` elements that is read as ``4 × 8`` has the same size, and so do two that are joined in the
 other order: a reshape raises for neither.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -16,7 +17,9 @@ from torch import Tensor
 from fxdebug.api.candidates.variation import Variation
 from fxdebug.capture.pausing.replaced_operations import Ran
 
+MOST_DIMS = 5  # of which two are exchanged
 _VIEWS = frozenset(["view", "reshape", "flatten", "unflatten"])
+_PERMUTING = frozenset(["permute", "transpose", "movedim", "moveaxis", "swapaxes", "t", "T", "mT"])
 
 
 def groupings(name: str, ran: Ran, numbers: Sequence[float] = ()) -> Iterator[Variation]:
@@ -33,11 +36,23 @@ def groupings(name: str, ran: Ran, numbers: Sequence[float] = ()) -> Iterator[Va
                 yield _grouping(at - len(sizes), splits, one, other)
 
 
-def is_undone_by(first: Ran, second: Ran) -> bool:
-    """Does a view bring back the shape that another one had changed?"""
-    tensors = [tensor for each in (first, second) for tensor in (*each.args[:1], each.result)]
-    shapes = [tensor.shape for tensor in tensors if isinstance(tensor, Tensor)]
-    return len(shapes) == 4 and shapes[1] == shapes[2] and shapes[0] == shapes[3]
+def moved_dimensions(name: str, ran: Ran, numbers: Sequence[float] = ()) -> Iterator[Variation]:
+    """Yield a view that joins dimensions with two of them exchanged before, and a permutation with two others so."""
+    given, made = (ran.args[0] if ran.args else None), ran.result
+    if not isinstance(given, Tensor) or not isinstance(made, Tensor) or given.ndim > MOST_DIMS:
+        return
+    joins = name in _VIEWS and made.ndim < given.ndim
+    for i, j in itertools.combinations(range(given.ndim), 2):
+        if 1 in (given.shape[i], given.shape[j]) or not (joins or name in _PERMUTING):
+            continue
+        words = f"dimensions {i} and {j} exchanged before"
+        told = f"dimensions {i} and {j} stand the other way round before {{op}} than in a"
+        yield Variation(told, f"{{op}} with {words}", partial(_moved, i, j, joins))
+
+
+def _moved(i: int, j: int, joins: bool, ran: Ran) -> Any:
+    given = ran.args[0].transpose(i, j)
+    return given.reshape(ran.result.shape) if joins else ran.function(given, *ran.args[1:], **ran.kwargs)
 
 
 def _grouping(at: int, splits: bool, one: int, other: int) -> Variation:
@@ -55,7 +70,7 @@ def _grouping(at: int, splits: bool, one: int, other: int) -> Variation:
     done = f"{one * other} elements are split into" if splits else "elements are joined from"
     needed = f"{other} × {one}" if one != other else "the two the other way round"
     because = f"{done} {one} × {other} in b, where a's values need {needed}"
-    return Variation(because, f"{{op}} with {needed}", change, (at, splits))
+    return Variation(because, f"{{op}} with {needed}", change, factors=(at, one, other), splits=splits)
 
 
 def _factors(one: Sequence[int], other: Sequence[int]) -> list[int]:

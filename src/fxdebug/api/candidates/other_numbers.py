@@ -14,6 +14,7 @@ from fxdebug.api.candidates.variation import Change, Variation
 from fxdebug.api.trials.edits_of_operations import tensors_of
 from fxdebug.capture.pausing.replaced_operations import Ran
 from fxdebug.comparison.constants import BY_POSITION, DEFAULTS
+from fxdebug.operators.names import ACTIVATIONS, NORMS
 
 
 def other_settings(name: str, ran: Ran, numbers: Sequence[float]) -> Iterator[Variation]:
@@ -22,9 +23,11 @@ def other_settings(name: str, ran: Ran, numbers: Sequence[float]) -> Iterator[Va
     for at, value in enumerate(ran.args):
         if at and not isinstance(value, Tensor) and name != "getitem":
             label = next(named, "")
+            if type(value) is bool and name in _WRITING:
+                continue
             yield from _others(label, value, ran, numbers, partial(_with_argument, at))
     for key, value in ran.kwargs.items():
-        if not isinstance(value, Tensor):
+        if not isinstance(value, Tensor) and key not in _WRITES:
             yield from _others(key, value, ran, numbers, partial(_with_keyword, key))
 
 
@@ -37,7 +40,7 @@ def _others(
 
 def _setting(label: str, value: Any, new: Any, change: Change) -> Variation:
     was, better = (f"{label}={_text(each)}" if label else _text(each) for each in (value, new))
-    return Variation(f"{was} in b, where a's values need {better}", f"{{op}} with {better}", change)
+    return Variation(f"{was} in b, where a's values need {better}", f"{{op}} with {better}", change, "constant")
 
 
 def _text(value: Any) -> str:
@@ -46,27 +49,38 @@ def _text(value: Any) -> str:
 
 def _values(label: str, value: Any, ran: Ran, numbers: Sequence[float]) -> Iterator[Any]:
     """Yield other values of a setting."""
-    if value is True or value is False:
+    dims = max((each.ndim for each in tensors_of(ran)), default=0)
+    if type(value) is bool:
         yield not value
-    elif isinstance(value, str):
+    elif type(value) is str:
         known = next((group for group in _WORDS if value in group), ())
         yield from (word for word in known if word != value)
-    elif isinstance(value, int):
-        if label in _DIMENSIONS:
-            dims = max((each.ndim for each in tensors_of(ran)), default=0)
-            yield from (dim for dim in range(-dims, 0) if dim % dims != value % dims)
-        else:
-            whole = [int(number) for number in numbers if number == int(number)]
-            yield from dict.fromkeys(new for new in (value + 1, value - 1, -value, *whole) if new != value)
-    elif isinstance(value, float) and math.isfinite(value):
+    elif type(value) is int and label in _DIMENSIONS:
+        yield from (dim for dim in range(-dims, 0) if dims and dim % dims != value % dims)
+    elif type(value) is int:
+        whole = [int(number) for number in numbers if number == int(number)]
+        yield from dict.fromkeys(new for new in (value + 1, value - 1, -value, *whole) if new != value)
+    elif type(value) is float and math.isfinite(value):
         scaled = [new for number in numbers if number not in (0.0, 1.0) for new in (value / number, value * number)]
         yield from dict.fromkeys(new for new in (*numbers, *scaled, -value) if new != value)
-    elif isinstance(value, (list, tuple)) and label in _DIMENSIONS and all(type(each) is int for each in value):
-        dims = max((each.ndim for each in tensors_of(ran)), default=0)
+    elif type(value) in (list, tuple) and 1 < len(value) <= MOST_IN_LIST and all(type(x) is int for x in value):
+        yield from _lists(label, list(value), dims)
+
+
+def _lists(label: str, value: list[int], dims: int) -> Iterator[list[int]]:
+    """Yield other dimensions, or the numbers of a list in another order, or all with the other sign."""
+    if label in _DIMENSIONS:
         others = itertools.combinations(range(dims), len(value))
-        yield from (list(new) for new in others if {*new} != {each % dims for each in value})
+        yield from (list(new) for new in others if dims and {*new} != {each % dims for each in value})
+        return
+    known = [[-each for each in value], *map(list, itertools.permutations(value))]
+    yield from (list(new) for new in dict.fromkeys(map(tuple, known)) if list(new) != value)
 
 
+_WRITES = frozenset(["inplace", "out", "training", "train", "use_input_stats", "momentum"])  # into what it is given
+_WRITING = NORMS | ACTIVATIONS | frozenset(["hardtanh", "threshold", "prelu"])  # by a switch without a name
+_SWITCHES = {"scaled_dot_product_attention": {"is_causal": "False"}}
+MOST_IN_LIST = 4  # numbers that are put into other orders
 _DIMENSIONS = frozenset(["dim", "dims", "axis"])
 _WORDS = (
     ("none", "tanh"),
@@ -81,8 +95,13 @@ _WORDS = (
 
 def other_switches(name: str, ran: Ran, numbers: Sequence[float] = ()) -> Iterator[Variation]:
     """Yield an operation with a switch that it was not given turned from its default."""
-    for key, default in DEFAULTS.get(name, {}).items():
-        if key in ran.kwargs or default not in ("True", "False") or any(type(each) is bool for each in ran.args):
+    for key, default in {**DEFAULTS.get(name, {}), **_SWITCHES.get(name, {})}.items():
+        if (
+            key in ran.kwargs
+            or key in _WRITES
+            or default not in ("True", "False")
+            or any(type(each) is bool for each in ran.args)
+        ):
             continue
         if key == "unbiased" and "correction" in ran.kwargs:
             continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -11,12 +12,17 @@ from fxdebug.api.candidates.variation import Variation
 from fxdebug.api.trials.edits_of_operations import tensors_of, with_tensors
 from fxdebug.capture.pausing.replaced_operations import Ran
 
+_POSITIONS = frozenset(["arange", "cumsum"])
 SHIFTS = (1, -1, 2, -2)  # rows: one too many or too few, or two special ones
 
 
 def shifted(name: str, ran: Ran, numbers: Sequence[float] = ()) -> Iterator[Variation]:
     """Yield a lookup or a slice that begins some rows earlier or later."""
-    if name == "getitem" and len(ran.args) == 2 and isinstance(ran.args[0], Tensor):
+    if name in _POSITIONS and isinstance(ran.result, Tensor) and not _is_float(ran.result):
+        for by in SHIFTS:
+            told = f"the positions of {{op}} are {abs(by)} {'less' if by > 0 else 'more'} than those of a"
+            yield Variation(told, f"{{op}} {'+' if by > 0 else '-'} {abs(by)}", partial(_added, by))
+    elif name == "getitem" and len(ran.args) == 2 and isinstance(ran.args[0], Tensor):
         yield from _shifted_slices(*ran.args)
     elif name in ("embedding", "index_select") and sum(not _is_float(each) for each in tensors_of(ran)) == 1:
         for by in SHIFTS:
@@ -48,6 +54,10 @@ def _shifted_slices(tensor: Tensor, index: Any) -> Iterator[Variation]:
 
             told = f"{start}:{stop} of dimension {dim} in b, where a's values need {start + by}:{stop + by}"
             yield Variation(told, f"{{op}} of {start + by}:{stop + by}", change)
+
+
+def _added(by: int, ran: Ran) -> Any:
+    return ran.result + by
 
 
 def _is_float(tensor: Tensor) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor
@@ -21,17 +21,23 @@ class Variation:
     """Another way to compute an operation.
 
     ``because`` says what differs, with the operation in the place of ``{op}``; ``edit`` is the change in words.
-    ``factors`` are those of a view, counted from the end, that it takes in the other order, with what it splits first.
+    ``factors`` of a view are those that it takes in the other order: which, counted from the end, and their sizes;
+    ``splits``: it splits a dimension into them, rather than to join them to one.
     """
 
     because: str
     edit: str
     change: Change
-    factors: tuple[int, bool] | None = None
+    kind: Literal["constant", "wiring"] = "wiring"  # of the finding
+    factors: tuple[int, int, int] | None = None
+    splits: bool = False
 
 
 def changes_something(variation: Variation, ran: Ran) -> bool:
-    """Does a variation return anything else than the operation did, of the same shapes and dtypes?"""
+    """Does a variation return anything else than the operation did, of the same dtypes and as many elements?
+
+    What follows a view may take another shape.
+    """
     try:
         made = variation.change(ran)
     except Exception:  # of torch: it does not fit
@@ -40,5 +46,5 @@ def changes_something(variation: Variation, ran: Ran) -> bool:
     if len(own) != len(new) or not all(isinstance(each, Tensor) for each in (*own, *new)):
         return False
     sides = list(zip(own, new))
-    alike = all(x.shape == y.shape and x.dtype == y.dtype for x, y in sides)
-    return alike and not all(torch.equal(x, y) for x, y in sides)
+    alike = all(x.numel() == y.numel() and x.dtype == y.dtype for x, y in sides)
+    return alike and not all(x.shape == y.shape and torch.equal(x, y) for x, y in sides)

@@ -9,16 +9,17 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
 from torch import Tensor
 
-from fxdebug.api.candidates.groupings import groupings, is_undone_by
-from fxdebug.api.candidates.variation import Variation, changes_something
-from fxdebug.api.candidates.variations import kinds_of_variations, may_be_varied
+from fxdebug.api.candidates.groupings import groupings
+from fxdebug.api.candidates.region_again import RegionAgain
+from fxdebug.api.candidates.variation import Change, Variation, changes_something
+from fxdebug.api.candidates.variations import VARY, VARY_SETTINGS, may_be_varied
 from fxdebug.api.comparison import Comparison
 from fxdebug.api.rerun.edited_runs import EditedRuns
 from fxdebug.api.trials.edit_parts import Part, PlannedEdit, place_in
@@ -31,13 +32,14 @@ from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.result import Row
 from fxdebug.comparison.steps import Step, StepList
 
-MOST_RUNS = 200
+MOST_RUNS = 60  # with what does not repair the first difference by itself
 MOST_PLACES = 64  # of one line
 MOST_STEPS = 40  # of a region: operations that are kept with what they are given
 NEAR = 12  # operations before and after the first finding
 MOST_NUMBERS = 12  # of the other run, that are tried in the place of one
 
 Side = Literal["a", "b"]
+_SIDES: tuple[Side, ...] = ("b", "a")
 
 
 def told_of_variations(found: Comparison, runs: EditedRuns, until: float) -> Comparison | None:
@@ -52,14 +54,24 @@ def told_of_variations(found: Comparison, runs: EditedRuns, until: float) -> Com
         return None
     if first.kind == "wiring" and "another order" in first.because:
         return None  # it is told already
-    pairs, _ = runs.pairs()
-    for side in ("b", "a"):
-        for each in itertools.islice(_tries(pairs, first, runs, side), MOST_RUNS):
-            if time.monotonic() > until:
-                return None
-            if is_repaired_by(each.edit, runs, side):
-                return with_findings(found, [each.row(first)])
+    tries = itertools.chain.from_iterable(_tries(first, runs, side, until) for side in _SIDES)
+    for each in _promising_first(tries):
+        if time.monotonic() > until:
+            return None
+        if is_repaired_by(each.edit, runs, each.side):
+            return with_findings(found, [each.row(first)])
     return None
+
+
+def _promising_first(tries: Iterator[_Varied]) -> Iterator[_Varied]:
+    """Yield what repairs the first difference as it comes, then some of the others: of these that is not known."""
+    others = []
+    for each in tries:
+        if each.is_promising:
+            yield each
+        else:
+            others.append(each)
+    yield from others[:MOST_RUNS]
 
 
 @dataclass(frozen=True)
@@ -68,6 +80,7 @@ class _Varied:
 
     side: Side
     ways: tuple[tuple[Step, Variation], ...]
+    is_promising: bool = False  # it makes the first value that differed that of the other run
 
     @property
     def edit(self) -> PlannedEdit:
@@ -82,40 +95,67 @@ class _Varied:
         places = f", and at {more} more place{'s' * (more > 1)}" if more else ""
         because, edit = (text.format(op=step.op) for text in (way.because, way.edit))
         if self.side == "b":
-            return proven_at(shown, step, _kind(way), because, f"{edit}{places}")
-        turned = because.replace(" in b, where a's values need ", " in a, where b's values need ")
+            return proven_at(shown, step, way.kind, because, f"{edit}{places}")
+        because = because.replace(" in b, where a's values need ", ", where b's values need ")
         return replace(
             shown,
-            kind=_kind(way),
-            because=f"{step.op} of a: {turned}",
+            kind=way.kind,
+            because=f"{step.op} of a has {because}",
             proven=True,
             repair=f"{edit}{places}: with this edit a returns what b returns",
         )
 
 
-def _kind(way: Variation) -> Literal["constant", "wiring"]:
-    return "constant" if "=" in way.because else "wiring"
-
-
-def _tries(pairs: Pairs, first: Row, runs: EditedRuns, side: Side) -> Iterator[_Varied]:
+def _tries(first: Row, runs: EditedRuns, side: Side, until: float) -> Iterator[_Varied]:
     """Yield the ways of the operations that the first finding depends on since both are equal, and of those around it.
 
     Two values that are taken for each other show where each is made, before what takes them. The last ones come first.
     """
+    pairs, _ = runs.pairs()
     run = pairs.a if side == "a" else pairs.b
     steps, numbers = _region(pairs, first, side), _numbers(_region(pairs, first, "b" if side == "a" else "a"))
     seen = _seen(steps, runs, side)
-    known = [(step, seen[place_in(step)]) for step in reversed(steps) if place_in(step) in seen]
-    known = [(step, ran) for step, ran in known if may_be_varied(step.name, ran)]
-    for vary in kinds_of_variations():
-        for step, ran in known:
-            for way in vary(step.name, ran, numbers):
-                if changes_something(way, ran):
+    ran = [(step, seen[place_in(step)]) for step in steps if place_in(step) in seen]
+    is_repaired = _first_look(first, runs, side, ran)
+    known = [(at, *each) for at, each in enumerate(ran) if may_be_varied(each[0].name, each[1])][::-1]
+    for (before, later, back), (at, step, each) in itertools.combinations(known, 2) if side == "b" else ():
+        for way, way_back in _of_both_views(step, each, later, back):
+            places = [*((one, way) for one in _line(run, step)), *((one, way_back) for one in _line(run, later))]
+            yield _Varied(side, tuple(places), is_repaired({at: way.change, before: way_back.change}))
+    for vary in VARY if side == "b" else VARY_SETTINGS:
+        for at, step, each in known:
+            for way in vary(step.name, each, numbers):
+                if time.monotonic() > until:
+                    return
+                if changes_something(way, each):
                     line = _line(run, step)
                     for chosen in dict.fromkeys([line, (step,)]):
-                        yield _Varied(side, tuple([(each, way) for each in chosen]))
-    for (later, back), (step, ran) in itertools.combinations(known, 2):
-        yield from _both_views(side, run, (step, ran), (later, back))
+                        yield _Varied(side, tuple([(one, way) for one in chosen]), is_repaired({at: way.change}))
+
+
+def _first_look(
+    first: Row, runs: EditedRuns, side: Side, ran: Sequence[tuple[Step, Ran]]
+) -> Callable[[Mapping[int, Change]], bool]:
+    """Return what says whether changes make the first value that differs that of the other run."""
+    pairs, meter = runs.pairs()  # a finding may show values of b on its way with the inputs of a
+    sides = (pairs.a, first.a), (pairs.b, first.b)
+    values = [None if x is None or x.value is None else run.values.get(x.value.number) for run, x in sides]
+    own, other = values if side == "a" else values[::-1]
+    there = runs.b if side == "a" else runs.a
+    made = [each.result for step, each in ran if own is not None and [x.number for x in step.outputs] == [own.number]]
+    if other is None or own is None or other.saved is None or len(made) != 1 or not isinstance(made[0], Tensor):
+        return lambda changes: False
+    again, wanted = RegionAgain([each for _, each in ran], made[0]), there.trace.tensor(other)
+    a, b = (own, other) if side == "a" else (other, own)
+
+    def is_repaired(changes: Mapping[int, Change]) -> bool:
+        new = again.with_changes(changes)
+        if new is None or new.shape != made[0].shape:
+            return False
+        error = meter.of_tensors(a, b, *((new, wanted) if side == "a" else (wanted, new)))
+        return error is not None and error <= meter.tolerance(a, b)
+
+    return is_repaired
 
 
 def _line(run: StepList, step: Step) -> tuple[Step, ...]:
@@ -125,15 +165,11 @@ def _line(run: StepList, step: Step) -> tuple[Step, ...]:
     return line if 1 < len(line) <= MOST_PLACES else (step,)
 
 
-def _both_views(side: Side, run: StepList, one: tuple[Step, Ran], other: tuple[Step, Ran]) -> Iterator[_Varied]:
-    """Yield a view and the one that undoes it, both with another grouping, in all places of their lines."""
-    (step, ran), (later, back) = one, other
-    if not is_undone_by(ran, back):
-        return
+def _of_both_views(step: Step, ran: Ran, later: Step, back: Ran) -> Iterator[tuple[Variation, Variation]]:
+    """Yield other groupings of a view that splits a dimension and of one that joins it again, or the reverse."""
     for way, way_back in itertools.product(groupings(step.name, ran), groupings(later.name, back)):
-        if way.factors and way_back.factors and way_back.factors == (way.factors[0], not way.factors[1]):
-            places = [(each, way) for each in _line(run, step)]
-            yield _Varied(side, (*places, *((each, way_back) for each in _line(run, later))))
+        if way.factors == way_back.factors and way.splits != way_back.splits:
+            yield way, way_back
 
 
 def _region(pairs: Pairs, first: Row, side: Side) -> list[Step]:
