@@ -25,7 +25,7 @@ from fxdebug.api.rerun.wide_copies import in_wide_dtype
 from fxdebug.api.run_model import fx_debug, last_failed, run_and_store
 from fxdebug.api.trace import Trace
 from fxdebug.api.trials.measured_effects import Isolated, with_effects, with_other_bits
-from fxdebug.api.trials.tried_repairs import returns_the_same, tried, with_told
+from fxdebug.api.trials.tried_repairs import doubtful_last, returns_the_same, tried, with_told
 from fxdebug.capture.pausing.replaced_operations import ReplacedOperations
 from fxdebug.capture.runs.isolated import InputReplay
 from fxdebug.capture.runs.same_start import deep_copy, state_restored
@@ -226,14 +226,14 @@ def _compared(
         return of_modes
     until = time.monotonic() + budget
     known = tried(found.findings, runs.plain, edited, budget)
-    whole = with_told(found, told_of_gates(known, runs.plain, edited, budget))
+    whole = doubtful_last(with_told(found, told_of_gates(known, runs.plain, edited, budget)))
     whole = with_repairs(whole, edited, until)
     if closeness(whole.first) < NAMED:  # what one edit repairs is the cause: such a finding follows from it
         whole = replace(whole, findings=tuple(sorted(whole.findings, key=lambda row: not row.proven)))
     if runs.isolated is None or runs.see_alone is None:
         return whole
     isolated = Isolated(runs.isolated, runs.see_alone)
-    return with_other_bits(with_effects(whole, isolated, edited, until), isolated, edited, until)
+    return with_other_bits(doubtful_last(with_effects(whole, isolated, edited, until)), isolated, edited, until)
 
 
 def _judged(runs: _Runs) -> Comparison:
@@ -247,7 +247,7 @@ def _judged(runs: _Runs) -> Comparison:
     note = f"isolated: {runs.replayed} of {len(runs.b.calls) - 1} calls of b were given what those of a were given"
     findings, rows = joined(plain, isolated)
     if not plain.findings and returns_the_same(plain):  # in parts, or in another order: it comes to the same
-        findings = tuple([row for row in findings if row.kind in ("constant", "weights", "dtype")])
+        findings = tuple([row for row in findings if row.kind in ("constant", "dtype")])
         findings = tuple([row for row in findings if row.measures.what != "shape"])
     whole = replace(
         isolated,

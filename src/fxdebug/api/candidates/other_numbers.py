@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -35,7 +36,8 @@ def _others(
     label: str, value: Any, ran: Ran, numbers: Sequence[float], make: Callable[[Any], Change]
 ) -> Iterator[Variation]:
     for new in _values(label, value, ran, numbers):
-        yield _setting(label, value, new, make(new))
+        near = [make(new * by) for by in NEAR_BY] if type(new) is float or type(value) is float else []
+        yield replace(_setting(label, value, new, make(new)), beside=tuple(near))
 
 
 def _setting(label: str, value: Any, new: Any, change: Change) -> Variation:
@@ -80,6 +82,7 @@ def _lists(label: str, value: list[int], dims: int) -> Iterator[list[int]]:
 _WRITES = frozenset(["inplace", "out", "training", "train", "use_input_stats", "momentum"])  # into what it is given
 _WRITING = NORMS | ACTIVATIONS | frozenset(["hardtanh", "threshold", "prelu"])  # by a switch without a name
 _SWITCHES = {"scaled_dot_product_attention": {"is_causal": "False"}}
+NEAR_BY = (1.25, 0.8)  # a number that is meant is not to be replaced by one that is a quarter larger or smaller
 MOST_IN_LIST = 4  # numbers that are put into other orders
 _DIMENSIONS = frozenset(["dim", "dims", "axis"])
 _WORDS = (

@@ -22,7 +22,8 @@ class Variation:
 
     ``because`` says what differs, with the operation in the place of ``{op}``; ``edit`` is the change in words.
     ``factors`` of a view are those that it takes in the other order: which, counted from the end, and their sizes;
-    ``splits``: it splits a dimension into them, rather than to join them to one.
+    ``splits``: it splits a dimension into them, rather than to join them to one. ``beside`` are changes that must not
+    do the same: those to numbers near by, of a change to a number.
     """
 
     because: str
@@ -31,6 +32,7 @@ class Variation:
     kind: Literal["constant", "wiring"] = "wiring"  # of the finding
     factors: tuple[int, int, int] | None = None
     splits: bool = False
+    beside: tuple[Change, ...] = ()
 
 
 def changes_something(variation: Variation, ran: Ran) -> bool:

@@ -50,7 +50,7 @@ def told_of_variations(found: Comparison, runs: EditedRuns, until: float) -> Com
     after ``until``.
     """
     first = found.first
-    if first is None or first.kind == "weights" or is_settled(found.findings):
+    if first is None or first.kind in ("weights", "input") or is_settled(found.findings):
         return None
     if first.kind == "wiring" and "another order" in first.because:
         return None  # it is told already
@@ -58,7 +58,9 @@ def told_of_variations(found: Comparison, runs: EditedRuns, until: float) -> Com
     for each in _promising_first(tries):
         if time.monotonic() > until:
             return None
-        if is_repaired_by(each.edit, runs, each.side):
+        if is_repaired_by(each.edit, runs, each.side) and not any(
+            is_repaired_by(other.edit, runs, each.side) for other in each.beside()
+        ):
             return with_findings(found, [each.row(first)])
     return None
 
@@ -81,6 +83,11 @@ class _Varied:
     side: Side
     ways: tuple[tuple[Step, Variation], ...]
     is_promising: bool = False  # it makes the first value that differed that of the other run
+
+    def beside(self) -> Iterator[_Varied]:
+        """Yield the same with another number: where that repairs as well, a bound may just be beyond all values."""
+        for change in self.ways[0][1].beside:
+            yield replace(self, ways=tuple([(step, replace(way, change=change)) for step, way in self.ways]))
 
     @property
     def edit(self) -> PlannedEdit:

@@ -12,7 +12,7 @@ from functools import partial
 
 from fxdebug.api.rerun.edited_runs import EditedRuns
 from fxdebug.api.trials.edit_parts import EditOfPlace, Part, PlannedEdit, Sites, Source, number_of, place_in
-from fxdebug.api.trials.edits_of_operations import IN_ITS_PLACE, edits_of, op_of, place_of
+from fxdebug.api.trials.edits_of_operations import OF_REGION, edits_of, op_of, place_of
 from fxdebug.api.trials.edits_with_values import by_itself, given_as_in_a, put_after, put_before
 from fxdebug.api.trials.regions_of_a import RegionOfA
 from fxdebug.comparison.diagnosis.cause import listed
@@ -155,7 +155,7 @@ class EditPlan:
                 return
             parts.append(Part(place_in(place), None, None, region=tuple(operations)))
         names = [step.op for step in region.steps if not step.transparent]
-        yield PlannedEdit(f"{listed(names)}{IN_ITS_PLACE}{op_of(row.b)}", tuple(parts))
+        yield PlannedEdit(f"{listed(names)}{OF_REGION}{op_of(row.b)}", tuple(parts))
 
     def _at_site(self, sites: Sites, at: int, run: StepList, step: Step) -> Step | None:
         """Return the operation at another site that stands where one does at a finding's own; ``None`` without one."""

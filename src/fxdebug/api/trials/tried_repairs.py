@@ -17,7 +17,7 @@ from torch import Tensor
 from fxdebug.api.comparison import Comparison
 from fxdebug.api.rerun.edited_runs import EditedRuns, Returned
 from fxdebug.api.trials.edit_parts import Part, PlannedEdit, Source, seen_as_in_a
-from fxdebug.api.trials.edits_of_operations import IN_ITS_PLACE, Edit, place_of
+from fxdebug.api.trials.edits_of_operations import OF_REGION, Edit, place_of
 from fxdebug.api.trials.planned_edits import EditPlan
 from fxdebug.api.trials.regions_of_a import recomputed
 from fxdebug.capture.pausing.replaced_operations import Place, Ran, ReplacedOperations
@@ -29,6 +29,7 @@ from fxdebug.comparison.steps import Step
 MOST = 8  # findings that are tried each
 MOST_TOGETHER = 64  # and all at once, as of a setting of every layer
 LIKELY = "likely"
+NO_NEARER = " was tried: it brings b no nearer to a"  # what such a finding says is hardly the cause
 
 
 def tried(findings: Sequence[Row], plain: ComparisonData, runs: EditedRuns, budget: float) -> list[Row]:
@@ -56,7 +57,8 @@ def tried(findings: Sequence[Row], plain: ComparisonData, runs: EditedRuns, budg
         for edit in edits:
             if time.monotonic() > until:
                 return rows
-            repaired = _repairs(_made(edit, seen), runs, exactly)
+            returned = _returned(_made(edit, seen), runs)
+            repaired = None if returned is None else are_the_same(returned, exactly=exactly)
             if repaired:
                 told = f"{edit.words}: with this edit b returns what a returns"
                 places = {part.place for part in edit.parts}
@@ -65,6 +67,8 @@ def tried(findings: Sequence[Row], plain: ComparisonData, runs: EditedRuns, budg
                     for at, row in enumerate(rows)
                 ]
             failed += [edit] if repaired is False and edit.is_cause else []
+            if failed and not is_nearer(returned or (), plain):
+                rows[number] = replace(rows[number], repair=f"{edit.words}{NO_NEARER}")
             if repaired is not None:
                 made.setdefault(number, []).append(edit)
         if failed and len(rows) == 1:
@@ -90,8 +94,8 @@ def is_repaired_by(edit: PlannedEdit, runs: EditedRuns, side: Literal["a", "b"] 
 
 
 def is_settled(findings: Sequence[Row]) -> bool:
-    """Is a finding proven by an edit that says what is wrong? All operations of a in the place of one of b do not."""
-    return any(row.proven and IN_ITS_PLACE not in row.repair for row in findings)
+    """Is a finding proven by an edit that says what is wrong? A region of a in the place of one of b does not."""
+    return any(row.proven and OF_REGION not in row.repair for row in findings)
 
 
 def first_repair(
@@ -217,6 +221,12 @@ def _made(edit: PlannedEdit, seen: dict[Place, Ran]) -> dict[Place, Edit]:
 
 def _repairs(edits: dict[Place, Edit], runs: EditedRuns, exactly: bool, side: Literal["a", "b"] = "b") -> bool | None:
     """Does b with these edits, or a, return what the other one returns? ``None`` where an edit could not be made."""
+    found = _returned(edits, runs, side)
+    return None if found is None else are_the_same(found, exactly=exactly)
+
+
+def _returned(edits: dict[Place, Edit], runs: EditedRuns, side: Literal["a", "b"] = "b") -> list[Returned] | None:
+    """Return how far what a side returns with edits is from the other; ``None`` where an edit could not be made."""
     failed: list[Exception] = []
 
     def guarded(edit: Edit) -> Edit:
@@ -231,9 +241,13 @@ def _repairs(edits: dict[Place, Edit], runs: EditedRuns, exactly: bool, side: Li
 
     stepper = ReplacedOperations({place: guarded(edit) for place, edit in edits.items()})
     found = runs.run(side, stepper)
-    if failed or found is None or stepper.made != edits.keys():
-        return None
-    return are_the_same(found, exactly=exactly)
+    return None if failed or found is None or stepper.made != edits.keys() else found
+
+
+def is_nearer(returned: Sequence[Returned], plain: ComparisonData) -> bool:
+    """Is what b returns with an edit nearer to what a returns than without it? True where nothing is measured."""
+    before = [row.error for row in plain.outputs if row.measured]
+    return not returned or not before or max(each.error for each in returned) < max(before)
 
 
 def with_told(found: Comparison, told: Sequence[Row]) -> Comparison:
@@ -246,6 +260,12 @@ def with_told(found: Comparison, told: Sequence[Row]) -> Comparison:
 def with_findings(found: Comparison, rows: Sequence[Row]) -> Comparison:
     """Return a comparison with these findings alone."""
     return with_told(replace(found, findings=tuple(rows)), rows)  # type: ignore[arg-type]
+
+
+def doubtful_last(found: Comparison) -> Comparison:
+    """Return a comparison with the findings last whose edit brings b no nearer to a."""
+    rows = sorted(found.findings, key=lambda row: row.repair.endswith(NO_NEARER))
+    return Comparison.of(replace(found, findings=tuple(rows)))
 
 
 def returns_the_same(comparison: ComparisonData, *, exactly: bool = False) -> bool:

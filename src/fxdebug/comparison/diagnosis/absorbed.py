@@ -29,14 +29,14 @@ def is_absorbed(judge: Judge, cause: Cause) -> bool:
     """Is everything that follows a cause equal again?
 
     A difference in weights, or in an operation with weights that is certainly paired, is never absorbed: a bias that
-    softmax cancels is still another bias.
+    softmax cancels is still another bias. Integers may be codes of a weight with another zero point.
     """
     if cause.regrouped or (cause.kind == "weights" and (_norm_is_folded_in(judge, cause) or _is_merged(judge, cause))):
         return True
-    if not cause.absorbable or cause.kind in ("weights", "input", "raised"):
+    if not cause.absorbable or cause.kind in ("input", "raised") or (cause.kind == "weights" and not _is_code(cause)):
         return False
     itself = cause.b is not None and cause.position == cause.b.index
-    if cause.b is not None and cause.b.weights and cause.confidence == 1.0 and itself:
+    if cause.b is not None and cause.b.weights and cause.confidence == 1.0 and itself and not _is_code(cause):
         return False
     if cause.kind in ("extra", "missing") and _return_the_same(judge):
         return True
@@ -50,6 +50,12 @@ def is_absorbed(judge: Judge, cause: Cause) -> bool:
     if not cause.surely_paired and _outputs_agree(judge, whose) and all(_proves(judge, call) for call in whose.walk()):
         return True
     return not _reaches(judge, run, starts, cause.measures.error)
+
+
+def _is_code(cause: Cause) -> bool:
+    """Is it about integers that only another step makes numbers of, as of a quantised weight?"""
+    weights = () if cause.b is None else cause.b.weights
+    return bool(weights) and all(given.value.dtype not in EPS for given in weights) and cause.kind == "weights"
 
 
 def changes_bits(judge: Judge, cause: Cause) -> bool:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from fxdebug.comparison.diagnosis.cause import Cause, make_cause
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult
-from fxdebug.comparison.diagnosis.region import Divergence, is_lookup
+from fxdebug.comparison.diagnosis.region import Divergence, Region, is_lookup, multiplied_pairs
 from fxdebug.comparison.result import Kind
 from fxdebug.comparison.rounding import COPY_TOLERANCE
 from fxdebug.comparison.steps import Step, StepList
@@ -37,13 +37,36 @@ def other_masking_in(divergence: Divergence) -> Cause | None:
     return None if told is None else divergence.cause(told[0], step, told[1], partner=partner)
 
 
+def is_of_scores(step: Step, region: Region) -> bool:
+    """Is it a softmax behind a product of two values, and no router's or head's?"""
+    return step.name == "softmax" and any(map(multiplied_pairs, before_scores(region.steps, step)))
+
+
+def before_scores(steps: Sequence[Step], end: Step) -> list[Step]:
+    """Return the steps that an attention depends on and that depend on data themselves, in execution order."""
+    made_by = {value.number: step for step in steps for value in step.outputs}
+    found: dict[int, Step] = {}
+    pending = list(end.data[:2] if end.name == ATTENTION else end.data)
+    while pending:
+        step = made_by.get(pending.pop().value.number)
+        if step is not None and step.index not in found:
+            found[step.index] = step
+            pending += () if step.weights else step.data  # scores are made of what is projected
+    return [found[index] for index in sorted(found)]
+
+
 def other_axis_in(divergence: Divergence) -> Cause | None:
     """Return the softmax over a dimension of another size than in a: the layout may differ, but not that size."""
     doing = SOFTMAXES | {ATTENTION}
     sides = [[step for step in side.computing if step.name in doing] for side in (divergence.in_a, divergence.in_b)]
     if len(sides[0]) != len(sides[1]):
         return None
+    regions = divergence.in_a, divergence.in_b
     for one, other in zip(*sides):
+        if one.name != other.name and not all(
+            step.name == ATTENTION or is_of_scores(step, region) for step, region in zip((one, other), regions)
+        ):
+            continue  # a softmax of a router is none of an attention
         sizes = _size_along(one), _size_along(other)
         if None in sizes or sizes[0] == sizes[1] or sizes[0] not in other.outputs[0].shape:
             continue

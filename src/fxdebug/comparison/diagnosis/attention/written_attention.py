@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from fxdebug.comparison.constants import number_in
-from fxdebug.comparison.diagnosis.attention.attention_arguments import ATTENTION
+from fxdebug.comparison.diagnosis.attention.attention_arguments import ATTENTION, before_scores, is_of_scores
 from fxdebug.comparison.diagnosis.attention.tables import Tables
 from fxdebug.comparison.diagnosis.cause import Cause
 from fxdebug.comparison.diagnosis.evaluate_steps import draws_random
@@ -114,7 +113,7 @@ def _after_bias(region: Region, tables: Tables) -> tuple[float, Step] | None:
         return (1.0, ends[0]) if len(ends[0].inputs) > 3 else None
     adding: Step | None = None
     factor = 1.0
-    for step in _before(region.steps, ends[0]):
+    for step in before_scores(region.steps, ends[0]):
         floats = [given.value for given in step.inputs if given.value.dtype in EPS and given.value.numel > 1]
         if step.name == "add" and len(floats) == 2 and not any(map(is_additive_mask, (v.stats for v in floats))):
             adding, factor = step, 1.0
@@ -128,13 +127,13 @@ def _scaled(region: Region, tables: Tables) -> tuple[float, list[Step]] | None:
 
     ``None`` where there is not one attention, or where it cannot be told: a scale may be a weight.
     """
-    ends = [step for step in region.steps if step.name in (ATTENTION, "softmax")]
+    ends = [step for step in region.steps if step.name == ATTENTION or is_of_scores(step, region)]
     if not ends and _makes_scores(region, tables):
         ends = [region.computing[-1]]
     if len(ends) != 1:
         return None
     scale, steps = 1.0, []
-    for step in _before(region.steps, ends[0]) + ([] if ends[0].name == ATTENTION else ends):
+    for step in before_scores(region.steps, ends[0]) + ([] if ends[0].name == ATTENTION else ends):
         if step.name not in SCALES or tables.makes(step):
             continue
         if any(given.value.numel > 1 for given in step.weights):
@@ -154,19 +153,6 @@ def _makes_scores(region: Region, tables: Tables) -> bool:
     computing = [step for step in region.computing if not tables.makes(step)]
     added = SCALES | SUMS | frozenset(["masked_fill"])
     return bool(computing) and all(step.name in added or multiplied_pairs(step) for step in computing)
-
-
-def _before(steps: Sequence[Step], end: Step) -> list[Step]:
-    """Return the steps that an attention depends on and that depend on data themselves, in execution order."""
-    made_by = {value.number: step for step in steps for value in step.outputs}
-    found: dict[int, Step] = {}
-    pending = list(end.data[:2] if end.name == ATTENTION else end.data)
-    while pending:
-        step = made_by.get(pending.pop().value.number)
-        if step is not None and step.index not in found:
-            found[step.index] = step
-            pending += () if step.weights else step.data  # scores are made of what is projected
-    return [found[index] for index in sorted(found)]
 
 
 def _factor(step: Step) -> float | None:
