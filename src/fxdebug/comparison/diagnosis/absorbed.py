@@ -33,7 +33,7 @@ def is_absorbed(judge: Judge, cause: Cause) -> bool:
     """
     if cause.regrouped or (cause.kind == "weights" and (_norm_is_folded_in(judge, cause) or _is_merged(judge, cause))):
         return True
-    if not cause.absorbable or cause.kind in ("input", "raised") or (cause.kind == "weights" and not _is_code(cause)):
+    if cause.kind in ("input", "raised") or (not _is_code(cause) and (not cause.absorbable or cause.kind == "weights")):
         return False
     itself = cause.b is not None and cause.position == cause.b.index
     if cause.b is not None and cause.b.weights and cause.confidence == 1.0 and itself and not _is_code(cause):
