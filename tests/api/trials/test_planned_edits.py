@@ -101,7 +101,7 @@ WORDS = {
     without_the_mask: "masked_fill of a before matmul",
     of_another_value: "matmul given what that of a is given",
     with_a_mean: "sum of a in the place of mean",
-    with_a_norm_of_torch: "square, sum, add, rsqrt and 1 more of a in the place of normalize",
+    with_a_norm_of_torch: "square, sum, add, rsqrt and 1 more of a in the place of all that makes normalize",
 }
 
 
