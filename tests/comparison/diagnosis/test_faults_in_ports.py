@@ -184,7 +184,7 @@ FAULTS: dict[str, tuple[Callable[[Any], None], str, set[str], str]] = {
 
 
 # with the attention of the reference written out, the argument is told that makes the other mask
-BY_MODELS = {"mask": "1 in b, and not in a"}
+BY_MODELS = {"mask": "diagonal=1 in b, where a's values need diagonal=0"}
 # with compare_models the norm behind the keys is found to be given the values: as right
 CASES = [(name, way) for name in FAULTS for way in WAYS if (name, way) != ("keys and values", "models")]
 

@@ -22,9 +22,9 @@ def other_settings(name: str, ran: Ran, numbers: Sequence[float]) -> Iterator[Va
     """Yield an operation with one of its numbers, dimensions or modes replaced by another."""
     named = iter(BY_POSITION.get(name, ()))
     for at, value in enumerate(ran.args):
-        if at and not isinstance(value, Tensor) and name != "getitem":
+        if at and not isinstance(value, Tensor):
             label = next(named, "")
-            if type(value) is bool and name in _WRITING:
+            if name in _OF_DIMENSIONS or (type(value) is bool and name in _WRITING):
                 continue
             yield from _others(label, value, ran, numbers, partial(_with_argument, at))
     for key, value in ran.kwargs.items():
@@ -36,8 +36,12 @@ def _others(
     label: str, value: Any, ran: Ran, numbers: Sequence[float], make: Callable[[Any], Change]
 ) -> Iterator[Variation]:
     for new in _values(label, value, ran, numbers):
-        near = [make(new * by) for by in NEAR_BY] if type(new) is float or type(value) is float else []
-        yield replace(_setting(label, value, new, make(new)), beside=tuple(near))
+        near: list[float] = []
+        if float in (type(new), type(value)):
+            near = [new * by for by in NEAR_BY]
+        elif type(new) is int and label not in _DIMENSIONS:
+            near = [each for each in (new - 1, new + 1) if each != value]
+        yield replace(_setting(label, value, new, make(new)), beside=tuple(map(make, near)))
 
 
 def _setting(label: str, value: Any, new: Any, change: Change) -> Variation:
@@ -79,6 +83,7 @@ def _lists(label: str, value: list[int], dims: int) -> Iterator[list[int]]:
     yield from (list(new) for new in dict.fromkeys(map(tuple, known)) if list(new) != value)
 
 
+_OF_DIMENSIONS = frozenset("getitem transpose permute swapaxes swapdims movedim moveaxis view reshape".split())
 _WRITES = frozenset(["inplace", "out", "training", "train", "use_input_stats", "momentum"])  # into what it is given
 _WRITING = NORMS | ACTIVATIONS | frozenset(["hardtanh", "threshold", "prelu"])  # by a switch without a name
 _SWITCHES = {"scaled_dot_product_attention": {"is_causal": "False"}}

@@ -82,6 +82,7 @@ class _Varied:
 
     side: Side
     ways: tuple[tuple[Step, Variation], ...]
+    at: Step  # the one of them that the first finding depends on
     is_promising: bool = False  # it makes the first value that differed that of the other run
 
     def beside(self) -> Iterator[_Varied]:
@@ -97,20 +98,26 @@ class _Varied:
 
     def row(self, shown: Row) -> Row:
         """Return the finding, with the error of the one that it stands for."""
-        step, way = self.ways[0]
+        step, way = self.at, self.ways[0][1]
         more = len(self.ways) - 1
         places = f", and at {more} more place{'s' * (more > 1)}" if more else ""
         because, edit = (text.format(op=step.op) for text in (way.because, way.edit))
         if self.side == "b":
-            return proven_at(shown, step, way.kind, because, f"{edit}{places}")
+            row = proven_at(shown, step, way.kind, because, f"{edit}{places}")
+            is_same_place = (row.path, row.op) == (shown.path, shown.op)
+            return replace(shown, proven=True, repair=row.repair) if is_same_place and _says_why(shown) else row
+        repair = f"{edit}{places}: with this edit a returns what b returns"
+        if _says_why(shown):
+            return replace(shown, proven=True, repair=repair)
         because = because.replace(" in b, where a's values need ", ", where b's values need ")
-        return replace(
-            shown,
-            kind=way.kind,
-            because=f"{step.op} of a has {because}",
-            proven=True,
-            repair=f"{edit}{places}: with this edit a returns what b returns",
-        )
+        return replace(shown, kind=way.kind, because=f"{step.op} of a has {because}", proven=True, repair=repair)
+
+
+def _says_why(row: Row) -> bool:
+    """Does a finding say more than which operations stand on either side?"""
+    if row.kind == "values":
+        return not row.because.endswith(" in b")
+    return row.kind in ("constant", "wiring", "missing", "extra") and "counterpart" not in row.because
 
 
 def _tries(first: Row, runs: EditedRuns, side: Side, until: float) -> Iterator[_Varied]:
@@ -128,7 +135,7 @@ def _tries(first: Row, runs: EditedRuns, side: Side, until: float) -> Iterator[_
     for (before, later, back), (at, step, each) in itertools.combinations(known, 2) if side == "b" else ():
         for way, way_back in _of_both_views(step, each, later, back):
             places = [*((one, way) for one in _line(run, step)), *((one, way_back) for one in _line(run, later))]
-            yield _Varied(side, tuple(places), is_repaired({at: way.change, before: way_back.change}))
+            yield _Varied(side, tuple(places), step, is_repaired({at: way.change, before: way_back.change}))
     for vary in VARY if side == "b" else VARY_SETTINGS:
         for at, step, each in known:
             for way in vary(step.name, each, numbers):
@@ -137,7 +144,7 @@ def _tries(first: Row, runs: EditedRuns, side: Side, until: float) -> Iterator[_
                 if changes_something(way, each):
                     line = _line(run, step)
                     for chosen in dict.fromkeys([line, (step,)]):
-                        yield _Varied(side, tuple([(one, way) for one in chosen]), is_repaired({at: way.change}))
+                        yield _Varied(side, tuple([(one, way) for one in chosen]), step, is_repaired({at: way.change}))
 
 
 def _first_look(
