@@ -18,12 +18,12 @@ import fxdebug
 import fxdebug.data
 from fxdebug.data.calls import Call
 from fxdebug.data.findings import Finding, at_root_of, number_as_json, value_as_json
-from fxdebug.data.measured.distributions import Distribution
-from fxdebug.data.measured.gradients import norm_of
 from fxdebug.data.measures import UNITS
 from fxdebug.data.trace import trace_of
 from fxdebug.data.values import Group, Sharding, Stats, Value, pooled, sample_positions
 from fxdebug.errors import NotFound, UsageError
+from fxdebug.features.shared.records.distributions import Distribution
+from fxdebug.features.shared.records.gradients import norm_of
 
 GATHERED = {"Timings", "OpTiming", "RegionTiming"}  # filled while a profile runs
 
