@@ -1,4 +1,4 @@
-"""Run user code and record it: nothing outside this folder calls a model.
+"""Run user code and record it; what features run besides goes through the one door, ``probe``.
 
 The rooms, in the order in which they may import one another: ``reasons`` (texts that users read), ``torch_state`` (what
 torch keeps per thread or process), ``hooks`` (patches), ``source`` (the user's lines), ``replay`` (a forward's Python
