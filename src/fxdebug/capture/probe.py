@@ -1,4 +1,4 @@
-"""The door of ``capture``: all that features and what they share take from it to run a model, to look at it, and to put it back.
+"""The door of ``capture``: all that features take from it to run a model, to look at it, and to put it back.
 
 A name is a class or a function, or a module where features need several functions about one subject.
 """
