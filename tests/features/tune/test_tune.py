@@ -15,10 +15,10 @@ from torch.utils.checkpoint import CheckpointFunction, checkpoint
 
 import fxdebug
 from fxdebug.errors import UsageError
-from fxdebug.features.shared.trials import pairs, process_knobs
-from fxdebug.features.shared.trials.knobs import Knob, Try
-from fxdebug.features.shared.trials.subject import Subject
-from fxdebug.features.shared.trials.trial import KNOBS
+from fxdebug.features.shared.tried_settings import pairs, process_knobs
+from fxdebug.features.shared.tried_settings.knobs import Knob, Try
+from fxdebug.features.shared.tried_settings.subject import Subject
+from fxdebug.features.shared.tried_settings.trial import KNOBS
 
 BUSY: list[random.Random] = []
 NOW = [0]

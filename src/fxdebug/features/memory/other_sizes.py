@@ -14,7 +14,7 @@ from fxdebug.errors import UsageError, first_line
 from fxdebug.features.memory.following.followed_run import run_with_memory
 from fxdebug.features.memory.other_inputs import batch_of, with_batch, with_dtype
 from fxdebug.features.memory.record import MemoryRecord
-from fxdebug.features.shared.trials.trial import Subject
+from fxdebug.features.shared.tried_settings.trial import Subject
 
 
 class OtherSizes:

@@ -25,7 +25,7 @@ from fxdebug.features.memory.report import MemoryRow, memory_report
 from fxdebug.features.memory.tried import tried as try_settings
 from fxdebug.features.memory.what_fits import what_fits
 from fxdebug.features.shared.times import timed_runs
-from fxdebug.features.shared.trials.trial import TrialRow, Trials, trials_part
+from fxdebug.features.shared.tried_settings.trial import TrialRow, Trials, trials_part
 from fxdebug.operators.dtypes import bytes_of
 
 

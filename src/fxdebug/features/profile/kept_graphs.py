@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fxdebug.capture.probe import members, named_tensors
-from fxdebug.features.shared.trials.subject import Subject
+from fxdebug.features.shared.tried_settings.subject import Subject
 from fxdebug.operators.autograd_nodes import new_nodes
 
 

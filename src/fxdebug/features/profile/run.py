@@ -24,7 +24,7 @@ from fxdebug.features.profile.report import Items, ProfileRow, forward_share, it
 from fxdebug.features.profile.surroundings import surroundings
 from fxdebug.features.profile.tried import tried as try_findings
 from fxdebug.features.shared.times import timed_runs
-from fxdebug.features.shared.trials.trial import Trials, trials_part
+from fxdebug.features.shared.tried_settings.trial import Trials, trials_part
 from fxdebug.plugins.given import GivenModel
 
 ON_META = "the model is on the meta device, where nothing is computed"

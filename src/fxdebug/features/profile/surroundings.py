@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from fxdebug.capture.probe import members, named_tensors
 from fxdebug.features.profile.kept_graphs import kept_graphs
 from fxdebug.features.profile.wasted.surroundings import SMALLEST, Surroundings
-from fxdebug.features.shared.trials.anomalies import finds_anomalies
-from fxdebug.features.shared.trials.padded_inputs import padded_inputs
-from fxdebug.features.shared.trials.process_knobs import cores
-from fxdebug.features.shared.trials.recomputed import recomputed
-from fxdebug.features.shared.trials.subject import Subject
+from fxdebug.features.shared.tried_settings.anomalies import finds_anomalies
+from fxdebug.features.shared.tried_settings.padded_inputs import padded_inputs
+from fxdebug.features.shared.tried_settings.process_knobs import cores
+from fxdebug.features.shared.tried_settings.recomputed import recomputed
+from fxdebug.features.shared.tried_settings.subject import Subject
 
 LARGE = 1 << 16  # elements of a matrix that is looked at for zeros
 MOSTLY = 0.9  # of them are zeros: from here on a sparse product may be faster

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from fxdebug.data.calls import Note
 from fxdebug.data.findings import Finding
-from fxdebug.features.shared.trials.trial import BY_PROCESSORS, TrialRow, Trials, as_before, told, tries_of
-from fxdebug.features.shared.trials.verdict import REFUSED
+from fxdebug.features.shared.tried_settings.trial import BY_PROCESSORS, TrialRow, Trials, as_before, told, tries_of
+from fxdebug.features.shared.tried_settings.verdict import REFUSED
 
 KNOB_OF = {
     "eager attention": "attention",

@@ -6,7 +6,7 @@ from typing import Any
 
 from fxdebug.data.report import ReportData
 from fxdebug.exports.report.figures import INK, Figure, stacked_axes
-from fxdebug.features.shared.trials.verdict import CHANGES, TAKE
+from fxdebug.features.shared.tried_settings.verdict import CHANGES, TAKE
 
 _COLORS = {TAKE: "#2a7f4f", CHANGES: "#b7791f"}
 _REFUSED = "#8a8f98"

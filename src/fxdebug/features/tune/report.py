@@ -10,8 +10,8 @@ from fxdebug.cells import wrapped
 from fxdebug.data.calls import Note
 from fxdebug.data.measures import Unit, counted, quantity
 from fxdebug.data.report import Cell, ReportData
-from fxdebug.features.shared.trials.trial import BY_PROCESSORS, COLUMNS, Clock, TrialRow, Trials, told
-from fxdebug.features.shared.trials.verdict import CHANGES, REFUSED, TAKE, Gain, is_busy
+from fxdebug.features.shared.tried_settings.trial import BY_PROCESSORS, COLUMNS, Clock, TrialRow, Trials, told
+from fxdebug.features.shared.tried_settings.verdict import CHANGES, REFUSED, TAKE, Gain, is_busy
 from fxdebug.printable import printable
 
 _LISTS: Final = ((TAKE, "take"), (CHANGES, "take, with a changed result"), (REFUSED, "refused"))

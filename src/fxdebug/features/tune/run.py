@@ -15,8 +15,17 @@ from fxdebug.api.reports.report import Report
 from fxdebug.api.run_model import arguments, fx_debug
 from fxdebug.api.trace import Trace
 from fxdebug.errors import UsageError
-from fxdebug.features.shared.trials.trial import PAIRS, Clock, Subject, TrialRow, Trials, as_before, combined, tries_of
-from fxdebug.features.shared.trials.verdict import CHANGES, ROUNDING
+from fxdebug.features.shared.tried_settings.trial import (
+    PAIRS,
+    Clock,
+    Subject,
+    TrialRow,
+    Trials,
+    as_before,
+    combined,
+    tries_of,
+)
+from fxdebug.features.shared.tried_settings.verdict import CHANGES, ROUNDING
 from fxdebug.features.tune.report import tune_report
 
 

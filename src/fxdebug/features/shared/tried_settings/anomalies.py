@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from fxdebug.capture.probe import patch
-from fxdebug.features.shared.trials.knobs import Try, knob
-from fxdebug.features.shared.trials.process_knobs import put
-from fxdebug.features.shared.trials.subject import Subject
+from fxdebug.features.shared.tried_settings.knobs import Try, knob
+from fxdebug.features.shared.tried_settings.process_knobs import put
+from fxdebug.features.shared.tried_settings.subject import Subject
 
 
 @knob("anomaly mode")

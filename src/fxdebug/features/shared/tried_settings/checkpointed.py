@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
 from fxdebug.capture.probe import internals, members
-from fxdebug.features.shared.trials.knobs import Try, knob
-from fxdebug.features.shared.trials.subject import NotHere, Subject
+from fxdebug.features.shared.tried_settings.knobs import Try, knob
+from fxdebug.features.shared.tried_settings.subject import NotHere, Subject
 
 HALF = 0.5  # of what checkpoints can save: the cheapest calls that save as much are tried, and then all of them
 NEARLY = 0.8  # of what a call saves: from here on those in it are enough, and each computes less again

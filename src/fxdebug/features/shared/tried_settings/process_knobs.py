@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from fxdebug.capture.probe import members, patch
-from fxdebug.features.shared.trials.knobs import Try, knob
-from fxdebug.features.shared.trials.subject import NotHere, Subject
+from fxdebug.features.shared.tried_settings.knobs import Try, knob
+from fxdebug.features.shared.tried_settings.subject import NotHere, Subject
 
 _CONVOLUTIONS = (torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)
 

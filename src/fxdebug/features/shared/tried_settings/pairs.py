@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from fxdebug.capture.probe import gc_paused, members, named_tensors
-from fxdebug.features.shared.trials.peak import PeakOfStorages
-from fxdebug.features.shared.trials.subject import Subject
+from fxdebug.features.shared.tried_settings.peak import PeakOfStorages
+from fxdebug.features.shared.tried_settings.subject import Subject
 
 Clock: TypeAlias = Literal["wall", "processor"]
 CLOCKS: dict[Clock, Callable[[], int]] = {"wall": time.perf_counter_ns, "processor": time.process_time_ns}

@@ -16,10 +16,10 @@ from torch.nn.utils.weight_norm import WeightNorm
 
 from fxdebug.capture.probe import internals, members
 from fxdebug.data.measures import counted
-from fxdebug.features.shared.trials.knobs import Try, knob
-from fxdebug.features.shared.trials.padded_inputs import padded_inputs
-from fxdebug.features.shared.trials.process_knobs import device_type
-from fxdebug.features.shared.trials.subject import NotHere, Subject
+from fxdebug.features.shared.tried_settings.knobs import Try, knob
+from fxdebug.features.shared.tried_settings.padded_inputs import padded_inputs
+from fxdebug.features.shared.tried_settings.process_knobs import device_type
+from fxdebug.features.shared.tried_settings.subject import NotHere, Subject
 
 
 def with_inputs(subject: Subject, change: Callable[[Tensor], Tensor]) -> Subject:

@@ -17,9 +17,9 @@ from torch.utils import checkpoint
 
 from fxdebug.capture.probe import UserLines, members, patch
 from fxdebug.features.shared.records.recomputed import RecomputedForward
-from fxdebug.features.shared.trials.knobs import Try, knob
-from fxdebug.features.shared.trials.process_knobs import put
-from fxdebug.features.shared.trials.subject import Subject
+from fxdebug.features.shared.tried_settings.knobs import Try, knob
+from fxdebug.features.shared.tried_settings.process_knobs import put
+from fxdebug.features.shared.tried_settings.subject import Subject
 
 _FLAGS = ("gradient_checkpointing", "use_checkpoint", "checkpointing", "use_checkpointing", "grad_checkpointing")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from fxdebug.features.shared.trials.subject import Subject
+from fxdebug.features.shared.tried_settings.subject import Subject
 
 _Tries = Callable[[Subject], "Iterator[Try]"]
 

@@ -16,17 +16,17 @@ from fxdebug.capture.probe import members
 from fxdebug.data.measures import quantity
 from fxdebug.data.report import Column, ReportData
 from fxdebug.errors import UsageError, first_line, nearest
-from fxdebug.features.shared.trials import anomalies as _anomalies  # noqa: F401  # registers its knob
-from fxdebug.features.shared.trials import checkpointed as _checkpointed  # noqa: F401  # the same
-from fxdebug.features.shared.trials import model_knobs as _model_knobs  # noqa: F401  # the same
-from fxdebug.features.shared.trials import recomputed as _recomputed  # noqa: F401  # the same
-from fxdebug.features.shared.trials.knobs import KNOBS, Try
-from fxdebug.features.shared.trials.pairs import Clock as Clock
-from fxdebug.features.shared.trials.pairs import Outcome, paired
-from fxdebug.features.shared.trials.pairs import first_step as first_step
-from fxdebug.features.shared.trials.subject import NotHere, optimizers_like, untrained_by
-from fxdebug.features.shared.trials.subject import Subject as Subject
-from fxdebug.features.shared.trials.verdict import (
+from fxdebug.features.shared.tried_settings import anomalies as _anomalies  # noqa: F401  # registers its knob
+from fxdebug.features.shared.tried_settings import checkpointed as _checkpointed  # noqa: F401  # the same
+from fxdebug.features.shared.tried_settings import model_knobs as _model_knobs  # noqa: F401  # the same
+from fxdebug.features.shared.tried_settings import recomputed as _recomputed  # noqa: F401  # the same
+from fxdebug.features.shared.tried_settings.knobs import KNOBS, Try
+from fxdebug.features.shared.tried_settings.pairs import Clock as Clock
+from fxdebug.features.shared.tried_settings.pairs import Outcome, paired
+from fxdebug.features.shared.tried_settings.pairs import first_step as first_step
+from fxdebug.features.shared.tried_settings.subject import NotHere, optimizers_like, untrained_by
+from fxdebug.features.shared.tried_settings.subject import Subject as Subject
+from fxdebug.features.shared.tried_settings.verdict import (
     REFUSED,
     TAKE,
     Change,
