@@ -15,7 +15,7 @@ from torch import nn
 import fxdebug
 from bench_bars import Verdict
 from bench_models import MODELS, Inputs
-from fxdebug.capture.runs.timed_runs import TimedRuns
+from fxdebug.features.shared.times.timed_runs import TimedRuns
 
 CALLS = 100_000
 PARAMETERS = 2000

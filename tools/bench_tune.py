@@ -32,9 +32,9 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "tests")]
 import torch  # noqa: E402
 
 import fxdebug  # noqa: E402
-from fxdebug.analyses.trials.trial import KNOBS, Clock  # noqa: E402
-from fxdebug.capture.trials.knobs import Knob, Try  # noqa: E402
-from fxdebug.capture.trials.process_knobs import cores  # noqa: E402
+from fxdebug.features.shared.tried_settings.knobs import Knob, Try  # noqa: E402
+from fxdebug.features.shared.tried_settings.process_knobs import cores  # noqa: E402
+from fxdebug.features.shared.tried_settings.trial import KNOBS, Clock  # noqa: E402
 from running import put_between  # noqa: E402
 from support.slow_models import SLOW, TUNED, Slow  # noqa: E402
 from tune_held_out import HELD_OUT  # noqa: E402

@@ -1,6 +1,6 @@
 """Change random places of a room and run the tests of that room alone: which changes do they not notice?
 
-python tools/mutate.py query [--count 60] [--seed 7] [--file query/find.py] [--seconds 240]
+python tools/mutate.py query [--count 60] [--seed 7] [--file query/find.py] [--seconds 240] [--tests PATH …]
 
 A comparison is turned or loosened, ``and`` becomes ``or``, + becomes −, a constant another, a result ``None``. One
 change at a time is made in a copy of the tree, in which the examples of the file and the tests of the room then run, in
@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -115,8 +115,8 @@ def _changed(node: ast.expr | ast.stmt) -> ast.expr | ast.stmt | None:
 class Copy:
     """A copy of the tree, in which one file at a time is changed."""
 
-    def __init__(self, root: Path, room: str) -> None:
-        self.root, self.room = root, room
+    def __init__(self, root: Path, tests: Sequence[str]) -> None:
+        self.root, self.tests = root, tests
         listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
         for name in filter(None, listed.decode().split("\0")):
             if (ROOT / name).is_file():
@@ -142,7 +142,7 @@ class Copy:
             with (self.root / "said.txt").open("w") as said:
                 os.dup2(said.fileno(), 1)
                 os.dup2(said.fileno(), 2)
-            options = ["-x", "-q", "-p", "no:cacheprovider", f"tests/{self.room}"]
+            options = ["-x", "-q", "-p", "no:cacheprovider", *self.tests]
             plugins = [OwnFirst(module.rpartition(".")[2])]
             code = int(pytest.main(options, plugins=plugins)) if _examples_hold(module) else 1
         finally:
@@ -203,10 +203,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="of the choice (default: another one each time; it is printed)")
     parser.add_argument("--file", help="only changes in files with this in their path")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no further change after this time")
+    parser.add_argument("--tests", nargs="+", help="in place of those of the room: a slice of them for some files")
     options = parser.parse_args()
     package = ROOT / "src" / "fxdebug"
     files = sorted((package / options.room).rglob("*.py"))
-    if not files or not (ROOT / "tests" / options.room).is_dir():
+    tests = options.tests or [f"tests/{options.room}"]
+    if not files or not all((ROOT / test).exists() for test in tests):
         parser.error(f"{options.room} is no room with tests of its own")
     seed = random.randrange(10**6) if options.seed is None else options.seed
     every = [
@@ -221,7 +223,7 @@ def main() -> int:
     import torch  # noqa: F401 - once for all changes: each runs in a fork of this process
 
     with tempfile.TemporaryDirectory() as folder:
-        tree = Copy(Path(folder), options.room)
+        tree = Copy(Path(folder), tests)
         begin = time.perf_counter()
         if not tree.passes():
             print((tree.root / "said.txt").read_text())

@@ -7,8 +7,10 @@ import warnings
 from collections.abc import Callable
 
 MOVED = {
+    "fxdebug.analyses.activations.findings": "fxdebug.features.shared.units.findings",
     "fxdebug.analyses.attention.findings": "fxdebug.features.attention.findings",
     "fxdebug.analyses.cost.profile_rules": "fxdebug.features.profile.findings",
+    "fxdebug.analyses.gradients.rules": "fxdebug.features.shared.gradients.rules",
     "fxdebug.apps.agents.answers": "fxdebug.features.mcp.answers",
     "fxdebug.apps.lightning_callback": "fxdebug.features.training.callbacks.lightning_callback",
     "fxdebug.store.training_file": "fxdebug.features.training.saved.training_file",

@@ -16,14 +16,15 @@ from torch import nn
 
 import fxdebug
 import fxdebug.data
+import fxdebug.features.shared.records
 from fxdebug.data.calls import Call
 from fxdebug.data.findings import Finding, at_root_of, number_as_json, value_as_json
-from fxdebug.data.measured.distributions import Distribution
-from fxdebug.data.measured.gradients import norm_of
 from fxdebug.data.measures import UNITS
 from fxdebug.data.trace import trace_of
 from fxdebug.data.values import Group, Sharding, Stats, Value, pooled, sample_positions
 from fxdebug.errors import NotFound, UsageError
+from fxdebug.features.shared.records.distributions import Distribution
+from fxdebug.features.shared.records.gradients import norm_of
 
 GATHERED = {"Timings", "OpTiming", "RegionTiming"}  # filled while a profile runs
 
@@ -47,11 +48,15 @@ WITHOUT_SLOTS = {"Call", "Padded", "ReportData", "RuleBook", "RuleSpec", "Surrou
 
 
 def records() -> Iterator[type[Any]]:
-    """Yield every dataclass of the room."""
-    for found in pkgutil.walk_packages(fxdebug.data.__path__, "fxdebug.data."):
-        module = importlib.import_module(found.name)
-        for thing in vars(module).values():
-            if isinstance(thing, type) and dataclasses.is_dataclass(thing) and thing.__module__ == found.name:
+    """Yield every dataclass of the room, and of the records that features measure."""
+    names = [
+        found.name
+        for room in (fxdebug.data, fxdebug.features.shared.records)
+        for found in pkgutil.walk_packages(room.__path__, f"{room.__name__}.")
+    ]
+    for name in (*names, "fxdebug.features.profile.wasted.surroundings"):
+        for thing in vars(importlib.import_module(name)).values():
+            if isinstance(thing, type) and dataclasses.is_dataclass(thing) and thing.__module__ == name:
                 yield thing
 
 

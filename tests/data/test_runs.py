@@ -14,7 +14,6 @@ from torch import nn
 
 import fxdebug
 from fxdebug.data.calls import Code, Parameter
-from fxdebug.data.measured.gradients import TensorGradient
 from fxdebug.data.measures import UNITS, counted, quantity, scale
 from fxdebug.data.rules import RuleBook, RuleSpec, Threshold
 from fxdebug.data.trace import TraceData
@@ -32,6 +31,7 @@ from fxdebug.data.values import (
     shape_text,
 )
 from fxdebug.errors import LoadError, NotFound, UsageError
+from fxdebug.features.shared.records.gradients import TensorGradient
 
 
 @dataclass(frozen=True)

@@ -135,6 +135,7 @@ DOOR = frozenset(
     "data query operators stats files store exports plugins errors api analyses comparison cells brief printable "
     "version".split()
 )
+SHARED = "shared"  # the folder of features that has what several of them need, and no other feature
 MOST_NAMES = 24  # of the door of capture
 
 
@@ -148,7 +149,7 @@ def test_features_reach_the_core_by_its_door_and_do_not_know_one_another() -> No
                 continue
             if name.startswith("fxdebug.") and room != "features" and room not in DOOR:
                 wrong.append(f"{path.name}:{line} imports {name}")
-            elif name.startswith("fxdebug.features.") and rest.partition(".")[0] != own:
+            elif name.startswith("fxdebug.features.") and rest.partition(".")[0] not in (own, SHARED):
                 wrong.append(f"{path.name}:{line} of {own} imports {name}")
     assert wrong == []
 
@@ -181,7 +182,28 @@ def test_only_features_import_features() -> None:
 
 def test_the_list_has_every_folder_of_features() -> None:
     folders = {path.name for path in PACKAGE.joinpath("features").iterdir() if path.joinpath("__init__.py").exists()}
-    assert set(BUILT_IN) == folders
+    assert {*BUILT_IN, SHARED} == folders
+
+
+def test_what_features_share_serves_two_of_them_at_least() -> None:
+    files = {_module(path): path for path in PACKAGE.joinpath("features").rglob("*.py") if path.stem != "__init__"}
+    importers: dict[str, set[str]] = defaultdict(set)
+    for module, path in files.items():
+        for name in at_run_time(path):
+            importers[name if name in files else name.rpartition(".")[0]].add(module)
+
+    def features_with(module: str, seen: frozenset[str] = frozenset()) -> set[str]:
+        if (own := files[module].relative_to(PACKAGE / "features").parts[0]) != SHARED:
+            return {own}
+        seen |= {module}
+        return set().union(*[features_with(other, seen) for other in importers[module] - seen])
+
+    shared = [module for module in files if module.startswith(f"fxdebug.features.{SHARED}.")]
+    assert {module: found for module in shared if len(found := features_with(module)) < 2} == {}
+
+
+def _module(path: Path) -> str:
+    return ".".join(("fxdebug", *path.relative_to(PACKAGE).with_suffix("").parts))
 
 
 def test_a_room_has_a_charter_of_one_line_and_at_most_fourteen_files() -> None:
@@ -298,9 +320,10 @@ def test_an_optional_library_is_imported_in_one_file_inside_a_function_and_has_a
 
 
 def test_the_data_imports_no_library_at_all() -> None:
-    """``errors`` and ``data``: a run can be read wherever Python runs. Types may name a library."""
-    low = {"errors", "data"}
-    used = {name.partition(".")[0] for path in FILES if floor_of(path) in low for name in at_run_time(path)}
+    """``errors``, ``data``, records of features: they are read wherever Python runs. Types may name a library."""
+    records = files_in(f"features/{SHARED}/records")
+    low = [*records, *[path for path in FILES if floor_of(path) in ("errors", "data")]]
+    used = {name.partition(".")[0] for path in low for name in at_run_time(path)}
     assert used - sys.stdlib_module_names == {"fxdebug"}
 
 

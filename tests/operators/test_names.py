@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fxdebug.data.values import Value
+from fxdebug.features.shared.units.origins import Origin, origin_of
 from fxdebug.operators.activation_functions import function_of
 from fxdebug.operators.categories import is_from_ranks, is_probability, uses_only_shape
 from fxdebug.operators.dtypes import number_kind
@@ -17,7 +18,6 @@ from fxdebug.operators.names import (
     op_of_module,
     role,
 )
-from fxdebug.operators.units import Origin, origin_of
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from fxdebug.comparison.elementwise import _as_float64
 from fxdebug.features.shadow.twin_runs import relative_error
+from fxdebug.features.shared.units.distribution import as_numpy
 from fxdebug.features.weights.facts import change_of
 from fxdebug.features.weights.spectrum import spectrum
-from fxdebug.stats.distribution import as_numpy
 from fxdebug.stats.doubles import where_doubles, widest_on
 from fxdebug.stats.histogram import histogram
 from support.narrow_device import NARROW, OnNarrowDevice

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fxdebug.exports.programs.viewers import VIEWERS, viewer_command
+from fxdebug.exports.viewers import VIEWERS, viewer_command
 
 CHROMIUM = Path("/usr/bin/chromium")
 PATIENCE = 100_000  # milliseconds: a page that never gets there fails, a busy machine only takes longer

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 import fxdebug
-from fxdebug.analyses.cost.surroundings import surroundings
 from fxdebug.data.findings import Finding
 from fxdebug.data.measured.timings import OpTiming, Timings
 from fxdebug.features.profile.findings import Limits, findings_of
 from fxdebug.features.profile.report import bytes_moved, profiles
+from fxdebug.features.profile.surroundings import surroundings
 
 CALL = 2_000  # what calling an operation costs, as bytes
 PRODUCTS = 16  # operations that are computed while a byte is moved

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fxdebug.capture.runs import timed_runs
+from fxdebug.features.shared.times import timed_runs
 
 STEP = 5_000  # nanoseconds that pass between two readings
 

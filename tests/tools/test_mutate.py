@@ -52,7 +52,7 @@ def test_mutate_makes_one_change_at_a_time_and_the_file_is_as_before(
     tool: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tree = tool.Copy.__new__(tool.Copy)
-    tree.root, tree.room = tmp_path, "query"
+    tree.root, tree.tests = tmp_path, ["tests/query"]
     place = tmp_path / "src" / "fxdebug" / "a.py"
     place.parent.mkdir(parents=True)
     place.write_text(SOURCE)

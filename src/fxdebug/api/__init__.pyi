@@ -53,12 +53,12 @@ from fxdebug.exports.measures import measures_text as measures_text
 from fxdebug.exports.plugins import plugins_csv as plugins_csv
 from fxdebug.exports.plugins import plugins_json as plugins_json
 from fxdebug.exports.plugins import plugins_text as plugins_text
-from fxdebug.exports.programs.viewers import VIEWERS as VIEWERS
-from fxdebug.exports.programs.viewers import viewer_command as viewer_command
 from fxdebug.exports.rules import rules_csv as rules_csv
 from fxdebug.exports.rules import rules_json as rules_json
 from fxdebug.exports.rules import rules_text as rules_text
 from fxdebug.exports.text import listing as listing
+from fxdebug.exports.viewers import VIEWERS as VIEWERS
+from fxdebug.exports.viewers import viewer_command as viewer_command
 from fxdebug.features.activations.run import ActivationReport as ActivationReport
 from fxdebug.features.activations.run import activations as activations
 from fxdebug.features.activations.run import heatmap as heatmap

@@ -70,8 +70,8 @@ FURTHER = {
     "told_in_wide_dtype": "fxdebug.api.rerun.tried_in_traces",
     "tried_in_traces": "fxdebug.api.rerun.tried_in_traces",
     "VALUES": "fxdebug.data.values",
-    "viewer_command": "fxdebug.exports.programs.viewers",
-    "VIEWERS": "fxdebug.exports.programs.viewers",
+    "viewer_command": "fxdebug.exports.viewers",
+    "VIEWERS": "fxdebug.exports.viewers",
     "with_saved_weights": "fxdebug.analyses.given_weights",
     "with_weights": "fxdebug.analyses.given_weights",
 }

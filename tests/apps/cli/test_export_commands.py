@@ -16,7 +16,7 @@ from torch import nn
 import fxdebug
 from fxdebug.apps.cli import main
 from fxdebug.data.trace import replaced
-from fxdebug.exports.programs.viewers import VIEWERS
+from fxdebug.exports.viewers import VIEWERS
 
 MODEL = """
 import torch

@@ -14,7 +14,7 @@ from torch import nn
 
 import fxdebug
 from fxdebug.apps.cli.main import main
-from fxdebug.data.measured.training import Incident, StepRecord
+from fxdebug.features.shared.records.training import Incident, StepRecord
 from fxdebug.features.training.saved.training_file import TrainingFile
 
 MODEL = """

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 import fxdebug
-from fxdebug.analyses.activations.findings import outlier_channels
 from fxdebug.errors import UsageError
 from fxdebug.features.activations.run import reduced
+from fxdebug.features.shared.units.findings import outlier_channels
 
 transformers = pytest.importorskip("transformers", reason="the rows' fixtures are models of transformers")
 
@@ -146,7 +146,7 @@ def test_a4_a_massive_activation_is_advice() -> None:
 
 def test_wide_channels_that_are_all_large_are_no_outliers() -> None:
     assert fxdebug.activations(nn.Sequential(nn.Identity()), torch.randn(100, 32) * 50).findings == ()
-    assert outlier_channels(None, fxdebug.analyses.activations.findings.ActivationLimits()) is None  # type: ignore[attr-defined]
+    assert outlier_channels(None, fxdebug.features.shared.units.findings.ActivationLimits()) is None  # type: ignore[attr-defined]
 
 
 # Dead units, saturation ---------------------------------------------------------------------------

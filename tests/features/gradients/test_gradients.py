@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import fxdebug
-from fxdebug.analyses.gradients.clipping import clipping_advice
+from fxdebug.features.shared.gradients.clipping import clipping_advice
 from zoo.zoo_sample import entries
 
 transformers = pytest.importorskip("transformers", reason="the rows' fixture is a model of transformers")
@@ -82,9 +82,9 @@ def test_d1_gradients_of_activations_are_those_of_hooks() -> None:
 
 
 def test_d1_loss_and_gradients_are_bit_equal_with_the_probe_on() -> None:
-    from fxdebug.capture.probes.value_gradients import ValueGradients
     from fxdebug.capture.recorder.module_names import Sites
     from fxdebug.capture.runs.attach import Attached
+    from fxdebug.features.shared.gradients.value_gradients import ValueGradients
 
     def step(watched: bool) -> list[Tensor]:
         model = bert()

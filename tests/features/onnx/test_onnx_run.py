@@ -14,8 +14,8 @@ from torch.func import functional_call
 import fxdebug
 from fxdebug import Trace, fx_debug
 from fxdebug.errors import UsageError
-from fxdebug.exports.programs.facts import shortened
 from fxdebug.features.onnx import run as onnx_run
+from fxdebug.features.shared.programs.facts import shortened
 from fxdebug.query.network import network_of
 from support.browser import choose, drill, opened, require_browser, served
 from support.exported_models import RUNS, as_it_was, built, run_of

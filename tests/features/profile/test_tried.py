@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import fxdebug
-from fxdebug.capture.trials import pairs
+from fxdebug.features.shared.tried_settings import pairs
 
 NOW = [0]
 

@@ -20,9 +20,9 @@ from torch import nn
 
 import fxdebug
 from fxdebug.api import steps_since, training_state
-from fxdebug.data.measured.training import StepRecord, TrainingEnd
 from fxdebug.features.serve.live_page import events
 from fxdebug.features.serve.server import Server
+from fxdebug.features.shared.records.training import StepRecord, TrainingEnd
 from fxdebug.features.training.saved.training_file import TrainingFile, read_training
 from support.serving import serving
 

@@ -13,7 +13,7 @@ from torch import nn
 import fxdebug
 from fxdebug import Trace, api, fx_debug
 from fxdebug.errors import LoadError, UsageError
-from fxdebug.exports.programs.facts import shortened
+from fxdebug.features.shared.programs.facts import shortened
 from support.browser import click_until, opened, require_browser, served
 from support.exported_models import RUNS, as_it_was, built, run_of
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from fxdebug.data.measured.gradients import TensorGradient
-from fxdebug.data.measured.training import ResultStatistics
 from fxdebug.data.values import Stats
+from fxdebug.features.shared.records.gradients import TensorGradient
+from fxdebug.features.shared.records.training import ResultStatistics
 from fxdebug.features.training.saved.columns import Columns, rounded, with_rounded
 from fxdebug.files.schema import Damaged
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 import fxdebug
 from fxdebug.apps.cli.main import main
-from fxdebug.data.measured.learning import Trial
+from fxdebug.features.shared.records.learning import Trial
 from fxdebug.features.training.saved.training_file import read_training
 from support.same import difference
 from support.watched import randomness, state_of

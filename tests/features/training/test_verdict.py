@@ -17,8 +17,8 @@ from torch import Tensor, nn
 import fxdebug
 from fxdebug.api import Verdict
 from fxdebug.apps.cli.main import main
-from fxdebug.data.measured.learning import LearningFacts, LossFacts, StepSigns
-from fxdebug.data.measured.training import StepRecord, TrainingRecord
+from fxdebug.features.shared.records.learning import LearningFacts, LossFacts, StepSigns
+from fxdebug.features.shared.records.training import StepRecord, TrainingRecord
 from fxdebug.features.training.recorder import targets
 from fxdebug.features.training.rules import BOOK
 from fxdebug.features.training.saved.training_file import read_training

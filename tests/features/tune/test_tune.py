@@ -14,11 +14,11 @@ from torch.nn.utils import parametrize
 from torch.utils.checkpoint import CheckpointFunction, checkpoint
 
 import fxdebug
-from fxdebug.analyses.trials.trial import KNOBS
-from fxdebug.capture.trials import pairs, process_knobs
-from fxdebug.capture.trials.knobs import Knob, Try
-from fxdebug.capture.trials.subject import Subject
 from fxdebug.errors import UsageError
+from fxdebug.features.shared.tried_settings import pairs, process_knobs
+from fxdebug.features.shared.tried_settings.knobs import Knob, Try
+from fxdebug.features.shared.tried_settings.subject import Subject
+from fxdebug.features.shared.tried_settings.trial import KNOBS
 
 BUSY: list[random.Random] = []
 NOW = [0]

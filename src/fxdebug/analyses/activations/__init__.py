@@ -1,1 +1,1 @@
-"""Activations of a run: distributions, outliers, saturation, units that do nothing."""
+"""Moved to ``features/shared/units``."""

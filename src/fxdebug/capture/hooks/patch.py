@@ -158,7 +158,17 @@ class OwnAttribute(Patch):
 
 
 class Setting(Patch):
-    """A setting that is read and written through functions; ``make`` returns our setting for the original."""
+    """A setting that is read and written through functions; ``make`` returns our setting for the original.
+
+    >>> import sys
+    >>> patch = Setting("sys.setswitchinterval", sys.getswitchinterval, sys.setswitchinterval, lambda old: 2 * old)
+    >>> before = sys.getswitchinterval()
+    >>> patch.put()
+    >>> longer = sys.getswitchinterval()
+    >>> patch.restore()
+    >>> round(longer / before), sys.getswitchinterval() == before
+    (2, True)
+    """
 
     def __init__(
         self, name: str, get: Callable[[], Any], set: Callable[[Any], Any], make: Callable[[Any], Any]

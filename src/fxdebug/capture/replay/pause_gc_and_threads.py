@@ -45,6 +45,10 @@ def gc_paused() -> AbstractContextManager[None]:
 
     Freeing garbage may run code of the program (``__del__``, finalizers), and that code may wait and let other
     threads run.
+
+    >>> with gc_paused():
+    ...     gc.isenabled()
+    False
     """
     return _collector_off.block()
 

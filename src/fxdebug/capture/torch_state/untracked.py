@@ -30,7 +30,11 @@ def no_modes_active() -> bool:
 
 
 def is_in_transform() -> bool:
-    """Does a functorch transform (vmap, grad, jvp, …) run in this thread? It has a separate graph of autograd."""
+    """Does a functorch transform (vmap, grad, jvp, …) run in this thread? It has a separate graph of autograd.
+
+    >>> torch.vmap(lambda x: x + is_in_transform())(torch.zeros(2)), is_in_transform()
+    (tensor([1., 1.]), False)
+    """
     return _functorch_level() is not None
 
 

@@ -1,1 +1,1 @@
-"""Records of measurements beside a trace: times, memory, distributions, gradients, weights, training."""
+"""Records of measurements beside a trace: times and histograms."""

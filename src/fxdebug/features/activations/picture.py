@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from fxdebug.cells import shortened_to
-from fxdebug.data.measured.distributions import Distribution
 from fxdebug.data.report import ReportData
 from fxdebug.errors import UsageError
 from fxdebug.exports.report.figures import (
@@ -26,6 +25,7 @@ from fxdebug.exports.report.figures import (
     write_figure,
 )
 from fxdebug.features.activations.report import ActivationData
+from fxdebug.features.shared.records.distributions import Distribution
 
 MOST_HISTOGRAMS = 120
 MOST_CELLS = 1000  # rows or columns of a heatmap; more are shown as the largest of each block

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fxdebug.analyses.activations.findings import (
+from fxdebug.data.calls import Note
+from fxdebug.data.report import Column, ReportData
+from fxdebug.features.shared.records.distributions import Distribution
+from fxdebug.features.shared.units.findings import (
     ActivationLimits,
     dead_units,
     dormant_units,
@@ -14,10 +17,7 @@ from fxdebug.analyses.activations.findings import (
     outlier_channels,
     too_few,
 )
-from fxdebug.analyses.activations.measured import Activation
-from fxdebug.data.calls import Note
-from fxdebug.data.measured.distributions import Distribution
-from fxdebug.data.report import Column, ReportData
+from fxdebug.features.shared.units.measured import Activation
 
 
 @dataclass(frozen=True, slots=True)

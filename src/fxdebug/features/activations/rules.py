@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fxdebug.analyses.activations.findings import ActivationLimits
 from fxdebug.data.findings import ADVICE, WARNING
 from fxdebug.data.rules import CALIBRATED, DEAD, RuleBook, RuleSpec
+from fxdebug.features.shared.units.findings import ActivationLimits
 
 BOOK = RuleBook(
     "activations",

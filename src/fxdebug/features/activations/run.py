@@ -10,9 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from fxdebug.analyses.activations.findings import ActivationLimits
 from fxdebug.api.files import load
-from fxdebug.api.reports.measured_activations import Gathered, gather_of_model
 from fxdebug.api.reports.report import Report
 from fxdebug.api.run_model import target_of
 from fxdebug.api.trace import Trace
@@ -20,7 +18,9 @@ from fxdebug.data.calls import Note
 from fxdebug.errors import UsageError, first_line
 from fxdebug.exports import registry
 from fxdebug.features.activations.report import ActivationData, ActivationRow, activation_report
-from fxdebug.operators.units import Origin, origin_of
+from fxdebug.features.shared.units.findings import ActivationLimits
+from fxdebug.features.shared.units.measured_activations import Gathered, gather_of_model
+from fxdebug.features.shared.units.origins import Origin, origin_of
 from fxdebug.plugins.given import GivenModel
 from fxdebug.query.names import parameters_by_module
 from fxdebug.stats.cpu_sums import shaped_array_of

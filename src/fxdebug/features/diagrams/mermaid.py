@@ -13,8 +13,8 @@ from fxdebug.data.trace import TraceData
 from fxdebug.errors import UsageError
 from fxdebug.exports.drawing.drawing import NEXT_TURN, Box, Drawing, Step
 from fxdebug.exports.drawing.options import DEFAULTS, DrawOptions
-from fxdebug.exports.programs.facts import shortened
 from fxdebug.features.diagrams.build_drawing import drawing_of
+from fxdebug.features.shared.programs.facts import shortened
 from fxdebug.files.write_file import write_text
 from fxdebug.query.folding import times
 

@@ -9,20 +9,21 @@ from typing import Any, TypeAlias
 
 from torch import Tensor, nn
 
-from fxdebug.analyses.gradients.rules import STOPS, told_recomputed
 from fxdebug.api.compare_runs import run_to_compare
 from fxdebug.api.losses import loss_of_output
 from fxdebug.api.reports.report import Report
 from fxdebug.api.run_model import arguments
 from fxdebug.api.trace import Trace
-from fxdebug.capture.probe import gradient_runs, members
-from fxdebug.data.measured.gradients import GradientRecord
+from fxdebug.capture.probe import members
 from fxdebug.errors import UsageError
 from fxdebug.features.gradients.compared.facing import OneGradient, Step, paired_steps
 from fxdebug.features.gradients.compared.of_model import one_gradient, step_of_grads, tables_of
 from fxdebug.features.gradients.compared.of_run import step_of_run
 from fxdebug.features.gradients.compared.report import ComparedRow, compared_gradients
 from fxdebug.features.gradients.report import GradientRow, ParameterRow
+from fxdebug.features.shared.gradients import gradient_runs
+from fxdebug.features.shared.gradients.rules import STOPS, told_recomputed
+from fxdebug.features.shared.records.gradients import GradientRecord
 
 Gradients: TypeAlias = "nn.Module | Mapping[str, Tensor | None] | Report[GradientRow] | Trace | str | os.PathLike[str]"
 

@@ -6,13 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fxdebug.analyses.gradients.clipping import clipping_advice
-from fxdebug.analyses.gradients.rules import Limits, findings_of, structurally_zero
 from fxdebug.data.calls import Note
 from fxdebug.data.findings import at_root_of
-from fxdebug.data.measured.gradients import GradientRecord, ParameterGradient, ResultGradient
 from fxdebug.data.measures import CALL, PARAMETER, Unit, register
 from fxdebug.data.report import Cell, Column, ReportData
+from fxdebug.features.shared.gradients.clipping import clipping_advice
+from fxdebug.features.shared.gradients.rules import Limits, findings_of, structurally_zero
+from fxdebug.features.shared.records.gradients import GradientRecord, ParameterGradient, ResultGradient
 
 NORM = register("grad.norm", "", "2-norm of the gradient: of what a call returned, of a parameter", [CALL, PARAMETER])
 RMS = register("grad.rms", "", "root mean square of the gradient's elements", [CALL, PARAMETER])

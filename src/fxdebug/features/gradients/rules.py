@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fxdebug.analyses.gradients.rules import Limits
 from fxdebug.data.findings import ADVICE, ERROR, WARNING
 from fxdebug.data.rules import CALIBRATED, NOT_FINITE, RuleBook, RuleSpec
+from fxdebug.features.shared.gradients.rules import Limits
 
 BOOK = RuleBook(
     "gradients",

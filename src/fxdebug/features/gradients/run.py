@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fxdebug.analyses.gradients.rules import Limits
 from fxdebug.api.losses import loss_of_output
 from fxdebug.api.reports.report import Report
 from fxdebug.api.run_model import arguments
-from fxdebug.capture.probe import gradient_runs
 from fxdebug.features.gradients.report import GradientRow, gradients_report
+from fxdebug.features.shared.gradients import gradient_runs
+from fxdebug.features.shared.gradients.rules import Limits
 from fxdebug.plugins.given import GivenModel
 
 
@@ -32,7 +32,7 @@ def gradients(
     ``loss`` makes of the model's output the scalar to differentiate; without it, the output's ``.loss`` is taken, as
     models of transformers return it where they are given labels. With an ``optimizer``, its step is taken on a copy
     and compared with the weights. ``history`` are the total norms of earlier steps, for advice about clipping.
-    ``limits`` are the thresholds of the findings (:class:`fxdebug.analyses.gradients.rules.Limits`). Norms are
+    ``limits`` are the thresholds of the findings (:class:`fxdebug.features.shared.gradients.rules.Limits`). Norms are
     2-norms summed in float64. Afterwards parameters, gradients, buffers, random generators and the optimizer are as
     before. Raises ``UsageError`` for a loss that is no scalar with a gradient and for a model on the meta device, and
     passes on exceptions of the model.

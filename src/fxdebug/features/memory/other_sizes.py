@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fxdebug.analyses.trials.trial import Subject
 from fxdebug.capture.probe import members, named_tensors
 from fxdebug.errors import UsageError, first_line
 from fxdebug.features.memory.following.followed_run import run_with_memory
 from fxdebug.features.memory.other_inputs import batch_of, with_batch, with_dtype
 from fxdebug.features.memory.record import MemoryRecord
+from fxdebug.features.shared.tried_settings.trial import Subject
 
 
 class OtherSizes:

@@ -9,11 +9,10 @@ from typing import Any, TypedDict
 import torch
 from torch import Tensor, nn
 
-from fxdebug.analyses.trials.trial import TrialRow, Trials, trials_part
 from fxdebug.api.reports.failed_report import remember
 from fxdebug.api.reports.report import Report
 from fxdebug.api.run_model import arguments
-from fxdebug.capture.probe import members, timed_runs
+from fxdebug.capture.probe import members
 from fxdebug.data.calls import Note
 from fxdebug.data.measures import Unit, quantity
 from fxdebug.data.report import Cell
@@ -25,6 +24,8 @@ from fxdebug.features.memory.record import Fit
 from fxdebug.features.memory.report import MemoryRow, memory_report
 from fxdebug.features.memory.tried import tried as try_settings
 from fxdebug.features.memory.what_fits import what_fits
+from fxdebug.features.shared.times import timed_runs
+from fxdebug.features.shared.tried_settings.trial import TrialRow, Trials, trials_part
 from fxdebug.operators.dtypes import bytes_of
 
 

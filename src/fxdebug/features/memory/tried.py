@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fxdebug.analyses.trials.trial import TrialRow, Trials, as_before, told, tries_of
 from fxdebug.data.calls import Note
 from fxdebug.data.measures import quantity
+from fxdebug.features.shared.tried_settings.trial import TrialRow, Trials, as_before, told, tries_of
 
 KNOBS = (
     "autocast", "inference mode", "dtype of weights", "eval mode", "attention", "padding", "checkpointing",

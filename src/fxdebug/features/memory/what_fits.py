@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
-from fxdebug.analyses.trials.trial import as_before, first_step, tries_of
 from fxdebug.errors import UsageError
 from fxdebug.features.memory.estimate import estimated_peak, measured_peak
 from fxdebug.features.memory.other_sizes import OtherSizes
 from fxdebug.features.memory.record import Fit, MemoryRecord
+from fxdebug.features.shared.tried_settings.trial import as_before, first_step, tries_of
 from fxdebug.operators.dtypes import bytes_of
 
 KNOBS = ("checkpointing", "autocast", "attention", "sparse gradients", "hooks")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fxdebug.data.calls import Call
 from fxdebug.data.trace import TraceData
-from fxdebug.exports.programs.facts import shortened
+from fxdebug.features.shared.programs.facts import shortened
 
 
 def own_names(trace: TraceData) -> list[str]:

@@ -20,9 +20,9 @@ from fxdebug.data.graphs import NodeKind
 from fxdebug.data.measures import CALL, OPERATION, Numbers, names_in
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value
-from fxdebug.exports.programs.dataflow import Dataflow, Source
-from fxdebug.exports.programs.facts import Fact, constants_of, shortened, statistics
 from fxdebug.features.model_explorer.names import own_names
+from fxdebug.features.shared.programs.dataflow import Dataflow, Source
+from fxdebug.features.shared.programs.facts import Fact, constants_of, shortened, statistics
 from fxdebug.files.write_file import all_written_whole, write_text
 from fxdebug.printable import printable, printable_lines
 from fxdebug.query.measures import OF_TENSORS, derived, id_of, numbers_of

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fxdebug.data.values import UNKNOWN, Value
 from fxdebug.errors import SaveError, needs
-from fxdebug.exports.programs import protobuf_wire as wire
+from fxdebug.features.shared.programs import protobuf_wire as wire
 from fxdebug.files.write_file import write_bytes
 
 try:

@@ -26,8 +26,8 @@ from fxdebug.capture.probe import internals, members, named_tensors, state_resto
 from fxdebug.data.calls import Call
 from fxdebug.data.trace import TraceData
 from fxdebug.errors import SaveError, UsageError, first_line, needs
-from fxdebug.exports.programs.facts import statistics
 from fxdebug.features.onnx.library import check_file
+from fxdebug.features.shared.programs.facts import statistics
 from fxdebug.files.write_file import replace_file
 from fxdebug.printable import printable
 from fxdebug.query.measures import id_of

@@ -17,8 +17,6 @@ from fxdebug.data.measures import names_in
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value, leaves
 from fxdebug.errors import UsageError
-from fxdebug.exports.programs import protobuf_wire as wire
-from fxdebug.exports.programs.facts import UniqueNames, constants_of, facts_of_node, shortened
 from fxdebug.features.onnx.library import (
     ELEMENT_TYPES,
     IR_VERSION,
@@ -30,6 +28,8 @@ from fxdebug.features.onnx.library import (
     value_info,
     write_model,
 )
+from fxdebug.features.shared.programs import protobuf_wire as wire
+from fxdebug.features.shared.programs.facts import UniqueNames, constants_of, facts_of_node, shortened
 from fxdebug.printable import printable, printable_lines
 from fxdebug.query.edges import Edge, place_returned, taken_past_arguments
 from fxdebug.query.measures import derived, require_measure

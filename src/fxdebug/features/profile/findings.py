@@ -12,12 +12,12 @@ from typing import TypeAlias
 
 from fxdebug.analyses.cost.reached_by_backward import Step
 from fxdebug.data.findings import ADVICE, WARNING, Finding, Severity
-from fxdebug.data.measured.surroundings import Surroundings
 from fxdebug.data.measures import quantity
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value, leaves
 from fxdebug.features.profile.report import CallProfile, bytes_moved
 from fxdebug.features.profile.wasted import wasted
+from fxdebug.features.profile.wasted.surroundings import Surroundings
 from fxdebug.operators.categories import SIZED_BY_NUMBERS, SOFTMAXES, TO_PYTHON_NUMBERS
 from fxdebug.operators.names import canonical
 from fxdebug.query.network import network_of

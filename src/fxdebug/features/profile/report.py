@@ -1,6 +1,7 @@
 """The time of a run, per call and operation: what takes it, how far it is from the machine's peak, and why.
 
-Times come from repeats that were not traced (:mod:`fxdebug.capture.runs.timed_runs`); the trace says what was computed.
+Times come from repeats that were not traced (:mod:`fxdebug.features.shared.times.timed_runs`); the trace says what was
+computed.
 """
 
 from __future__ import annotations

@@ -10,20 +10,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fxdebug.analyses.cost.surroundings import surroundings
-from fxdebug.analyses.trials.trial import Trials, trials_part
 from fxdebug.api.reports.failed_report import remember
 from fxdebug.api.reports.no_memory import note_if_no_memory
 from fxdebug.api.reports.report import Report
 from fxdebug.api.run_model import arguments, fx_debug, last_failed
 from fxdebug.api.trace import Trace
-from fxdebug.capture.probe import members, timed_runs
+from fxdebug.capture.probe import members
 from fxdebug.data.measured.timings import Timings
 from fxdebug.errors import UsageError
 from fxdebug.features.profile.findings import Limits, findings_of
 from fxdebug.features.profile.machine_peak import machine_peak
 from fxdebug.features.profile.report import Items, ProfileRow, forward_share, items_of, profile_report, profiles
+from fxdebug.features.profile.surroundings import surroundings
 from fxdebug.features.profile.tried import tried as try_findings
+from fxdebug.features.shared.times import timed_runs
+from fxdebug.features.shared.tried_settings.trial import Trials, trials_part
 from fxdebug.plugins.given import GivenModel
 
 ON_META = "the model is on the meta device, where nothing is computed"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fxdebug.analyses.trials.trial import BY_PROCESSORS, TrialRow, Trials, as_before, told, tries_of
-from fxdebug.analyses.trials.verdict import REFUSED
 from fxdebug.data.calls import Note
 from fxdebug.data.findings import Finding
+from fxdebug.features.shared.tried_settings.trial import BY_PROCESSORS, TrialRow, Trials, as_before, told, tries_of
+from fxdebug.features.shared.tried_settings.verdict import REFUSED
 
 KNOB_OF = {
     "eager attention": "attention",

@@ -14,8 +14,8 @@ from datetime import datetime
 from fxdebug.data.calls import Call
 from fxdebug.data.measures import Taken
 from fxdebug.data.trace import TraceData
-from fxdebug.exports.programs.dataflow import Dataflow, Source
-from fxdebug.exports.programs.facts import constants_of, facts_of_node, shortened
+from fxdebug.features.shared.programs.dataflow import Dataflow, Source
+from fxdebug.features.shared.programs.facts import constants_of, facts_of_node, shortened
 from fxdebug.features.tensorboard.library import Message, new_attribute, new_graph, new_run_metadata
 from fxdebug.printable import printable
 from fxdebug.query.measures import size_of

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from fxdebug.analyses.measures import derive
-from fxdebug.data.measured.distributions import Distribution
-from fxdebug.data.measured.gradients import TensorGradient
 from fxdebug.data.measured.histograms import Histogram
-from fxdebug.data.measured.training import TrainingRecord, WatchedStep
 from fxdebug.data.measures import CALL, names_in
 from fxdebug.data.report import ReportData
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Stats
+from fxdebug.features.shared.records.distributions import Distribution
+from fxdebug.features.shared.records.gradients import TensorGradient
+from fxdebug.features.shared.records.training import TrainingRecord, WatchedStep
 from fxdebug.features.tensorboard.graph import TensorboardGraph, started
 from fxdebug.features.tensorboard.library import EventFile
 from fxdebug.features.tensorboard.projector import write_embedding

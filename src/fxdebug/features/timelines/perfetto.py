@@ -11,7 +11,7 @@ from typing import Any
 
 from fxdebug.data.report import ReportData
 from fxdebug.data.trace import TraceData
-from fxdebug.exports.programs import protobuf_wire as wire
+from fxdebug.features.shared.programs import protobuf_wire as wire
 from fxdebug.features.timelines.timeline import (
     Counter,
     Lane,

@@ -16,7 +16,7 @@ from fxdebug.data.calls import Call
 from fxdebug.data.report import ReportData
 from fxdebug.data.trace import TraceData
 from fxdebug.errors import UsageError
-from fxdebug.exports.programs.dataflow import Dataflow
+from fxdebug.features.shared.programs.dataflow import Dataflow
 from fxdebug.printable import printable
 from fxdebug.query.attach_measures import all_numbers
 from fxdebug.query.measures import id_of

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from fxdebug.data.measured.gradients import ParameterGradient, TensorGradient
-from fxdebug.data.measured.training import ResultStatistics, TrainingRecord, WatchedStep
 from fxdebug.data.measures import Unit
 from fxdebug.data.report import Chart
+from fxdebug.features.shared.records.gradients import ParameterGradient, TensorGradient
+from fxdebug.features.shared.records.training import ResultStatistics, TrainingRecord, WatchedStep
 
 T = TypeVar("T")
 MOST = 40_000  # numbers of one chart: of a long training every second, third, … watched step is shown

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal, TypeAlias
 
-from fxdebug.data.measured.training import TrainingRecord
+from fxdebug.features.shared.records.training import TrainingRecord
 from fxdebug.features.training.report import verdict_of
 from fxdebug.features.training.saved.training_file import file_of, lowest_rank, read_ranks
 from fxdebug.files.being_written import is_being_written

@@ -12,11 +12,11 @@ from typing import Any
 
 from fxdebug.data.calls import Note
 from fxdebug.data.findings import WARNING, Finding
-from fxdebug.data.measured.training import StepRecord, TrainingRecord
 from fxdebug.data.report import Cell, Chart, Column, ReportData
 from fxdebug.errors import UsageError
 from fxdebug.exports.page.run import PageOptions
 from fxdebug.exports.page.write import trace_page
+from fxdebug.features.shared.records.training import StepRecord, TrainingRecord
 from fxdebug.features.training.page import run_of
 from fxdebug.features.training.report import verdict_of
 from fxdebug.features.training.saved.training_file import earlier_training, read_ranks

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from fxdebug.data.calls import Call, Note, Parameter
-from fxdebug.data.measured.training import ResultStatistics, TrainingRecord
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Group, Outputs, Value
 from fxdebug.exports.page.run import PageOptions
 from fxdebug.exports.page.write import trace_page
+from fxdebug.features.shared.records.training import ResultStatistics, TrainingRecord
 from fxdebug.features.training.report import training_report
 from fxdebug.features.training.saved.training_file import read_ranks
 from fxdebug.files.write_file import write_text

@@ -6,9 +6,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fxdebug.analyses.gradients.clipping import clipping_advice
-from fxdebug.analyses.gradients.rules import Limits, findings_of
-from fxdebug.analyses.gradients.updates import INDEPENDENT, Progress
 from fxdebug.data.calls import Note
 from fxdebug.data.findings import (
     ADVICE,
@@ -21,10 +18,13 @@ from fxdebug.data.findings import (
     at_root_of,
     not_looked_at,
 )
-from fxdebug.data.measured.gradients import GradientRecord, ResultGradient
-from fxdebug.data.measured.training import NUMBERS, Incident, TrainingRecord, Trouble, WatchedStep
 from fxdebug.data.measures import Unit
 from fxdebug.data.report import Cell, Column, ReportData
+from fxdebug.features.shared.gradients.clipping import clipping_advice
+from fxdebug.features.shared.gradients.rules import Limits, findings_of
+from fxdebug.features.shared.gradients.updates import INDEPENDENT, Progress
+from fxdebug.features.shared.records.gradients import GradientRecord, ResultGradient
+from fxdebug.features.shared.records.training import NUMBERS, Incident, TrainingRecord, Trouble, WatchedStep
 from fxdebug.features.training.charts import charts_of
 from fxdebug.features.training.spikes import is_spike
 from fxdebug.features.training.trend import trend

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from fxdebug.analyses.gradients.updates import LEAST_STEPS, Trend
+from fxdebug.features.shared.gradients.updates import LEAST_STEPS, Trend
 
 MOST = 200  # numbers of each end that are compared
 SURE = 3.09  # deviations: by chance, one in a thousand

@@ -17,16 +17,20 @@ from torch import nn
 from torch.optim import Optimizer
 
 from fxdebug.analyses.cost.no_memory import no_memory
-from fxdebug.analyses.gradients.loss_inputs import wrong_loss_input
-from fxdebug.analyses.gradients.rules import not_finite
-from fxdebug.analyses.gradients.updates import not_optimised, not_registered, other_optimizer
 from fxdebug.analyses.numbers import numerics
 from fxdebug.api.reports.report import Report
 from fxdebug.api.run_model import fx_debug
-from fxdebug.capture.probe import UserLines, gradient_runs, members, named_tensors, special_tensors
+from fxdebug.capture.probe import UserLines, members, named_tensors, special_tensors
 from fxdebug.data.findings import Finding
-from fxdebug.data.measured.learning import LearningFacts, StepSigns, Trial
-from fxdebug.data.measured.training import (
+from fxdebug.data.measures import counted
+from fxdebug.errors import SaveError, UsageError, first_line, with_article
+from fxdebug.exports import registry
+from fxdebug.features.shared.gradients import gradient_runs
+from fxdebug.features.shared.gradients.rules import not_finite
+from fxdebug.features.shared.gradients.updates import not_optimised, not_registered, other_optimizer
+from fxdebug.features.shared.gradients.wrong_loss_input import wrong_loss_input
+from fxdebug.features.shared.records.learning import LearningFacts, StepSigns, Trial
+from fxdebug.features.shared.records.training import (
     NUMBERS,
     Incident,
     NotLookedAt,
@@ -37,9 +41,6 @@ from fxdebug.data.measured.training import (
     Trouble,
     WatchedStep,
 )
-from fxdebug.data.measures import counted
-from fxdebug.errors import SaveError, UsageError, first_line, with_article
-from fxdebug.exports import registry
 from fxdebug.features.training.actions import DUMP, STOP, Acting, Actions, StopTraining, checked_actions
 from fxdebug.features.training.overlay import beside_earlier
 from fxdebug.features.training.recorder.held_forward import HeldForward

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from fxdebug.analyses.trials.verdict import CHANGES, TAKE
 from fxdebug.data.report import ReportData
 from fxdebug.exports.report.figures import INK, Figure, stacked_axes
+from fxdebug.features.shared.tried_settings.verdict import CHANGES, TAKE
 
 _COLORS = {TAKE: "#2a7f4f", CHANGES: "#b7791f"}
 _REFUSED = "#8a8f98"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from fxdebug.analyses.trials.trial import BY_PROCESSORS, COLUMNS, Clock, TrialRow, Trials, told
-from fxdebug.analyses.trials.verdict import CHANGES, REFUSED, TAKE, Gain, is_busy
 from fxdebug.api.reports.report import Report
 from fxdebug.cells import wrapped
 from fxdebug.data.calls import Note
 from fxdebug.data.measures import Unit, counted, quantity
 from fxdebug.data.report import Cell, ReportData
+from fxdebug.features.shared.tried_settings.trial import BY_PROCESSORS, COLUMNS, Clock, TrialRow, Trials, told
+from fxdebug.features.shared.tried_settings.verdict import CHANGES, REFUSED, TAKE, Gain, is_busy
 from fxdebug.printable import printable
 
 _LISTS: Final = ((TAKE, "take"), (CHANGES, "take, with a changed result"), (REFUSED, "refused"))

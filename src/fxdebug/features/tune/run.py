@@ -9,14 +9,23 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fxdebug.analyses.trials.trial import PAIRS, Clock, Subject, TrialRow, Trials, as_before, combined, tries_of
-from fxdebug.analyses.trials.verdict import CHANGES, ROUNDING
 from fxdebug.api.compare_runs import compare
 from fxdebug.api.reports.no_memory import note_if_no_memory
 from fxdebug.api.reports.report import Report
 from fxdebug.api.run_model import arguments, fx_debug
 from fxdebug.api.trace import Trace
 from fxdebug.errors import UsageError
+from fxdebug.features.shared.tried_settings.trial import (
+    PAIRS,
+    Clock,
+    Subject,
+    TrialRow,
+    Trials,
+    as_before,
+    combined,
+    tries_of,
+)
+from fxdebug.features.shared.tried_settings.verdict import CHANGES, ROUNDING
 from fxdebug.features.tune.report import tune_report
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from fxdebug.analyses.activations.findings import (
+from fxdebug.data.findings import Finding
+from fxdebug.data.report import Column, ReportData
+from fxdebug.features.shared.units.findings import (
     ActivationLimits,
     dead_advice,
     dead_severity,
@@ -13,9 +15,7 @@ from fxdebug.analyses.activations.findings import (
     inactive_units,
     never_active,
 )
-from fxdebug.analyses.activations.measured import Activation
-from fxdebug.data.findings import Finding
-from fxdebug.data.report import Column, ReportData
+from fxdebug.features.shared.units.measured import Activation
 
 FEW_BLOCKS = 4
 

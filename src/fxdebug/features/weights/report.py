@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from fxdebug.analyses.activations.findings import ActivationLimits, too_few
-from fxdebug.analyses.activations.measured import Activation
 from fxdebug.data.calls import Note
 from fxdebug.data.findings import ERROR, WARNING, Finding
 from fxdebug.data.measures import PARAMETER, Unit, register
 from fxdebug.data.report import Cell, Column, ReportData
+from fxdebug.features.shared.units.findings import ActivationLimits, too_few
+from fxdebug.features.shared.units.measured import Activation
 from fxdebug.features.weights.initialisation import (
     OWN,
     Drawn,

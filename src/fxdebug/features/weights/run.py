@@ -12,12 +12,12 @@ from typing import Any, TypeAlias
 from torch import Tensor, nn
 
 from fxdebug.analyses.paired_names import prefix_between
-from fxdebug.api.reports.measured_activations import units_on
 from fxdebug.api.reports.report import Report
 from fxdebug.capture.probe import members, special_tensors, untracked
 from fxdebug.data.calls import Note
 from fxdebug.data.report import ReportData
 from fxdebug.errors import UsageError
+from fxdebug.features.shared.units.measured_activations import units_on
 from fxdebug.features.weights.changed.changes import ChangeRow, changes_report
 from fxdebug.features.weights.changed.kinds import find_kinds
 from fxdebug.features.weights.changed.names import find_prefix, find_unmatched

@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from fxdebug.capture.probe import MeasuringMode, UserLines, named_tensors, timed_runs, untracked
+from fxdebug.capture.probe import MeasuringMode, UserLines, named_tensors, untracked
 from fxdebug.errors import first_line, with_article
 from fxdebug.features.attention.seen.rebuilt import (
     Rebuilt,
@@ -24,6 +24,7 @@ from fxdebug.features.attention.seen.rebuilt import (
     rebuild_fused,
     rebuild_multi_head,
 )
+from fxdebug.features.shared.times import timed_runs
 from fxdebug.operators.attention import FUSED, MULTI_HEAD, PRODUCTS, SOFTMAX, OutputFlow, SoftmaxFlow, bound
 from fxdebug.operators.names import canonical
 

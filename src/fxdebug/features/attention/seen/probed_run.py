@@ -8,9 +8,10 @@ from typing import Any
 
 from torch import nn
 
-from fxdebug.capture.probe import Attached, Sites, deep_copy, timed_runs
+from fxdebug.capture.probe import Attached, Sites, deep_copy
 from fxdebug.data.calls import Note
 from fxdebug.features.attention.seen.probe import AttentionInputs, SeenAttention
+from fxdebug.features.shared.times import timed_runs
 
 
 @dataclass(frozen=True)

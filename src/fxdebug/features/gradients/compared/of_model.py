@@ -7,9 +7,9 @@ from dataclasses import replace
 from torch import Tensor, nn
 
 from fxdebug.capture.probe import members, special_tensors, untracked
-from fxdebug.data.measured.gradients import norm_of
 from fxdebug.errors import UsageError
 from fxdebug.features.gradients.compared.facing import OneGradient, Step
+from fxdebug.features.shared.records.gradients import norm_of
 from fxdebug.stats.measure import Unmeasurable, measure
 
 

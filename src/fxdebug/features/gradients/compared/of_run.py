@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fxdebug.data.measured.gradients import Reach
 from fxdebug.data.trace import TraceData
 from fxdebug.features.gradients.compared.facing import OneGradient, Step
+from fxdebug.features.shared.records.gradients import Reach
 
 NORM = "grad.norm"
 

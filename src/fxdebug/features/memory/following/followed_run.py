@@ -10,13 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fxdebug.capture.probe import Attached, Sites, deep_copy, members, named_tensors, timed_runs
+from fxdebug.capture.probe import Attached, Sites, deep_copy, members, named_tensors
 from fxdebug.errors import UsageError, came_through, first_line
 from fxdebug.features.memory.following.allocations import Allocations
 from fxdebug.features.memory.following.allocator import segments_of
 from fxdebug.features.memory.following.kept_graphs import KeptGraphs
 from fxdebug.features.memory.following.referrers import holder_of
 from fxdebug.features.memory.record import MemoryRecord
+from fxdebug.features.shared.times import timed_runs
 
 
 def run_with_memory(

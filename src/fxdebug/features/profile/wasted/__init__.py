@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from fxdebug.data.findings import Finding
-from fxdebug.data.measured.surroundings import Surroundings
 from fxdebug.data.trace import TraceData
 from fxdebug.features.profile.report import CallProfile
 from fxdebug.features.profile.wasted.equal_work import equal_work
@@ -28,6 +27,7 @@ from fxdebug.features.profile.wasted.python_numbers import python_numbers
 from fxdebug.features.profile.wasted.same_each_run import same_each_run
 from fxdebug.features.profile.wasted.settings import settings
 from fxdebug.features.profile.wasted.slow_functions import slow_functions
+from fxdebug.features.profile.wasted.surroundings import Surroundings
 from fxdebug.features.profile.wasted.timed_ops import Work
 from fxdebug.features.profile.wasted.unused_results import (
     attention_weights,

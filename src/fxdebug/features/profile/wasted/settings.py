@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from fxdebug.data.findings import WARNING, Finding
-from fxdebug.data.measured.surroundings import SMALLEST, Surroundings
 from fxdebug.data.measures import counted
+from fxdebug.features.profile.wasted.surroundings import SMALLEST, Surroundings
 from fxdebug.features.profile.wasted.timed_ops import TimedOp, Work, costliest, drops
 
 _NO_KERNEL = frozenset("gru rnn_tanh rnn_relu".split())  # took 1.6 to 5 times as long as in float32; lstm took less

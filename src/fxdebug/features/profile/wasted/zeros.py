@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 
 from fxdebug.data.findings import Finding
-from fxdebug.data.measured.surroundings import Surroundings
 from fxdebug.data.values import Value
+from fxdebug.features.profile.wasted.surroundings import Surroundings
 from fxdebug.features.profile.wasted.timed_ops import TimedOp, Work, costliest, drops, is_view
 from fxdebug.operators.categories import ELEMENTWISE, VIEWS
 from fxdebug.operators.names import ACTIVATIONS

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from fxdebug.capture.probe import ForwardsOnly, Sites, members, named_tensors, open_calls, untracked
+from fxdebug.capture.probe import ForwardsOnly, Sites, members, named_tensors, untracked
+from fxdebug.features.shared.gradients import open_calls
 
 RECTIFIERS = (nn.ReLU, nn.ReLU6, nn.GELU, nn.SiLU, nn.LeakyReLU, nn.ELU, nn.Hardtanh, nn.Threshold)
 NORMALISATIONS = (nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.modules.batchnorm._NormBase)

@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from torch.utils.weak import TensorWeakRef
 
 from fxdebug.capture.probe import Sites, members, named_tensors, untracked
-from fxdebug.data.measured.learning import (
+from fxdebug.features.shared.records.learning import (
     InputFacts,
     LearningFacts,
     LossFacts,

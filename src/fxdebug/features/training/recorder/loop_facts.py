@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from fxdebug.capture.probe import gradient_runs, members, special_tensors, untracked
-from fxdebug.data.measured.gradients import LossInput, Unregistered
+from fxdebug.capture.probe import members, special_tensors, untracked
+from fxdebug.features.shared.gradients import gradient_runs
+from fxdebug.features.shared.records.gradients import LossInput, Unregistered
 
 SKIPS = 10  # in a row: a scale of 2^16 that is too high by far is found in fewer
 SETTLED = 64  # steps after which every optimizer has made one, and forwards after which one is overdue

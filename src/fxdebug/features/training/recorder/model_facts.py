@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fxdebug.capture.probe import members, special_tensors, untracked
-from fxdebug.data.measured.learning import Names
+from fxdebug.features.shared.records.learning import Names
 from fxdebug.features.training.recorder.samples import sample
 
 NAMED = 4

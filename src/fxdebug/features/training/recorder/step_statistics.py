@@ -9,20 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fxdebug.capture.probe import (
-    ForwardsOnly,
-    Guard,
-    Sites,
-    gradient_runs,
-    members,
-    named_tensors,
-    open_calls,
-    special_tensors,
-    untracked,
-)
-from fxdebug.data.measured.gradients import ParameterGradient, TensorGradient
-from fxdebug.data.measured.training import NamedHistogram, ResultStatistics, StepHistograms
+from fxdebug.capture.probe import ForwardsOnly, Guard, Sites, members, named_tensors, special_tensors, untracked
 from fxdebug.data.values import Stats
+from fxdebug.features.shared.gradients import gradient_runs, open_calls
+from fxdebug.features.shared.records.gradients import ParameterGradient, TensorGradient
+from fxdebug.features.shared.records.training import NamedHistogram, ResultStatistics, StepHistograms
 from fxdebug.stats.histogram import histogram
 from fxdebug.stats.measure import Unmeasurable, elements_of, measure
 

@@ -20,19 +20,10 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from fxdebug.capture.probe import (
-    Attached,
-    Sites,
-    gradient_runs,
-    internals,
-    members,
-    named_tensors,
-    patch,
-    root_forward,
-    untracked,
-)
-from fxdebug.data.measured.learning import StepSigns
-from fxdebug.data.measured.training import StepHistograms, StepRecord, Trouble, WatchedStep
+from fxdebug.capture.probe import Attached, Sites, internals, members, named_tensors, patch, root_forward, untracked
+from fxdebug.features.shared.gradients import gradient_runs
+from fxdebug.features.shared.records.learning import StepSigns
+from fxdebug.features.shared.records.training import StepHistograms, StepRecord, Trouble, WatchedStep
 from fxdebug.features.training.loss_graph import is_made_with
 from fxdebug.features.training.recorder.gradient_norm import Edges, norm_of_all, norm_of_parts, number_of
 from fxdebug.features.training.recorder.held_batches import HeldBatches

@@ -18,9 +18,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from fxdebug.data.measured.gradients import ParameterGradient
-from fxdebug.data.measured.learning import LearningFacts, StepSigns, Trial
-from fxdebug.data.measured.training import (
+from fxdebug.errors import LoadError, SaveError
+from fxdebug.features.shared.records.gradients import ParameterGradient
+from fxdebug.features.shared.records.learning import LearningFacts, StepSigns, Trial
+from fxdebug.features.shared.records.training import (
     Incident,
     NotLookedAt,
     ResultStatistics,
@@ -30,7 +31,6 @@ from fxdebug.data.measured.training import (
     TrainingRecord,
     WatchedStep,
 )
-from fxdebug.errors import LoadError, SaveError
 from fxdebug.features.training.saved.columns import Columns
 from fxdebug.files.being_written import mark_as_written
 from fxdebug.files.read_file import read_text, require_inside

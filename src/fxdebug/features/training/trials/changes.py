@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from fxdebug.capture.probe import members
 from fxdebug.data.findings import Finding
-from fxdebug.data.measured.training import TrainingRecord
+from fxdebug.features.shared.records.training import TrainingRecord
 from fxdebug.features.training.verdict.of_rates import USUAL
 
 Groups = list[dict[str, Any]]

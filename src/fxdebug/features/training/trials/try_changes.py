@@ -15,9 +15,9 @@ from torch.optim import Optimizer
 
 from fxdebug.capture.probe import RngSnapshot, deep_copy, members, named_tensors, untracked
 from fxdebug.data.findings import Finding
-from fxdebug.data.measured.learning import Trial
-from fxdebug.data.measured.training import TrainingRecord
 from fxdebug.errors import first_line
+from fxdebug.features.shared.records.learning import Trial
+from fxdebug.features.shared.records.training import TrainingRecord
 from fxdebug.features.training.recorder.gradient_norm import number_of
 from fxdebug.features.training.recorder.held_batches import HeldBatch, HeldBatches
 from fxdebug.features.training.trials.changes import Change, changes_for, floating, standardising

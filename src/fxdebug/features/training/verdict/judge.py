@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from fxdebug.brief import brief
 from fxdebug.data.findings import ADVICE, ERROR, SEVERITIES, WARNING, Finding
-from fxdebug.data.measured.training import TrainingRecord
+from fxdebug.features.shared.records.training import TrainingRecord
 from fxdebug.features.training.verdict import of_data, of_loop, of_model, of_numbers, of_rates
 from fxdebug.features.training.verdict.limits import Limits
 from fxdebug.features.training.verdict.progress import FLAT, Progress, is_game

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from fxdebug.data.findings import ADVICE, ERROR, WARNING, Finding, Severity
-from fxdebug.data.measured.learning import MixedBatch
+from fxdebug.features.shared.records.learning import MixedBatch
 from fxdebug.features.training.verdict.seen import Found, Seen, found, g, listed, path_of
 
 TURNED_AWAY = -0.3  # a cosine

@@ -6,7 +6,7 @@ import math
 from itertools import takewhile
 
 from fxdebug.data.findings import ADVICE, ERROR, WARNING
-from fxdebug.data.measured.learning import StepSigns
+from fxdebug.features.shared.records.learning import StepSigns
 from fxdebug.features.training.verdict.seen import Found, Seen, found, g, listed, middle
 
 NARROW = ("bfloat16", "float16")

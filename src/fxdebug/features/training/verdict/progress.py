@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean, median, stdev
 from typing import Literal, TypeAlias
 
-from fxdebug.data.measured.training import TrainingRecord
+from fxdebug.features.shared.records.training import TrainingRecord
 from fxdebug.features.training.verdict.limits import Limits
 
 SURE = 3.09  # deviations: by chance, one in a thousand

@@ -8,8 +8,8 @@ from statistics import median
 from typing import TypeAlias
 
 from fxdebug.data.findings import Finding, Severity
-from fxdebug.data.measured.learning import LearningFacts, Names, StepSigns
-from fxdebug.data.measured.training import TrainingRecord
+from fxdebug.features.shared.records.learning import LearningFacts, Names, StepSigns
+from fxdebug.features.shared.records.training import TrainingRecord
 from fxdebug.features.training.verdict.limits import Limits
 from fxdebug.features.training.verdict.progress import Progress, losses_of, progress_of
 

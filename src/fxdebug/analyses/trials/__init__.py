@@ -1,1 +1,0 @@
-"""Trials: what a change of settings brings, measured against a control, and the verdict on it."""

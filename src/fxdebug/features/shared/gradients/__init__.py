@@ -1,0 +1,1 @@
+"""Gradients of one step: the run that follows them, and the rules that judge them."""

@@ -1,0 +1,1 @@
+"""Records that features measure: distributions, gradients, units, trainings."""

@@ -1,0 +1,1 @@
+"""Times of calls and operations, repeated: for profiles, memory and attention."""
