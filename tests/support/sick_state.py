@@ -125,6 +125,10 @@ def _shrunk(model: Layers) -> None:
     model.norm.weight.mul_(0.9)
 
 
+def _tied() -> nn.Module:
+    return trained(lambda model: setattr(model.head, "weight", model.embed.weight))
+
+
 # Of two checkpoints: the weights of the first (a file, where they are a mapping), and the second.
 def _stepped(scale: float) -> nn.Module:
     """Return a trained model with the gradients of one step, whose loss is multiplied."""
@@ -137,6 +141,7 @@ OF_TWO: dict[str, Callable[[], tuple[Any, Any]]] = {
     "weights.not in model": lambda: ({**trained().state_dict(), "more": torch.ones(2)}, trained()),
     "weights.not in file": lambda: (_without(trained(), "head.weight"), trained()),
     "weights.unlike file": lambda: (trained().state_dict(), trained(lambda model: model.head.weight.zero_())),
+    "weights.broken tie": lambda: (_tied(), trained()),
     "weights.statistics moved": lambda: (trained(), trained(_moved("embed", "bn.running"))),
     "weights.statistics not copied": lambda: (
         trained(), trained(lambda model: (_moved("embed", "layers", "bn")(model), model.bn.reset_running_stats()))

@@ -129,6 +129,50 @@ def test_a_tied_weight_is_in_the_file_by_any_of_its_names(tmp_path: Path) -> Non
         assert told(tmp_path / "b.safetensors", net) == []
 
 
+def test_a_tie_of_one_side_that_the_other_does_not_have_is_told(tmp_path: Path) -> None:
+    net, other = trained(), trained()
+    assert told(net, other) == []
+    other.head.weight = nn.Parameter(net.head.weight.detach().clone())
+    for sides, words in (((net, other), ("first", "second")), ((other, net), ("second", "first"))):
+        (finding,) = fxdebug.weights(*sides).findings
+        assert (finding.severity, finding.op, finding.what) == (
+            "warning", "head.weight",
+            f"embed.weight and head.weight are one tensor in the {words[0]}, and two in the {words[1]}: a tie that was "
+            "broken",
+        )  # fmt: skip
+    path = file_of(other, tmp_path)
+    assert told(path, net) == []  # equal numbers: either fills both
+    nn.init.zeros_(other.head.weight)
+    (finding,) = [f for f in fxdebug.weights(file_of(other, tmp_path), net).findings if f.rule == "broken tie"]
+    assert finding.what == (
+        "embed.weight and head.weight are one tensor in the second, and differ in the first: a tie that was broken"
+    )
+
+
+class Listed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.head, self.hidden = nn.Linear(2, 2), [[nn.Linear(2, 2), nn.ReLU()], [nn.Linear(2, 3)]]
+
+
+def test_weights_in_plain_lists_are_told_where_they_differ_and_beside_a_file(tmp_path: Path) -> None:
+    net = Listed()
+    assert told(net, copy.deepcopy(net)) == []
+    other = copy.deepcopy(net)
+    nn.init.ones_(other.hidden[1][0].weight)
+    left_out = "state_dict() leaves out hidden, as no nn.ModuleList or nn.ModuleDict has these modules, and"
+    assert [f.what for f in fxdebug.weights(net, other).findings] == [
+        f"{left_out} 1 weight of them differs between both: hidden[1][0].weight"
+    ]
+    names = "hidden[0][0].weight, hidden[0][0].bias, hidden[1][0].weight, hidden[1][0].bias"
+    assert [f.what for f in fxdebug.weights(file_of(net, tmp_path), net).findings] == [
+        f"{left_out} 4 weights of them are in no checkpoint: {names}"
+    ]
+    for each in (net, other):
+        [inner.requires_grad_(False) for layers in each.hidden for inner in layers]
+    assert told(net, other) == []  # teachers, which are meant to stay out
+
+
 def test_a_weight_that_was_written_after_loading_is_told(tmp_path: Path) -> None:
     net = trained()
     path = file_of(net, tmp_path)
