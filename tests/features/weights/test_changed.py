@@ -71,6 +71,7 @@ def test_statistics_that_moved_in_a_frozen_part_are_told_apart_from_weights() ->
     other = moved(net, "embed", "body.1.running", "body.3.running")
     assert told(net, other) == [("warning", "statistics moved", 4)]
     assert fxdebug.weights(net, other).totals["  of them running statistics"] == (4, "")
+    assert told(net, moved(net, "body.1.running", "body.3.running")) == [("warning", "statistics moved", 4)]
     assert told(net, moved(net, "embed", "body.0", "body.1", "body.2", "body.3")) == []
 
 
@@ -133,20 +134,35 @@ def test_a_tie_of_one_side_that_the_other_does_not_have_is_told(tmp_path: Path) 
     net, other = trained(), trained()
     assert told(net, other) == []
     other.head.weight = nn.Parameter(net.head.weight.detach().clone())
-    for sides, words in (((net, other), ("first", "second")), ((other, net), ("second", "first"))):
-        (finding,) = fxdebug.weights(*sides).findings
-        assert (finding.severity, finding.op, finding.what) == (
-            "warning", "head.weight",
-            f"embed.weight and head.weight are one tensor in the {words[0]}, and two in the {words[1]}: a tie that was "
-            "broken",
-        )  # fmt: skip
+    (finding,) = fxdebug.weights(net, other).findings
+    assert (finding.severity, finding.op, finding.what) == (
+        "warning", "head.weight",
+        "embed.weight and head.weight are one tensor in the first, and two in the second: a tie that was broken",
+    )  # fmt: skip
     path = file_of(other, tmp_path)
-    assert told(path, net) == []  # equal numbers: either fills both
+    assert told(path, net) == told(other, net) == []  # equal numbers: either fills both
     nn.init.zeros_(other.head.weight)
-    (finding,) = [f for f in fxdebug.weights(file_of(other, tmp_path), net).findings if f.rule == "broken tie"]
-    assert finding.what == (
-        "embed.weight and head.weight are one tensor in the second, and differ in the first: a tie that was broken"
+    lost = (
+        "embed.weight and head.weight are two in the first, with other numbers, and one tensor in the second: the numbers "
+        "of one of both are lost"
     )
+    for first in (file_of(other, tmp_path), other):
+        assert lost in [finding.what for finding in fxdebug.weights(first, net).findings]
+
+
+def test_rows_that_were_drawn_anew_as_a_weight_grew_are_told() -> None:
+    net = trained()
+    net.head.weight = nn.Parameter(torch.randn(9, 6))
+    grown, anew = copy.deepcopy(net), copy.deepcopy(net)
+    for each in (grown, anew):
+        each.embed = nn.Embedding.from_pretrained(torch.cat([net.embed.weight.detach(), torch.randn(2, 6)]))
+        each.head.weight = nn.Parameter(torch.cat([net.head.weight.detach(), torch.randn(2, 6)]))
+    nn.init.normal_(anew.head.weight)
+    assert told(net, grown) == []
+    assert [(f.rule, f.severity, f.what) for f in fxdebug.weights(net, anew).findings] == [
+        ("unlike file", "warning", "head.weight has 11 rows and had 9, and none of these 9 has its numbers of before")
+    ]
+    assert told(net, moved(anew, "embed", "body", "head")) == []  # it was trained since
 
 
 class Listed(nn.Module):

@@ -21,6 +21,7 @@ from fxdebug.errors import UsageError
 from fxdebug.features.weights.changed.changes import ChangeRow, changes_report
 from fxdebug.features.weights.changed.kinds import find_kinds
 from fxdebug.features.weights.changed.names import find_left_out, find_prefix, find_unmatched, left_out_of
+from fxdebug.features.weights.changed.resized import find_resized
 from fxdebug.features.weights.changed.ties import find_ties
 from fxdebug.features.weights.facts import change_of, facts_of
 from fxdebug.features.weights.facts_of_model import weight_facts
@@ -173,6 +174,7 @@ def _changes(model: Checkpoint, other: Checkpoint) -> Report[Row]:
         *unmatched,
         *find_left_out(beyond, None if loaded else [c.name for c in changes if c.name in beyond and c.differing]),
         *find_ties((models[0], a), (models[1], b), prefix),
+        *find_resized(a, b, changes),
         *find_kinds([change for change in changes if change.name not in beyond], loaded=loaded),
     ]
     notes = [Note(f"names are compared without the prefix {prefix!r}, which only one of both has")] if prefix else []

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TypeAlias
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fxdebug.capture.probe import special_tensors
 from fxdebug.data.findings import WARNING, Finding
@@ -17,25 +18,31 @@ Side: TypeAlias = tuple[nn.Module | None, Weights]  # the model, where it is one
 
 
 def find_ties(a: Side, b: Side, prefix: str = "") -> Iterator[Finding]:
-    """Yield the weights that a model ties, and that are two in the other model, or differ in its file."""
-    for ours, theirs, whose, other in ((a, b, "first", "second"), (b, a, "second", "first")):
-        if ours[0] is None:
+    """Yield the weights that one side ties, and that are two on the other: a tie broken, or one that took numbers."""
+    for tied, loose, words in ((a, b, ("first", "second")), (b, a, ("second", "first"))):
+        if tied[0] is None:
             continue
-        apart = _places(theirs[0], prefix) if theirs[0] is not None else None
-        for names, _ in names_of(ours[0]):
+        model, weights = loose
+        places = {} if model is None else _places(model, prefix)
+        known = weights if model is None else _by_every_name(model, prefix)
+        for names, _ in names_of(tied[0]):
             first, *more = [name.removeprefix(prefix) for name in names]
             for name in more:
-                if apart is not None and apart.get(first, 0) != apart.get(name, 0):
-                    yield _finding(first, name, whose, f"two in the {other}: a tie that was broken", _TIE)
-                elif apart is None and _differ(theirs[1], first, name):
-                    yield _finding(first, name, whose, f"differ in the {other}: a tie that was broken", _LAST)
+                if model is not None and places.get(first) == places.get(name):
+                    continue
+                if model is not None and tied is a:
+                    what = f"are one tensor in the {words[0]}, and two in the {words[1]}: a tie that was broken"
+                    yield _finding(first, name, what, _BROKEN)
+                elif _differ(known, first, name):
+                    what = f"are two in the {words[1]}, with other numbers, and one tensor in the {words[0]}"
+                    yield _finding(first, name, f"{what}: the numbers of one of both are lost", _LOST)
 
 
-_TIE = (
+_BROKEN = (
     "A step of training moves them apart, and the model has more parameters: tie them again after loading or casting "
     "(head.weight = embedding.weight, model.tie_weights())."
 )
-_LAST = "Of both, the model keeps the one that is loaded last: untie them in the model, or find out which one is meant."
+_LOST = "Something ties what is to stay apart, as tie_weights() after loading: leave it out (tie_word_embeddings=False)."
 
 
 def _places(model: nn.Module, prefix: str) -> dict[str, int]:
@@ -48,6 +55,15 @@ def _places(model: nn.Module, prefix: str) -> dict[str, int]:
     }
 
 
+def _by_every_name(model: nn.Module, prefix: str) -> Weights:
+    return {
+        name.removeprefix(prefix): partial(Tensor.detach, tensor)
+        for names, tensor in names_of(model)
+        if special_tensors.is_ordinary(tensor)
+        for name in names
+    }
+
+
 def _differ(file: Weights, one: str, other: str) -> bool:
     if one not in file or other not in file:
         return False
@@ -55,7 +71,7 @@ def _differ(file: Weights, one: str, other: str) -> bool:
     return first.shape == second.shape and not torch.equal(first, second.to(first))
 
 
-def _finding(first: str, name: str, whose: str, what: str, advice: str) -> Finding:
+def _finding(first: str, name: str, what: str, advice: str) -> Finding:
     path = name.rpartition(".")[0]
     return Finding(
         rule="broken tie",
@@ -63,7 +79,7 @@ def _finding(first: str, name: str, whose: str, what: str, advice: str) -> Findi
         path=path,
         call=f"{path}#0",
         op=name,
-        what=f"{first} and {name} are one tensor in the {whose}, and {what}",
+        what=f"{first} and {name} {what}",
         advice=advice,
         others=(first,),
     )
