@@ -71,6 +71,11 @@ def decayed() -> Given:
     return model, {"optimizer": torch.optim.SGD(model.parameters(), lr=0.1, weight_decay=0.1)}
 
 
+def narrow() -> Given:
+    model = trained().half()
+    return model, {"optimizer": torch.optim.Adam(model.parameters())}
+
+
 def turned(x: Tensor) -> Tensor:
     return (x @ x.transpose(-1, -2)).softmax(-2) @ x
 
@@ -95,6 +100,10 @@ STATE: dict[str, Callable[[], Given]] = {
     "state.mode": state(lambda model: model.drop.train()),
     "state.broken tie": state(lambda model: model.head.weight.copy_(model.embed.weight)),
     "state.repeated module": lambda: (repeated()[0], {}),
+    "state.optimizer epsilon": lambda: (
+        (model := trained().half()),
+        {"optimizer": torch.optim.Adam(model.parameters())},
+    ),
     "state.decay": decayed,
     "structure.dropout in evaluation": run(F.dropout),
     "structure.random": run(lambda x: x + torch.randn_like(x)),

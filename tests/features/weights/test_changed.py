@@ -143,8 +143,8 @@ def test_a_tie_of_one_side_that_the_other_does_not_have_is_told(tmp_path: Path) 
     assert told(path, net) == told(other, net) == []  # equal numbers: either fills both
     nn.init.zeros_(other.head.weight)
     lost = (
-        "embed.weight and head.weight are two in the first, with other numbers, and one tensor in the second: the numbers "
-        "of one of both are lost"
+        "embed.weight and head.weight are two in the first, with other numbers, and one tensor in the second: the "
+        "numbers of one of both are lost"
     )
     for first in (file_of(other, tmp_path), other):
         assert lost in [finding.what for finding in fxdebug.weights(first, net).findings]

@@ -42,7 +42,7 @@ _BROKEN = (
     "A step of training moves them apart, and the model has more parameters: tie them again after loading or casting "
     "(head.weight = embedding.weight, model.tie_weights())."
 )
-_LOST = "Something ties what is to stay apart, as tie_weights() after loading: leave it out (tie_word_embeddings=False)."
+_LOST = "Something ties what is to stay apart, as tie_weights() after loading: set tie_word_embeddings=False."
 
 
 def _places(model: nn.Module, prefix: str) -> dict[str, int]:
