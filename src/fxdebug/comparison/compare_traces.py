@@ -36,7 +36,13 @@ from fxdebug.comparison.pairing.by_value import (
 from fxdebug.comparison.pairing.called_in_parts import CalledInParts
 from fxdebug.comparison.pairing.contradicted_calls import drop_contradicted_calls
 from fxdebug.comparison.pairing.made_between import at_operation
-from fxdebug.comparison.pairing.name_mapping import NameMapping, is_ignored, read_mapping, renamed_paths
+from fxdebug.comparison.pairing.name_mapping import (
+    NameMapping,
+    is_ignored,
+    paths_in_wrapper,
+    read_mapping,
+    renamed_paths,
+)
 from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.pairing.patched_values import rejoin_patched
 from fxdebug.comparison.pairing.renamed_calls import pair_renamed_calls
@@ -124,10 +130,12 @@ def compare(
         last = (*unexplained, *outputs.number_causes())
         findings = [rows.finding(cause) for cause in last if not is_ignored(cause.call.path, globs)]
     findings += handover_findings(judge, findings, globs, explain)
+    if any(not row.has_two_shapes for row in findings):  # values of two shapes were not compared
+        findings = [row for row in findings if row.kind != "values" or not row.has_two_shapes]
     returned = rows.outputs()
     in_parts = CalledInParts(pairs, meter)
-    if in_parts.paths and any(row.measures.what == "shape" for row in findings):
-        findings = [*rows.in_parts(in_parts), *(row for row in findings if row.measures.what != "shape")]
+    if in_parts.paths and any(row.has_two_shapes for row in findings):
+        findings = [*rows.in_parts(in_parts), *(row for row in findings if not row.has_two_shapes)]
     if returned and all(row.measured and row.error <= row.tolerance for row in returned):
         findings = [row for row in findings if not _comes_to_the_same(row, meter)]
     if not findings and not globs:  # what is ignored may make the outputs differ
@@ -237,6 +245,7 @@ def pair_traces(
     for run in (one, other):
         rejoin_patched(run)
     one.renamed_paths = dict(renamed_paths(mapping, (call.path for call in a.calls), (call.path for call in b.calls)))
+    one.renamed_paths = one.renamed_paths or paths_in_wrapper(a, b)
     pairs = Pairs(one, other)
     pair_by_path(pairs)
     pair_weights(pairs)

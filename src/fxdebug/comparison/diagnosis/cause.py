@@ -128,7 +128,7 @@ def on_both_sides(a: str, b: str) -> str:
 def differing_settings(a: Step, b: Step) -> tuple[list[str], list[str]]:
     """Return the constants in which two steps differ, as text: those of a, those of b.
 
-    Dimensions of a transpose are equal, too, where they are counted from the front in one and from the end in the other.
+    Dimensions of a transpose are equal, too, where one counts them from the front and the other from the end.
     """
     ends = [_from_the_end(step) for step in (a, b)]
     if None not in ends and ends[0] == ends[1]:
