@@ -10,7 +10,7 @@ from fxdebug.comparison.build_steps import steps_of
 from fxdebug.comparison.coverage import coverage_of, missing_in
 from fxdebug.comparison.diagnosis.absorbed import is_absorbed
 from fxdebug.comparison.diagnosis.attention.seen_keys import with_seen_keys
-from fxdebug.comparison.diagnosis.cause import Cause, values_differ
+from fxdebug.comparison.diagnosis.cause import SAME_INPUTS, SAME_OPERATIONS, Cause, values_differ
 from fxdebug.comparison.diagnosis.diagnoser import Diagnoser
 from fxdebug.comparison.diagnosis.element_order import picks_other_rows
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge
@@ -52,7 +52,7 @@ from fxdebug.comparison.rows import Rows
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value
 from fxdebug.errors import UsageError
-from fxdebug.operators.names import COPYING
+from fxdebug.operators.names import COPYING, SLICES
 
 
 def compare(
@@ -130,12 +130,11 @@ def compare(
         last = (*unexplained, *outputs.number_causes())
         findings = [rows.finding(cause) for cause in last if not is_ignored(cause.call.path, globs)]
     findings += handover_findings(judge, findings, globs, explain)
-    if any(not row.has_two_shapes for row in findings):  # values of two shapes were not compared
-        findings = [row for row in findings if row.kind != "values" or not row.has_two_shapes]
     returned = rows.outputs()
     in_parts = CalledInParts(pairs, meter)
     if in_parts.paths and any(row.has_two_shapes for row in findings):
         findings = [*rows.in_parts(in_parts), *(row for row in findings if not row.has_two_shapes)]
+    findings = [row for row in findings if not _says_nothing(row)]
     if returned and all(row.measured and row.error <= row.tolerance for row in returned):
         findings = [row for row in findings if not _comes_to_the_same(row, meter)]
     if not findings and not globs:  # what is ignored may make the outputs differ
@@ -231,6 +230,13 @@ def _most_certain(judge: Judge, kept: list[Cause]) -> list[Cause]:
     missing = [cause for cause in kept if cause.kind == "missing" and cause.a is not None and cause.a.weights]
     before = [cause for cause in missing if cause.matched_by == "order" and cause.position < first]
     return [*before[:1], *certain] if certain else kept
+
+
+def _says_nothing(row: Row) -> bool:
+    """Is it about values of two sizes, which were not compared, and without an operation that makes them differ?"""
+    sizes = {side.value.numel for side in (row.a, row.b) if side is not None and side.value is not None}
+    is_picked = row.op in SLICES or row.because in (SAME_OPERATIONS, SAME_INPUTS)
+    return row.kind == "values" and row.measures.what == "shape" and len(sizes) == 2 and is_picked
 
 
 def pair_traces(

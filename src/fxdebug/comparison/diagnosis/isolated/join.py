@@ -21,8 +21,7 @@ def joined(plain: ComparisonData, isolated: ComparisonData) -> tuple[tuple[Row, 
     first, found = min(plain.findings, key=_position, default=None), isolated.findings
     if first is not None and found and all(row.because.endswith(UNPAIRED) for row in found):
         return (first,), (first, *isolated.rows)
-    not_compared = first is not None and first.kind == "values" and first.has_two_shapes
-    if first is None or not found or not_compared or first.kind in ("input", "raised"):
+    if first is None or not found or first.kind in ("input", "raised"):
         return found, isolated.rows
     first_alone = min(found, key=_position)
     if _same(first, first_alone):
