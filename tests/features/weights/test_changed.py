@@ -64,6 +64,9 @@ def test_a_training_that_moves_all_and_an_equal_copy_are_quiet(tmp_path: Path) -
     assert told(net, moved(net, "embed", "body", "head")) == []
     assert told(file_of(net, tmp_path), net) == []
     assert told(Net(), net) == []
+    before = file_of(net, tmp_path).rename(tmp_path / "before.safetensors")
+    nn.init.zeros_(net.body[2].bias)
+    assert told(before, file_of(net, tmp_path)) == []  # a training that moved one weight
 
 
 def test_statistics_that_moved_in_a_frozen_part_are_told_apart_from_weights() -> None:

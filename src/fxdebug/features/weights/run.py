@@ -161,7 +161,7 @@ def _changes(model: Checkpoint, other: Checkpoint) -> Report[Row]:
             change_of(name, a[name]() if name in a else None, b[name]() if name in b else None)
             for name in dict.fromkeys((*a, *b))
         ]
-    loaded = None in models
+    loaded = models.count(None) == 1
     unmatched = [
         finding
         for one, file in zip(models, (b, a))
