@@ -71,6 +71,11 @@ def decayed() -> Given:
     return model, {"optimizer": torch.optim.SGD(model.parameters(), lr=0.1, weight_decay=0.1)}
 
 
+def narrow() -> Given:
+    model = trained().half()
+    return model, {"optimizer": torch.optim.Adam(model.parameters())}
+
+
 def turned(x: Tensor) -> Tensor:
     return (x @ x.transpose(-1, -2)).softmax(-2) @ x
 
@@ -95,6 +100,10 @@ STATE: dict[str, Callable[[], Given]] = {
     "state.mode": state(lambda model: model.drop.train()),
     "state.broken tie": state(lambda model: model.head.weight.copy_(model.embed.weight)),
     "state.repeated module": lambda: (repeated()[0], {}),
+    "state.optimizer epsilon": lambda: (
+        (model := trained().half()),
+        {"optimizer": torch.optim.Adam(model.parameters())},
+    ),
     "state.decay": decayed,
     "structure.dropout in evaluation": run(F.dropout),
     "structure.random": run(lambda x: x + torch.randn_like(x)),
@@ -125,6 +134,10 @@ def _shrunk(model: Layers) -> None:
     model.norm.weight.mul_(0.9)
 
 
+def _tied() -> nn.Module:
+    return trained(lambda model: setattr(model.head, "weight", model.embed.weight))
+
+
 # Of two checkpoints: the weights of the first (a file, where they are a mapping), and the second.
 def _stepped(scale: float) -> nn.Module:
     """Return a trained model with the gradients of one step, whose loss is multiplied."""
@@ -137,6 +150,7 @@ OF_TWO: dict[str, Callable[[], tuple[Any, Any]]] = {
     "weights.not in model": lambda: ({**trained().state_dict(), "more": torch.ones(2)}, trained()),
     "weights.not in file": lambda: (_without(trained(), "head.weight"), trained()),
     "weights.unlike file": lambda: (trained().state_dict(), trained(lambda model: model.head.weight.zero_())),
+    "weights.broken tie": lambda: (_tied(), trained()),
     "weights.statistics moved": lambda: (trained(), trained(_moved("embed", "bn.running"))),
     "weights.statistics not copied": lambda: (
         trained(), trained(lambda model: (_moved("embed", "layers", "bn")(model), model.bn.reset_running_stats()))

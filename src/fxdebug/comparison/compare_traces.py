@@ -10,7 +10,7 @@ from fxdebug.comparison.build_steps import steps_of
 from fxdebug.comparison.coverage import coverage_of, missing_in
 from fxdebug.comparison.diagnosis.absorbed import is_absorbed
 from fxdebug.comparison.diagnosis.attention.seen_keys import with_seen_keys
-from fxdebug.comparison.diagnosis.cause import Cause, values_differ
+from fxdebug.comparison.diagnosis.cause import SAME_INPUTS, SAME_OPERATIONS, Cause, values_differ
 from fxdebug.comparison.diagnosis.diagnoser import Diagnoser
 from fxdebug.comparison.diagnosis.element_order import picks_other_rows
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge
@@ -36,7 +36,13 @@ from fxdebug.comparison.pairing.by_value import (
 from fxdebug.comparison.pairing.called_in_parts import CalledInParts
 from fxdebug.comparison.pairing.contradicted_calls import drop_contradicted_calls
 from fxdebug.comparison.pairing.made_between import at_operation
-from fxdebug.comparison.pairing.name_mapping import NameMapping, is_ignored, read_mapping, renamed_paths
+from fxdebug.comparison.pairing.name_mapping import (
+    NameMapping,
+    is_ignored,
+    paths_in_wrapper,
+    read_mapping,
+    renamed_paths,
+)
 from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.pairing.patched_values import rejoin_patched
 from fxdebug.comparison.pairing.renamed_calls import pair_renamed_calls
@@ -46,7 +52,7 @@ from fxdebug.comparison.rows import Rows
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value
 from fxdebug.errors import UsageError
-from fxdebug.operators.names import COPYING
+from fxdebug.operators.names import COPYING, SLICES
 
 
 def compare(
@@ -126,8 +132,9 @@ def compare(
     findings += handover_findings(judge, findings, globs, explain)
     returned = rows.outputs()
     in_parts = CalledInParts(pairs, meter)
-    if in_parts.paths and any(row.measures.what == "shape" for row in findings):
-        findings = [*rows.in_parts(in_parts), *(row for row in findings if row.measures.what != "shape")]
+    if in_parts.paths and any(row.has_two_shapes for row in findings):
+        findings = [*rows.in_parts(in_parts), *(row for row in findings if not row.has_two_shapes)]
+    findings = [row for row in findings if not _says_nothing(row)]
     if returned and all(row.measured and row.error <= row.tolerance for row in returned):
         findings = [row for row in findings if not _comes_to_the_same(row, meter)]
     if not findings and not globs:  # what is ignored may make the outputs differ
@@ -225,6 +232,13 @@ def _most_certain(judge: Judge, kept: list[Cause]) -> list[Cause]:
     return [*before[:1], *certain] if certain else kept
 
 
+def _says_nothing(row: Row) -> bool:
+    """Is it about values of two sizes, which were not compared, and without an operation that makes them differ?"""
+    sizes = {side.value.numel for side in (row.a, row.b) if side is not None and side.value is not None}
+    is_picked = row.op in SLICES or row.because in (SAME_OPERATIONS, SAME_INPUTS)
+    return row.kind == "values" and row.measures.what == "shape" and len(sizes) == 2 and is_picked
+
+
 def pair_traces(
     a: TraceData, b: TraceData, mapping: NameMapping | str | os.PathLike[str] | None = None, meter: Meter | None = None
 ) -> Pairs:
@@ -237,6 +251,7 @@ def pair_traces(
     for run in (one, other):
         rejoin_patched(run)
     one.renamed_paths = dict(renamed_paths(mapping, (call.path for call in a.calls), (call.path for call in b.calls)))
+    one.renamed_paths = one.renamed_paths or paths_in_wrapper(a, b)
     pairs = Pairs(one, other)
     pair_by_path(pairs)
     pair_weights(pairs)

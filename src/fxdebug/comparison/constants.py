@@ -47,7 +47,7 @@ _SYNONYMS = {"axis": "dim", "keepdims": "keepdim"}
 _NO_EFFECT = frozenset(
     "inplace non_blocking memory_format sorted stable device layout pin_memory requires_grad".split()
 )
-_SYMMETRIC = frozenset(["transpose", "swapaxes", "swapdims"])  # the order of their two dimensions does not matter
+SYMMETRIC = frozenset(["transpose", "swapaxes", "swapdims"])  # the order of their two dimensions does not matter
 
 
 class Constant(NamedTuple):
@@ -81,7 +81,7 @@ def differing_constants(op: str, a: Iterable[str], b: Iterable[str]) -> tuple[li
     (['largest=True'], ['largest=False'])
     """
     one, other = _parsed(op, a), _parsed(op, b)
-    if op in _SYMMETRIC:
+    if op in SYMMETRIC:
         one, other = sorted(one, key=lambda x: x.value), sorted(other, key=lambda x: x.value)
     if op == "permute" and one != other:
         return as_written(*[x.text for x in one]), as_written(*[x.text for x in other])

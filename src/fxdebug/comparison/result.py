@@ -136,6 +136,12 @@ class Row:
         return self.measures.basis
 
     @property
+    def has_two_shapes(self) -> bool:
+        """Is it about results of two shapes, as those of a part and of the whole are?"""
+        known = [side.value.shape for side in (self.a, self.b) if side is not None and side.value is not None]
+        return self.measures.what == "shape" or (len(known) == 2 and known[0] != known[1])
+
+    @property
     def where(self) -> str:
         """Path and operation in one word; the root goes by its class."""
         side = self.b or self.a

@@ -15,6 +15,7 @@ from fxdebug.api.candidates.recurrent_gates import told_of_gates
 from fxdebug.api.rerun.edited_runs import EditedRuns, RunAgain
 from fxdebug.comparison.result import Row, Side
 
+BEFORE = "in b the reset gate r multiplies the state before the matrix of the new gate n, not after it"
 X = torch.randn(3, 5, 6, generator=torch.Generator().manual_seed(1))
 
 
@@ -31,7 +32,7 @@ class Theirs(nn.Module):
 
 
 class Own(Theirs):
-    """The same layer step by step; ``how`` is the order in which it takes the gates, or ``outside``."""
+    """The same layer step by step; ``how`` is the order in which it takes the gates, or another fault."""
 
     def __init__(self, kind: str, how: str = "") -> None:
         super().__init__(kind)
@@ -50,6 +51,8 @@ class Own(Theirs):
                 r, z = (torch.sigmoid(one[gate] + other[gate]) for gate in "rz")
                 bias = inner.bias_hh_l0[16:] if self.how == "outside" else 0.0
                 n = torch.tanh(one["n"] + bias + r * (other["n"] - bias))
+                if self.how == "before":
+                    n = torch.tanh(one["n"] + F.linear(r * state, inner.weight_hh_l0[16:], inner.bias_hh_l0[16:]))
                 state = (1 - z) * n + z * state
             else:
                 gates = dict(zip(self.how if len(self.how) == 4 else "ifgo", (given + hidden).chunk(4, -1)))
@@ -74,6 +77,11 @@ def first(a: nn.Module, b: nn.Module) -> str:
         ("gru", "zrn", "in b the gates r and z are exchanged"),
         ("gru", "rnz", "in b the gates z and n are exchanged"),
         ("gru", "outside", "in b the bias of the new gate n stands outside of the product with the reset gate r"),
+        (
+            "gru",
+            "before",
+            "in b the reset gate r multiplies the state before the matrix of the new gate n, not after it",
+        ),
         ("gru", "stateless", "in b every step begins with the first state: the state is not passed on"),
         ("lstm", "stateless", "in b every step begins with the first state: the state is not passed on"),
         ("lstm", "ifog", "in b the gates g and o are exchanged"),

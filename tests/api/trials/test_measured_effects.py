@@ -91,6 +91,6 @@ def test_the_last_bits_of_another_way_to_write_are_a_note_with_its_effect_and_no
     comparison = found(Net(by_root=True))
     assert comparison.equal and not comparison.findings
     note = comparison.notes[0]
-    assert note.startswith("blocks.0.norm/div and 2 more: other last bits than in a, of the same input (")
+    assert note.startswith("blocks.0.norm/div and 2 more: given the same, other last bits than in a (")
     assert note.endswith(("e-07 of what is returned", "e-08 of what is returned"))
     assert not any("last bits" in each for each in found(Net()).notes)

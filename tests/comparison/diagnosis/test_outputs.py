@@ -151,6 +151,30 @@ class Averages(nn.Module):
         return y - self.average
 
 
+class Listed(nn.Module):
+    """Keeps its layers in a plain list: ``load_state_dict`` does not fill them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden = [[nn.Linear(5, 5), nn.ReLU()]]
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer, act in self.hidden:
+            x = act(layer(x))
+        return x
+
+
+def test_weights_in_a_plain_list_are_told_where_two_models_differ() -> None:
+    with torch.no_grad():
+        first = fxdebug.compare_models(Listed(), Listed(), torch.ones(2, 5)).first
+    assert first is not None
+    assert (first.path, first.because) == (
+        "hidden[0][0]",
+        "it is given a weight of hidden[0][0], which no module registers (a plain list or dict: state_dict() leaves it "
+        "out), which is another one in a",
+    )
+
+
 def test_state_of_an_earlier_call_is_told_where_two_calls_of_one_model_differ() -> None:
     x = torch.randn(6, 2, 5, generator=torch.Generator().manual_seed(0))
     held = (

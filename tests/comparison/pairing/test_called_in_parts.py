@@ -51,6 +51,40 @@ def test_parts_that_come_to_the_same_are_no_finding() -> None:
     assert not fxdebug.compare_models(Whole(), InParts(True), X).findings
 
 
+class Streams(nn.Module):
+    """Holds a model and calls it on parts: each makes a table of its own size."""
+
+    def __init__(self, keeps: bool) -> None:
+        super().__init__()
+        self.keeps, self.model = keeps, Masked()
+
+    def forward(self, x: Tensor) -> Tensor:
+        state, out = torch.zeros(len(x), 6), []
+        for part in x.split(4, 1):
+            out.append(self.model(part, state))
+            state = part[:, -1] if self.keeps else state
+        return torch.cat(out, 1)
+
+
+class Masked(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.inner, self.last = Step(), nn.Linear(6, 3)
+
+    def forward(self, x: Tensor, state: Tensor | None = None) -> Tensor:
+        state = torch.zeros(len(x), 6) if state is None else state
+        return self.last(self.inner(x, state) + torch.full((x.shape[1], 1), 0.5))  # type: ignore[no-any-return]
+
+
+def test_a_model_that_another_one_holds_and_calls_on_parts_is_paired_with_it() -> None:
+    assert not fxdebug.compare_models(Masked(), Streams(True), X).findings
+    found = fxdebug.compare_models(Masked(), Streams(False), X)
+    parts = "called on 3 parts in b, of 4, 4 and 3 in dimension 1: given what a is given at 4:8"
+    told = f"{parts}, it returns another value, where those before it return what a does"
+    assert [(row.path, row.op, row.because) for row in found.findings] == [("model.inner", "Step", told)]
+
+
 @pytest.mark.parametrize("as_runs", [True, False])
 def test_the_first_part_that_differs_is_told_with_its_place(as_runs: bool) -> None:
     models = Whole(), InParts(False)

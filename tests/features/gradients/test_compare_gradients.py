@@ -141,6 +141,21 @@ def test_the_line_at_which_a_gradient_stops_is_named() -> None:
     assert "a.bias, a.weight have no gradient in b" in said and "it stops at detach" in said
 
 
+def test_a_reentrant_checkpoint_that_cuts_gradients_is_named_beside_a_plain_model() -> None:
+    class Lean(nn.Module):
+        def __init__(self, lean: bool) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.first, self.last, self.lean = nn.Linear(4, 4), nn.Linear(4, 3), lean
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.last(checkpoint(self.first, x, use_reentrant=True) if self.lean else self.first(x))
+
+    said = fxdebug.compare_gradients(Lean(False), Lean(True), torch.ones(3, 4), lambda out: out.square().sum()).answer
+    stops = "it stops in a reentrant checkpoint none of whose inputs asks for gradients, at linear in first"
+    assert "first.bias, first.weight have no gradient in b" in said and stops in said
+
+
 def test_a_detached_copy_that_is_only_logged_stops_nothing() -> None:
     assert not fxdebug.gradients(Cut("logged"), X, loss).findings
 

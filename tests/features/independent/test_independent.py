@@ -119,6 +119,60 @@ def test_cumulative_lengths_are_a_pack() -> None:
     assert [op for op, _ in first(Pooled(False), given, "pack")] == ["mean"]
 
 
+def test_samples_of_a_pack_are_told_by_a_number_for_each_token() -> None:
+    class Joined(nn.Module):
+        def forward(self, x: Tensor, text: Tensor, apart: Tensor) -> Tensor:
+            same = (text[:, :, None] == text[:, None]) | ~apart
+            return same.float() @ x[..., None].float()
+
+    given = {"x": IDS[:1], "text": torch.tensor([[0, 0, 0, 0, 1, 1]]), "apart": torch.tensor(True)}
+    assert first(Joined(), given, "pack") == []
+    assert [op for op, _ in first(Joined(), given | {"apart": torch.tensor(False)}, "pack")] == ["matmul"]
+
+
+def test_padding_is_known_by_the_index_that_an_embedding_has_for_it() -> None:
+    class Pooled(nn.Module):
+        def __init__(self, masked: bool) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.words, self.masked = nn.Embedding(30, 4, padding_idx=0), masked
+
+        def forward(self, ids: Tensor) -> Tensor:
+            x = self.words(ids)
+            return x.sum(1) / (ids != 0).sum(1, keepdim=True) if self.masked else x.mean(1)
+
+    padded = IDS * MASK
+    assert first(Pooled(True), padded, "padding") == []
+    assert [op for op, _ in first(Pooled(False), padded, "padding")] == ["mean"]
+
+
+@pytest.mark.parametrize("how", ["fill", "add", "take off"])
+def test_a_mask_that_hides_too_little_is_told_with_its_number(how: str) -> None:
+    class Scored(nn.Module):
+        def __init__(self, number: float, scale: float) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.words, self.number, self.scale = nn.Embedding(50, 8), number, scale
+
+        def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+            x = self.words(input_ids)
+            scores, hidden = self.scale * x @ x.transpose(1, 2), 1.0 - attention_mask[:, None]
+            if how == "fill":
+                scores = scores.masked_fill(hidden.bool(), -self.number)
+            else:
+                scores = scores - self.number * hidden if how == "take off" else scores + -self.number * hidden
+            return scores.softmax(-1) @ x
+
+    report = fxdebug.independent(Scored(2, 0.1), PADDED, over="padding")
+    (finding,) = report.findings
+    verb = {"fill": "fills in -2", "add": "adds -2", "take off": "takes off 2"}[how]
+    assert finding.op == "softmax"
+    assert (
+        f"row 1 depends on padding: its mask {verb}, which hides too little: a place that it hides has" in finding.what
+    )
+    assert not fxdebug.independent(Scored(1e9, 0.1), PADDED, over="padding").findings
+
+
 def test_an_operation_without_effect_on_what_is_returned_is_not_blamed() -> None:
     class Aside(nn.Module):
         def forward(self, x: Tensor) -> Tensor:

@@ -287,6 +287,29 @@ def test_a_parameter_that_holds_what_memory_held_is_found(held: list[float], sai
     assert "torch.empty() and to_empty() fill nothing" in str(finding.advice)
 
 
+@pytest.mark.parametrize(
+    "dtype, settings, told",
+    [
+        (torch.float16, {}, ["optimizer epsilon"]),
+        (torch.float16, {"eps": 1e-4}, []),
+        (torch.bfloat16, {}, []),
+        (torch.float32, {}, []),
+    ],
+)
+def test_an_epsilon_that_is_zero_in_the_dtype_of_the_weights_is_found(
+    dtype: torch.dtype, settings: dict[str, float], told: list[str]
+) -> None:
+    net = nn.Sequential(nn.Embedding(9, 4), nn.Linear(4, 2)).to(dtype)
+    optimizer = torch.optim.Adam(net.parameters(), **settings)
+    report = fxdebug.check(net, analyses=["state"], optimizer=optimizer, config=False)
+    assert [finding.rule for finding in report] == told
+    assert all(
+        finding.what == "eps=1e-08 of Adam is 0 in float16, the dtype of 3 parameters (0.weight, 1.weight, …): where a "
+        "gradient is 0, as of rows that are not used, the step is 0 / 0, NaN"
+        for finding in report
+    )
+
+
 def test_a_part_that_all_entries_of_a_list_share_is_advice() -> None:
     class Heads(nn.Module):
         def __init__(self, shared: bool) -> None:
@@ -298,6 +321,10 @@ def test_a_part_that_all_entries_of_a_list_share_is_advice() -> None:
     (finding,) = fxdebug.check(Heads(shared=True), analyses=["state"], config=False)
     assert (finding.severity, finding.rule) == ("advice", "repeated module")
     assert finding.what == "heads.0.0 is one module in all 3 entries of heads: they share its weights"
+    normed = nn.ModuleList([nn.Sequential(linear, norm) for linear, norm in [(nn.Linear(8, 8), nn.BatchNorm1d(8))] * 2])
+    first, second = fxdebug.check(normed, analyses=["state"], config=False)
+    assert (first.path, second.path) == ("0.1", "0.0")
+    assert first.what.endswith(": they share its running statistics, which mix what all of them see")
     assert fxdebug.check(Heads(shared=False), analyses=["state"], config=False).findings == ()
 
 

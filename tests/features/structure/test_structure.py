@@ -203,6 +203,28 @@ def test_one_block_that_runs_on_its_own_result_from_a_list_is_found() -> None:
     assert found(nn.Sequential(nn.Linear(16, 16), relu, relu), x) == []
 
 
+def test_a_list_made_of_the_modules_of_another_is_told_where_both_run() -> None:
+    class Mirror(nn.Module):
+        def __init__(self, decoder: list[nn.Module], runs: bool = True) -> None:
+            super().__init__()
+            self.enc, self.dec, self.runs = nn.ModuleList(blocks), nn.ModuleList(decoder), runs
+
+        def forward(self, x: Tensor) -> Tensor:
+            for layer in (*self.enc, *self.dec) if self.runs else self.enc:
+                x = layer(x)
+            return x
+
+    blocks = [nn.Sequential(nn.Linear(16, 16), nn.ReLU()) for _ in range(2)]
+    (finding,) = fxdebug.check(Mirror(blocks[::-1]), x, analyses=["structure"], config=False)
+    assert (finding.severity, finding.call, finding.what) == (
+        "advice", "enc.0#0",
+        "dec and enc have 2 modules in common, which run for both with one set of weights: "
+        "dec.1 is enc.0, dec.0 is enc.1",
+    )  # fmt: skip
+    assert found(Mirror(blocks, runs=False), x) == []  # one list, kept under two names
+    assert found(Mirror([nn.Sequential(nn.Linear(16, 16)), nn.ReLU()]), x) == []
+
+
 def test_a_saved_run_tells_the_same(tmp_path: Any) -> None:
     fxdebug.fx_debug(Attention(-2).eval(), {"x": x, "attention_mask": mask}, save=tmp_path / "run")
     report = fxdebug.check(tmp_path / "run", analyses=["structure"], config=False)

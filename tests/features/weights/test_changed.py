@@ -64,6 +64,9 @@ def test_a_training_that_moves_all_and_an_equal_copy_are_quiet(tmp_path: Path) -
     assert told(net, moved(net, "embed", "body", "head")) == []
     assert told(file_of(net, tmp_path), net) == []
     assert told(Net(), net) == []
+    before = file_of(net, tmp_path).rename(tmp_path / "before.safetensors")
+    nn.init.zeros_(net.body[2].bias)
+    assert told(before, file_of(net, tmp_path)) == []  # a training that moved one weight
 
 
 def test_statistics_that_moved_in_a_frozen_part_are_told_apart_from_weights() -> None:
@@ -71,6 +74,7 @@ def test_statistics_that_moved_in_a_frozen_part_are_told_apart_from_weights() ->
     other = moved(net, "embed", "body.1.running", "body.3.running")
     assert told(net, other) == [("warning", "statistics moved", 4)]
     assert fxdebug.weights(net, other).totals["  of them running statistics"] == (4, "")
+    assert told(net, moved(net, "body.1.running", "body.3.running")) == [("warning", "statistics moved", 4)]
     assert told(net, moved(net, "embed", "body.0", "body.1", "body.2", "body.3")) == []
 
 
@@ -127,6 +131,65 @@ def test_a_tied_weight_is_in_the_file_by_any_of_its_names(tmp_path: Path) -> Non
         state = {name: weight.clone() for name, weight in net.state_dict().items() if name != left_out}
         save_file(state, tmp_path / "b.safetensors")
         assert told(tmp_path / "b.safetensors", net) == []
+
+
+def test_a_tie_of_one_side_that_the_other_does_not_have_is_told(tmp_path: Path) -> None:
+    net, other = trained(), trained()
+    assert told(net, other) == []
+    other.head.weight = nn.Parameter(net.head.weight.detach().clone())
+    (finding,) = fxdebug.weights(net, other).findings
+    assert (finding.severity, finding.op, finding.what) == (
+        "warning", "head.weight",
+        "embed.weight and head.weight are one tensor in the first, and two in the second: a tie that was broken",
+    )  # fmt: skip
+    path = file_of(other, tmp_path)
+    assert told(path, net) == told(other, net) == []  # equal numbers: either fills both
+    nn.init.zeros_(other.head.weight)
+    lost = (
+        "embed.weight and head.weight are two in the first, with other numbers, and one tensor in the second: the "
+        "numbers of one of both are lost"
+    )
+    for first in (file_of(other, tmp_path), other):
+        assert lost in [finding.what for finding in fxdebug.weights(first, net).findings]
+
+
+def test_rows_that_were_drawn_anew_as_a_weight_grew_are_told() -> None:
+    net = trained()
+    net.head.weight = nn.Parameter(torch.randn(9, 6))
+    grown, anew = copy.deepcopy(net), copy.deepcopy(net)
+    for each in (grown, anew):
+        each.embed = nn.Embedding.from_pretrained(torch.cat([net.embed.weight.detach(), torch.randn(2, 6)]))
+        each.head.weight = nn.Parameter(torch.cat([net.head.weight.detach(), torch.randn(2, 6)]))
+    nn.init.normal_(anew.head.weight)
+    assert told(net, grown) == []
+    assert [(f.rule, f.severity, f.what) for f in fxdebug.weights(net, anew).findings] == [
+        ("unlike file", "warning", "head.weight has 11 rows and had 9, and none of these 9 has its numbers of before")
+    ]
+    assert told(net, moved(anew, "embed", "body", "head")) == []  # it was trained since
+
+
+class Listed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.head, self.hidden = nn.Linear(2, 2), [[nn.Linear(2, 2), nn.ReLU()], [nn.Linear(2, 3)]]
+
+
+def test_weights_in_plain_lists_are_told_where_they_differ_and_beside_a_file(tmp_path: Path) -> None:
+    net = Listed()
+    assert told(net, copy.deepcopy(net)) == []
+    other = copy.deepcopy(net)
+    nn.init.ones_(other.hidden[1][0].weight)
+    left_out = "state_dict() leaves out hidden, as no nn.ModuleList or nn.ModuleDict has these modules, and"
+    assert [f.what for f in fxdebug.weights(net, other).findings] == [
+        f"{left_out} 1 weight of them differs between both: hidden[1][0].weight"
+    ]
+    names = "hidden[0][0].weight, hidden[0][0].bias, hidden[1][0].weight, hidden[1][0].bias"
+    assert [f.what for f in fxdebug.weights(file_of(net, tmp_path), net).findings] == [
+        f"{left_out} 4 weights of them are in no checkpoint: {names}"
+    ]
+    for each in (net, other):
+        [inner.requires_grad_(False) for layers in each.hidden for inner in layers]
+    assert told(net, other) == []  # teachers, which are meant to stay out
 
 
 def test_a_weight_that_was_written_after_loading_is_told(tmp_path: Path) -> None:

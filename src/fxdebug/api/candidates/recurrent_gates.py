@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from fxdebug.api.rerun.edited_runs import EditedRuns
@@ -69,6 +70,7 @@ def _hypotheses(gates: str) -> Iterator[tuple[str, Callable[[Ran], Any]]]:
     names = "GRU" if len(gates) == 3 else "LSTM"
     if names == "GRU":
         yield "the bias of the new gate n stands outside of the product with the reset gate r", _bias_outside
+        yield "the reset gate r multiplies the state before the matrix of the new gate n, not after it", _reset_before
     yield "every step begins with the first state: the state is not passed on", _without_state
     orders = sorted(itertools.permutations(range(len(gates))), key=_moved)
     for order in orders[1:]:
@@ -142,3 +144,28 @@ def _bias_outside(ran: Ran) -> Any:
         return new
 
     return ran.function(*_changed(ran.args, change), **ran.kwargs)
+
+
+def _reset_before(ran: Ran) -> Any:
+    """Compute a GRU of one direction whose reset gate multiplies the state that goes into the new gate's matrix."""
+    x, first, weights, has_biases, layers, _, _, both, batch_first = ran.args
+    if both:
+        return ran.function(*ran.args, **ran.kwargs)
+    x = x.transpose(0, 1) if batch_first else x
+    last, per_layer = [], len(weights) // layers
+    for layer in range(layers):
+        w, u, *biases = weights[layer * per_layer : (layer + 1) * per_layer]
+        b, c = biases if has_biases else (torch.zeros_like(w[:, 0]), torch.zeros_like(w[:, 0]))
+        h, steps = first[layer], []
+        for given in F.linear(x, w, b):
+            r, z = ((part + F.linear(h, rows, bias)).sigmoid() for part, rows, bias in _thirds(given, u, c)[:2])
+            part, rows, bias = _thirds(given, u, c)[2]
+            h = z * h + (1 - z) * (part + F.linear(r * h, rows, bias)).tanh()
+            steps.append(h)
+        x = torch.stack(steps)
+        last.append(h)
+    return x.transpose(0, 1) if batch_first else x, torch.stack(last)
+
+
+def _thirds(given: Tensor, weight: Tensor, bias: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:
+    return list(zip(given.chunk(3, -1), weight.chunk(3), bias.chunk(3)))

@@ -100,7 +100,7 @@ def with_other_bits(found: Comparison, isolated: Isolated, runs: EditedRuns, unt
         more = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
         reached = "" if effect is None else f"; {effect:.2g} of what is returned"
         largest = max(row.error for row in rows)
-        notes.append(f"{rows[0].where}{more}: other last bits than in a, of the same input ({largest:.2g}){reached}")
+        notes.append(f"{rows[0].where}{more}: given the same, other last bits than in a ({largest:.2g}){reached}")
     return replace(found, notes=(*notes, *found.notes)) if notes else found
 
 
@@ -112,7 +112,7 @@ def _other_bits(found: ComparisonData, isolated: ComparisonData) -> list[list[Ro
         if row.b is None or row.a is None or not row.measured or not row.certain or row.kind is not None:
             continue
         sides = [side.value.dtype if side.value is not None else "" for side in (row.a, row.b)]
-        if not 0.0 < row.error < math.inf or row.error_in or sides[0] != sides[1] or sides[0] not in EPS:
+        if not 0.0 < row.error <= row.tolerance or row.error_in or sides[0] != sides[1] or sides[0] not in EPS:
             continue
         if row.b.call.index not in told:
             told.add(row.b.call.index)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
 
 from torch import nn
 
 from fxdebug.capture.hooks.model_layout import Layout, layout_of
 from fxdebug.capture.recorder.frame import Frame, Site
 from fxdebug.capture.tensors.type_names import class_names, type_name
-from fxdebug.capture.torch_state.module_members import join, named_modules_of
+from fxdebug.capture.torch_state.module_members import join, named_modules_of, unregistered_in
 from fxdebug.data.calls import Origin
 from fxdebug.data.trace import ModuleClass
 
@@ -94,7 +93,7 @@ class Sites:
                 return path, "late"
         caller = stack[-1] if stack else None
         parent = None if caller is None else caller.module
-        attribute = None if parent is None else next((n for n, m in _unregistered_in(parent) if m is module), None)
+        attribute = None if parent is None else next((n for n, m in unregistered_in(parent) if m is module), None)
         return join(caller.site.path if caller else "", attribute or f"<{type_name(type(module))}>"), "unregistered"
 
 
@@ -105,16 +104,3 @@ def _sites(layout: Layout, modules: list[nn.Module]) -> list[Site]:
         origin: Origin = "unnamed" if unnamed else "registered"
         sites.append(Site("''" if unnamed else names[0], type_name(type(module)), names, origin, type(module)))
     return sites
-
-
-def _unregistered_in(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Yield the modules in a module's plain attributes, and in lists, tuples and dicts there, each with its name."""
-    for name, content in vars(module).items():
-        if name == "_modules":
-            continue
-        if isinstance(content, nn.Module):
-            yield name, content
-        elif isinstance(content, (list, tuple)):
-            yield from ((f"{name}[{i}]", m) for i, m in enumerate(content) if isinstance(m, nn.Module))
-        elif isinstance(content, dict):
-            yield from ((f"{name}[{k!r}]", m) for k, m in content.items() if isinstance(m, nn.Module))

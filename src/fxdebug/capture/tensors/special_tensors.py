@@ -213,7 +213,11 @@ def description_of(tensor: Tensor) -> Description:
 
 
 def is_ordinary(tensor: Tensor) -> bool:
-    """Is a tensor of a plain class dense and strided, with its data in the memory of a device?"""
+    """Is a tensor of a plain class dense and strided, with its data in the memory of a device?
+
+    >>> is_ordinary(torch.ones(1)), is_ordinary(torch.ones(1, device="meta"))
+    (True, False)
+    """
     return (
         tensor.layout is torch.strided
         and not tensor.is_meta

@@ -138,6 +138,36 @@ def join(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
+def unregistered_in(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Yield the modules in a module's plain attributes, and in lists, tuples and dicts there, each with its place.
+
+    >>> layer = nn.Linear(2, 3)
+    >>> layer.heads = {"a": [nn.ReLU()]}
+    >>> [place for place, _ in unregistered_in(layer)]
+    ["heads['a'][0]"]
+    """
+    for name, content in list(vars(module).items()):
+        if name not in _OF_TORCH:
+            yield from _within(name, content, DEEPEST)
+
+
+DEEPEST = 3  # containers in one another
+_OF_TORCH = frozenset(vars(nn.Module()))
+
+
+def _within(place: str, content: Any, depth: int) -> Iterator[tuple[str, nn.Module]]:
+    if isinstance(content, nn.Module):
+        yield place, content
+    elif depth and isinstance(content, (list, tuple)):  # of a subclass, too: its own methods do not run
+        items = list.__iter__(content) if isinstance(content, list) else tuple.__iter__(content)
+        for number, item in enumerate(items):
+            yield from _within(f"{place}[{number}]", item, depth - 1)
+    elif depth and isinstance(content, dict):
+        for number, (key, item) in enumerate(list(dict.items(content))):
+            shown = repr(key) if type(key) in (str, int) else f"<{number}>"
+            yield from _within(f"{place}[{shown}]", item, depth - 1)
+
+
 def _names_its_own(model: nn.Module, method: str) -> bool:
     """Is the model of a class of torch that gives its tensors other names?"""
     given = class_attribute(type(model), method)

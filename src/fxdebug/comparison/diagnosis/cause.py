@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from fxdebug.comparison.constants import differing_constants
+from fxdebug.comparison.constants import SYMMETRIC, differing_constants, number_in
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult, comparable
 from fxdebug.comparison.measures import Measures
 from fxdebug.comparison.result import Kind, MatchedBy
@@ -126,5 +126,20 @@ def on_both_sides(a: str, b: str) -> str:
 
 
 def differing_settings(a: Step, b: Step) -> tuple[list[str], list[str]]:
-    """Return the constants in which two steps differ, as text: those of a, those of b."""
+    """Return the constants in which two steps differ, as text: those of a, those of b.
+
+    Dimensions of a transpose are equal, too, where one counts them from the front and the other from the end.
+    """
+    ends = [_from_the_end(step) for step in (a, b)]
+    if None not in ends and ends[0] == ends[1]:
+        return [], []
     return differing_constants(canonical(b.op), a.constants, b.constants)
+
+
+def _from_the_end(step: Step) -> set[int] | None:
+    """Return the two dimensions that a step exchanges, counted from the end; ``None`` for other steps."""
+    if canonical(step.op) not in SYMMETRIC or not step.data or len(step.constants) != 2:
+        return None
+    dims = [number_in(text.rpartition("=")[2]) for text in step.constants]
+    rank = len(step.data[0].value.shape)
+    return {int(dim) - rank * (dim >= 0) for dim in dims if dim is not None}

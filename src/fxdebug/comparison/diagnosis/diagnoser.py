@@ -60,6 +60,8 @@ from fxdebug.operators.names import (
     family,
     role,
 )
+from fxdebug.operators.nonfinite import has_nonfinite
+from fxdebug.operators.nonfinite_cause import find_cause
 
 MOST_FUNCTIONS = 6  # of a single value, between a product and the step that shows another order of its rows
 _BY_CUDNN = ("conv", "lstm", "gru", "rnn")  # the beginnings of names of operations
@@ -269,7 +271,7 @@ class Diagnoser:
             numbers = [_single_numbers(step, partner), _single_numbers(partner, step)]
             because = on_both_sides(listed(gone or numbers[1]), listed(new or numbers[0]))
         elif result.measures.what == "nonfinite":
-            kind, because = "nonfinite", "NaN or infinity on one side only"
+            kind, because = "nonfinite", _made_nonfinite(result)
         elif missing := self._unused_input(partner, step):
             kind, because = "missing", missing
         elif (turned := self._reordered(result)) is not None:
@@ -569,6 +571,15 @@ def _told_by_statistics(name: str, b: Value, ours: str, a: Value) -> str:
     if a.numel == b.numel == 1:
         return f"{name} is {b.stats.max:.6g}, {ours} is {a.stats.max:.6g}"
     return f"{name} differs from {ours}"
+
+
+def _made_nonfinite(result: StepResult) -> str:
+    """Say why a step makes NaN or infinities in one run, where its partner makes none."""
+    side, step = ("b", result.step) if has_nonfinite(result.b) else ("a", result.partner)
+    numbers = [float(text) for text in step.constants if text.replace(".", "", 1).lstrip("-").isdigit()]
+    given = [each.value for each in step.data]
+    cause = find_cause(step.op.strip("_"), numbers, given, step.outputs)
+    return f"in {side} {cause.why}" if cause is not None else "NaN or infinity on one side only"
 
 
 def _counted_elsewhere(result: StepResult) -> str | None:

@@ -200,11 +200,14 @@ class OutputDiagnosis:
         ):
             return ""
         if len(one) == len(other):
-            return f"it is given {HELD}, which is another one in a"
+            call = result.step.call
+            what = HELD if call.origin != "unregistered" else f"a weight of {call.path}, {UNREGISTERED}"
+            return f"it is given {what}, which is another one in a"
         side, rest = ("b", "a") if len(other) > len(one) else ("a", "b")
         return f"in {side} it is given {HELD}, in {rest} it is not"
 
 
+UNREGISTERED = "which no module registers (a plain list or dict: state_dict() leaves it out)"
 HELD = "a tensor that no operation here made, no input and no weight (state of an earlier call, or numbers of numpy?)"
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fxdebug.data.trace import TraceData
 from fxdebug.errors import LoadError, UsageError, nearest, needs
 from fxdebug.files.read_file import read_text
 from fxdebug.files.schema import Damaged, mappings, optional, record, texts, tuples
@@ -116,6 +117,31 @@ def _parse_file(text: str, place: Path) -> Any:
         return yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise LoadError(f"{place} is no YAML: {error}") from error
+
+
+def paths_in_wrapper(a: TraceData, b: TraceData) -> dict[str, str]:
+    """Return the path in one run of each path in the other, where one model holds the other as a module; else nothing.
+
+    Such a wrapper generates, streams or gives a loss; its module has the class and the modules of the other model.
+    """
+    wrapped = _wrapped_in(b, a)
+    if wrapped:
+        return {path: f"{wrapped}.{path}" for path in a.modules if path}
+    wrapped = _wrapped_in(a, b)
+    return {f"{wrapped}.{path}": path for path in b.modules if path} if wrapped else {}
+
+
+def _wrapped_in(outer: TraceData, inner: TraceData) -> str:
+    """Return the path at which a model holds another one; empty where it does not, or where two places do."""
+    if outer.root.type == inner.root.type:
+        return ""
+    paths = [path for path, kind in outer.modules.items() if path and kind == inner.root.type]
+    fitting = [
+        path
+        for path in paths
+        if all(outer.modules.get(f"{path}.{name}") == kind for name, kind in inner.modules.items() if name)
+    ]
+    return fitting[0] if len(fitting) == 1 else ""
 
 
 def is_ignored(path: str, globs: Iterable[str]) -> bool:

@@ -106,7 +106,17 @@ def _step_of_model(
 
 
 def _stops(record: GradientRecord) -> tuple[str, ...]:
-    return tuple([stop.text for stop in record.stops])
+    """Return where gradients stop, in words: at an operation, or in a checkpoint that runs with gradients off."""
+    inside = {parameter.name for parameter in record.parameters if parameter.path in record.checkpointed}
+    return tuple(
+        [
+            f"{CHECKPOINTED}, {replace(stop, off=False).text}" if inside.issuperset(stop.parameters) else stop.text
+            for stop in record.stops
+        ]
+    )
+
+
+CHECKPOINTED = "in a reentrant checkpoint none of whose inputs asks for gradients"
 
 
 def _step_of_report(report: Report[GradientRow]) -> Step:

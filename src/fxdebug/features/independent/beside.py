@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal, TypeAlias, get_args
@@ -104,8 +104,11 @@ class Alone:
         return abs(size * len(self.places) - wanted * self.length) <= FRAMES * self.length
 
 
-def without_others(inputs: Mapping[str, Any], over: Over) -> Iterator[Alone]:
-    """Yield the samples of some inputs alone. Raises ``UsageError`` where the inputs have nothing to leave out."""
+def without_others(inputs: Mapping[str, Any], over: Over, pads: Collection[int] = ()) -> Iterator[Alone]:
+    """Yield the samples of some inputs alone; ``pads`` are the indices that embeddings of the model take for padding.
+
+    Raises ``UsageError`` where the inputs have nothing to leave out.
+    """
     tensors = {name: value for name, value in inputs.items() if isinstance(value, Tensor)}
     first = next((value for value in tensors.values() if value.ndim), None)
     if first is None:
@@ -125,7 +128,7 @@ def without_others(inputs: Mapping[str, Any], over: Over) -> Iterator[Alone]:
         yield Alone(f"the first half (tokens 0 to {len(places) - 1})", cut, None, rows, places, length)
         yield from _with_other_ends(inputs, first, rows, length)
     elif over == "padding":
-        yield from _unpadded(inputs, tensors, first, rows)
+        yield from _unpadded(inputs, tensors, first, rows, pads)
     else:
         yield from _unpacked(inputs, tensors)
 
@@ -143,7 +146,9 @@ def _with_other_ends(inputs: Mapping[str, Any], first: Tensor, rows: int, length
     yield Alone(f"the start (tokens 0 to {len(places) - 1})", given, None, rows, places, length, beside=True)
 
 
-def _unpadded(inputs: Mapping[str, Any], tensors: Mapping[str, Tensor], first: Tensor, rows: int) -> Iterator[Alone]:
+def _unpadded(
+    inputs: Mapping[str, Any], tensors: Mapping[str, Tensor], first: Tensor, rows: int, pads: Collection[int]
+) -> Iterator[Alone]:
     mask = next((_kept(name, t) for name, t in tensors.items() if _is_mask(name, t, first)), None)
     shares: set[str] = set()
     if mask is None:
@@ -151,10 +156,12 @@ def _unpadded(inputs: Mapping[str, Any], tensors: Mapping[str, Tensor], first: T
     if mask is None:
         shares = {name for name, t in tensors.items() if _are_shares(name, t, first)}
         mask = next((_counted((tensors[name] * first.shape[1]).round(), first) for name in shares), None)
+    if mask is None and first.ndim == 2 and not first.is_floating_point():
+        mask = next((kept for pad in pads if not bool((kept := first != pad).all())), None)
     if mask is None or bool(mask.all()) or not bool(mask.any(1).all()):
         raise UsageError(
             "over='padding' needs a mask of shape (rows, tokens) among the inputs, with 0 where padding is, or lengths "
-            "(whole numbers, or shares of the longest), of which one is shorter"
+            "(whole numbers, or shares of the longest), of which one is shorter, or the padding_idx of an embedding"
         )
     length = mask.shape[1]
     padded = [row for row in range(rows) if not bool(mask[row].all())]
@@ -202,15 +209,15 @@ def _counted(lengths: Tensor, first: Tensor) -> Tensor:
 
 def _unpacked(inputs: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Iterator[Alone]:
     bounds: list[int] = []
-    for name, tensor in tensors.items():
-        if "position" in name and tensor.ndim and not tensor.is_floating_point() and tensor.numel() > 1:
-            flat = tensor.reshape(-1, tensor.shape[-1])[0].tolist()
-            bounds = [place for place, at in enumerate(flat) if at == 0] + [len(flat)]
-        elif "cu_seq" in name or "cu_len" in name:
+    for name, tensor in sorted(tensors.items(), key=lambda item: "position" not in item[0]):
+        if "cu_seq" in name or "cu_len" in name:
             bounds = tensor.tolist()
+        elif tensor.ndim and not tensor.is_floating_point() and tensor.numel() > 1:
+            bounds = bounds or _bounds(tensor.reshape(-1, tensor.shape[-1])[0].tolist(), "position" in name)
     if len(bounds) < 3 or bounds[0] != 0:
         raise UsageError(
-            "over='pack' needs position_ids that begin again at 0 for each sample, or cumulative lengths (cu_seqlens)"
+            "over='pack' needs position_ids that begin again at 0 for each sample, cumulative lengths (cu_seqlens), or "
+            "the number of its sample for each token (0, 0, 0, 1, 1)"
         )
     length = bounds[-1]
     for number, (start, end) in enumerate(list(pairwise(bounds))[:MOST]):
@@ -222,6 +229,21 @@ def _unpacked(inputs: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Itera
             for name, value in inputs.items()
         }
         yield Alone(f"sample {number}", alone, None, 1, places, length)
+
+
+def _bounds(row: list[int], are_positions: bool) -> list[int]:
+    """Return where samples begin, and the end: by positions that begin again at 0, or by a number for each sample.
+
+    >>> _bounds([0, 1, 2, 0, 1], False), _bounds([1, 1, 1, 2, 2], False), _bounds([7, 3, 3, 9], False)
+    ([0, 3, 5], [0, 3, 5], [])
+    """
+    steps = [after - before for before, after in pairwise(row)]
+    count_on = row[0] == 0 and all(step == 1 or after == 0 for step, after in zip(steps, row[1:]))
+    if are_positions or count_on:
+        return [place for place, at in enumerate(row) if at == 0] + [len(row)]
+    if row[0] in (0, 1) and set(steps) == {0, 1}:
+        return [0, *[place + 1 for place, step in enumerate(steps) if step], len(row)]
+    return []
 
 
 def _row(value: Any, row: int, rows: int) -> Any:

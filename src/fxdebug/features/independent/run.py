@@ -12,7 +12,7 @@ from torch import nn
 
 from fxdebug.api.reports.report import Report
 from fxdebug.api.run_model import arguments, settings_of
-from fxdebug.capture.probe import ObservedRun, deep_copy, internals, state_restored
+from fxdebug.capture.probe import ObservedRun, deep_copy, internals, members, state_restored
 from fxdebug.data.calls import Note
 from fxdebug.data.findings import ERROR, Finding
 from fxdebug.data.report import Column, ReportData
@@ -20,6 +20,7 @@ from fxdebug.errors import UsageError
 from fxdebug.features.independent.beside import KINDS, Over, without_others
 from fxdebug.features.independent.differing import Results, difference, places_of
 from fxdebug.features.independent.turned_masks import turned_mask
+from fxdebug.features.independent.weak_masks import weak_mask
 from fxdebug.plugins import found
 from fxdebug.query.network import network_of
 
@@ -64,12 +65,13 @@ def independent(
 
     ``over="batch"`` runs rows alone; ``"length"`` the first half of the tokens, and all of them with others at the end:
     what a token returns must not depend on later ones; ``"padding"`` padded rows without their padding, by the mask or
-    the lengths among the inputs; ``"pack"`` the samples of a pack, by ``position_ids`` that begin again at 0 or by
-    cumulative lengths. Results are compared at the places of the sample, operation by operation; within what a sum in
-    another order explains, they are equal. A finding names the first operation that differs and that what is returned
-    depends on, with the tokens. There is a row for each sample; no finding means independent. ``inputs`` are as for
-    :func:`fxdebug.fx_debug`. Random generators start alike, and the model is as before. Raises ``UsageError`` for
-    inputs without neighbours; exceptions of the model pass through.
+    the lengths among the inputs, or the ``padding_idx`` of an embedding; ``"pack"`` the samples of a pack, by
+    ``position_ids`` that begin again at 0, cumulative lengths, or the number of its sample for each token. Results are
+    compared at the places of the sample, operation by operation; within what a sum in another order explains, they are
+    equal. A finding names the first operation that differs and that what is returned depends on, with the tokens. There
+    is a row for each sample; no finding means independent. ``inputs`` are as for :func:`fxdebug.fx_debug`. Random
+    generators start alike, and the model is as before. Raises ``UsageError`` for inputs without neighbours; exceptions
+    of the model pass through.
 
     >>> import torch, fxdebug
     >>> class Shares(torch.nn.Module):
@@ -96,7 +98,9 @@ def independent(
             raise run.raised
         return run, results
 
-    samples = list(without_others(named, over))
+    tables = [one for one in members.modules_of(model) if isinstance(one, nn.Embedding)]
+    pads = dict.fromkeys(one.padding_idx for one in tables if one.padding_idx is not None)
+    samples = list(without_others(named, over, pads))
     run, results = observed(named)
     rows: list[SampleRow] = []
     findings: dict[str, Finding] = {}
@@ -121,11 +125,13 @@ def independent(
         apart = f"differs by {differs.error:.2g} of its largest"
         if not math.isfinite(differs.error):
             apart = "is NaN or infinite, in the one or in the other"
-        turned = ""
-        if over == "padding" and node is not None:
+        mask = ""
+        if over != "batch" and node is not None:
             by_id = {id: results.of[place][1] for id, place in places_of(run).items() if place in results.of}
-            turned = turned_mask(network_of(run.trace), node, alone, by_id)
-        why = f"{turned}; " if turned else ""
+            net = network_of(run.trace)
+            turned = turned_mask(net, node, alone, by_id) if over == "padding" else ""
+            mask = turned or weak_mask(net, node, by_id)
+        why = f"{mask}; " if mask else ""
         what = (
             f"{alone.name} depends on {OTHERS[over]}: {why}this is the first operation that gives it other numbers"
             f"{tokens}; what is returned {apart}"

@@ -38,7 +38,7 @@ def turned_mask(net: Network, node: Node, alone: Alone, results: Mapping[str, li
     for one in nodes:
         for edge in net.into.get(one.id, ()) if one.op in MASKS else ():
             hides = MASKS[one.op].get(edge.argument.rpartition(".")[2])
-            mask = None if hides is None else _data(net, edge, results)
+            mask = None if hides is None else data_of(net, edge, results)
             hidden = None if mask is None else _hidden(mask, alone, bool(hides))
             if hidden is None:
                 continue
@@ -61,7 +61,7 @@ def _hidden(mask: Tensor, alone: Alone, hides: bool) -> Tensor | None:
     return hidden[0] if bool((hidden == hidden[0]).all()) else None
 
 
-def _data(net: Network, edge: Edge, results: Mapping[str, list[Tensor]]) -> Tensor | None:
+def data_of(net: Network, edge: Edge, results: Mapping[str, list[Tensor]]) -> Tensor | None:
     """Return the numbers of what an operation is given: of the operation that made it, or of one before views of it."""
     id = edge.source
     for _ in range(FAR):

@@ -16,6 +16,7 @@ BOOK = RuleBook(
         RuleSpec("mode", WARNING, "a module is in training mode inside of one that is in evaluation"),
         RuleSpec("broken tie", WARNING, "weights that are to be one tensor are two"),
         RuleSpec("repeated module", WARNING, "one module stands several times in a list, and runs once after itself"),
+        RuleSpec("optimizer epsilon", ERROR, "the optimizer's epsilon is 0 in the dtype of its weights"),
         RuleSpec("decay", ADVICE, "weight decay pulls norms and biases to zero"),
     ),
 )

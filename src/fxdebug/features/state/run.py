@@ -11,6 +11,7 @@ from fxdebug.capture.probe import members, untracked
 from fxdebug.data.report import Cell, ReportData
 from fxdebug.features.state.buffers import find_buffers
 from fxdebug.features.state.decay import find_decay
+from fxdebug.features.state.epsilon import find_epsilon
 from fxdebug.features.state.modes import find_modes, find_statistics
 from fxdebug.features.state.not_loaded import find_not_loaded, is_trained
 from fxdebug.features.state.shared import find_broken_ties, find_repeated
@@ -32,6 +33,7 @@ def on_model(given: GivenModel, limits: None) -> ReportData[Any]:
             *find_modes(model),
             *find_broken_ties(model, trained=trained),
             *find_repeated(model),
+            *find_epsilon(model, given.optimizer),
             *find_decay(model, given.optimizer),
         ]
         rows: list[dict[str, Cell]] = [

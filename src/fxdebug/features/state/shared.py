@@ -130,11 +130,15 @@ def find_repeated(model: nn.Module) -> Iterator[Finding]:
             yield from _shared_inside(path, [module._modules[first] for first, *_ in entries.values()])
 
 
+def _keeps_statistics(module: nn.Module) -> bool:
+    return module._buffers.get("running_mean") is not None
+
+
 def _shared_inside(path: str, entries: list[nn.Module | None]) -> Iterator[Finding]:
     """Yield modules with weights that stand at the same place in all entries of a list, and are one."""
     first, *others = [dict(members.named_modules_of(one)) for one in entries if one is not None]
     told: list[str] = []
-    for place, module in first.items():
+    for place, module in sorted(first.items(), key=lambda item: not _keeps_statistics(item[1])):
         if not place or not members.parameters_of(module) or any(place.startswith(f"{outer}.") for outer in told):
             continue
         if all(other.get(place) is module for other in others):
@@ -147,7 +151,7 @@ def _shared_inside(path: str, entries: list[nn.Module | None]) -> Iterator[Findi
                 call=f"{names[0]}#0",
                 op=type(module).__name__,
                 what=f"{names[0]} is one module in all {len(entries)} entries of {path or 'the model'}: they share its "
-                "weights",
+                + ("running statistics, which mix what all of them see" if _keeps_statistics(module) else "weights"),
                 measured=float(len(entries)),
                 advice="If each is to learn its own, make one for each entry, or copy.deepcopy.",
             )

@@ -1,12 +1,13 @@
-"""One module where several were meant: ``[layer] * n``."""
+"""One module where several were meant: ``[layer] * n``, or a list made of the modules of another."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from fxdebug.data.calls import Call
-from fxdebug.data.findings import WARNING, Finding
+from fxdebug.data.findings import ADVICE, WARNING, Finding
+from fxdebug.data.measures import counted
 from fxdebug.plugins import found
 from fxdebug.query.names import parameters_by_module
 from fxdebug.query.network import Network
@@ -37,6 +38,32 @@ def find_repeats(net: Network) -> Iterator[Finding]:
                 measured=float(len(several)),
                 advice="[layer] * n repeats one module: make each, [Layer() for _ in range(n)], or copy.deepcopy.",
             )
+    yield from _in_two_lists(calls, weights)
+
+
+def _in_two_lists(calls: dict[str, list[Call]], weights: Sequence[str]) -> Iterator[Finding]:
+    """Yield lists with modules of another list, each of which runs for both."""
+    common: dict[tuple[str, str], list[tuple[str, Call]]] = {}
+    for path, several in calls.items():
+        others = [name for name in several[0].aliases if name != path and _list_of(name) not in ("", _list_of(path))]
+        has_weights = any(name == path or name.startswith(f"{path}.") for name in weights)
+        is_inner = path.rpartition(".")[0] in calls  # of a module that is shared itself
+        if _list_of(path) and others and len(several) > 1 and has_weights and not is_inner:
+            common.setdefault((_list_of(path), _list_of(others[0])), []).append((others[0], several[0]))
+    for (one, other), shared in common.items():
+        named = ", ".join([f"{name} is {call.path}" for name, call in shared[:NAMED]])
+        yield found(
+            shared[0][1],
+            f"{other} and {one} have {counted(len(shared), 'module')} in common, which run for both with one set of "
+            f"weights: {named}{', …' if len(shared) > NAMED else ''}",
+            rule="repeated module",
+            severity=ADVICE,
+            measured=float(len(shared)),
+            advice="If each list is to learn its own, make the layers of the second anew, or copy.deepcopy them.",
+        )
+
+
+NAMED = 3
 
 
 def _list_of(path: str) -> str:

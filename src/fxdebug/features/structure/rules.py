@@ -16,6 +16,6 @@ BOOK = RuleBook(
         RuleSpec("masks added", ADVICE, "two masks of the lowest number are added: where both hide, the sum is -Inf"),
         RuleSpec("positions rounded", WARNING, "positions are cast to a dtype that has no number for each of them"),
         RuleSpec("softmax axis", WARNING, "attention weights have the sum 1 over something else than the keys"),
-        RuleSpec("repeated module", WARNING, "one module that stands several times in a list runs once after itself"),
+        RuleSpec("repeated module", WARNING, "one module that stands several times in a list or in two runs for each"),
     ),
 )

@@ -20,7 +20,9 @@ from fxdebug.errors import UsageError
 from fxdebug.features.shared.units.measured_activations import units_on
 from fxdebug.features.weights.changed.changes import ChangeRow, changes_report
 from fxdebug.features.weights.changed.kinds import find_kinds
-from fxdebug.features.weights.changed.names import find_prefix, find_unmatched
+from fxdebug.features.weights.changed.names import find_left_out, find_prefix, find_unmatched, left_out_of
+from fxdebug.features.weights.changed.resized import find_resized
+from fxdebug.features.weights.changed.ties import find_ties
 from fxdebug.features.weights.facts import change_of, facts_of
 from fxdebug.features.weights.facts_of_model import weight_facts
 from fxdebug.features.weights.fresh_twin import fresh_deviations
@@ -143,7 +145,9 @@ MOSTLY = 0.9  # of the names of a checkpoint have the prefix of its wrapper
 
 
 def _changes(model: Checkpoint, other: Checkpoint) -> Report[Row]:
-    a, b = _weights_of(model), _weights_of(other)
+    models = [one if isinstance(one, nn.Module) else None for one in (model, other)]
+    left_out = [left_out_of(one) if one is not None else {} for one in models]
+    a, b = ({**_weights_of(one), **_detached(beyond)} for one, beyond in zip((model, other), left_out))
     names = list(a), list(b)
     prefix = "" if a.keys() & b.keys() else prefix_between(*names)
     if prefix and not any(MOSTLY * len(side) <= sum(name.startswith(prefix) for name in side) for side in names):
@@ -157,11 +161,22 @@ def _changes(model: Checkpoint, other: Checkpoint) -> Report[Row]:
             change_of(name, a[name]() if name in a else None, b[name]() if name in b else None)
             for name in dict.fromkeys((*a, *b))
         ]
-    models = [one for one in (model, other) if isinstance(one, nn.Module)]
-    loaded = len(models) == 1
-    unmatched = find_unmatched(b if models[0] is model else a, models[0]) if loaded and not prefix else ()
-    by_prefix = find_prefix(changes, prefix, *names) if prefix else []
-    findings = by_prefix or [*unmatched, *find_kinds(changes, loaded=loaded)]
+    loaded = models.count(None) == 1
+    unmatched = [
+        finding
+        for one, file in zip(models, (b, a))
+        if one is not None and loaded and not prefix
+        for finding in find_unmatched(file, one)
+    ]
+    beyond = {name.removeprefix(prefix): tensor for side in left_out for name, tensor in side.items()}
+    findings = find_prefix(changes, prefix, *names) if prefix else []
+    findings = findings or [
+        *unmatched,
+        *find_left_out(beyond, None if loaded else [c.name for c in changes if c.name in beyond and c.differing]),
+        *find_ties((models[0], a), (models[1], b), prefix),
+        *find_resized(a, b, changes),
+        *find_kinds([change for change in changes if change.name not in beyond], loaded=loaded),
+    ]
     notes = [Note(f"names are compared without the prefix {prefix!r}, which only one of both has")] if prefix else []
     return Report.of(changes_report(changes, _name_of(model), _name_of(other), findings, notes))
 
@@ -169,7 +184,10 @@ def _changes(model: Checkpoint, other: Checkpoint) -> Report[Row]:
 def _weights_of(checkpoint: Checkpoint) -> Weights:
     if not isinstance(checkpoint, nn.Module):
         return read_checkpoint(Path(checkpoint))
-    tensors = {**dict(members.named_parameters_of(checkpoint)), **dict(members.named_buffers_of(checkpoint))}
+    return _detached({**dict(members.named_parameters_of(checkpoint)), **dict(members.named_buffers_of(checkpoint))})
+
+
+def _detached(tensors: Mapping[str, Tensor]) -> Weights:
     return {name: partial(Tensor.detach, special_tensors.local_part(tensor)) for name, tensor in tensors.items()}
 
 

@@ -42,10 +42,8 @@ def is_statistic(name: str) -> bool:
 
 
 def _moved_statistics(both: Sequence[WeightChange]) -> Iterator[Finding]:
-    """Statistics of a part none of whose weights changed, while others did."""
+    """Statistics of a part none of whose weights changed."""
     weights = [change for change in both if not is_statistic(change.name)]
-    if not any(change.differing for change in weights):
-        return
     moved = [
         change
         for change in both

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from torch import nn
+from torch import Tensor, nn
 
 from fxdebug.analyses.paired_names import prefix_between
 from fxdebug.capture.probe import members
@@ -15,20 +15,50 @@ from fxdebug.features.weights.record import WeightChange
 NAMED = 6
 
 
-def names_of(model: nn.Module) -> list[list[str]]:
-    """Return all names of each parameter and of each buffer that a checkpoint has; tied ones are together."""
-    found: dict[int, list[str]] = {}
+def names_of(model: nn.Module) -> list[tuple[list[str], Tensor]]:
+    """Return each parameter and each buffer of a checkpoint with all its names; tied ones are together."""
+    found: dict[int, tuple[list[str], Tensor]] = {}
     for path, module in members.named_modules_of(model, every_name=True):
         for registry, left_out in ((module._parameters, ()), (module._buffers, module._non_persistent_buffers_set)):
             for name, tensor in registry.items():
                 if tensor is not None and name not in left_out:
-                    found.setdefault(id(tensor), []).append(members.join(path, name))
+                    found.setdefault(id(tensor), ([], tensor))[0].append(members.join(path, name))
     return list(found.values())
+
+
+def left_out_of(model: nn.Module) -> dict[str, Tensor]:
+    """Return the parameters that learn in modules of plain lists and dicts, by their places: no checkpoint has them."""
+    known = {id(parameter) for parameter in members.parameters_of(model)}
+    return {
+        members.join(path, f"{place}.{name}"): parameter
+        for path, module in members.named_modules_of(model)
+        for place, one in members.unregistered_in(module)
+        if "[" in place
+        for name, parameter in members.named_parameters_of(one)
+        if id(parameter) not in known and parameter.requires_grad
+    }
+
+
+def find_left_out(weights: Collection[str], differing: Collection[str] | None) -> Iterator[Finding]:
+    """Yield the weights that no checkpoint has; of two models (``differing``), where they are others in the second."""
+    if not weights or (differing is not None and not differing):
+        return
+    holders = list(dict.fromkeys(name.partition("[")[0] for name in weights))
+    named = list(weights if differing is None else differing)
+    one = len(named) == 1
+    end = f"differ{'s' * one} between both" if differing is not None else f"{'is' if one else 'are'} in no checkpoint"
+    yield _finding(
+        "not in file",
+        named,
+        f"state_dict() leaves out {' and '.join(holders)}, as no nn.ModuleList or nn.ModuleDict has these modules, and "
+        f"{counted(len(named), 'weight')} of them {end}",
+        "They stay as each instance draws them: use nn.ModuleList or nn.ModuleDict, and save again.",
+    )
 
 
 def find_unmatched(file: Collection[str], model: nn.Module) -> Iterator[Finding]:
     """Yield the names of a file that no module takes, and the weights of a model that no name of the file fills."""
-    groups = names_of(model)
+    groups = [names for names, _ in names_of(model)]
     known = {name for names in groups for name in names}
     beyond = [name for name in file if name not in known]
     missing = [names[0] for names in groups if not any(name in file for name in names)]
