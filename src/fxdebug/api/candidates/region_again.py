@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fxdebug.api.candidates.variation import Change
+from fxdebug.api.candidates.variations.variation import Change
 from fxdebug.api.trials.edits_of_operations import is_inplace
 from fxdebug.capture.pausing.replaced_operations import Ran
 from fxdebug.capture.torch_state import internals

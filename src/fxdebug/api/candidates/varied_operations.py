@@ -16,10 +16,10 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from fxdebug.api.candidates.groupings import groupings
 from fxdebug.api.candidates.region_again import RegionAgain
-from fxdebug.api.candidates.variation import Change, Variation, changes_something
-from fxdebug.api.candidates.variations import VARY, VARY_SETTINGS, may_be_varied
+from fxdebug.api.candidates.variations.groupings import groupings
+from fxdebug.api.candidates.variations.list_of_all import VARY, VARY_SETTINGS, may_be_varied
+from fxdebug.api.candidates.variations.variation import Change, Variation, changes_something
 from fxdebug.api.comparison import Comparison
 from fxdebug.api.rerun.edited_runs import EditedRuns
 from fxdebug.api.trials.edit_parts import Part, PlannedEdit, place_in

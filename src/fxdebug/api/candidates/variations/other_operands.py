@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fxdebug.api.candidates.variation import Variation
+from fxdebug.api.candidates.variations.variation import Variation
 from fxdebug.api.trials.edits_of_operations import NoEdit, tensors_of, with_tensors
 from fxdebug.capture.pausing.replaced_operations import Ran
 from fxdebug.operators.names import family

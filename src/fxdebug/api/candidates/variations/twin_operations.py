@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from fxdebug.api.candidates.variation import Variation
+from fxdebug.api.candidates.variations.variation import Variation
 from fxdebug.capture.pausing.replaced_operations import Ran
 
 _PAIRS = [

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fxdebug.api.candidates.variation import Change, Variation
+from fxdebug.api.candidates.variations.variation import Change, Variation
 from fxdebug.api.trials.edits_of_operations import tensors_of
 from fxdebug.capture.pausing.replaced_operations import Ran
 from fxdebug.comparison.constants import BY_POSITION, DEFAULTS

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fxdebug.api.candidates.variation import Variation
+from fxdebug.api.candidates.variations.variation import Variation
 from fxdebug.api.trials.edits_of_operations import tensors_of, with_tensors
 from fxdebug.capture.pausing.replaced_operations import Ran
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fxdebug.api.candidates.variation import Variation
+from fxdebug.api.candidates.variations.variation import Variation
 from fxdebug.capture.pausing.replaced_operations import Ran
 
 MOST_DIMS = 5  # of which two are exchanged

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
-from fxdebug.api.candidates.groupings import groupings, moved_dimensions
-from fxdebug.api.candidates.other_numbers import other_settings, other_switches
-from fxdebug.api.candidates.other_operands import backwards, exchanged, masks_inverted, turned
-from fxdebug.api.candidates.shifted_rows import shifted
-from fxdebug.api.candidates.twin_operations import twins
-from fxdebug.api.candidates.variation import Variation
+from fxdebug.api.candidates.variations.groupings import groupings, moved_dimensions
+from fxdebug.api.candidates.variations.other_numbers import other_settings, other_switches
+from fxdebug.api.candidates.variations.other_operands import backwards, exchanged, masks_inverted, turned
+from fxdebug.api.candidates.variations.shifted_rows import shifted
+from fxdebug.api.candidates.variations.twin_operations import twins
+from fxdebug.api.candidates.variations.variation import Variation
 from fxdebug.api.trials.edits_of_operations import is_inplace
 from fxdebug.capture.pausing.replaced_operations import Ran
 from fxdebug.operators.names import RANDOM, UNINITIALISED
