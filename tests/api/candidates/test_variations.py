@@ -81,7 +81,7 @@ KINDS: dict[str, tuple[Body, Body, tuple[str, str, str]]] = {
         lambda self, x: joined(x),
         (
             "reshape",
-            "dimensions 1 and 2 stand the other way round before reshape than in a",
+            "cat([•, •], -1) in a, reshape((2, 5, 8)) in b",
             "reshape with dimensions 1 and 2 exchanged before",
         ),
     ),
@@ -129,3 +129,26 @@ def test_what_writes_or_draws_is_not_varied() -> None:
     before = [weight.clone() for weight in other.parameters()]
     assert compare_models(one, other, X).findings
     assert all(torch.equal(old, new) for old, new in zip(before, other.parameters()))
+
+
+class Norm(nn.Module):
+    """A norm that keeps its weight, or how far it is from 1."""
+
+    def __init__(self, from_one: bool, weight: Tensor) -> None:
+        super().__init__()
+        self.from_one, self.weight = from_one, nn.Parameter(weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.from_one:
+            return F.rms_norm(x, x.shape[-1:], self.weight, 1e-6)
+        return x * (x.square().mean(-1, keepdim=True) + 1e-6).rsqrt() * (1 + self.weight)
+
+
+def test_weights_that_were_converted_twice_are_told_by_what_is_too_much() -> None:
+    weights = [torch.rand(6, generator=torch.Generator().manual_seed(seed)) for seed in range(3)]
+    one = nn.Sequential(*(Norm(True, weight) for weight in weights), nn.Linear(6, 2))
+    for too_much in (0.0, 1.0):
+        other = nn.Sequential(*(Norm(False, weight + 1 + too_much) for weight in weights), one[3])
+        rows = compare_models(one, other, X).findings
+        told = [(row.where, row.because, row.proven) for row in rows]
+        assert told == [("0/rms_norm", "the weight of rms_norm is 1 more than a's values need", True)] * bool(too_much)

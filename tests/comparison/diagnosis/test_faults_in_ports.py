@@ -183,8 +183,11 @@ FAULTS: dict[str, tuple[Callable[[Any], None], str, set[str], str]] = {
 }
 
 
-# with the attention of the reference written out, the argument is told that makes the other mask
-BY_MODELS = {"mask": "diagonal=1 in b, where a's values need diagonal=0"}
+# the edit that repairs b is told: the argument that makes the other mask, the rows that are taken
+BY_MODELS = {
+    "mask": "diagonal=1 in b, where a's values need diagonal=0",
+    "first place": "0:7 of dimension 0 in b, where a's values need 2:9",
+}
 # with compare_models the norm behind the keys is found to be given the values: as right
 CASES = [(name, way) for name in FAULTS for way in WAYS if (name, way) != ("keys and values", "models")]
 

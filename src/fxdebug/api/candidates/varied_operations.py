@@ -33,6 +33,7 @@ from fxdebug.comparison.result import Row
 from fxdebug.comparison.steps import Step, StepList
 
 MOST_RUNS = 60  # with what does not repair the first difference by itself
+MOST_OF_WEIGHTS = 24  # more of these runs
 MOST_PLACES = 64  # of one line
 MOST_STEPS = 40  # of a region: operations that are kept with what they are given
 NEAR = 12  # operations before and after the first finding
@@ -67,13 +68,15 @@ def told_of_variations(found: Comparison, runs: EditedRuns, until: float) -> Com
 
 def _promising_first(tries: Iterator[_Varied]) -> Iterator[_Varied]:
     """Yield what repairs the first difference as it comes, then some of the others: of these that is not known."""
-    others = []
+    others: list[_Varied] = []
+    of_weights: list[_Varied] = []  # they would leave no run for the others
     for each in tries:
         if each.is_promising:
             yield each
         else:
-            others.append(each)
+            (of_weights if each.ways[0][1].kind == "weights" else others).append(each)
     yield from others[:MOST_RUNS]
+    yield from of_weights[:MOST_OF_WEIGHTS]
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,6 @@ class _Varied:
 
     side: Side
     ways: tuple[tuple[Step, Variation], ...]
-    at: Step  # the one of them that the first finding depends on
     is_promising: bool = False  # it makes the first value that differed that of the other run
 
     def beside(self) -> Iterator[_Varied]:
@@ -98,7 +100,8 @@ class _Varied:
 
     def row(self, shown: Row) -> Row:
         """Return the finding, with the error of the one that it stands for."""
-        step, way = self.at, self.ways[0][1]
+        way = self.ways[0][1]
+        step = next((step for step, _ in self.ways if step.call.path == shown.path), self.ways[0][0])
         more = len(self.ways) - 1
         places = f", and at {more} more place{'s' * (more > 1)}" if more else ""
         because, edit = (text.format(op=step.op) for text in (way.because, way.edit))
@@ -114,10 +117,8 @@ class _Varied:
 
 
 def _says_why(row: Row) -> bool:
-    """Does a finding say more than which operations stand on either side?"""
-    if row.kind == "values":
-        return not row.because.endswith(" in b")
-    return row.kind in ("constant", "wiring", "missing", "extra") and "counterpart" not in row.because
+    """Does a finding say which setting differs, rather than which operations stand on either side?"""
+    return row.kind == "constant" or " before " in row.because
 
 
 def _tries(first: Row, runs: EditedRuns, side: Side, until: float) -> Iterator[_Varied]:
@@ -135,7 +136,7 @@ def _tries(first: Row, runs: EditedRuns, side: Side, until: float) -> Iterator[_
     for (before, later, back), (at, step, each) in itertools.combinations(known, 2) if side == "b" else ():
         for way, way_back in _of_both_views(step, each, later, back):
             places = [*((one, way) for one in _line(run, step)), *((one, way_back) for one in _line(run, later))]
-            yield _Varied(side, tuple(places), step, is_repaired({at: way.change, before: way_back.change}))
+            yield _Varied(side, tuple(places), is_repaired({at: way.change, before: way_back.change}))
     for vary in VARY if side == "b" else VARY_SETTINGS:
         for at, step, each in known:
             for way in vary(step.name, each, numbers):
@@ -144,7 +145,7 @@ def _tries(first: Row, runs: EditedRuns, side: Side, until: float) -> Iterator[_
                 if changes_something(way, each):
                     line = _line(run, step)
                     for chosen in dict.fromkeys([line, (step,)]):
-                        yield _Varied(side, tuple([(one, way) for one in chosen]), step, is_repaired({at: way.change}))
+                        yield _Varied(side, tuple([(one, way) for one in chosen]), is_repaired({at: way.change}))
 
 
 def _first_look(

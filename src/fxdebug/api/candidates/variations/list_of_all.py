@@ -8,6 +8,7 @@ from typing import TypeAlias
 from fxdebug.api.candidates.variations.groupings import groupings, moved_dimensions
 from fxdebug.api.candidates.variations.other_numbers import other_settings, other_switches
 from fxdebug.api.candidates.variations.other_operands import backwards, exchanged, masks_inverted, turned
+from fxdebug.api.candidates.variations.other_weights import other_weights
 from fxdebug.api.candidates.variations.shifted_rows import shifted
 from fxdebug.api.candidates.variations.twin_operations import twins
 from fxdebug.api.candidates.variations.variation import Variation
@@ -33,6 +34,7 @@ VARY: tuple[Vary, ...] = (
     turned,
     shifted,
     backwards,
+    other_weights,
 )
 
 VARY_SETTINGS: tuple[Vary, ...] = other_switches, other_settings

@@ -29,7 +29,7 @@ class Variation:
     because: str
     edit: str
     change: Change
-    kind: Literal["constant", "wiring"] = "wiring"  # of the finding
+    kind: Literal["constant", "wiring", "weights"] = "wiring"  # of the finding
     factors: tuple[int, int, int] | None = None
     splits: bool = False
     beside: tuple[Change, ...] = ()
