@@ -208,3 +208,21 @@ def test_random_numbers_of_both_runs_or_of_one_are_told_apart() -> None:
     x = torch.ones(8, 8)
     drawn = Only(lambda x: x * torch.rand_like(x))
     assert first(drawn, drawn, x).because == "random numbers were drawn: seed both runs alike"
+
+
+def test_dimensions_of_a_transpose_are_the_same_from_either_end() -> None:
+    x = torch.randn(2, 3, 4)
+    one, other = (Only(lambda y, dims=dims: y.transpose(*dims).flatten() * 2) for dims in ((-1, -2), (1, 2)))
+    assert first(one, other, x) is None
+    turned = Only(lambda y: y.transpose(0, 1).flatten() * 2)
+    assert first(Only(lambda y: y.transpose(1, 0).flatten() * 2), turned, x) is None
+    assert "-1, -2 in a, 0, 1 in b" in first(one, turned, x).because
+
+
+def test_why_a_number_is_infinite_in_one_run_is_told() -> None:
+    square, x = Only(lambda y: y * y), torch.full((4,), 300.0)
+    found = fxdebug.compare(fx_debug(square, x), fx_debug(square, x.half())).first
+    assert found is not None
+    assert (found.kind, found.op, found.because) == (
+        "nonfinite", "mul", "in b the result is beyond the largest float16, 6.55e+04",
+    )  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 from fxdebug.cells import cell_len, wrapped
 from fxdebug.data.calls import Note
 from fxdebug.data.findings import ADVICE, ERROR, SEVERITIES, WARNING, Finding
-from fxdebug.data.measures import Unit, quantity
+from fxdebug.data.measures import Unit, counted, quantity
 from fxdebug.data.report import Cell, Column, ReportData
 from fxdebug.operators.nonfinite import summary_of
 from fxdebug.printable import printable
@@ -142,7 +142,7 @@ def paragraph(finding: Finding, width: int, *, rule: str = "") -> list[str]:
 
 
 def _measured(finding: Finding) -> str:
-    if finding.measured is None or finding.threshold is None:
+    if finding.measured is None or not finding.threshold:  # a count of what was said already
         return ""
     return f"{quantity(finding.measured, finding.unit)}, threshold {quantity(finding.threshold, finding.unit)}."
 
@@ -157,8 +157,11 @@ def _values(finding: Finding) -> list[str]:
 def _spread(finding: Finding) -> str:
     parts = []
     if finding.kind in ("nan", "inf", "input", "weight", "uninitialised"):
-        parts.append(f"In {finding.reached} later operation{'' if finding.reached == 1 else 's'}")
-        parts.append("and in what the run returned" if finding.output else "and not in what the run returned")
+        count, returned = counted(finding.reached, "later operation"), "in what the run returned"
+        if finding.reached:
+            parts.append(f"In {count} and {'' if finding.output else 'not '}{returned}")
+        else:
+            parts.append(f"I{returned[1:]}" if finding.output else f"In no later operation, and not {returned}")
         if finding.absorbed:
             names = ", ".join(finding.absorbed[:3]) + (", …" if len(finding.absorbed) > 3 else "")
             parts.append(f"(ends in {names})")

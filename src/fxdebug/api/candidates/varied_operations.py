@@ -47,11 +47,11 @@ def told_of_variations(found: Comparison, runs: EditedRuns, until: float) -> Com
     """Return a comparison that names an operation that must be computed another way, for both to return the same.
 
     Operations of b are tried first, then those of a: b may have written out what a does in one operation. ``None``
-    where a finding is proven or names a weight or an order already, and where no such way is found. No run begins
-    after ``until``.
+    where a finding is proven or names a weight, an order or what is infinite already, and where no such way is found.
+    No run begins after ``until``.
     """
     first = found.first
-    if first is None or first.kind in ("weights", "input") or is_settled(found.findings):
+    if first is None or first.kind in ("weights", "input", "nonfinite") or is_settled(found.findings):
         return None
     if first.kind == "wiring" and "another order" in first.because:
         return None  # it is told already
