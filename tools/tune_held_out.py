@@ -198,7 +198,9 @@ def ensemble(fixed: bool) -> Built:
     return model.eval(), (torch.randn(32, 20),), None, None
 
 
-@held("generation without a cache", "earlier positions again", left=("loop over time",))  # LongChat 27, nanoGPT
+@held(
+    "generation without a cache", "earlier positions again", left=("loop over time", "grows by cat")
+)  # LongChat 27, nanoGPT
 def generated(fixed: bool) -> Built:
     """A generator that runs over all that was written for each new word."""
 
@@ -265,7 +267,7 @@ def warped(fixed: bool) -> Built:
     return Made(run, layer=nn.Linear(8, 8)).eval(), (torch.randn(24, 8), torch.randn(24, 8)), None, None
 
 
-@held("one vector for all points", "equal rows")  # PointNet's segmentation
+@held("one vector for all points", "equal rows", left=("slow function",))  # PointNet's segmentation
 def points(fixed: bool) -> Built:
     """Points that are labelled with the help of one vector for the whole cloud."""
 

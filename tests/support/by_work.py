@@ -37,8 +37,9 @@ def findings_by_work(
             timing = OpTiming(step.op.op, [work])
             if loss is not None:
                 reads = [getattr(arg, "numel", 0) for arg in step.args]
-                timing.backward.append(2 * work if step.op.op != "embedding" else 4 * max(reads))
+                fills = step.op.op in ("embedding", "getitem")  # a gradient for all that was given
+                timing.backward.append(4 * max(reads) if fills else 2 * work)
             profile.steps[position] = step, timing
         profile.own, profile.total = [1], [1]
     around = surroundings(model, args, {}, torch.device("cpu"), loss)
-    return findings_of(trace, calls, Limits(), around=around)
+    return tuple([finding for _, finding in findings_of(trace, calls, Limits(), around=around)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -658,6 +659,106 @@ def writes_words(self: Any, x: Tensor) -> Tensor:
     return torch.stack(out, 1).float()
 
 
+def product_by_product(self: Any, x: Tensor) -> Tensor:
+    weight = self.layer.weight + 0.0 * x[0, 0]
+    for _ in range(8):
+        x = x @ weight
+    return x
+
+
+def power_of_product(self: Any, x: Tensor) -> Tensor:
+    return x @ torch.linalg.matrix_power(self.layer.weight + 0.0 * x[0, 0], 8)
+
+
+def determinant_by_values(self: Any, x: Tensor) -> Tensor:
+    return torch.linalg.eigvalsh(x @ x.mT).log().sum(-1)
+
+
+def values_shown(self: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+    values = torch.linalg.eigvalsh(x @ x.mT)
+    return values, values.log().sum(-1)
+
+
+def both_for_all(self: Any, x: Tensor) -> Tensor:
+    return torch.where(x[:, :1] > 0, self.layer(x).relu(), self.layer(x).tanh())
+
+
+def one_for_each(self: Any, x: Tensor) -> Tensor:
+    y = self.layer(x)
+    return torch.where(y > 0, y, 0.1 * y)
+
+
+def multiplies_whole_numbers(self: Any, x: Tensor) -> Tensor:
+    return (x @ x).float()
+
+
+def multiplies_floats(self: Any, x: Tensor) -> Tensor:
+    y = x.float()
+    return y @ y
+
+
+def largest_of_rows(self: Any, x: Tensor) -> Tensor:
+    return torch.max(x, 1)[0] + x.min(1).values
+
+
+def largest_and_places(self: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+    values, places = x.max(1)
+    return values, places
+
+
+def draws_evenly(self: Any, x: Tensor) -> Tensor:
+    return torch.multinomial(torch.ones(4, len(x)), 8)
+
+
+def draws_by_weight(self: Any, x: Tensor) -> Tensor:
+    return torch.multinomial(x.abs() + 0.1, 8)
+
+
+def checked_by_a_distribution(self: Any, x: Tensor) -> Tensor:
+    return torch.distributions.Normal(x, x.square() + 1, validate_args=True).log_prob(x)
+
+
+def not_checked(self: Any, x: Tensor) -> Tensor:
+    return torch.distributions.Normal(x, x.square() + 1, validate_args=False).log_prob(x)
+
+
+def jacobian_row_by_row(self: Any, x: Tensor) -> Tensor:
+    return torch.autograd.functional.jacobian(torch.tanh, x)
+
+
+def jacobian_at_once(self: Any, x: Tensor) -> Tensor:
+    return torch.autograd.functional.jacobian(torch.tanh, x, vectorize=True)
+
+
+def blur() -> nn.Module:
+    layer = nn.Conv2d(1, 1, 9)
+    line = torch.arange(9.0) + 1
+    layer.weight.data = (line[:, None] * line).reshape(1, 1, 9, 9)
+    return layer
+
+
+def blurs(self: Any, x: Tensor) -> Tensor:
+    return self.layer(x)
+
+
+def blurs_in_two_passes(self: Any, x: Tensor) -> Tensor:
+    weight = self.layer.weight
+    return F.conv2d(F.conv2d(x, weight[..., :1]), weight[..., :1, :])
+
+
+def observed() -> nn.Module:
+    with warnings.catch_warnings(action="ignore"):
+        return torch.ao.quantization.FakeQuantize(quant_min=0, quant_max=255, dtype=torch.quint8)
+
+
+def observes(self: Any, x: Tensor) -> Tensor:
+    return self.layer(x)
+
+
+def observed_before(self: Any, x: Tensor) -> Tensor:
+    return torch.fake_quantize_per_tensor_affine(x, 0.1, 0, 0, 255)
+
+
 CASES: list[tuple[str, Callable[..., Any], Callable[..., Any], Callable[[], nn.Module], tuple[Tensor, ...]]] = [
     ("repeated work", mask_in_each_layer, mask_once, nn.ReLU, (torch.randn(4, 300),)),
     ("repeated work", normed_in_each_step, normed_once, lambda: nn.Linear(64, 64), (torch.randn(64, 3, 64),)),
@@ -735,6 +836,16 @@ CASES: list[tuple[str, Callable[..., Any], Callable[..., Any], Callable[[], nn.M
     ),
     ("mostly zeros", gated, gated_by_all, experts, (torch.randn(64, 64),)),
     ("padding", filled_by_mask, filled_to_the_longest, lambda: nn.Linear(32, 32), (torch.randn(90, 32), LENGTHS)),
+    ("order of products", product_by_product, power_of_product, lambda: nn.Linear(32, 32), (torch.randn(4096, 32),)),
+    ("slow function", determinant_by_values, values_shown, nn.ReLU, (torch.randn(4, 16, 16),)),
+    ("slice used", both_for_all, one_for_each, lambda: nn.Linear(256, 256), (torch.randn(256, 256),)),
+    ("slow function", multiplies_whole_numbers, multiplies_floats, nn.ReLU, (torch.ones(256, 256).long(),)),
+    ("slow function", largest_of_rows, largest_and_places, nn.ReLU, (TALL,)),
+    ("slow function", draws_evenly, draws_by_weight, nn.ReLU, (torch.randn(64, 64),)),
+    ("checks", checked_by_a_distribution, not_checked, nn.ReLU, (torch.randn(64, 64),)),
+    ("row by row", jacobian_row_by_row, jacobian_at_once, nn.ReLU, (torch.randn(24),)),
+    ("long kernel", blurs, blurs_in_two_passes, blur, (torch.randn(2, 1, 64, 64),)),
+    ("training mode", observes, observed_before, observed, (torch.randn(64, 64),)),
     ("loop over time", state_joined, writes_words, lambda: nn.Linear(64, 64), (torch.randn(4, 40, 64),)),
 ]
 

@@ -70,6 +70,12 @@ def test_settings_that_would_let_the_whole_batch_fit_were_tried_on_small_ones_an
     squares = lambda out: out.square().mean()  # noqa: E731
     big = nn.Sequential(*[nn.Sequential(nn.Linear(64, 512), nn.GELU(), nn.Linear(512, 64)) for _ in range(6)])
     x, before = torch.ones(512, 64), [p.clone() for p in big.parameters()]
+    with pytest.raises(torch.OutOfMemoryError):
+        fxdebug.memory(big, x, loss=squares, limit=KIB * KIB)  # the weights alone take more
+    report = fxdebug.last_failed_report()
+    assert report is not None
+    (part,) = [part for part in report.parts if part.settings == {"by": "setting"}]
+    assert {"batch 1", "batch 512 with checkpointing, 6 calls"} <= {row.setting for row in part.rows if not row.fits}
     limit = 12 * KIB * KIB
     with pytest.raises(torch.OutOfMemoryError):
         fxdebug.memory(big, x, loss=squares, limit=limit)

@@ -433,14 +433,29 @@ def test_what_waits_for_numbers_is_found_where_it_does_so_in_one_module(way: str
     assert all(finding.measured == 40 for finding in reads)
 
 
-def test_lines_that_read_numbers_come_by_their_count() -> None:
+def test_operations_after_a_loop_over_rows_have_their_times() -> None:
+    class Rows(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            total = sum(row.sum() for row in x)
+            values, places = x.sort()
+            return values[0] + total + places[0]
+
+    report = fxdebug.profile(Rows(), torch.ones(7, 2), repeats=1, warmup=0, peak=False)
+    timed = {row.op: row.count for row in report.parts[0].rows}
+    assert timed == {"unbind": 1, "sum": 7, "add": 9, "sort": 1, "getitem": 2}
+
+
+def test_lines_that_read_numbers_come_by_their_time_with_what_is_computed_for_them_alone() -> None:
     class Reads(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            for row in x[:3]:
-                x = x + row.sum().item()
             for row in x:
-                x = x + row.max().item()
+                x = x + row.sum().item()
+            for row in x[:3]:
+                x = x + row.repeat(4_000).sort().values[7].item()
             return x
 
     findings = fxdebug.profile(Reads(), torch.ones(7, 2), repeats=1, warmup=0, peak=False).findings
-    assert [finding.measured for finding in findings if finding.rule == "reads numbers"] == [7, 3]
+    first, other = [finding for finding in findings if finding.rule == "reads numbers"]
+    assert (first.measured, other.measured) == (3, 7)
+    assert "(item), which, with what is computed for them alone, takes " in first.what
+    assert first.advice.endswith("be read once for all? Are they needed in each run?")

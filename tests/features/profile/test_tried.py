@@ -61,6 +61,19 @@ def test_advice_that_brings_nothing_is_withdrawn() -> None:
     assert "no gain beyond the noise" in note
 
 
+def test_what_saves_more_of_a_step_is_told_before_what_was_tried() -> None:
+    class Repeats(Pools):
+        def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+            rows = [torch.tanh(torch.relu(mask[0, i : i + 1] * 1.0)) for i in range(60)]
+            NOW[0] += 100_000 * (1000 + x.shape[1])
+            x = self.mix(self.mix(self.mix(x)))
+            return super().forward(x, mask) + torch.cat(rows).sum()
+
+    report = profiled(Repeats(gains=False))
+    assert [finding.rule for finding in report.findings] == ["row by row", "padding"]
+    assert report.findings[1].advice.startswith("Tried: inputs cut from 400 to 10 steps: 1.35 ")
+
+
 def test_a_finding_that_only_code_can_follow_stays_a_question() -> None:
     class Loops(nn.Module):
         def forward(self, x: Tensor) -> Tensor:

@@ -78,6 +78,20 @@ def test_dropout_that_drops_in_eval_mode_is_asked_about() -> None:
     assert finding.rule == "training mode" and "in eval mode" in finding.what
 
 
+def test_parts_of_a_tensor_whose_backward_fills_all_of_it_are_asked_about_and_not_without_a_loss() -> None:
+    def takes(self: Any, x: Tensor) -> Tensor:
+        y = self.layer(x)
+        return torch.stack([y[:, step] for step in range(y.shape[1])], 1)
+
+    def unbinds(self: Any, x: Tensor) -> Tensor:
+        return torch.stack(self.layer(x).unbind(1), 1)
+
+    x, loss = torch.randn(4, 32, 64), lambda out: out.square().sum()
+    finding = findings_by_work(Made(takes, layer=nn.Linear(64, 64)), (x,), loss)[0]
+    assert finding.rule == "dense gradient" and finding.what.startswith("32 parts are taken of float32[4, 32, 64]")
+    assert findings_by_work(Made(unbinds, layer=nn.Linear(64, 64)), (x,), loss) == ()
+
+
 def test_a_thin_product_that_is_added_to_a_weight_in_each_step_is_asked_about_and_not_without_a_loss() -> None:
     class Adapted(nn.Module):
         def __init__(self) -> None:

@@ -37,6 +37,25 @@ def frozen() -> nn.Sequential:
     return net
 
 
+def scaled(times: float) -> nn.Sequential:
+    """A net whose weights began so many times as large."""
+    torch.manual_seed(0)
+    net = nn.Sequential(*[one for _ in range(6) for one in (nn.Linear(8, 8), nn.Tanh())], nn.Linear(8, 5))
+    with torch.no_grad():
+        for layer in net[::2]:
+            layer.weight *= times
+            layer.bias.zero_()
+    return net
+
+
+def alike() -> nn.Sequential:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 5))
+    for parameter in net.parameters():
+        nn.init.constant_(parameter, 0.1)
+    return net
+
+
 def entropy(out: Tensor, y: Tensor) -> Tensor:
     return F.cross_entropy(out, y)
 
@@ -55,6 +74,7 @@ def trained(
     tries: float | None = 60.0,
     save: Path | None = None,
     meanwhile: bool = False,
+    clip: float | None = None,
     **settings: Any,
 ) -> tuple[fxdebug.api.Verdict, list[Any]]:
     """The verdict with trials, and what the loop itself can see: losses, and at the end weights and random numbers."""
@@ -66,6 +86,8 @@ def trained(
             x = CENTRES[y] + 0.5 * torch.randn(32, 8)
             found = loss(net(x), y[torch.randperm(32)] if shuffled else y)
             found.backward()
+            if clip is not None:
+                nn.utils.clip_grad_norm_(net.parameters(), clip)
             if meanwhile and step == 30:
                 watched.verdict(tries=tries or 0.0)
             optimizer.step()
@@ -82,6 +104,10 @@ TRIED: dict[str, tuple[Callable[[], nn.Module], dict[str, Any]]] = {
     "learning rate too low": (lambda: drops(0.0), {"rate": 1e-6}),
     "learning rate too high": (lambda: drops(0.0), {"rate": 30.0}),
     "loss is a sum": (lambda: drops(0.0), {"rate": 0.2, "loss": lambda o, y: F.cross_entropy(o, y, reduction="sum")}),
+    "clipped away": (lambda: drops(0.0), {"clip": 1e-4}),
+    "weights too small": (lambda: scaled(1e-2), {"rate": 0.1}),
+    "weights too large": (lambda: scaled(40.0), {"rate": 1e-3}),
+    "units alike": (alike, {"rate": 0.01}),
 }
 
 

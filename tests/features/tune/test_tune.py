@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,11 +16,13 @@ from torch.utils.checkpoint import CheckpointFunction, checkpoint
 
 import fxdebug
 from fxdebug.errors import UsageError
-from fxdebug.features.shared.tried_settings import pairs, process_knobs
+from fxdebug.features.shared.tried_settings import free_cores, pairs, process_knobs
+from fxdebug.features.shared.tried_settings.free_cores import FreeCores
 from fxdebug.features.shared.tried_settings.knobs import Knob, Try
 from fxdebug.features.shared.tried_settings.subject import Subject
 from fxdebug.features.shared.tried_settings.trial import KNOBS
 
+COUNT = FreeCores.count
 BUSY: list[random.Random] = []
 NOW = [0]
 WAITED = [0]
@@ -39,6 +42,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setitem(pairs.CLOCKS, "wall", lambda: NOW[0])
     monkeypatch.setitem(pairs.CLOCKS, "processor", lambda: NOW[0] - WAITED[0])
     monkeypatch.setattr(process_knobs, "cores", lambda: 2)
+    monkeypatch.setattr(FreeCores, "count", lambda _: 2.0)
     yield
     BUSY.clear()
 
@@ -151,6 +155,32 @@ def test_where_other_work_disturbs_the_clock_on_the_wall_processor_time_is_compa
     assert "by the time of processors" in report.rows[1].why
     asked = fxdebug.tune(Waits(), X, knobs=["threads"], clock="wall")
     assert asked.rows[0].why.startswith("cannot tell: the machine is too busy")
+
+
+def test_threads_are_not_told_of_where_other_programs_have_the_cores(
+    one_thread: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FreeCores, "count", lambda _: 1.2)
+    (row,) = fxdebug.tune(Works(), X, knobs=["threads"]).rows
+    assert (row.verdict, row.why) == ("refused", "cannot tell: other programs leave 1.2 of 2 cores")
+    monkeypatch.setattr(FreeCores, "count", lambda _: None)  # where no system tells
+    assert lists(fxdebug.tune(Works(), X, knobs=["threads"])) == {"take": ["2 threads"]}
+
+
+def test_cores_are_free_that_are_idle_or_work_for_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stat, now = tmp_path / "stat", SimpleNamespace(process_time=lambda: 5.0, perf_counter=lambda: 100.0)
+    monkeypatch.setattr(free_cores, "STAT", stat)
+    monkeypatch.setattr(free_cores, "time", now)
+    monkeypatch.setattr(free_cores.os, "sysconf", lambda _: 100)
+    monkeypatch.setattr(FreeCores, "count", COUNT)
+    stat.write_text("cpu  10 0 5 1000 20 0 0 0 0 0\ncpu0 1 2 3 4\n")
+    since = FreeCores()
+    assert since.count() is None  # no time has passed
+    now.process_time, now.perf_counter = lambda: 7.0, lambda: 102.0
+    stat.write_text("cpu  50 0 5 1090 30 0 0 0 0 0\n")
+    assert since.count() == (0.9 + 0.1 + 2.0) / 2.0
+    stat.unlink()
+    assert since.count() is None
 
 
 def test_where_both_clocks_are_disturbed_more_pairs_are_timed(nothing: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,7 +387,7 @@ def test_calls_that_save_most_for_their_time_are_checkpointed() -> None:
         fxdebug.tune(Blocks(), X, knobs=["checkpointing"], loss=squares).rows, key=lambda r: r.change_of
     )
     assert (half.change_of, whole.change_of) == (
-        "checkpointing, 2 calls that save most for their time",
+        "checkpointing, 2 calls that save most for the time",
         "checkpointing, 3 calls",
     )
     assert half.change == whole.change == 0.0

@@ -266,7 +266,7 @@ def _fragmented(record: MemoryRecord, model: str) -> Iterator[Finding]:
             measured=100 * pieces.share,
             threshold=FRAGMENTED,
             unit="%",
-            advice="Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or keep the sizes of tensors equal.",
+            advice="Would PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True help, or tensors of equal sizes?",
         )
 
 
@@ -307,7 +307,7 @@ def _leaks(record: MemoryRecord, model: str, settings: Mapping[str, Cell]) -> It
             measured=growth,
             threshold=0.0,
             unit="B",
-            advice="Keep a detached copy or a number, or clear the container after each step.",
+            advice="Could it keep a detached copy or a number, or be cleared after each step?",
         )
     nodes = record.graphs[1:]
     if not count and nodes and all(nodes):
@@ -321,5 +321,5 @@ def _leaks(record: MemoryRecord, model: str, settings: Mapping[str, Cell]) -> It
             f"{record.graph_holder or 'a reference in C++'} keeps it",
             measured=sum(nodes) / len(nodes),
             threshold=0.0,
-            advice="Add up numbers, not tensors with a gradient: total += loss.item(), or loss.detach().",
+            advice="Could numbers be added up, not tensors with a gradient: total += loss.item(), or loss.detach()?",
         )

@@ -34,9 +34,9 @@ def what_fits(others: OtherSizes, room: int, gradients: bool) -> Iterator[Fit]:
         known = [(size, others.run(size)) for size in small]
         for fit in _smaller_batch(others, known, batch, room):
             yield fit
-            if fit.fits:
-                with contextlib.suppress(UsageError):  # where one item fits, and two do not
-                    yield from _with_knobs(others, (max(1, fit.batch // 2), max(2, fit.batch)), batch, room)
+            most = fit.batch if fit.fits else batch // 2  # a few items take no more than their gradients
+            with contextlib.suppress(UsageError):  # there is no room for it
+                yield from _with_knobs(others, (max(1, most // 2), max(2, most)), batch, room)
         wide = {name: size for name in others.dtypes() if (size := bytes_of(name, ())) and size > 2}
         if wide:
             peak = estimated_peak(known, batch, {name: 2 / size for name, size in wide.items()})
@@ -48,7 +48,7 @@ def what_fits(others: OtherSizes, room: int, gradients: bool) -> Iterator[Fit]:
 
 
 def _with_knobs(others: OtherSizes, small: tuple[int, int], batch: int, room: int) -> list[Fit]:
-    """Return what settings would do to the whole batch, from steps with each of them on two smaller ones that fit."""
+    """Return what settings would do to the whole batch, from steps with each of them on two smaller ones."""
     whole = estimated_peak([(size, others.run(size)) for size in small], batch, {})
     subjects = [others.subject(size) for size in small]
     fits = []

@@ -18,6 +18,8 @@ from fxdebug.data.values import Value, leaves
 from fxdebug.features.profile.report import CallProfile, bytes_moved
 from fxdebug.features.profile.wasted import wasted
 from fxdebug.features.profile.wasted.surroundings import Surroundings
+from fxdebug.features.profile.wasted.timed_ops import Work
+from fxdebug.features.profile.wasted.unused_results import made_for_reads
 from fxdebug.operators.categories import SIZED_BY_NUMBERS, SOFTMAXES, TO_PYTHON_NUMBERS
 from fxdebug.operators.names import canonical
 from fxdebug.query.network import network_of
@@ -57,24 +59,26 @@ def findings_of(
     fastest: float = math.inf,
     around: Surroundings | None = None,
     of_forward: float = 1.0,
-) -> tuple[Finding, ...]:
-    """Return the findings of a profile, those with the largest share of the time at stake first.
+) -> tuple[Weighed, ...]:
+    """Return the findings of a profile, each after the share of the time at stake, the largest share first.
 
     ``fastest`` are the seconds of the fastest run that nothing watched: nothing in it takes longer. ``around`` is what
     the run was given besides the model. ``of_forward`` is the part of a step that is its forward.
     """
     whole = sum(profile.ops_seconds for profile in calls)
     root = calls[0].total_seconds
+    around = around or Surroundings()
+    work = Work(trace, calls, has_loss=around.has_loss)
     found = [
         *_slow_siblings(trace, calls, root or 0.0, limits),
         *_idle(trace, calls, root or 0.0, limits, fastest),
-        *_single_numbers(trace, calls, whole, limits),
+        *_single_numbers(work, whole, limits),
         *_wide(trace, calls, whole, limits),
         *_written_out_attention(trace, calls, whole, limits),
-        *((f.measured or 0.0, f) for f in wasted(trace, calls, around or Surroundings(), limits.waste_share)),
+        *((f.measured or 0.0, f) for f in wasted(work, around, limits.waste_share)),
         *_recomputed(trace, calls, around, of_forward, limits),
     ]
-    return tuple([finding for _, finding in sorted(found, key=lambda one: -one[0])])
+    return tuple(sorted(found, key=lambda one: -one[0]))
 
 
 def _slow_siblings(trace: TraceData, calls: Sequence[CallProfile], root: float, limits: Limits) -> Iterator[Weighed]:
@@ -110,7 +114,7 @@ def _slow_siblings(trace: TraceData, calls: Sequence[CallProfile], root: float, 
                         source=profile.call.source,
                         measured=own / usual,
                         threshold=limits.slow_ratio,
-                        advice="Look at what its forward does besides its operations, and at hooks on it.",
+                        advice="What does its forward do besides its operations, and are there hooks on it?",
                     ),
                 )
 
@@ -159,18 +163,20 @@ def _idle(
                     measured=outside,
                     threshold=limits.idle_seconds,
                     unit="s",
-                    advice="Move this work out of forward, or look into it with a Python profiler.",
+                    advice="Could this work be done outside of forward? A profiler of Python shows what it is.",
                 ),
             )
 
 
-def _single_numbers(trace: TraceData, calls: Sequence[CallProfile], whole: float, limits: Limits) -> Iterator[Weighed]:
-    """Lines that read numbers out of tensors again and again, the most reads first: each waits for the device."""
-    net = network_of(trace)
+def _single_numbers(work: Work, whole: float, limits: Limits) -> Iterator[Weighed]:
+    """Lines that read numbers out of tensors again and again, those that take the most time first.
+
+    Each waits for the device. What is computed for the numbers alone counts with them, such as statistics in hooks.
+    """
     lines: defaultdict[str, list[tuple[CallProfile, str, str]]] = defaultdict(list)
     times: defaultdict[str, float] = defaultdict(float)
     on_device = False
-    for profile in calls:
+    for profile in work.calls:
         body = profile.call.body
         graph = profile.call.graph
         if body is None or graph is None:
@@ -181,10 +187,13 @@ def _single_numbers(trace: TraceData, calls: Sequence[CallProfile], whole: float
             source = sources.get(step.op.name)
             if source and source not in grouped and waits_for_numbers(step):
                 times[source] += median(timing.forward) / 1e9 if timing is not None and timing.forward else 0.0
-                lines[source].append((profile, step.op.op, f"{net.call_id(profile.call)}/{step.op.name}"))
+                lines[source].append((profile, step.op.op, f"{work.call_id[profile.call.index]}/{step.op.name}"))
                 on_device |= any(value.device not in ("cpu", "meta") for arg in step.args for _, value in leaves(arg))
-    for source, reads in sorted(lines.items(), key=lambda line: (-times[line[0]], -len(line[1]))):
-        seconds = times[source]
+    made: defaultdict[str, float] = defaultdict(float)
+    for op, source in made_for_reads(work).items():
+        made[source] += 0.0 if waits_for_numbers(op.step) else op.seconds
+    for source, reads in sorted(lines.items(), key=lambda line: (-times[line[0]] - made[line[0]], -len(line[1]))):
+        seconds = times[source] + made[source]
         of_module = max(Counter(profile.call.path for profile, _, _ in reads).values())
         if (len(reads) if on_device else of_module) < limits.sync_count:
             continue
@@ -192,21 +201,25 @@ def _single_numbers(trace: TraceData, calls: Sequence[CallProfile], whole: float
             continue
         profile, name, node = reads[0]
         ways = ", ".join(dict.fromkeys(_MASKED.get(canonical(op), op) for _, op, _ in reads))
+        share = 100 * seconds / whole if whole else 0.0
+        with_made = ", with what is computed for them alone," if made[source] > times[source] else ""
+        needed = " Are they needed in each run?" if share >= limits.waste_share and with_made else ""
         yield (
-            100 * seconds / whole if whole else 0.0,
+            share,
             Finding(
                 rule="reads numbers",
                 severity=ADVICE,
                 path=profile.call.path,
-                call=net.call_id(profile.call),
+                call=work.call_id[profile.call.index],
                 op=name,
                 node=node,
-                what=f"this line reads numbers out of tensors {len(reads)} times in a run ({ways}), which takes "
-                f"{_share(seconds, whole)} of the time; on an accelerator each waits until all work before it is done",
+                what=f"this line reads numbers out of tensors {len(reads)} times in a run ({ways}), which{with_made} "
+                f"takes {_share(seconds, whole)} of the time; on an accelerator each waits until "
+                "all work before it is done",
                 source=source,
                 measured=len(reads),
                 threshold=limits.sync_count,
-                advice="Could the numbers stay in tensors, or be read once for all?",
+                advice=f"Could the numbers stay in tensors, or be read once for all?{needed}",
                 others=tuple([other for _, _, other in reads[1:]]),
             ),
         )
@@ -300,8 +313,9 @@ def _wide(trace: TraceData, calls: Sequence[CallProfile], whole: float, limits: 
         limits,
         rule="float64",
         severity=WARNING,
-        what=f"{wide} begins here: {count} operations compute in it, while the parameters are {usual}",
-        advice="Convert its operands, or give the dtype where they are made (dtype=x.dtype).",
+        what=f"{wide} begins here: {count} operations compute in it, while the parameters are {usual}; they take "
+        f"{share:.0f} % of the time, or of the bytes",
+        advice="Could its operands be converted, or have the dtype where they are made (dtype=x.dtype)?",
     )
 
 

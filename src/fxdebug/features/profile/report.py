@@ -22,7 +22,7 @@ from fxdebug.data.measured.timings import MachinePeak, OpTiming, RegionTiming, T
 from fxdebug.data.measures import CALL, OPERATION, Unit, counted, quantity, register
 from fxdebug.data.report import Cell, Column, ReportData
 from fxdebug.data.trace import TraceData
-from fxdebug.data.values import leaves
+from fxdebug.data.values import Group, leaves
 from fxdebug.operators.categories import VIEWS
 from fxdebug.operators.names import canonical
 from fxdebug.query.measures import size_of
@@ -204,6 +204,9 @@ def _matched(steps: Iterable[Step], timed: Sequence[OpTiming]) -> list[tuple[Ste
     pairs: list[tuple[Step, OpTiming | None]] = []
     position = 0
     for step in steps:
+        if step.op.op == "getitem" and step.args and isinstance(step.args[0], Group):  # of a tuple: Python's own
+            pairs.append((step, None))
+            continue
         try:
             place = names.index(canonical(step.op.op.partition(".")[0]), position)
         except ValueError:

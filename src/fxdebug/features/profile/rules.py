@@ -11,7 +11,7 @@ WASTED = {
     "same in each run": "each run computes the same of weights and constants alone",
     "unused results": "what is computed reaches nothing that the run returns",
     "checks": "numbers are computed only to be checked",
-    "slice used": "less than half of a result is used",
+    "slice used": "half of a result is used, or less",
     "row by row": "a loop of Python goes over rows that do not need one another",
     "loop over time": "a loop of Python goes over steps that need one another",
     "side by side": "many small layers take the same input, one by one",
@@ -24,7 +24,7 @@ WASTED = {
     "written out": "a norm or a softmax is written as single operations",
     "mostly zeros": "a product multiplies with a matrix that is mostly zeros",
     "equal rows": "layers compute the same for rows that are all equal",
-    "long kernel": "a convolution multiplies far more often than Fourier transforms would",
+    "long kernel": "a convolution multiplies far more often than Fourier transforms, or two short kernels, would",
     "transform length": "a Fourier transform has a length with a large prime factor",
     "inverse": "the inverse of a matrix is only multiplied",
     "one-hot product": "a product with one-hot rows, or a diagonal matrix, multiplies by zeros",
@@ -32,7 +32,7 @@ WASTED = {
     "copies": "tensors are copied and nothing is computed",
     "slow function": "a function is called in a form that takes far longer than another one",
     "repeated in memory": "the same numbers are written several times",
-    "training mode": "dropout or batch norm of a training in a run without a loss",
+    "training mode": "dropout, batch norm or observers of a training in a run without a loss",
     "threads": "torch computes with more threads than there are cores",
     "anomaly mode": "autograd looks for NaN in each gradient",
     "kept graph": "an attribute keeps the graph of a run after the next one",
@@ -41,7 +41,7 @@ WASTED = {
     "subnormal": "numbers below 1.2e-38 are computed with",
     "padding": "the last steps of every row are padding",
     "recomputation": "checkpoints compute again what there is memory for",
-    "dense gradient": "few rows of a large table get a gradient",
+    "dense gradient": "a gradient is filled for a whole tensor, of which few parts were read",
 }
 GRAVE = ("threads", "padding", "anomaly mode", "kept graph")
 

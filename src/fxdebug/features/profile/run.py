@@ -81,6 +81,14 @@ def profile(
 
     def report() -> Report[ProfileRow]:
         calls = profiles(trace, timings)
+        found = findings_of(
+            trace,
+            calls,
+            Limits() if limits is None else limits,
+            min(timings.plain, default=math.inf) / 1e9,
+            around,
+            forward_share(timings),
+        )
         data = profile_report(
             trace,
             timings,
@@ -93,20 +101,13 @@ def profile(
                 "threads": torch.get_num_threads(),
             },
             items=items_of(trace) if items is None else Items(*items),
-            findings=findings_of(
-                trace,
-                calls,
-                Limits() if limits is None else limits,
-                min(timings.plain, default=math.inf) / 1e9,
-                around,
-                forward_share(timings),
-            ),
+            findings=tuple([finding for _, finding in found]),
         )
         if tried and raised is None and not on_meta:
             trials = Trials.of(model, args, keywords, loss)
-            found, rows, notes = try_findings(data.findings, trials)
+            kept, rows, notes = try_findings(found, trials)
             part = [trials_part(trace.model, rows)] if rows else []
-            data = replace(data, findings=tuple(found), notes=(*data.notes, *notes), parts=(*data.parts, *part))
+            data = replace(data, findings=tuple(kept), notes=(*data.notes, *notes), parts=(*data.parts, *part))
         return Report.of(data)
 
     if raised is not None:

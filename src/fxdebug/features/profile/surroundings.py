@@ -19,6 +19,8 @@ from fxdebug.features.shared.tried_settings.subject import Subject
 
 LARGE = 1 << 16  # elements of a matrix that is looked at for zeros
 MOSTLY = 0.9  # of them are zeros: from here on a sparse product may be faster
+LEAST_KERNEL = 5  # elements in each direction: of 3 by 3, two passes gain little
+CLOSE = 1e-5  # of the largest element: a kernel of float32 is no more exactly a column times a row
 MANY = 0.01  # of the numbers of a parameter are subnormal: fewer cost nothing
 
 
@@ -44,6 +46,7 @@ def surroundings(
         padded=tuple(padded_inputs(args, kwargs)),
         finds_anomalies=finds_anomalies(Subject(model, args, kwargs, loss)),
         zeros=tuple([(name, share) for name, tensor in (*own, *inputs) if (share := _zeros(tensor)) >= MOSTLY]),
+        separable=tuple([name for name, tensor in own if _is_separable(tensor)]),
         kept_graphs=kept_graphs(Subject(model, args, kwargs, loss)),
         recomputed=recomputed(Subject(model, args, kwargs, loss)) if has_loss else None,
         subnormal=tuple([name for name, tensor in own if _is_subnormal(tensor)]) if device.type == "cpu" else (),
@@ -61,6 +64,25 @@ def _zeros(tensor: Tensor) -> float:
             return 1 - torch.count_nonzero(tensor.detach()).item() / tensor.numel()
     except Exception:  # a tensor of a class of its own, or without memory
         return 0.0
+
+
+def _is_separable(tensor: Tensor) -> bool:
+    """Is a tensor of kernels for single channels, each of them a column times a row: blurs, and edges?"""
+    try:
+        if tensor.dim() != 4 or tensor.shape[1] != 1 or min(tensor.shape[2:]) < LEAST_KERNEL or tensor.numel() > LARGE:
+            return False
+        with torch.no_grad():
+            kernels = tensor.detach().double().flatten(0, 1)
+            top = kernels.abs().flatten(1).argmax(-1)
+            each, row, column = torch.arange(len(kernels)), top // kernels.shape[2], top % kernels.shape[2]
+            outer = (
+                kernels[each, :, column][:, :, None]
+                * kernels[each, row][:, None]
+                / kernels[each, row, column][:, None, None]
+            )
+            return bool(((outer - kernels).abs() <= CLOSE * kernels.abs().amax((1, 2), keepdim=True)).all())
+    except Exception:  # a tensor of a class of its own, or without memory
+        return False
 
 
 def _own(path: str, module: nn.Module) -> list[tuple[str, Tensor]]:

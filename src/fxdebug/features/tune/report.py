@@ -11,7 +11,7 @@ from fxdebug.data.calls import Note
 from fxdebug.data.measures import Unit, counted, quantity
 from fxdebug.data.report import Cell, ReportData
 from fxdebug.features.shared.tried_settings.trial import BY_PROCESSORS, COLUMNS, Clock, TrialRow, Trials, told
-from fxdebug.features.shared.tried_settings.verdict import CHANGES, REFUSED, TAKE, Gain, is_busy
+from fxdebug.features.shared.tried_settings.verdict import CHANGES, REFUSED, TAKE, VERDICTS, Gain, is_busy
 from fxdebug.printable import printable
 
 _LISTS: Final = ((TAKE, "take"), (CHANGES, "take, with a changed result"), (REFUSED, "refused"))
@@ -27,7 +27,6 @@ def tune_report(
 ) -> Report[TrialRow]:
     """Return the report of trials: those to take first, the fastest first, then those that change results."""
     assert trials.outcome is not None
-    order = {verdict: place for place, (verdict, _) in enumerate(_LISTS)}
     control = trials.control
     totals: dict[str, tuple[Cell, Unit]] = {
         "step": (trials.seconds, "s"),
@@ -48,7 +47,7 @@ def tune_report(
         subject=model,
         answer=_answer(rows, kept, gain, control, trials.by),
         columns=COLUMNS,
-        rows=tuple(sorted(rows, key=lambda row: (order[row.verdict], -(row.gain or 0.0)))),
+        rows=tuple(sorted(rows, key=lambda row: (VERDICTS.index(row.verdict), -(row.gain or 0.0)))),
         totals=totals,
         notes=tuple(notes),
         settings=settings,

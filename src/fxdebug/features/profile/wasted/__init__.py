@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from fxdebug.data.findings import Finding
-from fxdebug.data.trace import TraceData
-from fxdebug.features.profile.report import CallProfile
+from fxdebug.features.profile.wasted.dense_gradients import dense_gradients
 from fxdebug.features.profile.wasted.equal_work import equal_work
 from fxdebug.features.profile.wasted.forms import (
     casts_back,
@@ -22,16 +21,23 @@ from fxdebug.features.profile.wasted.forms import (
     repeats,
 )
 from fxdebug.features.profile.wasted.large_results import large_between, padded_inside
-from fxdebug.features.profile.wasted.loops import earlier_again, growing, loops, side_by_side, single_weights
-from fxdebug.features.profile.wasted.python_numbers import python_numbers
+from fxdebug.features.profile.wasted.loops import (
+    earlier_again,
+    growing,
+    loops,
+    side_by_side,
+    single_gradients,
+    single_weights,
+)
 from fxdebug.features.profile.wasted.same_each_run import same_each_run
 from fxdebug.features.profile.wasted.settings import settings
-from fxdebug.features.profile.wasted.slow_functions import slow_functions
+from fxdebug.features.profile.wasted.slow_functions import python_numbers, slow_functions
 from fxdebug.features.profile.wasted.surroundings import Surroundings
 from fxdebug.features.profile.wasted.timed_ops import Work
 from fxdebug.features.profile.wasted.unused_results import (
     attention_weights,
     best_of_sorted,
+    both_branches,
     checks,
     factors,
     mirrored_spectra,
@@ -51,21 +57,20 @@ from fxdebug.features.profile.wasted.zeros import (
 )
 
 _RULES = (
-    equal_work, same_each_run, unused, checks, parts_used, mirrored_spectra, best_of_sorted, loops, side_by_side,
-    growing, earlier_again, single_weights, python_numbers, large_between, written_out, elementwise_lines, triangles,
-    gated_rows, equal_rows, enlarged, long_kernels, transform_lengths, product_order, low_rank_weights, padded_inside,
-    factors, attention_weights, inverses, one_hot_products, diagonal_products, diagonal_factors, casts_back,
-    copies, copied_weights, repeats, slow_functions,
+    equal_work, same_each_run, unused, checks, parts_used, both_branches, mirrored_spectra, best_of_sorted, loops,
+    side_by_side, growing, earlier_again, single_weights, single_gradients, python_numbers, large_between,
+    written_out, elementwise_lines, triangles, gated_rows, equal_rows, enlarged, transform_lengths, product_order,
+    low_rank_weights, padded_inside, factors, attention_weights, inverses, one_hot_products, diagonal_products,
+    diagonal_factors, casts_back, copies, copied_weights, repeats, slow_functions, dense_gradients,
 )  # fmt: skip
 
 
-def wasted(trace: TraceData, calls: Sequence[CallProfile], around: Surroundings, least: float) -> Iterator[Finding]:
+def wasted(work: Work, around: Surroundings, least: float) -> Iterator[Finding]:
     """Yield what is computed without need and takes at least ``least`` % of the time of all operations."""
-    work = Work(trace, calls, has_loss=around.has_loss)
     if not work.seconds:
         return
     found = [finding for rule in _RULES for finding in rule(work, least)]
-    for rule_around in (sparse_products, masked_pairs, settings):
+    for rule_around in (sparse_products, masked_pairs, long_kernels, settings):
         found += rule_around(work, around, least)
     yield from _once(found)
 

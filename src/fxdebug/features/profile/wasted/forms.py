@@ -16,6 +16,7 @@ from fxdebug.operators.names import canonical
 
 TWICE = 2.0  # the best order does less than half: otherwise the order is no cause
 _CONSTANTS = frozenset("zeros full ones new_zeros new_full zeros_like full_like".split())
+FACTORS = 100  # of a chain of products, at most
 THIN = 4  # times as large as its rank is a weight, at least
 CHAIN = 12  # operations that make a weight
 _COPIES_OF_WEIGHTS = frozenset("deepcopy clone".split())
@@ -38,23 +39,28 @@ _FLOATS = ("float64", "float32", "bfloat16", "float16")
 def product_order(work: Work, least: float) -> Iterator[Finding]:
     """Products of three or more tensors in an order that multiplies more than another one."""
     for op in work.ops:
+        ops = [op]
         if op.name == "einsum":
             done, best = _einsum_products(op)
-        elif op.name == "matmul":
-            done, best = _matmul_products(work, op)
+        elif op.name == "matmul" and not _is_factor(work, op):
+            ops, factors = _chain_of_products(work, op)
+            done, best = sum(_multiplications(one) for one in ops), _best_of_chain(factors)
         else:
             continue
         if not best or done < TWICE * best:
             continue
-        others = [] if op.name == "einsum" else [work.maker[op.operands[0].number]]
-        share = work.share((op.seconds + sum(one.seconds for one in others)) * (1 - best / done))
+        share = work.share(sum(one.seconds for one in ops) * (1 - best / done))
         if share >= least:
             what = f"multiplies {done:.2g} times in this order, and {best:.2g} times in the best one"
             advice = "Could the small product come first?"
             if op.name == "einsum":
                 advice = "Could it be written as several products, the small one first? The package opt_einsum, once "
                 advice += "installed, makes torch choose the order."
-            yield work.finding("order of products", op, share, least, what, advice)
+            elif len(ops) > 2:
+                what = f"{len(ops)} products, each of the one before, {what.replace('multiplies', 'multiply', 1)}"
+                advice = "Could the small products come first (torch.linalg.multi_dot)? Of one matrix again and again: "
+                advice += "torch.linalg.matrix_power."
+            yield work.finding("order of products", costliest(ops), share, least, what, advice)
 
 
 def _einsum_products(op: TimedOp) -> tuple[float, float]:
@@ -109,23 +115,55 @@ def _joined(
     return float(math.prod(sizes[letter] for letter in both)), [kept, *rest]
 
 
-def _matmul_products(work: Work, op: TimedOp) -> tuple[float, float]:
-    """Return the multiplications of (a @ b) @ c, and those of a @ (b @ c)."""
-    if len(op.operands) != 2:
-        return 0.0, 0.0
-    first, c = op.operands
-    maker = work.maker.get(first.number)
-    if maker is None or maker.name != "matmul" or len(maker.operands) != 2 or len(work.users[first.number]) != 1:
-        return 0.0, 0.0
-    a, b = maker.operands
-    shapes = [value.shape for value in (a, b, c)]
-    if any(len(shape) < 2 for shape in shapes) or first.number in work.returned or len(set(map(len, shapes))) > 1:
-        return 0.0, 0.0
-    rows, inner = a.shape[-2:]
-    middle, columns = b.shape[-1], c.shape[-1]
-    batch = math.prod(first.shape[:-2])
-    done = batch * (rows * inner * middle + rows * middle * columns)
-    return float(done), float(batch * (inner * middle * columns + rows * inner * columns))
+def _is_factor(work: Work, op: TimedOp) -> bool:
+    """Is the result of a product of two matrices only a factor of another product?"""
+    result = op.results[0] if op.results else None
+    if result is None or len(op.operands) != 2 or any(len(value.shape) < 2 for value in op.operands):
+        return False
+    users = work.users[result.number]
+    if len(users) != 1 or result.number in work.returned or result.number in work.unseen:
+        return False
+    return users[0].name == "matmul" and all(len(value.shape) > 1 for value in users[0].operands)
+
+
+def _chain_of_products(work: Work, op: TimedOp) -> tuple[list[TimedOp], list[Value]]:
+    """Return a product and those that it is made of, and all factors, from left to right."""
+    ops, factors, pending = [op], list[Value](), [*reversed(op.operands)]
+    if len(op.operands) != 2 or any(len(value.shape) < 2 for value in op.operands):
+        return [], []
+    while pending and len(factors) <= FACTORS:
+        value = pending.pop()
+        maker = work.maker.get(value.number)
+        if maker is not None and maker.name == "matmul" and len(maker.operands) == 2 and _is_factor(work, maker):
+            ops.append(maker)
+            pending += reversed(maker.operands)
+        else:
+            factors.append(value)
+    return ops, [] if pending else factors
+
+
+def _multiplications(op: TimedOp) -> float:
+    return float(sum(value.numel for value in op.results) * op.operands[0].shape[-1])
+
+
+def _best_of_chain(factors: Sequence[Value]) -> float:
+    """Return the fewest multiplications of a chain of three or more matrices; powers of one are by squares."""
+    count = len(factors)
+    if count < 3:
+        return 0.0
+    fewest: dict[tuple[int, int], float] = {(i, i): 0.0 for i in range(count)}
+    for length in range(2, count + 1):
+        for i in range(count - length + 1):
+            j = i + length - 1
+            batch = max(math.prod(value.shape[:-2]) for value in factors[i : j + 1])
+            outer = batch * factors[i].shape[-2] * factors[j].shape[-1]
+            ways = (fewest[i, k] + fewest[k + 1, j] + outer * factors[k].shape[-1] for k in range(i, j))
+            if len({value.number for value in factors[i : j + 1]}) == 1:
+                squares = length.bit_length() + length.bit_count() - 2
+                fewest[i, j] = float(squares * factors[i].numel * factors[i].shape[-1])
+            else:
+                fewest[i, j] = min(ways)
+    return fewest[0, count - 1]
 
 
 def low_rank_weights(work: Work, least: float) -> Iterator[Finding]:

@@ -12,8 +12,10 @@ from fxdebug.data.findings import Finding
 from fxdebug.data.values import Value
 from fxdebug.features.profile.report import CallProfile, bytes_moved
 from fxdebug.features.profile.wasted.chains import STEPS, Chain
+from fxdebug.features.profile.wasted.dense_gradients import whole_gradients
 from fxdebug.features.profile.wasted.equal_work import told_as_repeated
 from fxdebug.features.profile.wasted.timed_ops import TimedOp, Work, costliest, is_view
+from fxdebug.features.profile.wasted.unused_results import told_as_checks
 from fxdebug.operators.categories import ELEMENTWISE, VIEWS
 from fxdebug.operators.dtypes import bytes_of
 
@@ -43,7 +45,8 @@ def loops(work: Work, least: float) -> Iterator[Finding]:
     """Loops that do little in each pass: over rows, which do not need one another, or over time."""
     copied = {op for chain in _chains(work) for op in chain}  # a loop that mostly copies has a finding of its own
     again = {op.operands[1].number for op in _again(work)}  # weights of a loop that has another finding, too
-    repeated = told_as_repeated(work, least)
+    repeated = told_as_repeated(work, least) | told_as_checks(work, least)
+    repeated |= {op for ops in whole_gradients(work, least) for op in ops}
     found = list(_loops(work))
     for loop in found:
         if any(value.number in again for op in loop.ops for value in op.operands[1:2]):
@@ -291,6 +294,21 @@ def single_weights(work: Work, least: float) -> Iterator[Finding]:
         advice = "Could they be a few operations on lists of tensors (torch._foreach_lerp_, _foreach_mul_, "
         advice += "clip_grad_norm_(foreach=True), get_ema_multi_avg_fn)?"
         yield work.finding("weights one by one", costliest(ops), share, least, what, advice)
+
+
+def single_gradients(work: Work, least: float) -> Iterator[Finding]:
+    """Tell of a line that runs a backward for each of many numbers: jacobians, and gradients of single examples."""
+    at_line: defaultdict[str | None, list[TimedOp]] = defaultdict(list)
+    for op in work.ops:
+        if op.name == "grad":
+            at_line[work.line(op)].append(op)
+    for ops in at_line.values():
+        share = work.share(sum(op.seconds for op in ops))
+        if len(ops) >= STEPS and share >= least:
+            what = f"a backward runs {len(ops)} times at this line, each time for a part of a result"
+            advice = "Could they run at once: torch.func.jacrev, jacfwd where there are fewer inputs than results, "
+            advice += "jacobian(vectorize=True), grad(is_grads_batched=True), or torch.func.vmap(grad(loss))?"
+            yield work.finding("row by row", costliest(ops), share, least, what, advice)
 
 
 def growing(work: Work, least: float) -> Iterator[Finding]:

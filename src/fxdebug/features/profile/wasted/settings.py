@@ -25,7 +25,6 @@ def settings(work: Work, around: Surroundings, least: float) -> Iterator[Finding
         yield from _half_on_cpu(work, least)
         yield from _subnormal(work, around, least)
     yield from _padding(work, around, least)
-    yield from _dense_gradients(work, around, least)
 
 
 def _training_mode(work: Work, around: Surroundings, least: float) -> Iterator[Finding]:
@@ -37,11 +36,25 @@ def _training_mode(work: Work, around: Surroundings, least: float) -> Iterator[F
         yield work.finding("training mode", costliest(drawn), share, least, what, advice)
     if around.has_loss:
         return
+    yield from _observers(work, least)
     ops = [op for op in work.ops if op.profile.call.training and _is_of_training(op)]
     share = work.share(sum(op.seconds for op in ops))
     if ops and share >= least:
         what = f"{len(ops)} operations (dropout, batch norm) run as in a training, in a run without a loss"
         advice = "Is it an inference? Then call model.eval() before it: results change, too."
+        yield work.finding("training mode", costliest(ops), share, least, what, advice)
+
+
+def _observers(work: Work, least: float) -> Iterator[Finding]:
+    """Observers of a quantisation, which belong to its calibration, and what is made of what they have seen."""
+    calls = [call for call in work.trace.calls if call.type.endswith("Observer")]
+    observed = {call.index for call in calls} | {call.parent_index for call in calls} - {0, None}
+    inside = [op for op in work.ops if any(index in observed for index in work.around(op.profile.call.index))]
+    ops = [op for op in inside if not op.name.startswith("fake_quantize")]
+    share = work.share(sum(op.seconds for op in ops))
+    if ops and share >= least:
+        what = f"{counted(len(ops), 'operation')} of observers look at the numbers that a quantisation is made for"
+        advice = "Is the calibration over? Then model.apply(torch.ao.quantization.disable_observer)."
         yield work.finding("training mode", costliest(ops), share, least, what, advice)
 
 
@@ -120,21 +133,3 @@ def _padding(work: Work, around: Surroundings, least: float) -> Iterator[Finding
         what = f"the last {most.length - most.longest} of {most.length} steps of {most.slot} are padding in every row"
         advice = f"Could the inputs be padded to their longest row, {most.longest} (padding='longest'), and rows be "
         yield work.finding("padding", costliest(long), share, least, what, advice + "sorted by their length?", WARNING)
-
-
-def _dense_gradients(work: Work, around: Surroundings, least: float) -> Iterator[Finding]:
-    """Embeddings whose backward fills a gradient as large as the table, though few rows are read."""
-    if not around.has_loss:
-        return
-    for op in work.ops:
-        if op.name != "embedding" or op.step.kwargs.get("sparse") or len(op.operands) < 2:
-            continue
-        index, table = op.operands[:2]
-        if not table.requires_grad or not table.shape or index.numel * 4 >= table.shape[0]:
-            continue
-        share = work.share(op.backward)
-        if share >= least:
-            what = f"at most {index.numel} of {table.shape[0]:,} rows of {table.name or 'the table'} get a gradient, "
-            what += "and the backward fills one for all of them, which the optimizer reads again"
-            advice = "Could it be sparse=True (torch.optim.SparseAdam, SGD), or a smaller table?"
-            yield work.finding("dense gradient", op, share, least, what, advice)

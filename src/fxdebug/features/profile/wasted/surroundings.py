@@ -17,6 +17,7 @@ class Surroundings:
     ``subnormal`` names parameters and buffers with a share of subnormal numbers. ``finds_anomalies``: a graph is
     recorded, in the anomaly mode of autograd. ``zeros`` are large matrices of which most elements are zero, with their
     share: parameters and buffers by name, inputs by slot. ``recomputed`` is what the backward computes again.
+    ``separable`` names weights of convolutions of one channel each, whose kernels are each a column times a row.
     ``kept_graphs`` are attributes, by path and name, that hold the graph of a run after the next one.
     """
 
@@ -28,5 +29,6 @@ class Surroundings:
     subnormal: tuple[str, ...] = ()
     finds_anomalies: bool = False
     zeros: tuple[tuple[str, float], ...] = ()
+    separable: tuple[str, ...] = ()
     recomputed: RecomputedForward | None = None
     kept_graphs: tuple[tuple[str, str], ...] = ()

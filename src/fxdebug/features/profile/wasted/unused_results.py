@@ -17,8 +17,9 @@ _SELECTS = _SLICES | frozenset("index_select gather take_along_dim diagonal diag
 _RECURRENT = frozenset("lstm gru rnn_tanh rnn_relu cumsum cumprod associative_scan".split())
 _BY_ROWS = ELEMENTWISE | ACTIVATIONS | NORMS - {"batch_norm", "instance_norm"} | SOFTMAXES | {"linear", "dropout"}
 _READS = TO_PYTHON_NUMBERS | {"bool", "int", "float", "index", "is_nonzero", "numpy", "equal", "allclose"}
-_ASKS = frozenset("any all isnan isinf isfinite equal allclose".split())
+_ASKS = frozenset("any all isnan isinf isfinite equal allclose is_all_true is_any_true".split())
 _CHECKS = _ASKS | frozenset(
+    "remainder fmod mod floor round trunc broadcast_tensors "
     "eq ne lt le gt ge logical_not logical_or logical_and invert or and not abs sum max min amax amin".split()
 )
 _ATTENTION = "multi_head_attention_forward"
@@ -111,6 +112,25 @@ def parts_used(work: Work, least: float) -> Iterator[Finding]:
             yield work.finding("slice used", op, share, least, what, advice)
 
 
+def both_branches(work: Work, least: float) -> Iterator[Finding]:
+    """Two results that are computed for all rows, of which ``where`` takes one for each row."""
+    for op in work.ops:
+        if op.name != "where" or len(op.operands) != 3 or len(op.results) != 1:
+            continue
+        mask, *branches = op.operands
+        makers = [work.maker.get(value.number) for value in branches]
+        if op.results[0].shape[-1:] == mask.shape[-1:] or any(len(work.users[value.number]) != 1 for value in branches):
+            continue  # it chooses elements, or a branch is used as a whole, too
+        chains = [list(_rows_before(work, maker, by_rows=True)) for maker in makers if maker is not None]
+        if len(chains) < 2 or not all(any(one.name == "linear" for one in chain) for chain in chains):
+            continue
+        share = work.share(sum(one.seconds for chain in chains for one in chain) / 2)
+        if share >= least:
+            what = f"two results, {branches[0].label}, are computed for all rows, and where takes one of them for each"
+            advice = "Could each be computed for its rows alone: out[mask] = a(x[mask]), out[~mask] = b(x[~mask])?"
+            yield work.finding("slice used", costliest([*chains[0], *chains[1]]), share, least, what, advice)
+
+
 def mirrored_spectra(work: Work, least: float) -> Iterator[Finding]:
     """Spectra of real numbers of which one half is used: the other is its mirror image, and need not be computed."""
     for op in work.ops:
@@ -131,7 +151,7 @@ def factors(work: Work, least: float) -> Iterator[Finding]:
     for op in work.ops:
         if op.name not in _FACTORS or len(op.results) < 2 or not op.operands:
             continue
-        used = [_used(work, value) for value in op.results]
+        used = [count_used(work, value) for value in op.results]
         others = [n for i, n in enumerate(used) if i != _FACTORS[op.name]]
         what = advice = ""
         at_stake = 1.0
@@ -154,7 +174,7 @@ def factors(work: Work, least: float) -> Iterator[Finding]:
             yield work.finding("slice used", op, share, least, what, advice)
 
 
-def _used(work: Work, value: Value) -> int:
+def count_used(work: Work, value: Value) -> int:
     """Return how many elements of a result are used, at most."""
     is_kept = value.number in work.returned or value.number in work.unseen
     if not is_kept and not list(_uses(work, value)):
@@ -172,7 +192,7 @@ def _is_full(op: TimedOp) -> bool:
 def attention_weights(work: Work, least: float) -> Iterator[Finding]:
     """Yield attention of torch that returns its weights, as it does unless told otherwise, where nobody uses them."""
     asked = [op for op in work.ops if op.name == _ATTENTION and op.step.kwargs.get("need_weights", True) is not False]
-    found = [op for op in asked if len(op.results) == 2 and not _used(work, op.results[1])]
+    found = [op for op in asked if len(op.results) == 2 and not count_used(work, op.results[1])]
     share = work.share(sum(op.seconds for op in found))
     if found and share >= least:
         what = (
@@ -258,21 +278,41 @@ def _uses(work: Work, value: Value) -> Iterator[TimedOp]:
 
 def checks(work: Work, least: float) -> Iterator[Finding]:
     """Operations that only check numbers: for NaN, or by an assertion, which Python reads."""
+    only = told_as_checks(work, least)
+    if only:
+        names = ", ".join(sorted({op.name for op in only if op.name not in _READS}))
+        what = f"{len(only)} operations ({names}) only check numbers, for Python to read the answer"
+        advice = "Are these checks needed in each run? Those of an assert are left out by python -O, those of "
+        advice += "torch.distributions by validate_args=False."
+        yield work.finding("checks", costliest(only), work.share(sum(op.seconds for op in only)), least, what, advice)
+
+
+def told_as_checks(work: Work, least: float) -> set[TimedOp]:
+    """Return the operations that only check numbers; none where they take less than the least share."""
     only: set[TimedOp] = set()
     for op in reversed(work.ops):
         if op.name in _READS:
             if op.operands and (maker := work.maker.get(op.operands[0].number)) is not None and maker.name in _ASKS:
                 only.add(op)
         elif op.name in _CHECKS and op.results and not any(v.number in work.returned for v in op.results):
-            users = [user for value in op.results for user in work.users[value.number]]
+            users = [user for value in op.results for user in _uses(work, value)]
             if users and all(user in only for user in users):
                 only.add(op)
-    share = work.share(sum(op.seconds for op in only))
-    if share >= least:
-        names = ", ".join(sorted({op.name for op in only if op.name not in _READS}))
-        what = f"{len(only)} operations ({names}) only check numbers, for Python to read the answer"
-        advice = "Are these checks needed in each run? Those of an assert are left out by python -O."
-        yield work.finding("checks", costliest(only), share, least, what, advice)
+    return only if work.share(sum(op.seconds for op in only)) >= least else set()
+
+
+def made_for_reads(work: Work) -> dict[TimedOp, str]:
+    """Return the operations whose results only Python reads as numbers, each with the line that reads them."""
+    line_of: dict[TimedOp, str] = {}
+    for op in reversed(work.ops):
+        users = [user for value in op.results for user in _uses(work, value)]
+        kept = any(value.number in work.returned | work.unseen for value in op.results)
+        if op.name in _READS:
+            if op.source:
+                line_of[op] = op.source
+        elif users and not kept and not writes(op) and op.name not in _ASKS and all(one in line_of for one in users):
+            line_of[op] = line_of[users[0]]
+    return line_of
 
 
 def _elements_used(work: Work, value: Value, depth: int = 8) -> int | None:

@@ -27,19 +27,28 @@ _FUNCTIONS = {"erf": "torch.nn.functional.gelu", "tanh": "torch.nn.functional.ge
 
 
 def elementwise_lines(work: Work, _: float) -> Iterator[Finding]:
-    """Yield lines with many operations that each read and write all elements of one large tensor."""
-    runs: defaultdict[tuple[str, int], list[TimedOp]] = defaultdict(list)
+    """Yield lines whose expressions have many operations that each read and write all elements of a large tensor."""
+    of: dict[TimedOp, list[TimedOp]] = {}
     for op in work.ops:
         elementwise = not is_whole_power(work, op) and op.name in _OF_ONE | {"tanh", "erf", "sigmoid", "log", "where"}
-        if op.source and elementwise and len(op.results) == 1 and op.results[0].numel >= WIDE:
-            runs[op.source, op.profile.call.index].append(op)
+        if not op.source or not elementwise or len(op.results) != 1 or op.results[0].numel < WIDE:
+            continue
+        of[op] = [op]
+        for value in op.operands:
+            maker = work.maker.get(value.number)
+            if maker in of and maker.source == op.source and of[maker] is not of[op]:
+                others = [one for one in op.operands if (by := work.maker.get(one.number)) is not None and by not in of]
+                if any(_is_made_of(work, one, of[maker]) for one in others):
+                    continue  # such as x + norm(x) in a loop: what is between is another pass
+                of[maker] += of[op]
+                of |= dict.fromkeys(of[op], of[maker])
     by_line: defaultdict[str, list[TimedOp]] = defaultdict(list)
-    for (line, _call), ops in runs.items():
+    for ops in {id(ops): ops for ops in of.values()}.values():
         if len(ops) >= PASSES and len({op.results[0].shape for op in ops}) == 1:
-            by_line[line] += ops
+            by_line[ops[0].source or ""] += ops
     for ops in by_line.values():
         share = work.share(sum(op.seconds for op in ops))
-        names = [op.name for op in ops]
+        names = [op.name for op in sorted(ops, key=lambda op: op.position)]
         if share < MUCH or any(op.name == "exp" for op in ops):
             continue
         op = costliest(ops)
@@ -48,6 +57,17 @@ def elementwise_lines(work: Work, _: float) -> Iterator[Finding]:
         known = next((_FUNCTIONS[name] for name in names if name in _FUNCTIONS and "mul" in names), "")
         advice = f"Is it {known}, one operation?" if known else "Could torch.compile make one pass of them?"
         yield work.finding("written out", op, share, MUCH, what, advice)
+
+
+def _is_made_of(work: Work, value: Value, ops: list[TimedOp]) -> bool:
+    """Does a tensor come from one of these operations, by a few others?"""
+    before = {value.number}
+    for _ in range(_STEPS):
+        makers = [maker for number in before if (maker := work.maker.get(number)) is not None]
+        if any(maker in ops for maker in makers):
+            return True
+        before = {given.number for maker in makers for given in maker.operands}
+    return False
 
 
 @dataclass

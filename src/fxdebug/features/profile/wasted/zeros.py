@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from fxdebug.data.findings import Finding
 from fxdebug.data.values import Value
 from fxdebug.features.profile.wasted.surroundings import Surroundings
-from fxdebug.features.profile.wasted.timed_ops import TimedOp, Work, costliest, drops, is_view
+from fxdebug.features.profile.wasted.timed_ops import TimedOp, Work, costliest, drops, is_view, weight_behind
 from fxdebug.operators.categories import ELEMENTWISE, VIEWS
 from fxdebug.operators.names import ACTIVATIONS
 
@@ -189,12 +189,22 @@ def _is_pointwise(op: TimedOp) -> bool:
     return math.prod(op.operands[1].shape[2:]) == 1 and op.results[0].shape[2:] == op.operands[0].shape[2:]
 
 
-def long_kernels(work: Work, least: float) -> Iterator[Finding]:
-    """Yield convolutions with kernels so long that a Fourier transform multiplies far less."""
+def long_kernels(work: Work, around: Surroundings, least: float) -> Iterator[Finding]:
+    """Yield convolutions with kernels so long that a Fourier transform, or two short kernels, multiply far less."""
     for op in work.ops:
         if not op.name.startswith("conv") or len(op.operands) < 2 or len(op.results) != 1:
             continue
         given, kernel, result = op.operands[0], op.operands[1], op.results[0]
+        weight = weight_behind(work, kernel)
+        if weight is not None and weight.name in around.separable:
+            rows, columns = kernel.shape[-2:]
+            share = work.share(op.seconds) * (1 - (rows + columns) / (rows * columns))
+            if share >= least:
+                what = f"each kernel of {weight.name}, {kernel.label}, is a column times a row: {rows * columns} "
+                what += f"multiplications for a number, where {rows + columns} do"
+                advice = f"Could it be two convolutions, with kernels of {rows}x1 and 1x{columns}?"
+                yield work.finding("long kernel", op, share, least, what, advice)
+            continue
         if len(kernel.shape) < 3 or len(given.shape) != len(kernel.shape):
             continue
         taps, size = math.prod(kernel.shape[2:]), math.prod(given.shape[2:])

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
 from fxdebug.capture.probe import internals, members
+from fxdebug.data.measures import counted
 from fxdebug.features.shared.tried_settings.knobs import Try, knob
 from fxdebug.features.shared.tried_settings.subject import NotHere, Subject
 
@@ -155,9 +156,9 @@ def _try(paths: list[str], *, all_of_them: bool) -> Try:
         return subject
 
     shown = ", ".join(paths[:SHOWN]) + (", …" if len(paths) > SHOWN else "")
-    which = "" if all_of_them else " that save most for their time"
+    which = "" if all_of_them else f" that save{'s' if len(paths) == 1 else ''} most for the time"
     return Try(
-        f"checkpointing, {len(paths)} calls{which}",
+        f"checkpointing, {counted(len(paths), 'call')}{which}",
         f"torch.utils.checkpoint.checkpoint(module, x, use_reentrant=False) for {shown}",
         prepare,
     )

@@ -14,13 +14,14 @@ _Tries = Callable[[Subject], "Iterator[Try]"]
 class Try:
     """One position of a knob: its name, the lines of code that set it, and the subject that has it.
 
-    ``prepare`` may raise ``NotHere``, or whatever torch raises. ``of_threads``: it changes how many threads work.
+    ``prepare`` may raise ``NotHere``, or whatever torch raises. ``threads`` is how many it lets work, where it changes
+    that.
     """
 
     name: str
     code: str
     prepare: Callable[[Subject], Subject]
-    of_threads: bool = False
+    threads: int = 0
 
 
 @dataclass(frozen=True, eq=False)

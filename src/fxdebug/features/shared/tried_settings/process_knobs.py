@@ -70,7 +70,7 @@ def threads(subject: Subject) -> Iterator[Try]:
                 f"{count} thread" + "s" * (count > 1),
                 f"torch.set_num_threads({count})",
                 lambda subject, count=count: subject.within(partial(with_threads, count)),  # type: ignore[misc]
-                of_threads=True,
+                threads=count,
             )
 
 

@@ -20,6 +20,7 @@ from fxdebug.features.shared.tried_settings import anomalies as _anomalies  # no
 from fxdebug.features.shared.tried_settings import checkpointed as _checkpointed  # noqa: F401  # the same
 from fxdebug.features.shared.tried_settings import model_knobs as _model_knobs  # noqa: F401  # the same
 from fxdebug.features.shared.tried_settings import recomputed as _recomputed  # noqa: F401  # the same
+from fxdebug.features.shared.tried_settings.free_cores import FreeCores
 from fxdebug.features.shared.tried_settings.knobs import KNOBS, Try
 from fxdebug.features.shared.tried_settings.pairs import Clock as Clock
 from fxdebug.features.shared.tried_settings.pairs import Outcome, paired
@@ -40,6 +41,7 @@ from fxdebug.features.shared.tried_settings.verdict import (
 
 PAIRS = 9
 MORE = 3  # times as many pairs where both clocks are disturbed: the interval of a median narrows with their root
+TAKEN = 0.25  # of a core, by other programs: with more, threads are measured that wait for one another
 BRIEF = 0.1  # seconds of a step: with longer ones more pairs would take minutes
 LATE = 10  # steps until the first one has paid: fewer are not worth a word
 
@@ -104,6 +106,7 @@ class Trials:
     seconds: float = 0.0
     outcome: Outcome | None = None
     _base: Subject | None = None
+    _free: FreeCores = field(default_factory=FreeCores)
 
     @property
     def base(self) -> Subject:
@@ -134,6 +137,7 @@ class Trials:
     def begin(self) -> None:
         """Measure the base against itself, by the first clock that is not disturbed; if both are, with more pairs."""
         self.outcome = first_step(self.base)
+        self._free = FreeCores()
         clocks: list[Clock] = [self.clock or "wall"]
         if (
             self.clock is None
@@ -164,10 +168,13 @@ class Trials:
     def attempt(self, one: Try) -> tuple[TrialRow, Subject | None]:
         """Return what a change brings, and the subject that has it; ``None`` where it is not possible."""
         assert self.outcome is not None
-        if self.by == "processor" and one.of_threads:
+        if self.by == "processor" and one.threads:
             return _refused(
                 one, "cannot tell by the time of processors: measure with clock='wall', on a machine without other work"
             ), None
+        free = self._free.count() if one.threads else None
+        if free is not None and free < one.threads - TAKEN:
+            return _refused(one, f"cannot tell: other programs leave {free:.1f} of {one.threads} cores"), None
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")

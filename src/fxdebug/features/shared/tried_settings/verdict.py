@@ -12,6 +12,7 @@ Verdict: TypeAlias = Literal["take", "changes the result", "refused"]
 TAKE: Final = "take"
 CHANGES: Final = "changes the result"
 REFUSED: Final = "refused"
+VERDICTS: Final = (TAKE, CHANGES, REFUSED)  # the best first
 
 ROUNDING = 1e-5  # of the largest number: what another order of sums changes in float32
 SANE = 0.1  # a change beyond this share of the largest number is another result, not a rounded one

@@ -14,19 +14,23 @@ from torch import Tensor, nn
 from fxdebug.capture.probe import members
 from fxdebug.data.findings import Finding
 from fxdebug.features.shared.records.training import TrainingRecord
+from fxdebug.features.training.verdict.of_loop import norms_of_clipping
 from fxdebug.features.training.verdict.of_rates import USUAL
 
 Groups = list[dict[str, Any]]
 Inputs = Callable[[Tensor], Tensor]
 DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
 USUAL_DROP = 0.1
+WARM = 20  # steps: half of those of a trial
 
 
 @dataclass(frozen=True, eq=False)
 class Change:
-    """One change: ``model`` and ``groups`` (of the optimizer) are changed in place, ``inputs`` maps the first input.
+    """One change: ``model`` and ``groups`` (of the optimizer) are changed in place.
 
-    ``from_first``: both begin with the weights that the training began with, else with those of now.
+    ``from_first``: both begin with the weights that the training began with, else with those of now. ``standardises``:
+    the first input is mapped. ``clips`` is the norm to which gradients are cut down, as the training has it and as the
+    change has it. ``warms`` are the steps in which the learning rates rise to what they are.
     """
 
     text: str
@@ -34,6 +38,13 @@ class Change:
     model: Callable[[nn.Module], None] = lambda model: None
     groups: Callable[[Groups], None] = lambda groups: None
     standardises: bool = False
+    clips: tuple[float | None, float | None] = (None, None)
+    warms: int = 0
+
+    @property
+    def control(self) -> Change:
+        """The training as it is, from the same weights: the change is compared with it."""
+        return Change("", self.from_first, clips=(self.clips[0], self.clips[0]))
 
 
 def changes_for(finding: Finding, record: TrainingRecord) -> list[Change]:
@@ -88,6 +99,7 @@ def _lower(record: TrainingRecord) -> Iterator[Change]:
     top = _top(record)
     for factor in (0.1, 0.01):
         yield Change(f"a learning rate of {top * factor:.3g}", True, groups=times(factor))
+    yield Change(f"a rate that rises to {top:.3g} in {WARM} steps", True, warms=WARM)
 
 
 def _higher(record: TrainingRecord) -> Iterator[Change]:
@@ -113,10 +125,32 @@ def _standard(record: TrainingRecord) -> Iterator[Change]:
     yield Change("inputs with mean 0 and deviation 1", True, standardises=True)
 
 
+def _clipped_less(record: TrainingRecord) -> Iterator[Change]:
+    norms = norms_of_clipping(record)
+    if norms is not None:
+        yield Change(f"gradients clipped at {norms[1]:.3g}", True, clips=norms)
+
+
+def _drawn(model: nn.Module) -> None:
+    """Draw the weights of all layers as their classes do."""
+    for module in members.modules_of(model):
+        draw = getattr(type(module), "reset_parameters", None)
+        if draw is not None and any(p.dim() >= 2 for p in module._parameters.values() if p is not None):
+            draw(module)
+
+
+def _drawn_again(record: TrainingRecord) -> Iterator[Change]:
+    yield Change("weights drawn as torch draws them", True, model=_drawn)
+
+
 _CHANGES: Mapping[str, Callable[[TrainingRecord], Iterator[Change]]] = {
     "learning rate too high": _lower,
     "learning rate too low": _higher,
     "rate spent early": _restored,
+    "clipped away": _clipped_less,
+    "weights too large": _drawn_again,
+    "weights too small": _drawn_again,
+    "units alike": _drawn_again,
     "weight decay": lambda record: iter([Change("no weight decay", True, groups=_without_decay)]),
     "loss is a sum": _summed,
     "inputs not normalised": _standard,

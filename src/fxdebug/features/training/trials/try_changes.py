@@ -104,16 +104,17 @@ def _why_not(model: nn.Module, optimizer: Optimizer | None, held: HeldBatches) -
 def _tried(rule: str, changes: Sequence[Change], arms: _Arms) -> Trial:
     """Return what the best of several changes does; those that no time was left for are left out."""
     found: list[Trial] = []
-    controls: dict[bool, list[float]] = {}
+    controls: dict[tuple[bool, float | None], list[float]] = {}
     why = ""
     for change in changes:
         if change.from_first and arms.held.first is None:
             why = "the weights are too large to hold those of the beginning"
             break
         try:
-            if change.from_first not in controls:
-                controls[change.from_first] = _run(Change("", change.from_first), arms)
-            found.append(_judged(rule, change, controls[change.from_first], _run(change, arms)))
+            as_it_is = change.from_first, change.clips[0]
+            if as_it_is not in controls:
+                controls[as_it_is] = _run(change.control, arms)
+            found.append(_judged(rule, change, controls[as_it_is], _run(change, arms)))
         except CannotTry as error:
             why = str(error)
             break
@@ -151,12 +152,19 @@ def _run(change: Change, arms: _Arms) -> list[float]:
         output = (model if arms.method == "forward" else getattr(model, arms.method))(*args, **kwargs)
         return batch.mean_loss(output) if mean else batch.loss(output)
 
+    trained = [p for group in optimizer.param_groups for p in group["params"]]
+    rates = [group["lr"] for group in optimizer.param_groups]
     with untracked(), torch.enable_grad():
         for step in range(STEPS):
             if arms.clock() > arms.until:
                 raise CannotTry("no time was left")
             optimizer.zero_grad()
             loss_on(arms.trained[step % len(arms.trained)], mean=False).backward()
+            if change.clips[1] is not None:
+                nn.utils.clip_grad_norm_(trained, change.clips[1])
+            for group, rate in zip(optimizer.param_groups, rates):
+                if step <= change.warms:
+                    group["lr"] = rate * min(1.0, (step + 1) / max(1, change.warms))
             optimizer.step()
     with untracked(), torch.no_grad():
         return [number_of(loss_on(batch, mean=True)) for batch in arms.judged]

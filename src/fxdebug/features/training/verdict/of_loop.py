@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from fxdebug.data.findings import ADVICE, ERROR, WARNING, Severity
+from fxdebug.features.shared.records.learning import StepSigns
+from fxdebug.features.shared.records.training import TrainingRecord
 from fxdebug.features.training.verdict.seen import Found, Seen, found, g, listed, middle, path_of
 
 FEWEST_IDLE = 5  # steps of an optimizer
@@ -175,14 +178,26 @@ def _carried(seen: Seen) -> Found:
         )  # fmt: skip
 
 
+def norms_of_clipping(record: TrainingRecord) -> tuple[float, float] | None:
+    """Return the norm to which gradients are cut down, and one that leaves nine of ten steps as they are."""
+    share = middle(_shares(record.signs))
+    norms = sorted(step.norm for step in record.steps if step.norm is not None and math.isfinite(step.norm))
+    return (norms[len(norms) // 2], norms[int(0.9 * (len(norms) - 1))] / share) if norms and share else None
+
+
+def _shares(signs: Sequence[StepSigns]) -> list[float]:
+    """Return what is left of the gradients that arrived, by step."""
+    pairs = [(one.arrived, one.used) for one in signs if _is_number(one.arrived) and _is_number(one.used)]
+    return [used / arrived for arrived, used in pairs]  # type: ignore[operator]
+
+
 def _clipped(seen: Seen) -> Found:
     pairs = [(one.arrived, one.used) for one in seen.signs if _is_number(one.arrived) and _is_number(one.used)]
-    shares = [used / arrived for arrived, used in pairs]  # type: ignore[operator]
+    shares = _shares(seen.signs)
     if len(shares) < 5 or (middle(shares) or 1.0) >= seen.limits.clipped:
         return
     arrived, used = middle([a or 0.0 for a, _ in pairs]), middle([u or 0.0 for _, u in pairs])
-    norms = sorted(step.norm for step in seen.record.steps if step.norm is not None and math.isfinite(step.norm))
-    advised = norms[int(0.9 * (len(norms) - 1))] / (middle(shares) or 1.0) if norms else None
+    norms = norms_of_clipping(seen.record)
     often = 100 * sum(share < 0.99 for share in shares) / len(shares)
     learns, is_bad = seen.progress.state == "falling", seen.progress.is_bad
     update = middle(seen.updates)
@@ -192,7 +207,8 @@ def _clipped(seen: Seen) -> Found:
         "clipped away", severity,
         f"gradients are cut down to {g(middle(shares))} of what arrives ({g(arrived)} → {g(used)} on a sample) in "
         f"{often:.0f} % of the steps; a step changes the weights by {100 * (update or 0):.2g} %",
-        f"Clip at about {g(advised)}, which leaves 9 of 10 steps as they are; with a GradScaler unscale_() first.",
+        f"Clip at about {g(norms and norms[1])}, which leaves 9 of 10 steps as they are; with a GradScaler unscale_() "
+        "first.",
         measured=middle(shares), threshold=seen.limits.clipped,
     )  # fmt: skip
 
