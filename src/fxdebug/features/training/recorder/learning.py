@@ -25,7 +25,7 @@ from fxdebug.features.shared.records.learning import (
     OptimizerFacts,
     StepSigns,
 )
-from fxdebug.features.training.loss_graph import (
+from fxdebug.features.training.loss.loss_graph import (
     CLOSE,
     NARROW,
     LossRead,
@@ -38,14 +38,18 @@ from fxdebug.features.training.loss_graph import (
     read_loss,
     takes_output,
 )
+from fxdebug.features.training.loss.loss_terms import reached_by, terms_of
 from fxdebug.features.training.recorder.gradient_norm import number_of
 from fxdebug.features.training.recorder.leaf_calls import (
     BOUNDED,
+    FEWEST_ROWS,
+    MOST_TOLD,
     NORMALISATIONS,
     SILENT,
     LeafCalls,
     keeps_padding_alone,
     place_of_cut,
+    spread,
     storages_of,
 )
 from fxdebug.features.training.recorder.loop_facts import LoopFacts
@@ -66,13 +70,14 @@ _TOLD_ELSEWHERE = frozenset(
 ROUNDED, NEAR = 1e-3, 0.95  # of logits that are cosines: how far above 1, and from where on they are near it
 SAME = 0.999  # cosine of gradients that are only clipped
 ROUNDING = 1e-6  # of the largest gradient of a step
-FEWEST_ANSWERS, MOST_ANSWERS = 8, 64  # examples of a batch whose answers are compared
 ALIKE = 1e-2  # of how far they were from one another at first, and of the largest magnitude
-MOST_TOLD = 256  # numbers of each
+TURNED = 0.1  # of their size, by which answers differ from their mean: a cosine of 0.99
+LOST, LARGE_APART = 1e-5, 1e-2  # of the largest magnitude: rounding, and what differs
 SURE_LOOKS = 3  # at which they were, one after the other
 NO_CODE = 0.1  # nats of an example, of all dimensions of a code together
 FEW_GRADIENTS = 4  # that are looked at again after a step
 WHOLE = 2  # steps whose whole graph is walked
+FIRST_LOSSES = 6  # whose terms are looked at
 _ADAPTIVE = ("adam", "rms", "adag", "adad", "lion", "rprop", "muon", "sign", "lamb")
 
 
@@ -152,6 +157,9 @@ class Learning:
         self._outputs: list[Tensor] = []
         self._first_spread: float | None = None  # of the answers to one batch
         self._alike: list[int] = []  # the last looks, one after the other, at which all rows of the answer were alike
+        self._one_way: list[int] = []  # the same of rows that all point one way
+        self._compared = 0  # looks at which examples were compared
+        self._lost: Counter[tuple[str, str]] = Counter()  # modules behind which all examples are alike
         self._inputs: InputFacts | None = None
         self._linear = 0
         self._zeros: dict[str, dict[int, float]] = {}
@@ -189,6 +197,12 @@ class Learning:
         self._viewed: dict[tuple[str, str], None] = {}  # sizes before and after a view that exchanges them
         self._graphs = 0  # that were walked
         self._spreads: list[float] = []  # of the inputs, at each look
+        self._attracts: bool | None = None  # do all terms of the loss draw results to one another?
+        self._upside_down: bool | None = None  # is a clipped surrogate minimised?
+        self._reaches: list[frozenset[int]] = []  # weights that each term of the last loss depends on
+        self._stepped: set[int] = set()  # weights that were changed after it
+        self._idle_terms: dict[frozenset[int], list[frozenset[int]]] = {}  # what was changed, and what idle ones reach
+        self._weighed: Counter[frozenset[int]] = Counter()  # losses of several terms, by what was changed
         self._late: list[tuple[Tensor, Tensor]] = []  # small gradients that the last step used, with what they were
         self._clipped_late: list[float] = []  # by how much gradients were scaled after a step
 
@@ -303,15 +317,32 @@ class Learning:
     def _note_alike(self, given: Tensor, answer: Tensor) -> None:
         """Note whether the answer is the same for all examples, though they differ."""
         count = len(answer) if answer.dim() > 1 and answer.is_floating_point() else 0
-        if count < FEWEST_ANSWERS or not given.dim() or len(given) != count or not _spread(given)[0]:
+        if count < FEWEST_ROWS or not given.dim() or len(given) != count or not spread(given)[0]:
             return
-        spread, largest = _spread(answer)
+        distance, largest = spread(answer)
         if self._first_spread is None:
-            self._first_spread = spread
-        if spread > ALIKE * min(self._first_spread, largest):
+            self._first_spread = distance
+        if distance > ALIKE * min(self._first_spread, largest):
             self._alike.clear()
         else:
             self._alike.append(self._loop.steps)
+        if _turned(answer) > TURNED:
+            self._one_way.clear()
+        else:
+            self._one_way.append(self._loop.steps)
+        self._note_lost(count, distance <= LOST * largest)
+
+    def _note_lost(self, count: int, is_lost: bool) -> None:
+        """Note modules that return the same for all examples, though what they are given differs; and from where on."""
+        calls = [one for one in self._calls.calls if one.rows == count] if self._calls is not None else []
+        self._compared += 1
+        for one in calls:
+            if one.made_apart is not None and one.made_apart <= LOST and (one.given_apart or 0.0) > LARGE_APART:
+                self._lost[one.path, "returns"] += 1
+        alike = [one for one in calls if one.made_apart is not None]
+        begin = next((i for i in range(len(alike)) if all(one.made_apart <= LOST for one in alike[i:])), None)
+        if is_lost and begin is not None and (alike[begin].given_apart or 0.0) <= LARGE_APART:
+            self._lost[alike[begin].path, "is given"] += 1
 
     # The backward --------------------------------------------------------------------------------
 
@@ -333,6 +364,7 @@ class Learning:
             if step.backwards > 1 and not step.began[-1]:
                 self._note_use(step)
         self._look_at_loss(number, root, scale)
+        self._look_at_terms(root)
         if number < WHOLE and step.backwards <= 2:
             self._look_at_graph(number, root)
         self._at = time.perf_counter()
@@ -409,6 +441,29 @@ class Learning:
             self._note_mixed(tuple(target.shape))
             if self._calls is not None and self._calls.last_linear is not None:
                 self._features.add(self._calls.last_linear, target, read.kind, read.ignore)
+
+    def _look_at_terms(self, root: Tensor) -> None:
+        """Note what the terms of the first losses are, and which weights each of them depends on."""
+        self._note_idle_terms()
+        self._reaches = []
+        if self._backwards > FIRST_LOSSES:
+            return
+        terms = terms_of(root, self._outputs)
+        self._attracts = (self._attracts is not False) and bool(terms) and all(one.attracts for one in terms)
+        self._upside_down = (self._upside_down is not False) and any(one.is_surrogate_upside_down for one in terms)
+        self._stepped = set()
+        if len(terms) > 1:
+            self._reaches = [ids for one in terms if (ids := reached_by(one))]
+
+    def _note_idle_terms(self) -> None:
+        """Note terms of the loss before that depend on none of the weights that were changed after it."""
+        if not self._reaches or not self._stepped:
+            return
+        changed = frozenset(self._stepped)
+        self._weighed[changed] += 1
+        idle = next((ids for ids in self._reaches if not ids & changed), None)
+        if idle is not None:
+            self._idle_terms.setdefault(changed, []).append(idle)
 
     def _note_bounds(self, read: LossRead) -> None:
         """Note what keeps the answers within bounds, and whether the logits of classes stay within 1."""
@@ -524,6 +579,7 @@ class Learning:
     def on_other_step(self, optimizer: Optimizer) -> None:
         """Note an optimizer whose steps do not count: it may have parameters of the model."""
         self._note_optimizer(optimizer)
+        self._stepped |= {id(p) for group in optimizer.param_groups for p in group["params"]}
 
     def before_step(self, optimizer: Optimizer) -> None:
         """Take samples of the gradients that a step uses, and of the weights that it is about to change."""
@@ -623,6 +679,7 @@ class Learning:
         if step is None:
             return None
         given = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        self._stepped |= given
         with untracked():
             own = [p.grad for p in self._loop.parameters if id(p) in given and _is_small(p.grad)][:FEW_GRADIENTS]
             self._late = [(one, one.clone()) for one in own if one is not None]
@@ -788,7 +845,21 @@ class Learning:
             else None,
             constants=self._about.constants(),
             viewed=next(iter(self._viewed), None),
+            lost=next(
+                ((path, way) for (path, way), looks in self._lost.items() if looks >= max(self._compared, SURE_LOOKS)),
+                None,
+            ),
+            one_way=self._one_way[0] if len(self._one_way) >= SURE_LOOKS else None,
+            idle_term=self._idle_term(own),
         )
+
+    def _idle_term(self, own: Sequence[tuple[str, Tensor]]) -> tuple[Names, Names] | None:
+        """Return the weights that a term of the loss depends on, and those that are changed for it, which are others."""
+        for changed, idle in self._idle_terms.items():
+            if len(idle) >= 2 and len(idle) == self._weighed[changed]:
+                reached = names_of([one for one in own if id(one[1]) in idle[-1]], self._whole)
+                return reached, names_of([one for one in own if id(one[1]) in changed], self._whole)
+        return None
 
     def _silent(self) -> tuple[tuple[str, ...], tuple[str, ...], int]:
         """Return rectifiers that gave only zeros from the first step on, those that came to it, and since when."""
@@ -828,6 +899,7 @@ class Learning:
             beyond=None if self._bounds is None else short(targets.beyond(*self._bounds[1:])),
             widest=short(max(self._logits)) if _are_at_one(self._logits) else None,
             smoothing=self._smoothing[0], lowest_loss=_floor(*self._smoothing),
+            attracts=bool(self._attracts), upside_down=bool(self._upside_down),
         )  # fmt: skip
 
 
@@ -896,11 +968,11 @@ def _inputs(given: Tensor) -> InputFacts:
     )  # fmt: skip
 
 
-def _spread(tensor: Tensor) -> tuple[float, float]:
-    """Return how far the first rows of a tensor are from the very first at most, and their largest magnitude."""
-    rows = tensor.detach()[:MOST_ANSWERS].reshape(min(len(tensor), MOST_ANSWERS), -1)[:, :MOST_TOLD]
-    rows = _wide(rows) if rows.is_floating_point() else rows.float()
-    return (float((rows - rows[:1]).abs().max()), float(rows.abs().max())) if rows.numel() else (0.0, 0.0)
+def _turned(answer: Tensor) -> float:
+    """Return by how much the first rows of a tensor differ from their mean, relative to their size."""
+    rows = _wide(answer.detach()[: 8 * FEWEST_ROWS].reshape(min(len(answer), 8 * FEWEST_ROWS), -1)[:, :MOST_TOLD])
+    size = float(rows.norm())
+    return float((rows - rows.mean(0)).norm()) / size if size else 0.0
 
 
 def _wide(vector: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fxdebug.capture.probe import untracked
-from fxdebug.features.training.loss_graph import LossRead
+from fxdebug.features.training.loss.loss_graph import LossRead
 from fxdebug.features.training.recorder.samples import digest_of
 
 MOST_TARGETS = 300_000  # that are counted: a share of 1e-5 is known

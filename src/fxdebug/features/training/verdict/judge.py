@@ -181,6 +181,18 @@ def _unequal(seen: Seen) -> list[Finding]:
 def _alike(seen: Seen) -> list[Finding]:
     """Return that a loss falls which means nothing known, while the model answers the same to different examples."""
     since, progress, code = seen.facts.answers_alike, seen.progress, seen.facts.empty_code
+    one_way = seen.facts.one_way if seen.facts.loss.attracts else None
+    if one_way is not None and progress.state in ("falling", "flat"):
+        return [
+            found(
+                "answers alike", ADVICE,
+                f"the loss went from {g(progress.first)} to {g(progress.last)}, and since step {one_way} answers to "
+                "different examples point one way: every term of the loss draws two answers together, both learn, and "
+                "nothing keeps others apart (collapse)",
+                "Detach one side (stop-gradient, a target network), or add a term that keeps answers apart: other "
+                "examples as negatives, or their variance.",
+            )
+        ]  # fmt: skip
     if code is not None and progress.state in ("falling", "flat"):
         return [
             found(

@@ -20,6 +20,7 @@ def rules(seen: Seen) -> Found:
     yield from _outdated(seen)
     yield from _cut(seen)
     yield from _idle(seen)
+    yield from _idle_term(seen)
     yield from _scaler(seen)
     yield from _cleared(seen)
     yield from _carried(seen)
@@ -122,6 +123,21 @@ def _idle(seen: Seen) -> Found:
             "Look for detach() or no_grad() between these parameters and the loss on which backward() is called before "
             "its step.",
             path=path_of(facts.idle.some[0]), op=facts.idle.some[0], others=facts.idle.some[1:],
+        )  # fmt: skip
+
+
+def _idle_term(seen: Seen) -> Found:
+    both = seen.facts.idle_term
+    if both is not None and both[1].count:
+        reached, changed = both
+        some = listed(reached) if reached.count else "weights that are none of the model's"
+        yield found(
+            "idle term", WARNING,
+            f"a term of the loss after which {listed(changed)} are changed depends on none of them, only on {some}: "
+            "it is computed, and teaches them nothing",
+            "Look for detach(), no_grad() or .data between these weights and the term: a generator learns through the "
+            "discriminator, so what it made is not to be detached in its own step.",
+            path=path_of(changed.some[0]), op=changed.some[0], others=changed.some[1:],
         )  # fmt: skip
 
 
