@@ -66,6 +66,7 @@ BOOK = RuleBook(
         RuleSpec("inputs drift", ERROR, "inputs spread tenfold, or a tenth, as the training goes on"),
         RuleSpec("targets out of reach", ERROR, "the last operation cannot return what the targets are"),
         RuleSpec("logits bounded", ERROR, "logits stay within 1, and the loss cannot come near 0"),
+        RuleSpec("targets grow", WARNING, "targets, which are made of the model's answers, grow on and on"),
         RuleSpec("targets not scaled", ERROR, "targets lie where the model's results do not come to"),
         RuleSpec("inputs alike", WARNING, "all examples of a batch have the same inputs"),
         RuleSpec("eval mode", ERROR, "the model trains in eval mode"),

@@ -81,7 +81,8 @@ class LossFacts:
     ``bounds`` are the operation that made what the loss was given, and between which numbers it keeps it; ``beyond`` is
     the share of targets outside of them. ``widest`` is the largest magnitude of logits, where looks show them at 1.
     ``attracts``: all of its terms draw two results, both of which learn, to one another. ``upside_down``: a clipped
-    surrogate, of which the most is sought, is minimised.
+    surrogate, of which the most is sought, is minimised. ``grown`` is how far targets reach in the first steps, halfway,
+    and at the end.
     ``shifts`` tells how often target[i] is input[i + k]: k, agreements, places. ``leak`` are an input, what it tells of
     the target, their correlation and the examples; ``others_tell`` is the share of the target's variance that a line
     through the other inputs explains. ``unrelated``: the probabilities, at the beginning and now, that
@@ -126,6 +127,7 @@ class LossFacts:
     widest: float | None = None
     attracts: bool = False
     upside_down: bool = False
+    grown: tuple[float, float, float] | None = None
 
 
 @brief

@@ -436,6 +436,8 @@ class Learning:
             self._smoothing = read.smoothing, read.classes
         if target is not None:
             self._targets.add(read, target, self._given[0] if self._given else None)
+            if looks:
+                self._targets.note_reach(number, target)
             if self._targets.is_empty and self._emptied is None:
                 self._emptied = number
             self._note_mixed(tuple(target.shape))
@@ -899,7 +901,7 @@ class Learning:
             beyond=None if self._bounds is None else short(targets.beyond(*self._bounds[1:])),
             widest=short(max(self._logits)) if _are_at_one(self._logits) else None,
             smoothing=self._smoothing[0], lowest_loss=_floor(*self._smoothing),
-            attracts=bool(self._attracts), upside_down=bool(self._upside_down),
+            attracts=bool(self._attracts), upside_down=bool(self._upside_down), grown=targets.grown,
         )  # fmt: skip
 
 

@@ -29,6 +29,7 @@ FEWEST_ROWS = 100
 SHIFTS = range(-2, 4)
 SHIFTED_STEPS = 40
 DRAWS = 99
+FIRST_LOOKS, FEWEST_LOOKS = 5, 10  # at how far numbers reach
 MOST_FEATURES = 256
 MOST_CLASSES = 32
 ENOUGH_ROWS = 256  # of features: of the first batches, and as they are now
@@ -60,6 +61,7 @@ class Targets:
         self.are_places = True  # is the class of each row its place in the batch?
         self.is_empty = False  # were all targets of the last loss ignored?
         self.digests: set[str] = set()
+        self._reaches: list[tuple[int, float]] = []  # the largest magnitude of numbers at each look
 
     def add(self, read: LossRead, target: Tensor, first_input: Tensor | None) -> None:
         """Count the targets of one loss; ``first_input`` is what the model was given with them."""
@@ -76,6 +78,12 @@ class Targets:
                 self._add_numbers(target)
                 if first_input is not None and target.dim() <= 2 and target.numel() == len(target):
                     self._keep_pairs(target.reshape(-1), first_input)
+
+    def note_reach(self, number: int, target: Tensor) -> None:
+        """Note how far numbers reach at a step."""
+        if target.is_floating_point() and target.numel():
+            with untracked():
+                self._reaches.append((number, float(target.detach().abs().max())))
 
     def _add_classes(self, read: LossRead, target: Tensor) -> None:
         flat = target.reshape(-1)
@@ -202,6 +210,15 @@ class Targets:
             return None
         numbers = torch.cat(self._numbers)
         return float(((numbers < low) | (numbers > high)).double().mean())
+
+    @property
+    def grown(self) -> tuple[float, float, float] | None:
+        """How far numbers reached in the first steps, about halfway, and at the last look."""
+        if len(self._reaches) < FEWEST_LOOKS:
+            return None
+        last, reach = self._reaches[-1]
+        half = next(size for number, size in self._reaches if number >= last / 2)
+        return max(size for _, size in self._reaches[:FIRST_LOOKS]), half, reach
 
     @property
     def level_and_spread(self) -> tuple[float | None, float | None]:

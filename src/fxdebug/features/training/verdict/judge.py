@@ -20,6 +20,7 @@ CAUSES = (  # of incidents: what the loop, and what the loss is; numbers that ar
 GATED = ("other optimizer", "not optimised")  # told once it is sure: copies of weights, optimizers that come later
 TOLD = (
     "gradient cut", "targets unrelated", "same batch", "answers alike", "silent activation", "statistics stay",
+    "targets grow",
 )  # fmt: skip  # first, although they are advice
 EXPLAINED = "steps skipped"  # the incident names the operation
 
@@ -225,7 +226,7 @@ def _is_told(one: Finding, seen: Seen) -> bool:
         return seen.facts.resting.share > of_numbers.SHARE
     if one.rule == "gradient cut":
         return seen.progress.is_bad
-    return one.rule in ("targets unrelated", "answers alike", "statistics stay") or everywhere
+    return one.rule in ("targets unrelated", "answers alike", "statistics stay", "targets grow") or everywhere
 
 
 def _sentence(one: Finding) -> str:

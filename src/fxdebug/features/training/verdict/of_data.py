@@ -18,6 +18,7 @@ LEAST_ENTROPY = 0.05
 NEARLY = 0.9  # of the constant answer
 BEYOND = 0.1  # of the targets
 DRIFT = 10.0  # times: a deviation goes so far when something is done to the data over and over
+STILL_GROWS = 1.2  # times
 FAR_LEVEL = 10.0  # of targets: layers begin with results of about 1
 FAR_LOSS = 3.0  # times the constant answer
 
@@ -33,6 +34,7 @@ def rules(seen: Seen) -> Found:
     yield from _out_of_reach(seen)
     yield from _scaled(seen)
     yield from _smoothed(seen)
+    yield from _grown(seen)
 
 
 def _out_of_reach(seen: Seen) -> Found:
@@ -83,6 +85,24 @@ def _scaled(seen: Seen) -> Found:
             f"({g(progress.constant)}): what the model returns does not come to where they are",
             "Subtract the mean of the targets and divide by their deviation; leave out a sigmoid or tanh at the end.",
             measured=progress.last / progress.constant, threshold=FAR_LOSS,
+        )  # fmt: skip
+
+
+def _grown(seen: Seen) -> Found:
+    """Yield that targets grow on and on with the answers, of which they are made."""
+    grown, progress = seen.facts.loss.grown, seen.progress
+    if grown is None or not progress.is_bad or not grown[0]:
+        return
+    first, half, last = grown
+    if last > DRIFT * first and last > STILL_GROWS * half:
+        yield found(
+            "targets grow", WARNING if progress.state == "rising" else ADVICE,
+            f"targets reach {g(first)} in the first steps, {g(half)} halfway, and {g(last)} at the end, and go on: "
+            f"what is made of the model's own answers grows with them (loss {g(progress.first)} → {g(progress.last)})",
+            "Where targets are rewards and the value of what follows: add nothing after the end of an episode "
+            "(times 1 - done), take the value from a target network that follows slowly, and a discount below 1. "
+            "Else look at what grows in the data.",
+            measured=last / first, threshold=DRIFT,
         )  # fmt: skip
 
 
