@@ -29,6 +29,7 @@ BOOK = RuleBook(
         RuleSpec("not cleared", ERROR, "gradients of all steps add up"),
         RuleSpec("clipped away", ERROR, "clipping leaves next to nothing of the gradients", "clipped"),
         RuleSpec("clipped too late", ERROR, "gradients are clipped after the step"),
+        RuleSpec("steps uphill", ERROR, "weights go where gradients point, in step after step"),
         RuleSpec("set back", ERROR, "weights are set back or changed between the steps"),
         RuleSpec("optimizer anew", WARNING, "the optimizer is made anew for each step"),
         RuleSpec("group stays", WARNING, "parameters get gradients and never change"),
@@ -51,6 +52,7 @@ BOOK = RuleBook(
         RuleSpec("labels smoothed", ERROR, "smoothed labels leave next to nothing to learn"),
         RuleSpec("targets are inputs", ERROR, "targets are what the model is given", "shifted"),
         RuleSpec("targets shifted", ERROR, "targets are shifted by another number than 1", "shifted"),
+        RuleSpec("sees ahead", ERROR, "a model that is to tell the next token sees it", "shifted"),
         RuleSpec("target in input", ERROR, "an input has the target"),
         RuleSpec("targets unrelated", ADVICE, "nothing that is computed tells of the targets", "chance plateau"),
         RuleSpec(
@@ -59,6 +61,7 @@ BOOK = RuleBook(
             "nearly all targets are of one class, and the rest is not learned",
             "unequal plateau",
         ),
+        RuleSpec("weights upturned", WARNING, "weights of classes grow with their counts"),
         RuleSpec("answers alike", ADVICE, "the loss falls, and answers, or codes, are the same for all examples"),
         RuleSpec("data sorted", ERROR, "batches have targets of one kind", "within"),
         RuleSpec("same batch", WARNING, "every step has the same batch"),
@@ -89,6 +92,7 @@ BOOK = RuleBook(
         RuleSpec(
             "learning rate too high", ERROR, "steps are too large, and it does not learn", "large_update largest_update"
         ),
+        RuleSpec("eps too large", ERROR, "an optimizer's eps is far above gradients, and steps are too small"),
         RuleSpec("learning rate too low", ERROR, "steps are too small, and it does not learn", "small_update"),
         RuleSpec("learning rate jumps", ERROR, "the loss rises where the learning rate does"),
         RuleSpec("outlier batch", WARNING, "the loss rises at a batch with far larger inputs"),

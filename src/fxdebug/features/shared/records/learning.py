@@ -81,8 +81,9 @@ class LossFacts:
     ``bounds`` are the operation that made what the loss was given, and between which numbers it keeps it; ``beyond`` is
     the share of targets outside of them. ``widest`` is the largest magnitude of logits, where looks show them at 1.
     ``attracts``: all of its terms draw two results, both of which learn, to one another. ``upside_down``: a clipped
-    surrogate, of which the most is sought, is minimised. ``grown`` is how far targets reach in the first steps, halfway,
-    and at the end.
+    surrogate, of which the most is sought, is minimised. ``grown`` is how far targets reach in the first steps,
+    halfway, and at the end. ``upturned`` is the commonest class, its share, and its weight over that of the rarest,
+    where weights of classes grow with their counts.
     ``shifts`` tells how often target[i] is input[i + k]: k, agreements, places. ``leak`` are an input, what it tells of
     the target, their correlation and the examples; ``others_tell`` is the share of the target's variance that a line
     through the other inputs explains. ``unrelated``: the probabilities, at the beginning and now, that
@@ -128,6 +129,7 @@ class LossFacts:
     attracts: bool = False
     upside_down: bool = False
     grown: tuple[float, float, float] | None = None
+    upturned: tuple[int, float, float] | None = None
 
 
 @brief
@@ -217,6 +219,10 @@ class LearningFacts:
     ``returns`` or ``is given`` the same for all examples, though what the model is given differs, at every look.
     ``one_way`` is the step since which answers to different examples all point one way. ``idle_term`` are the
     parameters that a term of the loss depends on, and those that are changed for it, where these are others.
+    ``sees_ahead`` are recurrent layers and attentions in which a place sees those that follow. ``weighs_examples``: a
+    softmax inside of the model goes over the examples of a batch. ``uphill`` is the share of the first steps in which
+    weights went where gradients point, and not against them. ``first_pass`` is the step in which most examples came
+    back, 0 where none was seen to.
     """
 
     number: int
@@ -289,6 +295,10 @@ class LearningFacts:
     lost: tuple[str, str] | None = None
     one_way: int | None = None
     idle_term: tuple[Names, Names] | None = None
+    sees_ahead: tuple[str, ...] = ()
+    weighs_examples: bool = False
+    uphill: float = 0.0
+    first_pass: int = 0
 
 
 @brief

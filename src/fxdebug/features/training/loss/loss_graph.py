@@ -24,6 +24,8 @@ PASSED = frozenset(
 )
 _BOUNDED = {
     "Relu": (0.0, math.inf), "Softplus": (0.0, math.inf), "Sigmoid": (0.0, 1.0), "Tanh": (-1.0, 1.0),
+    "Hardsigmoid": (0.0, 1.0), "Softmax": (0.0, 1.0), "Exp": (0.0, math.inf), "Abs": (0.0, math.inf),
+    "LogSigmoid": (-math.inf, 0.0),
 }  # fmt: skip
 _LINEAR = frozenset("Addmm Mm Linear Convolution Bmm Baddbmm".split())
 _LOSSES = {
@@ -209,8 +211,19 @@ def bounds_of(read: LossRead) -> tuple[str, float, float] | None:
     >>> bounds_of(read_loss(torch.nn.functional.mse_loss(x.sigmoid(), torch.zeros(4, 1))))
     ('sigmoid', 0.0, 1.0)
     """
-    name = name_of(read.prediction)
-    return (name.lower(), *_BOUNDED[name]) if name in _BOUNDED else None
+    node, scale = read.prediction, 1.0
+    while name_of(node) in ("Mul", "Div") and (number := scalar_of(getattr(node, "_saved_other", None))):
+        scale = scale * number if name_of(node) == "Mul" else scale / number
+        node = behind_views(node.next_functions[0][0])
+    name = name_of(node)
+    low, high = _BOUNDED.get(name, (-math.inf, math.inf))
+    if name in ("Clamp", "Hardtanh"):
+        end = "_val" if name == "Hardtanh" else ""
+        least, most = getattr(node, f"_saved_min{end}"), getattr(node, f"_saved_max{end}")
+        low, high = low if least is None else float(least), high if most is None else float(most)
+    if low == -math.inf and high == math.inf:
+        return None
+    return (name.lower(), *sorted((low * scale, high * scale)))  # type: ignore[return-value]
 
 
 def computed_again(read: LossRead) -> tuple[float, int, int] | None:

@@ -1,4 +1,4 @@
-"""The terms of a loss, by its graph: with which sign each counts, what it reaches, and whether it keeps answers apart."""
+"""The terms of a loss, by its graph: the sign of each, what it reaches, whether it draws answers together."""
 
 from __future__ import annotations
 
@@ -102,4 +102,4 @@ def _sign(node: Any, name: str) -> float:
     if name in ("Mul", "Div"):
         number = scalar_of(getattr(node, "_saved_other", None))
         return 0.0 if not number else math.copysign(1.0, number)
-    return 1.0 if name in PASSED or name in ("Mean", "Sum", "Add", "Sub") and len(node.next_functions) else 0.0
+    return 1.0 if name in PASSED or (name in ("Mean", "Sum", "Add", "Sub") and len(node.next_functions)) else 0.0

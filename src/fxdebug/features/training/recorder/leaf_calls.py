@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,6 +89,7 @@ class LeafCalls(ForwardsOnly):
         self.ran: set[str] = set()
         self.sequences: list[SequenceCall] = []
         self.ignored: list[tuple[str, Tensor]] = []  # keys that an attention is told to ignore, as True
+        self.ahead: list[str] = []  # recurrent layers and attentions that see the places that follow
         self._open = open_calls.OpenCalls(sites)
 
     def around_forward(
@@ -113,6 +114,8 @@ class LeafCalls(ForwardsOnly):
             sizes = tuple(args[0].shape)
             over = 1 if module.batch_first and len(sizes) == 3 else 0
             self.sequences.append(SequenceCall(path, type(module).__name__, sizes, over))
+            if _sees_ahead(module, args, kwargs):
+                self.ahead.append(path)
         if isinstance(module, nn.MultiheadAttention) and isinstance(mask := kwargs.get("key_padding_mask"), Tensor):
             with untracked():
                 self.ignored.append((path, mask.detach() if mask.dtype is torch.bool else mask.detach() == -math.inf))
@@ -144,6 +147,14 @@ class LeafCalls(ForwardsOnly):
                 is_given_zeros, bounded, len(made[0]) if made and made[0].dim() > 1 else 0, _apart(given), _apart(made),
             )
         )  # fmt: skip
+
+
+def _sees_ahead(module: nn.Module, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    """Does a place see those that follow: in both directions, or by an attention to itself without a mask?"""
+    if isinstance(module, nn.RNNBase):
+        return bool(module.bidirectional)
+    is_masked = kwargs.get("attn_mask") is not None or kwargs.get("is_causal") or len(args) > 5
+    return len(args) > 1 and args[0] is args[1] and not is_masked
 
 
 def spread(tensor: Tensor) -> tuple[float, float]:

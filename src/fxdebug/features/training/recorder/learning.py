@@ -54,7 +54,7 @@ from fxdebug.features.training.recorder.leaf_calls import (
 )
 from fxdebug.features.training.recorder.loop_facts import LoopFacts
 from fxdebug.features.training.recorder.model_facts import ModelFacts, names_of, products_in, weights_of
-from fxdebug.features.training.recorder.samples import Rows, counts_of, digest_of, joined, sample, short
+from fxdebug.features.training.recorder.samples import Rows, counts_of, digest_of, joined, rows_of, sample, short
 from fxdebug.features.training.recorder.targets import Features, Targets
 
 OFTEN = 10  # steps between two looks at the innermost calls, in the first steps
@@ -68,6 +68,7 @@ _TOLD_ELSEWHERE = frozenset(
     "lr weight_decay params foreach fused capturable differentiable decoupled_weight_decay".split()
 )
 ROUNDED, NEAR = 1e-3, 0.95  # of logits that are cosines: how far above 1, and from where on they are near it
+NEAR_SHARE = 0.1
 SAME = 0.999  # cosine of gradients that are only clipped
 ROUNDING = 1e-6  # of the largest gradient of a step
 ALIKE = 1e-2  # of how far they were from one another at first, and of the largest magnitude
@@ -77,6 +78,7 @@ SURE_LOOKS = 3  # at which they were, one after the other
 NO_CODE = 0.1  # nats of an example, of all dimensions of a code together
 FEW_GRADIENTS = 4  # that are looked at again after a step
 WHOLE = 2  # steps whose whole graph is walked
+MOST_EXAMPLES = 50_000  # that are told apart
 FIRST_LOSSES = 6  # whose terms are looked at
 _ADAPTIVE = ("adam", "rms", "adag", "adad", "lion", "rprop", "muon", "sign", "lamb")
 
@@ -196,6 +198,11 @@ class Learning:
         self._over_one: Counter[str] = Counter()  # softmaxes and layer norms of one element, of each graph once
         self._viewed: dict[tuple[str, str], None] = {}  # sizes before and after a view that exchanges them
         self._graphs = 0  # that were walked
+        self._examples: set[int] = set()  # that came so far
+        self._pass = 0  # steps of the first pass through the data
+        self._uphill: list[bool] = []  # of the first steps: do weights go where gradients point?
+        self._softmaxes: set[str] = set()  # that are odd
+        self._ahead: dict[str, None] = {}  # modules that see the places that follow
         self._spreads: list[float] = []  # of the inputs, at each look
         self._attracts: bool | None = None  # do all terms of the loss draw results to one another?
         self._upside_down: bool | None = None  # is a clipped surrogate minimised?
@@ -247,6 +254,8 @@ class Learning:
                     self._spreads.append(float(_wide(given[0].detach()).std()))
                 step.batch = given[0].shape[0] if given[0].dim() else 1
                 step.digests.append(digest_of(given))
+                if not self._pass and len(self._examples) < MOST_EXAMPLES:
+                    self._note_pass(number, rows_of(given[0]), step.batch)
                 sizes = [float(t.detach().abs().max()) for t in given[:2] if t.is_floating_point() and t.numel()]
                 step.largest = max([*sizes, *([] if step.largest is None else [step.largest])], default=None)
         if self.looks_at(number) or step.training != self._model.training or not self._about.modes:
@@ -256,6 +265,12 @@ class Learning:
             with untracked():
                 self._inputs = _inputs(given[0])
         self._at = time.perf_counter()
+
+    def _note_pass(self, number: int, rows: Sequence[int], batch: int) -> None:
+        """Note the step in which most examples come back, as far as they are known: a pass through the data is over."""
+        if len(rows) > 1 and sum(row in self._examples for row in rows) > len(rows) ** 2 / batch / 2:
+            self._pass = number
+        self._examples.update(rows)
 
     def _note_clipped_late(self) -> None:
         """Note that gradients which a step has used are smaller now, all by one factor: they were clipped after it."""
@@ -289,6 +304,7 @@ class Learning:
                 self._note_alike(self._given[0], self._outputs[0])
         if self._calls is not None:
             self._ran |= self._calls.ran
+            self._ahead |= dict.fromkeys(self._calls.ahead)
             self._note_masks()
             self._note_last_dropout(self._calls)
             self._outdated.update([*dict.fromkeys(self._calls.outdated)])
@@ -339,10 +355,10 @@ class Learning:
         for one in calls:
             if one.made_apart is not None and one.made_apart <= LOST and (one.given_apart or 0.0) > LARGE_APART:
                 self._lost[one.path, "returns"] += 1
-        alike = [one for one in calls if one.made_apart is not None]
-        begin = next((i for i in range(len(alike)) if all(one.made_apart <= LOST for one in alike[i:])), None)
-        if is_lost and begin is not None and (alike[begin].given_apart or 0.0) <= LARGE_APART:
-            self._lost[alike[begin].path, "is given"] += 1
+        apart = [one.made_apart or 0.0 for one in calls]
+        begin = next((i for i in range(len(calls)) if max(apart[i:]) <= LOST), None)
+        if is_lost and begin is not None and (calls[begin].given_apart or 0.0) <= LARGE_APART:
+            self._lost[calls[begin].path, "is given"] += 1
 
     # The backward --------------------------------------------------------------------------------
 
@@ -528,6 +544,7 @@ class Learning:
             if kind := _over_one(node):
                 one.add(kind)
             self._viewed |= _viewed(node, self._given)
+            self._softmaxes |= self._odd_softmax(node)
             if (variable := getattr(node, "variable", None)) is not None:
                 self._in_graph.add(id(variable))
             factors, others = weights_of(node)
@@ -547,6 +564,19 @@ class Learning:
                 if p.requires_grad and id(p) not in self._in_graph and p.grad is None
             }
             self._cut_at = place_of_cut(self._calls.calls, missing & self._ran, storages_of(self._given))
+
+    def _odd_softmax(self, node: Any) -> set[str]:
+        """Return whether a softmax inside of the model goes over the examples, or over all places of a sequence."""
+        if type(node).__name__ != "SoftmaxBackward0" or not self._given or not self._outputs:
+            return set()
+        shape, dimension = tuple(node._input_metadata[0].shape), _signed(node._saved_dim)
+        rows, target = len(self._given[0]) if self._given[0].dim() else 0, self._read.target
+        is_row = self._outputs[0].dim() > 1 and len(self._outputs[0]) == rows and target is not None
+        if dimension in (0, -len(shape)) and len(shape) > 1 and rows == shape[0] != shape[1] and rows >= FEWEST_ROWS:
+            return {"over batch"} if is_row and target is not None and target.dim() and len(target) == rows else set()
+        length = self._given[0].shape[1] if self._given[0].dim() == 2 else 0
+        is_of_places = len(shape) > 2 and shape[-2:] == (length, length) and dimension in (-1, len(shape) - 1)
+        return {"attention"} if is_of_places and length > 1 and _has_no_mask(node) else set()
 
     def _note_zeros(self, path: str, number: int, share: float) -> None:
         self._zeros.setdefault(path, {})[number] = share
@@ -729,6 +759,8 @@ class Learning:
                 row[:3] = row[:3] if count == other else (0, 1, 1)
         if number < OFTEN or self.looks_at(number):
             self._note_moves(taken, found)
+        if number < EARLY and len(self._uphill) < EARLY:
+            self._uphill.append(float(((now - was) * gradients).sum()) > 0)
         live_elements = sum(row[1] for row in found)
         sized = [(p, row[3] / row[4]) for p, row in zip(taken.parameters, found) if p.dim() > 1 and row[4]]
         from_zero = {id(p) for _, p in self._about.zero}  # what is added to nothing is large beside it
@@ -853,10 +885,14 @@ class Learning:
             ),
             one_way=self._one_way[0] if len(self._one_way) >= SURE_LOOKS else None,
             idle_term=self._idle_term(own),
+            sees_ahead=tuple([*self._ahead, *sorted(self._softmaxes - {"over batch"})][:MOST_NAMED]),
+            uphill=sum(self._uphill) / len(self._uphill) if len(self._uphill) >= OFTEN else 0.0,
+            first_pass=self._pass,
+            weighs_examples="over batch" in self._softmaxes,
         )
 
     def _idle_term(self, own: Sequence[tuple[str, Tensor]]) -> tuple[Names, Names] | None:
-        """Return the weights that a term of the loss depends on, and those that are changed for it, which are others."""
+        """Return the weights that a term of the loss depends on, and those that are changed for it, where others."""
         for changed, idle in self._idle_terms.items():
             if len(idle) >= 2 and len(idle) == self._weighed[changed]:
                 reached = names_of([one for one in own if id(one[1]) in idle[-1]], self._whole)
@@ -896,13 +932,20 @@ class Learning:
             shifts=tuple([(k, agree, places) for k, (agree, places) in targets.shifts.items() if places]),
             leak=targets.leak(LEAK), unrelated=self._features.unrelated(loss.kind) if known and draws else None,
             others_tell=short(targets.others_tell), lowest=lowest, highest=highest, emptied=self._emptied,
-            different=len(targets.digests), most=targets.most, cosine=self._cosine,
+            different=len(targets.digests), most=targets.most, upturned=targets.upturned, cosine=self._cosine,
             in_batch=targets.are_places and not known, bounds=self._bounds if known else None,
-            beyond=None if self._bounds is None else short(targets.beyond(*self._bounds[1:])),
+            beyond=None if self._bounds is None else short(targets.beyond(*_reach(loss.kind, *self._bounds[1:]))),
             widest=short(max(self._logits)) if _are_at_one(self._logits) else None,
             smoothing=self._smoothing[0], lowest_loss=_floor(*self._smoothing),
             attracts=bool(self._attracts), upside_down=bool(self._upside_down), grown=targets.grown,
         )  # fmt: skip
+
+
+def _reach(kind: str, low: float, high: float) -> tuple[float, float]:
+    """Return between which targets answers within bounds come; of logits these are shares, give or take a tenth."""
+    if not kind.endswith("with_logits"):
+        return low, high
+    return 1 / (1 + math.exp(min(-low, 700.0))) - NEAR_SHARE, 1 / (1 + math.exp(min(-high, 700.0))) + NEAR_SHARE
 
 
 def _floor(smoothing: float, classes: int) -> float | None:
@@ -998,6 +1041,21 @@ def _over_one(node: Any) -> str:
     if name == "NativeLayerNormBackward0" and math.prod(node._saved_normalized_shape) == 1:
         return "layer norm"
     return ""
+
+
+def _has_no_mask(node: Any) -> bool:
+    """Does a softmax take products as they are, but for their scale?"""
+    for _ in range(FEW_GRADIENTS * 2):
+        inputs = [inner for inner, _ in node.next_functions if inner is not None]
+        if len(inputs) != 1:
+            return False
+        node = inputs[0]
+        name = type(node).__name__.partition("Backward")[0]
+        if name in ("Bmm", "Baddbmm", "Mm"):
+            return True
+        if name not in ("Div", "Mul", "UnsafeView", "View", "ReshapeAlias", "ToCopy", "Clone"):
+            return False
+    return False
 
 
 def _viewed(node: Any, given: Sequence[Tensor]) -> dict[tuple[str, str], None]:

@@ -29,6 +29,7 @@ FEWEST_ROWS = 100
 SHIFTS = range(-2, 4)
 SHIFTED_STEPS = 40
 DRAWS = 99
+UNEQUAL = 2.0  # times, of counts and of weights of classes
 FIRST_LOOKS, FEWEST_LOOKS = 5, 10  # at how far numbers reach
 MOST_FEATURES = 256
 MOST_CLASSES = 32
@@ -198,6 +199,18 @@ class Targets:
             return None
         ones = float(self._mean)
         return (1.0, ones) if ones > 0.5 else (0.0, 1 - ones)
+
+    @property
+    def upturned(self) -> tuple[int, float, float] | None:
+        """The commonest class, its share, and its weight over that of the rarest, where weights grow with counts."""
+        if self._weights is None or len(self.classes) < 2 or max(self.classes) >= len(self._weights):
+            return None
+        (most, count), *_, (_, fewest) = self.classes.most_common()
+        weights = {k: float(self._weights[k]) for k in self.classes}
+        ordered = [weights[k] for k, _ in self.classes.most_common()]
+        if fewest * UNEQUAL > count or ordered[-1] * UNEQUAL > ordered[0] or ordered != sorted(ordered, reverse=True):
+            return None
+        return most, count / sum(self.classes.values()), ordered[0] / ordered[-1] if ordered[-1] else math.inf
 
     @property
     def reach(self) -> tuple[float | None, float | None]:

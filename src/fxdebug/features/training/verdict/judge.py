@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 
 from fxdebug.brief import brief
 from fxdebug.data.findings import ADVICE, ERROR, SEVERITIES, WARNING, Finding
@@ -11,7 +12,7 @@ from fxdebug.features.shared.records.training import TrainingRecord
 from fxdebug.features.training.verdict import of_data, of_loop, of_model, of_numbers, of_rates
 from fxdebug.features.training.verdict.limits import Limits
 from fxdebug.features.training.verdict.progress import FLAT, Progress, is_game
-from fxdebug.features.training.verdict.seen import Seen, found, g, seen_of
+from fxdebug.features.training.verdict.seen import Seen, found, g, middle, seen_of
 
 CAUSES = (  # of incidents: what the loop, and what the loss is; numbers that are not finite follow from others
     "other optimizer", "not registered", "no gradient", "no step", "steps skipped", "not optimised", "loss input",
@@ -22,6 +23,9 @@ TOLD = (
     "gradient cut", "targets unrelated", "same batch", "answers alike", "silent activation", "statistics stay",
     "targets grow",
 )  # fmt: skip  # first, although they are advice
+PASSES = 3  # through the data
+AT_IT = 0.985  # of the constant answer
+LARGE_ENOUGH = 3e-4  # update over weight
 EXPLAINED = "steps skipped"  # the incident names the operation
 
 
@@ -117,6 +121,8 @@ def _causes(seen: Seen, incidents: Sequence[Finding]) -> list[Finding]:
 def _unrelated(seen: Seen) -> list[Finding]:
     """Return that nothing computed says anything of the targets: they may be shuffled, or a plateau is long."""
     progress, unrelated = seen.progress, seen.facts.loss.unrelated
+    if seen.barely_learns and progress.state in ("falling", "slow") and not seen.is_warming_up:
+        return _by_heart(seen)
     if progress.state not in ("flat", "above") or progress.constant is None or seen.is_warming_up:
         return []
     if seen.facts.loss.in_batch and progress.steps >= seen.limits.plateau:
@@ -138,6 +144,27 @@ def _unrelated(seen: Seen) -> list[Finding]:
             "Labels are shuffled or paired with other inputs, or the task has a long plateau: look at a few pairs "
             "first.",
             measured=now, threshold=seen.limits.chance,
+        )
+    ]  # fmt: skip
+
+
+def _by_heart(seen: Seen) -> list[Finding]:
+    """Return that a loss fell a little, and only on examples that were seen before."""
+    progress, end, constant = seen.progress, seen.facts.first_pass, seen.progress.constant
+    usual = middle(seen.updates)
+    if constant is None or usual is None or usual < LARGE_ENOUGH:
+        return []
+    if end < seen.limits.steps or seen.steps < PASSES * end or fmean(seen.losses[end // 2 : end]) < AT_IT * constant:
+        return []
+    return [
+        found(
+            "targets unrelated", ADVICE,
+            f"in the first pass through the data, {end} steps, the loss stayed at that of a constant answer "
+            f"({g(constant)}), although a step changes the weights by {100 * usual:.2g} %; since then it fell to "
+            f"{g(progress.last)}, on examples that were seen before: they are learned by heart",
+            "Labels are shuffled or paired with other inputs, or there is little to be learned of them: look at a few "
+            "pairs, and at the loss on examples that were kept back.",
+            measured=progress.last, threshold=AT_IT * constant,
         )
     ]  # fmt: skip
 

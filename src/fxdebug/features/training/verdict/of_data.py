@@ -14,6 +14,7 @@ FEWEST_PLACES = 200
 FEWEST_TARGETS = 100
 FEWEST_BATCHES = 10
 BINARY = ("binary_cross_entropy", "binary_cross_entropy_with_logits")
+REACHED = (*DISTANCES, "binary_cross_entropy_with_logits")
 LEAST_ENTROPY = 0.05
 NEARLY = 0.9  # of the constant answer
 BEYOND = 0.1  # of the targets
@@ -35,18 +36,31 @@ def rules(seen: Seen) -> Found:
     yield from _scaled(seen)
     yield from _smoothed(seen)
     yield from _grown(seen)
+    if seen.facts.loss.upturned is not None:
+        most, share, times = seen.facts.loss.upturned
+        yield found(
+            "weights upturned", WARNING if seen.progress.is_bad or seen.barely_learns else ADVICE,
+            f"the weights of classes grow with their counts: class {most}, which {100 * share:.3g} % of the targets "
+            f"have, weighs {g(times)} times the rarest one (loss {g(seen.progress.first)} → {g(seen.progress.last)})",
+            "Weigh by 1 / count, which makes rare classes count as much as common ones.", measured=times,
+        )  # fmt: skip
 
 
 def _out_of_reach(seen: Seen) -> Found:
     """Yield that the last operation keeps the answers from where the targets are, or logits from telling classes."""
     loss, progress = seen.facts.loss, seen.progress
     bounds, beyond = loss.bounds, loss.beyond or 0.0
-    if bounds is not None and loss.kind in DISTANCES and beyond > BEYOND and not seen.facts.silent:
+    if bounds is not None and loss.kind in REACHED and beyond > BEYOND and not seen.facts.silent:
         name, low, high = bounds
-        between = f"below {low:g}" if high == math.inf else f"outside of {low:g} to {high:g}"
+        between = (
+            f"below {low:g}" if high == math.inf
+            else f"above {high:g}" if low == -math.inf
+            else f"outside of {low:g} to {high:g}"
+        )  # fmt: skip
+        between += f", so that shares stay within {g(_share(low))} and {g(_share(high))}" if loss.kind in BINARY else ""
         yield found(
             "targets out of reach", ERROR if progress.is_bad else WARNING,
-            f"the last operation, {name}, returns nothing {between}, and {100 * beyond:.0f} % of the targets lie there "
+            f"the last operation, {name}, returns nothing {between}, and {100 * beyond:.0f} % of targets lie beyond "
             f"(loss {g(progress.first)} → {g(progress.last)}, a constant answer has {g(progress.constant)})",
             f"Leave out the {name} at the end, or bring the targets to where it comes.", measured=beyond,
             threshold=BEYOND,
@@ -68,6 +82,10 @@ def _out_of_reach(seen: Seen) -> Found:
             f"(now {g(progress.last)}, a constant answer has {g(progress.constant)})",
             "Give the loss what the last layer returned; multiply cosines by 10 to 30 first.", measured=reach,
         )  # fmt: skip
+
+
+def _share(logit: float) -> float:
+    return 1 / (1 + math.exp(min(-logit, 700.0)))
 
 
 def _scaled(seen: Seen) -> Found:
@@ -166,7 +184,10 @@ def _shifted(seen: Seen) -> Found:
     if not shares or seen.facts.loss.classes <= FEW_CHARACTERS:
         return
     k, (share, places) = max(shares.items(), key=lambda pair: pair[1])
-    if share <= seen.limits.shifted or k == 1:
+    if share <= seen.limits.shifted:
+        return
+    if k == 1:
+        yield from _ahead(seen, share, places)
         return
     told = {0: "the targets are the inputs, and the model only has to copy"}
     what = told.get(
@@ -179,6 +200,19 @@ def _shifted(seen: Seen) -> Found:
         "The target of the next token is input[i+1]: shift once, in the data or in the model, not in both.",
         measured=share, threshold=seen.limits.shifted,
     )  # fmt: skip
+
+
+def _ahead(seen: Seen, share: float, places: int) -> Found:
+    """Yield that a model that is to tell the next token sees it."""
+    if seen.facts.sees_ahead and seen.steps >= FEWEST_BATCHES:
+        progress, where = seen.progress, ", ".join(seen.facts.sees_ahead[:3])
+        yield found(
+            "sees ahead", ERROR,
+            f"the target is the next token of the input (in {100 * share:.1f} % of {places} places), and the model is "
+            f"given it: {where} lets each place see those that follow (loss {g(progress.first)} → {g(progress.last)})",
+            "Give attentions a causal mask (is_causal=True, or attn_mask), and recurrent layers one direction.",
+            measured=share, threshold=seen.limits.shifted,
+        )  # fmt: skip
 
 
 def _told(seen: Seen) -> Found:

@@ -26,6 +26,7 @@ def rules(seen: Seen) -> Found:
     yield from _carried(seen)
     yield from _clipped(seen)
     yield from _clipped_late(seen)
+    yield from _uphill(seen)
     yield from _state(seen)
     yield from _still(seen)
 
@@ -221,6 +222,18 @@ def _clipped_late(seen: Seen) -> Found:
             f"gradients are scaled after the step that they are for, in {late[0]} of {len(seen.signs)} steps (to "
             f"{g(late[1])} of what the step used): clipping has no effect there",
             "Call clip_grad_norm_() between backward() and step().", measured=late[1], threshold=1.0,
+        )  # fmt: skip
+
+
+def _uphill(seen: Seen) -> Found:
+    facts, decay = seen.facts, max([one.decay for one in seen.signs], default=0.0)
+    if facts.uphill > MOST and not decay and facts.alone and not (facts.maximizes or facts.nested):
+        yield found(
+            "steps uphill", ERROR if seen.progress.state != "falling" else ADVICE,
+            f"in {100 * facts.uphill:.0f} % of the first steps weights go where gradients point, not against them "
+            f"(loss {g(seen.progress.first)} → {g(seen.progress.last)})",
+            "Look at the sign of what the optimizer adds, and at what changes gradients between backward() and step().",
+            measured=facts.uphill, threshold=MOST,
         )  # fmt: skip
 
 

@@ -26,6 +26,13 @@ def rules(seen: Seen) -> Found:
             f"to an example depends on the others (loss {g(seen.progress.last)} after {seen.steps} steps)",
             "Give it dim=1, or give cross_entropy what the last layer returned.",
         )  # fmt: skip
+    elif facts.weighs_examples:
+        yield found(
+            "softmax over batch", WARNING if learns else ERROR,
+            "a softmax inside of the model runs over dimension 0, the examples of a batch: the answer to an example "
+            f"depends on the others (loss {g(seen.progress.first)} → {g(seen.progress.last)})",
+            "Give it the dimension that has the numbers to be compared: dim=-1, or dim=1.",
+        )  # fmt: skip
     if facts.mixed is not None:
         yield _over_examples(seen, facts.mixed)
     if facts.viewed is not None:
@@ -159,8 +166,8 @@ def _lost(seen: Seen) -> Found:
     advice = (
         "Look at its weights, at what it normalises or pools over, and at the size of what it is given."
         if way == "returns"
-        else "Look at what is done in front of it: a cast to integers, a mask, a mean over the wrong dimension, a wrong "
-        "variable?"
+        else "Look at what is done in front of it: a cast to integers, a mask, a mean over the wrong dimension, "
+        "a wrong variable?"
     )
     yield found(
         "examples alike", ERROR if progress.is_bad else ADVICE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from statistics import median
 
-from fxdebug.data.findings import ADVICE, ERROR, WARNING, Severity
+from fxdebug.data.findings import ADVICE, ERROR, WARNING, Finding, Severity
 from fxdebug.features.training.spikes import is_spike
 from fxdebug.features.training.verdict.seen import Found, Seen, found, g, middle
 
@@ -16,6 +16,8 @@ HARDLY = 0.2  # of its steps
 STILL = 0.05  # of the loss
 NOTHING = 0.01  # of the highest learning rate
 JUMP = 5.0
+INERT = 0.985  # momentum: 0.9 to 0.98 is usual
+DAMPED = 10.0  # times the gradients' size
 USUAL = 1e-3
 WAS_ENOUGH = 30.0  # 1e-3, which is usual, over 3e-5
 FAR = 100.0  # times the constant answer: no fresh net begins there
@@ -234,8 +236,10 @@ def size(seen: Seen) -> Found:
             f"{100 * max(early, default=0):.3g} % (0.1 to 1 % is usual)"
             + (f", the loss went up from {g(finite[0])} to {g(max(finite))}" if _went_up(finite) else "")
             + (since if seen.facts.died else "")
+            + _inert(seen)
             + begin,
-            f"{first} {g(top / 10)}, and warm up.", measured=max(early, default=0.0), threshold=limits.largest_update,
+            f"{first} {g(top / 10)}, and warm up" + ("; momentum of 0.9 is usual." if _inert(seen) else "."),
+            measured=max(early, default=0.0), threshold=limits.largest_update,
         )  # fmt: skip
         return
     is_large = bool(early) and median(early) > limits.large_update and max(early) > limits.largest_update
@@ -255,6 +259,10 @@ def size(seen: Seen) -> Found:
         return
     began = max(early, default=0.0) > WAS_ENOUGH * limits.small_update and seen.rates[0] == top  # then it was enough
     if low and usual is not None and 0 < usual < limits.small_update and top and not began:
+        damped = _damped(seen)
+        if damped is not None:
+            yield damped
+            return
         factor = 10 ** round(math.log10(max(USUAL / usual, 10)))
         cosine = middle([one.cosine for one in seen.signs if one.cosine is not None])
         same = f", and steps point the same way (cosine {cosine:.2f})" if cosine is not None and cosine > 0.3 else ""
@@ -266,6 +274,33 @@ def size(seen: Seen) -> Found:
             f"Raise the learning rate, from {g(top)} to about {g(top * factor)}.",
             measured=usual, threshold=limits.small_update,
         )  # fmt: skip
+
+
+def _inert(seen: Seen) -> str:
+    """Say that momentum makes each step go on for hundreds, where it is that large."""
+    for one in seen.facts.optimizers:
+        settings = dict(one.settings)
+        told = settings.get("momentum") or settings.get("betas", "").partition(",")[0]
+        momentum = float(told) if told else 0.0
+        if one.own and INERT < momentum < 1:
+            return f", and momentum {g(momentum)} goes on with each for {1 / (1 - momentum):.0f} more"
+    return ""
+
+
+def _damped(seen: Seen) -> Finding | None:
+    """Return that what an adaptive optimizer adds to the size of gradients is larger than these."""
+    sizes = [one[1] for one in (seen.facts.first_gradient, seen.facts.last_gradient) if one is not None]
+    for one in seen.facts.optimizers:
+        eps = dict(one.settings).get("eps")
+        if one.adapts and one.own and eps is not None and sizes and float(eps) > DAMPED * max(sizes) > 0:
+            return found(
+                "eps too large", ERROR,
+                f"{one.name} divides gradients by their size plus eps, and eps={eps} is far above their size "
+                f"({g(max(sizes))}): a step changes the weights by {100 * (middle(seen.updates) or 0.0):.2g} % (0.1 to "
+                "1 % is usual)",
+                "Leave eps at 1e-8.", op=one.name, measured=float(eps), threshold=DAMPED * max(sizes),
+            )  # fmt: skip
+    return None
 
 
 def _stalls(seen: Seen) -> bool:
