@@ -760,7 +760,8 @@ class Learning:
         if number < OFTEN or self.looks_at(number):
             self._note_moves(taken, found)
         if number < EARLY and len(self._uphill) < EARLY:
-            self._uphill.append(float(((now - was) * gradients).sum()) > 0)
+            along = float(((now - was) * gradients).sum())
+            self._uphill += [along > 0] if along and math.isfinite(along) else []
         live_elements = sum(row[1] for row in found)
         sized = [(p, row[3] / row[4]) for p, row in zip(taken.parameters, found) if p.dim() > 1 and row[4]]
         from_zero = {id(p) for _, p in self._about.zero}  # what is added to nothing is large beside it

@@ -30,6 +30,7 @@ SHIFTS = range(-2, 4)
 SHIFTED_STEPS = 40
 DRAWS = 99
 UNEQUAL = 2.0  # times, of counts and of weights of classes
+FOLLOWS = 0.8  # correlation of both
 FIRST_LOOKS, FEWEST_LOOKS = 5, 10  # at how far numbers reach
 MOST_FEATURES = 256
 MOST_CLASSES = 32
@@ -205,12 +206,15 @@ class Targets:
         """The commonest class, its share, and its weight over that of the rarest, where weights grow with counts."""
         if self._weights is None or len(self.classes) < 2 or max(self.classes) >= len(self._weights):
             return None
-        (most, count), *_, (_, fewest) = self.classes.most_common()
-        weights = {k: float(self._weights[k]) for k in self.classes}
-        ordered = [weights[k] for k, _ in self.classes.most_common()]
-        if fewest * UNEQUAL > count or ordered[-1] * UNEQUAL > ordered[0] or ordered != sorted(ordered, reverse=True):
+        counts = np.array(list(self.classes.values()), float)
+        weights = np.array([float(self._weights[k]) for k in self.classes])
+        rarest, commonest = int(counts.argmin()), int(counts.argmax())
+        times = weights[commonest] / weights[rarest] if weights[rarest] else math.inf
+        if counts[commonest] < UNEQUAL * counts[rarest] or times < UNEQUAL:
             return None
-        return most, count / sum(self.classes.values()), ordered[0] / ordered[-1] if ordered[-1] else math.inf
+        if np.corrcoef(counts, weights)[0, 1] < FOLLOWS:
+            return None
+        return list(self.classes)[commonest], counts[commonest] / counts.sum(), float(times)
 
     @property
     def reach(self) -> tuple[float | None, float | None]:

@@ -67,7 +67,11 @@ def judge(record: TrainingRecord, incidents: Sequence[Finding] = (), limits: Lim
         None,
     )
     if told is not None:
-        state = "learns" if progress.state == "falling" and told.rule != "answers alike" else "cannot tell"
+        state = (
+            "learns"
+            if progress.state == "falling" and told.rule not in ("answers alike", "targets unrelated")
+            else "cannot tell"
+        )
         return Verdict(state, _sentence(told), told.rule, tuple(listed), *numbers)
     state, sentence = _course(seen)
     return Verdict(state, sentence, "", tuple(listed), *numbers)

@@ -39,7 +39,7 @@ def rules(seen: Seen) -> Found:
     if seen.facts.loss.upturned is not None:
         most, share, times = seen.facts.loss.upturned
         yield found(
-            "weights upturned", WARNING if seen.progress.is_bad or seen.barely_learns else ADVICE,
+            "weights upturned", WARNING,
             f"the weights of classes grow with their counts: class {most}, which {100 * share:.3g} % of the targets "
             f"have, weighs {g(times)} times the rarest one (loss {g(seen.progress.first)} → {g(seen.progress.last)})",
             "Weigh by 1 / count, which makes rare classes count as much as common ones.", measured=times,

@@ -129,7 +129,7 @@ def _idle(seen: Seen) -> Found:
 
 def _idle_term(seen: Seen) -> Found:
     both = seen.facts.idle_term
-    if both is not None and both[1].count:
+    if both is not None and both[1].count and not seen.facts.missing.count:
         reached, changed = both
         some = listed(reached) if reached.count else "weights that are none of the model's"
         yield found(
