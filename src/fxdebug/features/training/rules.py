@@ -20,6 +20,7 @@ BOOK = RuleBook(
         RuleSpec("no gradient", ERROR, "no gradient reaches any parameter, in step after step"),
         RuleSpec("gradient cut", ERROR, "the way of gradients to some modules is cut, at a place that is named"),
         RuleSpec("idle optimizer", ERROR, "an optimizer makes steps, and none of its parameters ever has a gradient"),
+        RuleSpec("never used", ADVICE, "an optimizer has modules that never run"),
         RuleSpec("idle term", WARNING, "a term of the loss depends on none of the weights that are changed for it"),
         RuleSpec("outdated weights", ERROR, "forwards under autocast use weights of earlier steps"),
         RuleSpec("no step", WARNING, "the model runs, and no optimizer makes a step"),

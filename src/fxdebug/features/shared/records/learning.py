@@ -83,7 +83,9 @@ class LossFacts:
     ``attracts``: all of its terms draw two results, both of which learn, to one another. ``upside_down``: a clipped
     surrogate, of which the most is sought, is minimised. ``grown`` is how far targets reach in the first steps,
     halfway, and at the end. ``upturned`` is the commonest class, its share, and its weight over that of the rarest,
-    where weights of classes grow with their counts.
+    where weights of classes grow with their counts. ``bound`` is the largest magnitude of logits, where they have
+    stayed at it for long. ``outlying`` is a number a hundred times as far out as nine of ten targets, and where these
+    lie.
     ``shifts`` tells how often target[i] is input[i + k]: k, agreements, places. ``leak`` are an input, what it tells of
     the target, their correlation and the examples; ``others_tell`` is the share of the target's variance that a line
     through the other inputs explains. ``unrelated``: the probabilities, at the beginning and now, that
@@ -130,6 +132,8 @@ class LossFacts:
     upside_down: bool = False
     grown: tuple[float, float, float] | None = None
     upturned: tuple[int, float, float] | None = None
+    bound: float | None = None
+    outlying: tuple[float, float, float] | None = None
 
 
 @brief
@@ -222,7 +226,8 @@ class LearningFacts:
     ``sees_ahead`` are recurrent layers and attentions in which a place sees those that follow. ``weighs_examples``: a
     softmax inside of the model goes over the examples of a batch. ``uphill`` is the share of the first steps in which
     weights went where gradients point, and not against them. ``first_pass`` is the step in which most examples came
-    back, 0 where none was seen to.
+    back, 0 where none was seen to. ``kept`` is the norm of the weights over that at the beginning. ``asleep`` are
+    parameters that an optimizer has, of modules that never ran.
     """
 
     number: int
@@ -299,6 +304,8 @@ class LearningFacts:
     weighs_examples: bool = False
     uphill: float = 0.0
     first_pass: int = 0
+    kept: float = 1.0
+    asleep: Names = Names()
 
 
 @brief

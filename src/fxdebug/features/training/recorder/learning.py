@@ -67,6 +67,7 @@ MOST_SETTINGS = 16  # of an optimizer
 _TOLD_ELSEWHERE = frozenset(
     "lr weight_decay params foreach fused capturable differentiable decoupled_weight_decay".split()
 )
+STEADY = 0.96  # of the largest magnitude of logits, in the last looks
 ROUNDED, NEAR = 1e-3, 0.95  # of logits that are cosines: how far above 1, and from where on they are near it
 NEAR_SHARE = 0.1
 SAME = 0.999  # cosine of gradients that are only clipped
@@ -889,8 +890,20 @@ class Learning:
             sees_ahead=tuple([*self._ahead, *sorted(self._softmaxes - {"over batch"})][:MOST_NAMED]),
             uphill=sum(self._uphill) / len(self._uphill) if len(self._uphill) >= OFTEN else 0.0,
             first_pass=self._pass,
+            kept=self._kept(),
+            asleep=names_of([one for one in gone if one not in ran and id(one[1]) in self._loop.optimised], self._whole)
+            if self._ran
+            else Names(),
             weighs_examples="over batch" in self._softmaxes,
         )
+
+    def _kept(self) -> float:
+        """Return the norm of the weights now over that at the beginning, of their samples."""
+        if self._first is None or self._left is None or self._first.shape != self._left.shape:
+            return 1.0
+        with untracked():
+            first, now = float(_norm(self._first)), float(_norm(self._left))
+        return short(now / first) or 0.0 if first else 1.0
 
     def _idle_term(self, own: Sequence[tuple[str, Tensor]]) -> tuple[Names, Names] | None:
         """Return the weights that a term of the loss depends on, and those that are changed for it, where others."""
@@ -933,9 +946,11 @@ class Learning:
             shifts=tuple([(k, agree, places) for k, (agree, places) in targets.shifts.items() if places]),
             leak=targets.leak(LEAK), unrelated=self._features.unrelated(loss.kind) if known and draws else None,
             others_tell=short(targets.others_tell), lowest=lowest, highest=highest, emptied=self._emptied,
-            different=len(targets.digests), most=targets.most, upturned=targets.upturned, cosine=self._cosine,
+            different=len(targets.digests), most=targets.most,
+            upturned=targets.upturned, outlying=targets.outlying, cosine=self._cosine,
             in_batch=targets.are_places and not known, bounds=self._bounds if known else None,
             beyond=None if self._bounds is None else short(targets.beyond(*_reach(loss.kind, *self._bounds[1:]))),
+            bound=short(_bound_of(self._logits)),
             widest=short(max(self._logits)) if _are_at_one(self._logits) else None,
             smoothing=self._smoothing[0], lowest_loss=_floor(*self._smoothing),
             attracts=bool(self._attracts), upside_down=bool(self._upside_down), grown=targets.grown,
@@ -956,6 +971,12 @@ def _floor(smoothing: float, classes: int) -> float | None:
     rest = smoothing / classes
     label = 1 - smoothing + rest
     return short(-label * math.log(label) - (classes - 1) * rest * math.log(rest))
+
+
+def _bound_of(sizes: Sequence[float]) -> float | None:
+    """Return the magnitude at which logits have stayed for long, and that they never passed, if any."""
+    last, most = sizes[-SURE_LOOKS - 2 :], max(sizes, default=0.0)
+    return most if len(sizes) > 3 * SURE_LOOKS and most > 0 and min(last) > STEADY * most else None
 
 
 def _are_at_one(sizes: Sequence[float]) -> bool:

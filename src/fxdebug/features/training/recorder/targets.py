@@ -29,6 +29,7 @@ FEWEST_ROWS = 100
 SHIFTS = range(-2, 4)
 SHIFTED_STEPS = 40
 DRAWS = 99
+OUTLYING = 100.0  # times the distance within which nine of ten lie
 UNEQUAL = 2.0  # times, of counts and of weights of classes
 FOLLOWS = 0.8  # correlation of both
 FIRST_LOOKS, FEWEST_LOOKS = 5, 10  # at how far numbers reach
@@ -200,6 +201,17 @@ class Targets:
             return None
         ones = float(self._mean)
         return (1.0, ones) if ones > 0.5 else (0.0, 1 - ones)
+
+    @property
+    def outlying(self) -> tuple[float, float, float] | None:
+        """The number that lies farthest out, and between which nine of ten lie, where it is a hundred times as far."""
+        if not self._numbers or self.classes:
+            return None
+        low, middle, high = (
+            torch.cat(self._numbers)[:MOST_NUMBERS].quantile(torch.tensor([0.05, 0.5, 0.95]).double()).tolist()
+        )
+        far = max(self._lowest, self._highest, key=lambda number: abs(number - middle))
+        return (far, low, high) if abs(far - middle) > OUTLYING * (high - low) > 0 else None
 
     @property
     def upturned(self) -> tuple[int, float, float] | None:

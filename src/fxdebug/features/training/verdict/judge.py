@@ -21,7 +21,7 @@ CAUSES = (  # of incidents: what the loop, and what the loss is; numbers that ar
 GATED = ("other optimizer", "not optimised")  # told once it is sure: copies of weights, optimizers that come later
 TOLD = (
     "gradient cut", "targets unrelated", "same batch", "answers alike", "silent activation", "statistics stay",
-    "targets grow",
+    "targets grow", "never used",
 )  # fmt: skip  # first, although they are advice
 PASSES = 3  # through the data
 AT_IT = 0.985  # of the constant answer
@@ -255,8 +255,8 @@ def _is_told(one: Finding, seen: Seen) -> bool:
     everywhere = one.what.startswith("all ") and is_small and seen.steps >= seen.limits.steps
     if one.rule == "silent activation":  # a part of the model, for good
         return seen.facts.resting.share > of_numbers.SHARE
-    if one.rule == "gradient cut":
-        return seen.progress.is_bad
+    if one.rule in ("gradient cut", "never used"):
+        return seen.progress.is_bad or seen.barely_learns
     return one.rule in ("targets unrelated", "answers alike", "statistics stay", "targets grow") or everywhere
 
 

@@ -19,6 +19,7 @@ LEAST_ENTROPY = 0.05
 NEARLY = 0.9  # of the constant answer
 BEYOND = 0.1  # of the targets
 DRIFT = 10.0  # times: a deviation goes so far when something is done to the data over and over
+AT_FLOOR = 1.15  # times the least loss that such logits come to
 STILL_GROWS = 1.2  # times
 FAR_LEVEL = 10.0  # of targets: layers begin with results of about 1
 FAR_LOSS = 3.0  # times the constant answer
@@ -35,6 +36,7 @@ def rules(seen: Seen) -> Found:
     yield from _out_of_reach(seen)
     yield from _scaled(seen)
     yield from _smoothed(seen)
+    yield from _outlying(seen)
     yield from _grown(seen)
     if seen.facts.loss.upturned is not None:
         most, share, times = seen.facts.loss.upturned
@@ -65,17 +67,21 @@ def _out_of_reach(seen: Seen) -> Found:
             f"Leave out the {name} at the end, or bring the targets to where it comes.", measured=beyond,
             threshold=BEYOND,
         )  # fmt: skip
+    near = FAR_LOSS
     if bounds is not None and bounds[0] in ("tanh", "sigmoid"):
-        reach = bounds[2] - bounds[1]
-    elif loss.widest is not None and progress.state == "falling":  # else they are small as they began
-        reach = 2.0
+        reach, what = bounds[2] - bounds[1], f"a {bounds[0]} at the end keeps logits"
+    elif progress.state != "falling":  # else they are small as they began
+        return
+    elif loss.widest is not None:
+        reach, what = 2.0, "logits are cosines and stay"
+    elif loss.bound is not None and loss.bound < 1 and seen.barely_learns:
+        reach, what, near = 2 * loss.bound, f"logits never pass {g(loss.bound)}, and stay", AT_FLOOR
     else:
         return
     if loss.kind != "cross_entropy" or loss.classes < 2 or progress.state == "early":
         return
     least = math.log(1 + (loss.classes - 1) * math.exp(-reach))
-    if progress.last < FAR_LOSS * least:
-        what = f"a {bounds[0]} at the end keeps logits" if bounds is not None else "logits are cosines and stay"
+    if progress.last < near * least:
         yield found(
             "logits bounded", ERROR if progress.is_bad else WARNING,
             f"{what} within a distance of {reach:g}: of {loss.classes} classes the loss cannot fall below {g(least)} "
@@ -103,6 +109,19 @@ def _scaled(seen: Seen) -> Found:
             f"({g(progress.constant)}): what the model returns does not come to where they are",
             "Subtract the mean of the targets and divide by their deviation; leave out a sigmoid or tanh at the end.",
             measured=progress.last / progress.constant, threshold=FAR_LOSS,
+        )  # fmt: skip
+
+
+def _outlying(seen: Seen) -> Found:
+    """Yield that few targets lie so far out that a squared loss is made of them."""
+    out, progress, loss = seen.facts.loss.outlying, seen.progress, seen.facts.loss
+    if out is not None and loss.kind == "mse_loss" and progress.is_bad:
+        far, low, high = out
+        yield found(
+            "outlier batch", WARNING,
+            f"a target is {g(far)}, and nine of ten lie from {g(low)} to {g(high)}: squared, such ones outweigh all "
+            f"others (loss {g(progress.first)} → {g(progress.last)}, a constant answer has {g(progress.constant)})",
+            "Look at where it comes from; clamp targets, take their logarithm, or smooth_l1_loss.", measured=far,
         )  # fmt: skip
 
 

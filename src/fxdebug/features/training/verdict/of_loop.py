@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from fxdebug.data.findings import ADVICE, ERROR, WARNING, Severity
+from fxdebug.features.training.verdict.progress import SURE, lower
 from fxdebug.features.training.verdict.seen import Found, Seen, found, g, listed, middle, path_of
 
 FEWEST_IDLE = 5  # steps of an optimizer
@@ -12,6 +13,7 @@ FEWEST = 3  # steps of which nearly all show the same
 MOST = 0.9  # nearly all
 SKIPS = 10
 USUAL = 1e-3  # update over weight
+EARLY, LARGE = 30, 0.03  # steps of the beginning, and the update over weight that may be too large
 
 
 def rules(seen: Seen) -> Found:
@@ -19,6 +21,7 @@ def rules(seen: Seen) -> Found:
     yield from _optimizers(seen)
     yield from _outdated(seen)
     yield from _cut(seen)
+    yield from _never_used(seen)
     yield from _idle(seen)
     yield from _idle_term(seen)
     yield from _scaler(seen)
@@ -110,6 +113,19 @@ def _cut(seen: Seen) -> Found:
             "Look behind them for detach(), .data, no_grad() or argmax; leave out of the optimizer what is not to "
             "learn.",
             path=path_of(facts.detached.some[0]), op=facts.detached.some[0], others=facts.detached.some[1:],
+        )  # fmt: skip
+
+
+def _never_used(seen: Seen) -> Found:
+    """Yield that an optimizer has modules that never ran."""
+    resting = seen.facts.asleep
+    if resting.count and seen.steps >= seen.limits.steps:
+        yield found(
+            "never used", ADVICE,
+            f"{listed(resting)} ({100 * resting.share:.3g} % of all elements) are in the optimizer, and their modules "
+            "never run: no gradient reaches them",
+            "Is a call missing in forward()? Else leave them out.",
+            path=path_of(resting.some[0]), op=resting.some[0], others=resting.some[1:],
         )  # fmt: skip
 
 
@@ -234,6 +250,33 @@ def _uphill(seen: Seen) -> Found:
             f"(loss {g(seen.progress.first)} → {g(seen.progress.last)})",
             "Look at the sign of what the optimizer adds, and at what changes gradients between backward() and step().",
             measured=facts.uphill, threshold=MOST,
+        )  # fmt: skip
+
+    usual, cosine = (
+        middle(seen.updates[:EARLY]),
+        middle([one.cosine for one in seen.signs[:EARLY] if one.cosine is not None]),
+    )
+    losses, constant = seen.losses[:EARLY], seen.progress.constant
+    if (
+        constant is None
+        or usual is None
+        or cosine is None
+        or seen.progress.state not in ("rising", "not finite", "above")
+    ):
+        return
+    half = len(losses) // 2
+    is_small = usual < LARGE and cosine > 0 and facts.uphill < 1 - MOST
+    if half < EARLY // 2 or not is_small or not all(map(math.isfinite, losses)) or facts.maximizes or not facts.alone:
+        return
+    if lower(losses[:half], losses[half:]) > SURE and min(losses[half:]) > losses[0] and not decay:
+        yield found(
+            "steps uphill", ERROR,
+            f"the loss rises from the first steps on ({g(losses[0])} → {g(losses[-1])} in {len(losses)}), although "
+            f"each step goes against the gradient that it is given, is small ({100 * usual:.2g} % of the weights) and "
+            f"points where the one before did (cosine {cosine:.2f}): that is not the gradient of this loss",
+            "Look at its sign: hooks on tensors or parameters, a backward written by hand, what changes p.grad between "
+            "backward() and step().",
+            measured=losses[-1] / losses[0] if losses[0] else None,
         )  # fmt: skip
 
 

@@ -16,6 +16,8 @@ HARDLY = 0.2  # of its steps
 STILL = 0.05  # of the loss
 NOTHING = 0.01  # of the highest learning rate
 JUMP = 5.0
+VANISHED = 0.1  # of the norm of the weights at the beginning
+RISES = 0.5  # of what the loss had fallen
 INERT = 0.985  # momentum: 0.9 to 0.98 is usual
 DAMPED = 10.0  # times the gradients' size
 USUAL = 1e-3
@@ -27,6 +29,7 @@ ALIKE, MANY = 0.9, 50  # cosine of gradients one after the other; steps
 def schedules(seen: Seen) -> Found:
     """Yield what is wrong with the schedule, with weight decay, and with how a loss is summed."""
     yield from _jumps(seen)
+    yield from _climbs(seen)
     yield from _spent(seen)
     yield from _hardly_begun(seen)
     yield from _zero(seen)
@@ -68,6 +71,27 @@ def _jumps(seen: Seen) -> Found:
         else:
             continue
         return
+
+
+def _climbs(seen: Seen) -> Found:
+    """A loss that was at its lowest while the learning rate was far lower than it became."""
+    losses, rates = list(seen.losses), seen.rates
+    finite = [loss for loss in losses if math.isfinite(loss)]
+    size = max(5, len(finite) // 20)
+    if len(rates) < len(losses) or len(finite) < 3 * FEWEST or seen.progress.constant is None:
+        return
+    levels = [(median(finite[i : i + size]), i + size // 2) for i in range(0, len(finite) - size + 1, size)]
+    (lowest, at), (last, _) = min(levels), levels[-1]
+    later = max(rates[at:])
+    is_worse = last - lowest > RISES * (levels[0][0] - lowest) > 0 or len(finite) < len(losses)
+    if rates[at] > 0 and later > JUMP * rates[at] and is_worse and max(rates) > JUMP * rates[0] > 0:
+        yield found(
+            "learning rate jumps", ERROR,
+            f"the loss is lowest about step {at} ({g(lowest)}), with a learning rate of {g(rates[at])}; it goes on to "
+            f"{g(later)}, and the loss to {g(finite[-1])}",
+            "Look at the scheduler: does it raise the rate and not lower it (gamma above 1), or warm up too far?",
+            measured=later,
+        )  # fmt: skip
 
 
 def _spent(seen: Seen) -> Found:
@@ -167,6 +191,14 @@ def _decay(seen: Seen) -> Found:
             "halved in "
             f"{math.log(2) / rate:.0f} steps",
             "0.01 to 0.1 is usual: a halving in 10,000 steps and more.", measured=rate, threshold=seen.limits.decay,
+        )  # fmt: skip
+    elif seen.facts.kept < VANISHED and (seen.progress.is_bad or seen.facts.answers_alike is not None):
+        yield found(
+            "weight decay", ERROR,
+            f"the weights shrank to {100 * seen.facts.kept:.2g} % of what they were, though the optimizer decays them "
+            f"by {g(decay)} only: something in the loss that makes them small outweighs the rest",
+            "Look at the factor of a penalty on the weights (1e-4 of their squares is usual), or leave it to "
+            "weight_decay.", measured=seen.facts.kept, threshold=VANISHED,
         )  # fmt: skip
 
 
