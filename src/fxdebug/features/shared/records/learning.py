@@ -80,7 +80,8 @@ class LossFacts:
     computed of the model's results, and the class of each row is its place in the batch (contrast with the others).
     ``bounds`` are the operation that made what the loss was given, and between which numbers it keeps it; ``beyond`` is
     the share of targets outside of them. ``widest`` is the largest magnitude of logits, where looks show them at 1.
-    ``attracts``: all of its terms draw two results, both of which learn, to one another. ``upside_down``: a clipped
+    ``attracts``: all of its terms draw two things together that both learn; ``both_learn``: these are what the model
+    returns. ``upside_down``: a clipped
     surrogate, of which the most is sought, is minimised. ``grown`` is how far targets reach in the first steps,
     halfway, and at the end. ``upturned`` is the commonest class, its share, and its weight over that of the rarest,
     where weights of classes grow with their counts. ``bound`` is the largest magnitude of logits, where they have
@@ -129,6 +130,7 @@ class LossFacts:
     beyond: float | None = None
     widest: float | None = None
     attracts: bool = False
+    both_learn: bool = False
     upside_down: bool = False
     grown: tuple[float, float, float] | None = None
     upturned: tuple[int, float, float] | None = None

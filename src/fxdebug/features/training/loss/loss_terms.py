@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fxdebug.features.training.loss.loss_graph import PASSED, elements_of, ends_of, name_of, scalar_of
+from fxdebug.features.training.loss.loss_graph import PASSED, behind_views, elements_of, ends_of, name_of, scalar_of
 
 MOST_TERMS = 32
 MOST_STEPS = 200  # nodes on the way to the terms
@@ -25,15 +25,24 @@ class Term:
     factor: float
 
     @property
-    def attracts(self) -> bool:
-        """Does it draw two results of the model to one another, both of which learn?"""
+    def sides(self) -> tuple[Any, ...]:
+        """The nodes of two things that learn, where it draws these together; else none."""
         name, inputs = name_of(self.node), _inputs(self.node)
-        if name in _DISTANCES:
-            return self.factor > 0 and len(inputs) == 2
-        if name in ("Pow", "Abs") and inputs and name_of(inputs[0]) == "Sub":
+        if name in _DISTANCES and self.factor > 0:
+            found = inputs
+        elif name in ("Pow", "Abs") and self.factor > 0 and inputs and name_of(inputs[0]) == "Sub":
             is_square = name == "Abs" or scalar_of(self.node._saved_exponent) == 2
-            return self.factor > 0 and is_square and len(_inputs(inputs[0])) == 2
-        return self.factor < 0 and name == "Mul" and [name_of(one) for one in inputs] == ["Div", "Div"]  # a cosine
+            found = _inputs(inputs[0]) if is_square else []
+        elif name == "Mul" and self.factor < 0 and [name_of(one) for one in inputs] == ["Div", "Div"]:  # a cosine
+            found = [_inputs(one)[0] for one in inputs]
+        else:
+            found = []
+        return tuple([behind_views(one) for one in found]) if len(found) == 2 else ()
+
+    @property
+    def attracts(self) -> bool:
+        """Does it draw two things together that both learn?"""
+        return bool(self.sides)
 
     @property
     def is_surrogate_upside_down(self) -> bool:

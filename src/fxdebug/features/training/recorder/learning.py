@@ -74,7 +74,7 @@ SAME = 0.999  # cosine of gradients that are only clipped
 ROUNDING = 1e-6  # of the largest gradient of a step
 ALIKE = 1e-2  # of how far they were from one another at first, and of the largest magnitude
 TURNED = 0.1  # of their size, by which answers differ from their mean: a cosine of 0.99
-LOST, LARGE_APART = 1e-5, 1e-2  # of the largest magnitude: rounding, and what differs
+LOST, LARGE_APART = 3e-3, 0.1  # of the largest magnitude: what is next to nothing, and what differs
 SURE_LOOKS = 3  # at which they were, one after the other
 NO_CODE = 0.1  # nats of an example, of all dimensions of a code together
 FEW_GRADIENTS = 4  # that are looked at again after a step
@@ -206,6 +206,7 @@ class Learning:
         self._ahead: dict[str, None] = {}  # modules that see the places that follow
         self._spreads: list[float] = []  # of the inputs, at each look
         self._attracts: bool | None = None  # do all terms of the loss draw results to one another?
+        self._both_learn: bool | None = None  # and are these what the model returns?
         self._upside_down: bool | None = None  # is a clipped surrogate minimised?
         self._reaches: list[frozenset[int]] = []  # weights that each term of the last loss depends on
         self._stepped: set[int] = set()  # weights that were changed after it
@@ -469,6 +470,10 @@ class Learning:
             return
         terms = terms_of(root, self._outputs)
         self._attracts = (self._attracts is not False) and bool(terms) and all(one.attracts for one in terms)
+        made = {behind_views(one.grad_fn) for one in self._outputs}
+        self._both_learn = (
+            (self._both_learn is not False) and self._attracts and all(made.issuperset(one.sides) for one in terms)
+        )
         self._upside_down = (self._upside_down is not False) and any(one.is_surrogate_upside_down for one in terms)
         self._stepped = set()
         if len(terms) > 1:
@@ -953,7 +958,8 @@ class Learning:
             bound=short(_bound_of(self._logits)),
             widest=short(max(self._logits)) if _are_at_one(self._logits) else None,
             smoothing=self._smoothing[0], lowest_loss=_floor(*self._smoothing),
-            attracts=bool(self._attracts), upside_down=bool(self._upside_down), grown=targets.grown,
+            attracts=bool(self._attracts), both_learn=bool(self._both_learn),
+            upside_down=bool(self._upside_down), grown=targets.grown,
         )  # fmt: skip
 
 

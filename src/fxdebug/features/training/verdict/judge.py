@@ -237,6 +237,16 @@ def _alike(seen: Seen) -> list[Finding]:
                 measured=code[1],
             )
         ]  # fmt: skip
+    if seen.facts.loss.both_learn and progress.state in ("falling", "flat"):
+        return [
+            found(
+                "answers alike", ADVICE,
+                f"the loss went from {g(progress.first)} to {g(progress.last)}, and all of it is how far two answers "
+                "of the model are from one another, both of which learn: it is lowest where all answers are the same, so "
+                "that it says nothing of what is learned",
+                "Detach one side (a teacher, a target network, stop-gradient), or add a term that keeps answers apart.",
+            )
+        ]  # fmt: skip
     if since is None or progress.constant is not None or progress.state not in ("falling", "flat"):
         return []
     return [
@@ -292,7 +302,9 @@ def _course(seen: Seen) -> tuple[str, str]:
         )
         return "learns", f"it learns{little}: {way}{known}"
     if seen.is_warming_up:
-        return "cannot tell", f"cannot tell yet: the learning rate still warms up ({g(seen.rates[-1])})"
+        planned = seen.facts.initial_rate
+        share = f", {100 * seen.rates[-1] / planned:.2g} % of {g(planned)}, after {seen.steps} steps" if planned else ""
+        return "cannot tell", f"cannot tell yet: the learning rate still warms up ({g(seen.rates[-1])}{share})"
     words = {
         "flat": "the loss stays where it is" if progress.constant is None else "the loss is no better than a "
         "constant answer",

@@ -171,8 +171,8 @@ def _lost(seen: Seen) -> Found:
     )
     yield found(
         "examples alike", ERROR if progress.is_bad else ADVICE,
-        f"{path} {way} the same for all examples of a batch at every look{before}: nothing behind it can tell them "
-        f"apart (loss {g(progress.first)} → {g(progress.last)})",
+        f"{path} {way} the same for all examples of a batch, to 0.3 %, at every look{before}: nothing behind it can "
+        f"tell them apart (loss {g(progress.first)} → {g(progress.last)})",
         advice, path=path,
     )  # fmt: skip
 
