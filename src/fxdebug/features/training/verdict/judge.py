@@ -242,8 +242,8 @@ def _alike(seen: Seen) -> list[Finding]:
             found(
                 "answers alike", ADVICE,
                 f"the loss went from {g(progress.first)} to {g(progress.last)}, and all of it is how far two answers "
-                "of the model are from one another, both of which learn: it is lowest where all answers are the same, so "
-                "that it says nothing of what is learned",
+                "of the model are from one another, both of which learn: it is lowest where all answers are the same, "
+                "so that it says nothing of what is learned",
                 "Detach one side (a teacher, a target network, stop-gradient), or add a term that keeps answers apart.",
             )
         ]  # fmt: skip
