@@ -1,1 +1,1 @@
-"""What a loss is, as autograd's graph tells: its function, its targets, its terms, and what they reach."""
+"""The loss, as autograd's graph tells: its function, its targets, its terms, and what they reach."""

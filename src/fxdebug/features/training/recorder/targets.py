@@ -242,7 +242,7 @@ class Targets:
 
     @property
     def grown(self) -> tuple[float, float, float] | None:
-        """How far numbers reached in the first steps, about halfway, and at the last look."""
+        """The reach of numbers in the first steps, about halfway, and at the last look."""
         if len(self._reaches) < FEWEST_LOOKS:
             return None
         last, reach = self._reaches[-1]

@@ -311,7 +311,7 @@ def _batches(seen: Seen) -> Found:
     elif len(digests) == 1:
         falls = seen.progress.state == "falling" or seen.progress.last < seen.limits.learned * seen.progress.first
         yield found(
-            "same batch", ADVICE if falls or signs[0].batch >= FEWEST_TARGETS else WARNING,
+            "same batch", ADVICE if falls or seen.progress.constant is None or signs[0].batch >= FEWEST_TARGETS else WARNING,
             f"all {len(signs)} steps had the same batch of {signs[0].batch}: the model learns it by heart (loss "
             f"{g(seen.progress.first)} → {g(seen.progress.last)})",
             "To see whether a model can learn one batch, and to train on all of the data at once, it is right; else "

@@ -41,6 +41,8 @@ def schedules(seen: Seen) -> Found:
 def _jumps(seen: Seen) -> Found:
     """A loss that rises where the learning rate does, or where a batch is far larger than those before."""
     losses, rates, signs = list(seen.losses), seen.rates, seen.signs
+    if not seen.facts.alone:  # optimizers that take turns have rates of their own
+        return
     if seen.progress.state == "falling" or len(signs) < len(losses) or len(rates) < len(losses):
         return
     for step in range(FEWEST, len(losses)):
