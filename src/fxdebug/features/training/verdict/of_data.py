@@ -310,8 +310,9 @@ def _batches(seen: Seen) -> Found:
         )  # fmt: skip
     elif len(digests) == 1:
         falls = seen.progress.state == "falling" or seen.progress.last < seen.limits.learned * seen.progress.first
+        is_meant = falls or seen.progress.constant is None or signs[0].batch >= FEWEST_TARGETS
         yield found(
-            "same batch", ADVICE if falls or seen.progress.constant is None or signs[0].batch >= FEWEST_TARGETS else WARNING,
+            "same batch", ADVICE if is_meant else WARNING,
             f"all {len(signs)} steps had the same batch of {signs[0].batch}: the model learns it by heart (loss "
             f"{g(seen.progress.first)} → {g(seen.progress.last)})",
             "To see whether a model can learn one batch, and to train on all of the data at once, it is right; else "
