@@ -25,6 +25,7 @@ import fxdebug  # noqa: E402
 import learn_begins  # noqa: E402
 import learn_blind  # noqa: E402
 import learn_faults  # noqa: E402
+import learn_general  # noqa: E402
 import learn_healthy  # noqa: E402
 import learn_held_out  # noqa: E402
 import learn_others  # noqa: E402
@@ -41,6 +42,7 @@ BARS = {
     "known": (0.95, 0, 0),
     "beginnings": (0.95, 0, 0),
     "strangers": (0.95, 0, 0),
+    "general": (0.95, 0, 0),
     "blind": (0.75, 1, 1),
     "others": (0.75, 1, 1),
     "reports": (0.75, 1, 1),
@@ -51,6 +53,7 @@ SETS = {
     "known": [*learn_faults.CASES.every, *learn_healthy.CASES.every],
     "beginnings": learn_begins.CASES.every,
     "strangers": learn_strangers.CASES.every,
+    "general": learn_general.CASES.every,
     "blind": learn_blind.CASES.every,
     "others": learn_others.CASES.every,
     "reports": learn_reports.CASES.every,

@@ -189,6 +189,17 @@ def with_momentum_of_zero() -> nn.Module:
     return nn.Sequential(nn.Linear(8, 24), nn.BatchNorm1d(24, momentum=0.0), nn.ReLU(), nn.Linear(24, 5))
 
 
+class Resting(nn.Module):
+    """Two layers, and one that forward forgets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.forgotten, self.last = nn.Linear(8, 24), nn.Linear(24, 24), nn.Linear(24, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(torch.relu(self.first(x)))
+
+
 def squashed() -> nn.Module:
     return nn.Sequential(nn.Linear(8, 24), nn.ReLU(), nn.Linear(24, 5), nn.Sigmoid())
 
@@ -217,6 +228,14 @@ TRAININGS: dict[str, Callable[[Path], Given]] = {
     "training.clipped too late": of_the_bench("clips_after_the_step", 30, "learn_strangers"),
     "training.inputs drift": of_the_bench("normalised_in_place_each_epoch", 150, "learn_strangers"),
     "training.viewed for transposed": of_the_bench("a_view_for_a_transpose", 30, "learn_strangers"),
+    "training.never used": Usual(net=Resting, steps=25),
+    "training.idle term": of_the_bench("a_generator_behind_detach", 10, "learn_general"),
+    "training.examples alike": of_the_bench("shares_cast_to_integers", 40, "learn_general"),
+    "training.sees ahead": of_the_bench("letters_without_a_mask", 30, "learn_general"),
+    "training.targets grow": of_the_bench("values_beyond_the_end", 600, "learn_general"),
+    "training.weights upturned": of_the_bench("weights_of_counts", 30, "learn_general"),
+    "training.steps uphill": of_the_bench("steps_with_the_wrong_sign", 30, "learn_general"),
+    "training.eps too large": of_the_bench("eps_of_a_hundred", 30, "learn_general"),
     "training.statistics stay": Usual(net=with_momentum_of_zero, steps=25),
     "training.as before": with_a_dropout_that_rests,
     "training.cleared between": Usual(steps=10, parts=4, clear=lambda net: net.zero_grad()),

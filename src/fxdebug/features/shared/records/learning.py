@@ -80,6 +80,13 @@ class LossFacts:
     computed of the model's results, and the class of each row is its place in the batch (contrast with the others).
     ``bounds`` are the operation that made what the loss was given, and between which numbers it keeps it; ``beyond`` is
     the share of targets outside of them. ``widest`` is the largest magnitude of logits, where looks show them at 1.
+    ``attracts``: all of its terms draw two things together that both learn; ``both_learn``: these are what the model
+    returns. ``upside_down``: a clipped
+    surrogate, of which the most is sought, is minimised. ``grown`` is how far targets reach in the first steps,
+    halfway, and at the end. ``upturned`` is the commonest class, its share, and its weight over that of the rarest,
+    where weights of classes grow with their counts. ``bound`` is the largest magnitude of logits, where they have
+    stayed at it for long. ``outlying`` is a number a hundred times as far out as nine of ten targets, and where these
+    lie.
     ``shifts`` tells how often target[i] is input[i + k]: k, agreements, places. ``leak`` are an input, what it tells of
     the target, their correlation and the examples; ``others_tell`` is the share of the target's variance that a line
     through the other inputs explains. ``unrelated``: the probabilities, at the beginning and now, that
@@ -122,6 +129,13 @@ class LossFacts:
     bounds: tuple[str, float, float] | None = None
     beyond: float | None = None
     widest: float | None = None
+    attracts: bool = False
+    both_learn: bool = False
+    upside_down: bool = False
+    grown: tuple[float, float, float] | None = None
+    upturned: tuple[int, float, float] | None = None
+    bound: float | None = None
+    outlying: tuple[float, float, float] | None = None
 
 
 @brief
@@ -207,7 +221,15 @@ class LearningFacts:
     element. ``spreads`` are the deviations of the inputs at the first look and at the last ones. ``clipped_late`` are
     the steps after which gradients were scaled, when it has no effect any more, and by how much. ``constants`` are
     batch normalisations whose running statistics are 0 and 1 after training. ``viewed`` are the sizes before and after
-    a view that puts the batch in another place without moving its numbers.
+    a view that puts the batch in another place without moving its numbers. ``lost`` is a module and whether it
+    ``returns`` or ``is given`` the same for all examples, though what the model is given differs, at every look.
+    ``one_way`` is the step since which answers to different examples all point one way. ``idle_term`` are the
+    parameters that a term of the loss depends on, and those that are changed for it, where these are others.
+    ``sees_ahead`` are recurrent layers and attentions in which a place sees those that follow. ``weighs_examples``: a
+    softmax inside of the model goes over the examples of a batch. ``uphill`` is the share of the first steps in which
+    weights went where gradients point, and not against them. ``first_pass`` is the step in which most examples came
+    back, 0 where none was seen to. ``kept`` is the norm of the weights over that at the beginning. ``asleep`` are
+    parameters that an optimizer has, of modules that never ran.
     """
 
     number: int
@@ -277,6 +299,15 @@ class LearningFacts:
     clipped_late: tuple[int, float] | None = None
     constants: Names = Names()
     viewed: tuple[str, str] | None = None
+    lost: tuple[str, str] | None = None
+    one_way: int | None = None
+    idle_term: tuple[Names, Names] | None = None
+    sees_ahead: tuple[str, ...] = ()
+    weighs_examples: bool = False
+    uphill: float = 0.0
+    first_pass: int = 0
+    kept: float = 1.0
+    asleep: Names = Names()
 
 
 @brief

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from fxdebug.capture.probe import named_tensors, untracked
-from fxdebug.features.training.loss_graph import LossRead, behind_views
+from fxdebug.features.training.loss.loss_graph import LossRead, behind_views
 from fxdebug.features.training.recorder.gradient_norm import number_of
 from fxdebug.features.training.recorder.held_forward import HeldForward
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,8 @@ SILENT = 0.999  # of the elements are 0
 BOUNDS = {nn.Sigmoid: (0.0, 1.0), nn.Tanh: (-1.0, 1.0), nn.Hardsigmoid: (0.0, 1.0)}
 AT_BOUND = 0.01  # of the distance between both: as `activations.saturated` has it
 BOUNDED = 0.9  # of the elements are there
+FEWEST_ROWS, MOST_ROWS = 8, 64  # examples of a batch that are compared
+MOST_TOLD = 256  # numbers of each
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,8 @@ class LeafCall:
     """A call of a module without modules in it. ``takes`` and ``gives``: does a tensor of it ask for gradients?
 
     ``zeros`` is the share of zeros that an activation returned, ``is_given_zeros`` whether a layer is given nothing
-    else, ``bounded`` the share at a bound of a sigmoid or tanh; ``None`` for other modules.
+    else, ``bounded`` the share at a bound of a sigmoid or tanh; ``None`` for other modules. ``rows`` is the first size
+    of what it returned, ``given_apart`` and ``made_apart`` how far the rows of both are apart.
     """
 
     path: str
@@ -43,6 +46,9 @@ class LeafCall:
     zeros: float | None
     is_given_zeros: bool | None
     bounded: float | None = None
+    rows: int = 0
+    given_apart: float | None = None
+    made_apart: float | None = None
 
 
 @dataclass(frozen=True)
@@ -83,6 +89,7 @@ class LeafCalls(ForwardsOnly):
         self.ran: set[str] = set()
         self.sequences: list[SequenceCall] = []
         self.ignored: list[tuple[str, Tensor]] = []  # keys that an attention is told to ignore, as True
+        self.ahead: list[str] = []  # recurrent layers and attentions that see the places that follow
         self._open = open_calls.OpenCalls(sites)
 
     def around_forward(
@@ -107,6 +114,8 @@ class LeafCalls(ForwardsOnly):
             sizes = tuple(args[0].shape)
             over = 1 if module.batch_first and len(sizes) == 3 else 0
             self.sequences.append(SequenceCall(path, type(module).__name__, sizes, over))
+            if _sees_ahead(module, args, kwargs):
+                self.ahead.append(path)
         if isinstance(module, nn.MultiheadAttention) and isinstance(mask := kwargs.get("key_padding_mask"), Tensor):
             with untracked():
                 self.ignored.append((path, mask.detach() if mask.dtype is torch.bool else mask.detach() == -math.inf))
@@ -135,9 +144,33 @@ class LeafCalls(ForwardsOnly):
                 path, module, any(t.requires_grad for t in given), any(t.requires_grad for t in made), bool(given),
                 tuple([StorageWeakRef(t.untyped_storage()) for t in given]),
                 tuple([StorageWeakRef(t.untyped_storage()) for t in made]), zeros,
-                is_given_zeros, bounded,
+                is_given_zeros, bounded, len(made[0]) if made and made[0].dim() > 1 else 0, _apart(given), _apart(made),
             )
         )  # fmt: skip
+
+
+def _sees_ahead(module: nn.Module, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    """Does a place see those that follow: in both directions, or by an attention to itself without a mask?"""
+    if isinstance(module, nn.RNNBase):
+        return bool(module.bidirectional)
+    is_masked = kwargs.get("attn_mask") is not None or kwargs.get("is_causal") or len(args) > 5
+    return len(args) > 1 and args[0] is args[1] and not is_masked
+
+
+def spread(tensor: Tensor) -> tuple[float, float]:
+    """Return how far the first rows of a tensor are from the very first at most, and their largest magnitude."""
+    rows = tensor.detach()[:MOST_ROWS].reshape(min(len(tensor), MOST_ROWS), -1)[:, :MOST_TOLD]
+    rows = rows if rows.dtype is torch.float64 else rows.float()
+    return (float((rows - rows[:1]).abs().max()), float(rows.abs().max())) if rows.numel() else (0.0, 0.0)
+
+
+def _apart(tensors: list[Tensor]) -> float | None:
+    """Return how far the rows of the first tensor are apart, relative to their largest magnitude."""
+    if not tensors or tensors[0].dim() < 2 or len(tensors[0]) < FEWEST_ROWS:
+        return None
+    with untracked():
+        distance, largest = spread(tensors[0])
+    return distance / largest if largest else 0.0
 
 
 def keeps_padding_alone(ignored: Tensor, ids: Tensor) -> bool | None:

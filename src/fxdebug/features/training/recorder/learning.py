@@ -25,7 +25,7 @@ from fxdebug.features.shared.records.learning import (
     OptimizerFacts,
     StepSigns,
 )
-from fxdebug.features.training.loss_graph import (
+from fxdebug.features.training.loss.loss_graph import (
     CLOSE,
     NARROW,
     LossRead,
@@ -38,19 +38,23 @@ from fxdebug.features.training.loss_graph import (
     read_loss,
     takes_output,
 )
+from fxdebug.features.training.loss.loss_terms import reached_by, terms_of
 from fxdebug.features.training.recorder.gradient_norm import number_of
 from fxdebug.features.training.recorder.leaf_calls import (
     BOUNDED,
+    FEWEST_ROWS,
+    MOST_TOLD,
     NORMALISATIONS,
     SILENT,
     LeafCalls,
     keeps_padding_alone,
     place_of_cut,
+    spread,
     storages_of,
 )
 from fxdebug.features.training.recorder.loop_facts import LoopFacts
 from fxdebug.features.training.recorder.model_facts import ModelFacts, names_of, products_in, weights_of
-from fxdebug.features.training.recorder.samples import Rows, counts_of, digest_of, joined, sample, short
+from fxdebug.features.training.recorder.samples import Rows, counts_of, digest_of, joined, rows_of, sample, short
 from fxdebug.features.training.recorder.targets import Features, Targets
 
 OFTEN = 10  # steps between two looks at the innermost calls, in the first steps
@@ -63,16 +67,20 @@ MOST_SETTINGS = 16  # of an optimizer
 _TOLD_ELSEWHERE = frozenset(
     "lr weight_decay params foreach fused capturable differentiable decoupled_weight_decay".split()
 )
+STEADY = 0.96  # of the largest magnitude of logits, in the last looks
 ROUNDED, NEAR = 1e-3, 0.95  # of logits that are cosines: how far above 1, and from where on they are near it
+NEAR_SHARE = 0.1
 SAME = 0.999  # cosine of gradients that are only clipped
 ROUNDING = 1e-6  # of the largest gradient of a step
-FEWEST_ANSWERS, MOST_ANSWERS = 8, 64  # examples of a batch whose answers are compared
 ALIKE = 1e-2  # of how far they were from one another at first, and of the largest magnitude
-MOST_TOLD = 256  # numbers of each
+TURNED = 0.1  # of their size, by which answers differ from their mean: a cosine of 0.99
+LOST, LARGE_APART = 3e-3, 0.1  # of the largest magnitude: what is next to nothing, and what differs
 SURE_LOOKS = 3  # at which they were, one after the other
 NO_CODE = 0.1  # nats of an example, of all dimensions of a code together
 FEW_GRADIENTS = 4  # that are looked at again after a step
 WHOLE = 2  # steps whose whole graph is walked
+MOST_EXAMPLES = 50_000  # that are told apart
+FIRST_LOSSES = 6  # whose terms are looked at
 _ADAPTIVE = ("adam", "rms", "adag", "adad", "lion", "rprop", "muon", "sign", "lamb")
 
 
@@ -152,6 +160,9 @@ class Learning:
         self._outputs: list[Tensor] = []
         self._first_spread: float | None = None  # of the answers to one batch
         self._alike: list[int] = []  # the last looks, one after the other, at which all rows of the answer were alike
+        self._one_way: list[int] = []  # the same of rows that all point one way
+        self._compared = 0  # looks at which examples were compared
+        self._lost: Counter[tuple[str, str]] = Counter()  # modules behind which all examples are alike
         self._inputs: InputFacts | None = None
         self._linear = 0
         self._zeros: dict[str, dict[int, float]] = {}
@@ -188,7 +199,19 @@ class Learning:
         self._over_one: Counter[str] = Counter()  # softmaxes and layer norms of one element, of each graph once
         self._viewed: dict[tuple[str, str], None] = {}  # sizes before and after a view that exchanges them
         self._graphs = 0  # that were walked
+        self._examples: set[int] = set()  # that came so far
+        self._pass = 0  # steps of the first pass through the data
+        self._uphill: list[bool] = []  # of the first steps: do weights go where gradients point?
+        self._softmaxes: set[str] = set()  # that are odd
+        self._ahead: dict[str, None] = {}  # modules that see the places that follow
         self._spreads: list[float] = []  # of the inputs, at each look
+        self._attracts: bool | None = None  # do all terms of the loss draw results to one another?
+        self._both_learn: bool | None = None  # and are these what the model returns?
+        self._upside_down: bool | None = None  # is a clipped surrogate minimised?
+        self._reaches: list[frozenset[int]] = []  # weights that each term of the last loss depends on
+        self._stepped: set[int] = set()  # weights that were changed after it
+        self._idle_terms: dict[frozenset[int], list[frozenset[int]]] = {}  # what was changed, and what idle ones reach
+        self._weighed: Counter[frozenset[int]] = Counter()  # losses of several terms, by what was changed
         self._late: list[tuple[Tensor, Tensor]] = []  # small gradients that the last step used, with what they were
         self._clipped_late: list[float] = []  # by how much gradients were scaled after a step
 
@@ -233,6 +256,8 @@ class Learning:
                     self._spreads.append(float(_wide(given[0].detach()).std()))
                 step.batch = given[0].shape[0] if given[0].dim() else 1
                 step.digests.append(digest_of(given))
+                if not self._pass and len(self._examples) < MOST_EXAMPLES:
+                    self._note_pass(number, rows_of(given[0]), step.batch)
                 sizes = [float(t.detach().abs().max()) for t in given[:2] if t.is_floating_point() and t.numel()]
                 step.largest = max([*sizes, *([] if step.largest is None else [step.largest])], default=None)
         if self.looks_at(number) or step.training != self._model.training or not self._about.modes:
@@ -242,6 +267,12 @@ class Learning:
             with untracked():
                 self._inputs = _inputs(given[0])
         self._at = time.perf_counter()
+
+    def _note_pass(self, number: int, rows: Sequence[int], batch: int) -> None:
+        """Note the step in which most examples come back, as far as they are known: a pass through the data is over."""
+        if len(rows) > 1 and sum(row in self._examples for row in rows) > len(rows) ** 2 / batch / 2:
+            self._pass = number
+        self._examples.update(rows)
 
     def _note_clipped_late(self) -> None:
         """Note that gradients which a step has used are smaller now, all by one factor: they were clipped after it."""
@@ -275,6 +306,7 @@ class Learning:
                 self._note_alike(self._given[0], self._outputs[0])
         if self._calls is not None:
             self._ran |= self._calls.ran
+            self._ahead |= dict.fromkeys(self._calls.ahead)
             self._note_masks()
             self._note_last_dropout(self._calls)
             self._outdated.update([*dict.fromkeys(self._calls.outdated)])
@@ -303,15 +335,32 @@ class Learning:
     def _note_alike(self, given: Tensor, answer: Tensor) -> None:
         """Note whether the answer is the same for all examples, though they differ."""
         count = len(answer) if answer.dim() > 1 and answer.is_floating_point() else 0
-        if count < FEWEST_ANSWERS or not given.dim() or len(given) != count or not _spread(given)[0]:
+        if count < FEWEST_ROWS or not given.dim() or len(given) != count or not spread(given)[0]:
             return
-        spread, largest = _spread(answer)
+        distance, largest = spread(answer)
         if self._first_spread is None:
-            self._first_spread = spread
-        if spread > ALIKE * min(self._first_spread, largest):
+            self._first_spread = distance
+        if distance > ALIKE * min(self._first_spread, largest):
             self._alike.clear()
         else:
             self._alike.append(self._loop.steps)
+        if _turned(answer) > TURNED:
+            self._one_way.clear()
+        else:
+            self._one_way.append(self._loop.steps)
+        self._note_lost(count, distance <= LOST * largest)
+
+    def _note_lost(self, count: int, is_lost: bool) -> None:
+        """Note modules that return the same for all examples, though what they are given differs; and from where on."""
+        calls = [one for one in self._calls.calls if one.rows == count] if self._calls is not None else []
+        self._compared += 1
+        for one in calls:
+            if one.made_apart is not None and one.made_apart <= LOST and (one.given_apart or 0.0) > LARGE_APART:
+                self._lost[one.path, "returns"] += 1
+        apart = [one.made_apart or 0.0 for one in calls]
+        begin = next((i for i in range(len(calls)) if max(apart[i:]) <= LOST), None)
+        if is_lost and begin is not None and (calls[begin].given_apart or 0.0) <= LARGE_APART:
+            self._lost[calls[begin].path, "is given"] += 1
 
     # The backward --------------------------------------------------------------------------------
 
@@ -333,6 +382,7 @@ class Learning:
             if step.backwards > 1 and not step.began[-1]:
                 self._note_use(step)
         self._look_at_loss(number, root, scale)
+        self._look_at_terms(root)
         if number < WHOLE and step.backwards <= 2:
             self._look_at_graph(number, root)
         self._at = time.perf_counter()
@@ -404,11 +454,40 @@ class Learning:
             self._smoothing = read.smoothing, read.classes
         if target is not None:
             self._targets.add(read, target, self._given[0] if self._given else None)
+            if looks:
+                self._targets.note_reach(number, target)
             if self._targets.is_empty and self._emptied is None:
                 self._emptied = number
             self._note_mixed(tuple(target.shape))
             if self._calls is not None and self._calls.last_linear is not None:
                 self._features.add(self._calls.last_linear, target, read.kind, read.ignore)
+
+    def _look_at_terms(self, root: Tensor) -> None:
+        """Note what the terms of the first losses are, and which weights each of them depends on."""
+        self._note_idle_terms()
+        self._reaches = []
+        if self._backwards > FIRST_LOSSES:
+            return
+        terms = terms_of(root, self._outputs)
+        self._attracts = (self._attracts is not False) and bool(terms) and all(one.attracts for one in terms)
+        made = {behind_views(one.grad_fn) for one in self._outputs}
+        self._both_learn = (
+            (self._both_learn is not False) and self._attracts and all(made.issuperset(one.sides) for one in terms)
+        )
+        self._upside_down = (self._upside_down is not False) and any(one.is_surrogate_upside_down for one in terms)
+        self._stepped = set()
+        if len(terms) > 1:
+            self._reaches = [ids for one in terms if (ids := reached_by(one))]
+
+    def _note_idle_terms(self) -> None:
+        """Note terms of the loss before that depend on none of the weights that were changed after it."""
+        if not self._reaches or not self._stepped:
+            return
+        changed = frozenset(self._stepped)
+        self._weighed[changed] += 1
+        idle = next((ids for ids in self._reaches if not ids & changed), None)
+        if idle is not None:
+            self._idle_terms.setdefault(changed, []).append(idle)
 
     def _note_bounds(self, read: LossRead) -> None:
         """Note what keeps the answers within bounds, and whether the logits of classes stay within 1."""
@@ -471,6 +550,7 @@ class Learning:
             if kind := _over_one(node):
                 one.add(kind)
             self._viewed |= _viewed(node, self._given)
+            self._softmaxes |= self._odd_softmax(node)
             if (variable := getattr(node, "variable", None)) is not None:
                 self._in_graph.add(id(variable))
             factors, others = weights_of(node)
@@ -490,6 +570,19 @@ class Learning:
                 if p.requires_grad and id(p) not in self._in_graph and p.grad is None
             }
             self._cut_at = place_of_cut(self._calls.calls, missing & self._ran, storages_of(self._given))
+
+    def _odd_softmax(self, node: Any) -> set[str]:
+        """Return whether a softmax inside of the model goes over the examples, or over all places of a sequence."""
+        if type(node).__name__ != "SoftmaxBackward0" or not self._given or not self._outputs:
+            return set()
+        shape, dimension = tuple(node._input_metadata[0].shape), _signed(node._saved_dim)
+        rows, target = len(self._given[0]) if self._given[0].dim() else 0, self._read.target
+        is_row = self._outputs[0].dim() > 1 and len(self._outputs[0]) == rows and target is not None
+        if dimension in (0, -len(shape)) and len(shape) > 1 and rows == shape[0] != shape[1] and rows >= FEWEST_ROWS:
+            return {"over batch"} if is_row and target is not None and target.dim() and len(target) == rows else set()
+        length = self._given[0].shape[1] if self._given[0].dim() == 2 else 0
+        is_of_places = len(shape) > 2 and shape[-2:] == (length, length) and dimension in (-1, len(shape) - 1)
+        return {"attention"} if is_of_places and length > 1 and _has_no_mask(node) else set()
 
     def _note_zeros(self, path: str, number: int, share: float) -> None:
         self._zeros.setdefault(path, {})[number] = share
@@ -524,6 +617,7 @@ class Learning:
     def on_other_step(self, optimizer: Optimizer) -> None:
         """Note an optimizer whose steps do not count: it may have parameters of the model."""
         self._note_optimizer(optimizer)
+        self._stepped |= {id(p) for group in optimizer.param_groups for p in group["params"]}
 
     def before_step(self, optimizer: Optimizer) -> None:
         """Take samples of the gradients that a step uses, and of the weights that it is about to change."""
@@ -623,6 +717,7 @@ class Learning:
         if step is None:
             return None
         given = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        self._stepped |= given
         with untracked():
             own = [p.grad for p in self._loop.parameters if id(p) in given and _is_small(p.grad)][:FEW_GRADIENTS]
             self._late = [(one, one.clone()) for one in own if one is not None]
@@ -670,6 +765,9 @@ class Learning:
                 row[:3] = row[:3] if count == other else (0, 1, 1)
         if number < OFTEN or self.looks_at(number):
             self._note_moves(taken, found)
+        if number < EARLY and len(self._uphill) < EARLY:
+            along = float(((now - was) * gradients).sum())
+            self._uphill += [along > 0] if along and math.isfinite(along) else []
         live_elements = sum(row[1] for row in found)
         sized = [(p, row[3] / row[4]) for p, row in zip(taken.parameters, found) if p.dim() > 1 and row[4]]
         from_zero = {id(p) for _, p in self._about.zero}  # what is added to nothing is large beside it
@@ -788,7 +886,37 @@ class Learning:
             else None,
             constants=self._about.constants(),
             viewed=next(iter(self._viewed), None),
+            lost=next(
+                ((path, way) for (path, way), looks in self._lost.items() if looks >= max(self._compared, SURE_LOOKS)),
+                None,
+            ),
+            one_way=self._one_way[0] if len(self._one_way) >= SURE_LOOKS else None,
+            idle_term=self._idle_term(own),
+            sees_ahead=tuple([*self._ahead, *sorted(self._softmaxes - {"over batch"})][:MOST_NAMED]),
+            uphill=sum(self._uphill) / len(self._uphill) if len(self._uphill) >= OFTEN else 0.0,
+            first_pass=self._pass,
+            kept=self._kept(),
+            asleep=names_of([one for one in gone if one not in ran and id(one[1]) in self._loop.optimised], self._whole)
+            if self._ran
+            else Names(),
+            weighs_examples="over batch" in self._softmaxes,
         )
+
+    def _kept(self) -> float:
+        """Return the norm of the weights now over that at the beginning, of their samples."""
+        if self._first is None or self._left is None or self._first.shape != self._left.shape:
+            return 1.0
+        with untracked():
+            first, now = float(_norm(self._first)), float(_norm(self._left))
+        return short(now / first) or 0.0 if first else 1.0
+
+    def _idle_term(self, own: Sequence[tuple[str, Tensor]]) -> tuple[Names, Names] | None:
+        """Return the weights that a term of the loss depends on, and those that are changed for it, where others."""
+        for changed, idle in self._idle_terms.items():
+            if len(idle) >= 2 and len(idle) == self._weighed[changed]:
+                reached = names_of([one for one in own if id(one[1]) in idle[-1]], self._whole)
+                return reached, names_of([one for one in own if id(one[1]) in changed], self._whole)
+        return None
 
     def _silent(self) -> tuple[tuple[str, ...], tuple[str, ...], int]:
         """Return rectifiers that gave only zeros from the first step on, those that came to it, and since when."""
@@ -823,12 +951,23 @@ class Learning:
             shifts=tuple([(k, agree, places) for k, (agree, places) in targets.shifts.items() if places]),
             leak=targets.leak(LEAK), unrelated=self._features.unrelated(loss.kind) if known and draws else None,
             others_tell=short(targets.others_tell), lowest=lowest, highest=highest, emptied=self._emptied,
-            different=len(targets.digests), most=targets.most, cosine=self._cosine,
+            different=len(targets.digests), most=targets.most,
+            upturned=targets.upturned, outlying=targets.outlying, cosine=self._cosine,
             in_batch=targets.are_places and not known, bounds=self._bounds if known else None,
-            beyond=None if self._bounds is None else short(targets.beyond(*self._bounds[1:])),
+            beyond=None if self._bounds is None else short(targets.beyond(*_reach(loss.kind, *self._bounds[1:]))),
+            bound=short(_bound_of(self._logits)),
             widest=short(max(self._logits)) if _are_at_one(self._logits) else None,
             smoothing=self._smoothing[0], lowest_loss=_floor(*self._smoothing),
+            attracts=bool(self._attracts), both_learn=bool(self._both_learn),
+            upside_down=bool(self._upside_down), grown=targets.grown,
         )  # fmt: skip
+
+
+def _reach(kind: str, low: float, high: float) -> tuple[float, float]:
+    """Return between which targets answers within bounds come; of logits these are shares, give or take a tenth."""
+    if not kind.endswith("with_logits"):
+        return low, high
+    return 1 / (1 + math.exp(min(-low, 700.0))) - NEAR_SHARE, 1 / (1 + math.exp(min(-high, 700.0))) + NEAR_SHARE
 
 
 def _floor(smoothing: float, classes: int) -> float | None:
@@ -838,6 +977,12 @@ def _floor(smoothing: float, classes: int) -> float | None:
     rest = smoothing / classes
     label = 1 - smoothing + rest
     return short(-label * math.log(label) - (classes - 1) * rest * math.log(rest))
+
+
+def _bound_of(sizes: Sequence[float]) -> float | None:
+    """Return the magnitude at which logits have stayed for long, and that they never passed, if any."""
+    last, most = sizes[-SURE_LOOKS - 2 :], max(sizes, default=0.0)
+    return most if len(sizes) > 3 * SURE_LOOKS and most > 0 and min(last) > STEADY * most else None
 
 
 def _are_at_one(sizes: Sequence[float]) -> bool:
@@ -896,11 +1041,11 @@ def _inputs(given: Tensor) -> InputFacts:
     )  # fmt: skip
 
 
-def _spread(tensor: Tensor) -> tuple[float, float]:
-    """Return how far the first rows of a tensor are from the very first at most, and their largest magnitude."""
-    rows = tensor.detach()[:MOST_ANSWERS].reshape(min(len(tensor), MOST_ANSWERS), -1)[:, :MOST_TOLD]
-    rows = _wide(rows) if rows.is_floating_point() else rows.float()
-    return (float((rows - rows[:1]).abs().max()), float(rows.abs().max())) if rows.numel() else (0.0, 0.0)
+def _turned(answer: Tensor) -> float:
+    """Return by how much the first rows of a tensor differ from their mean, relative to their size."""
+    rows = _wide(answer.detach()[: 8 * FEWEST_ROWS].reshape(min(len(answer), 8 * FEWEST_ROWS), -1)[:, :MOST_TOLD])
+    size = float(rows.norm())
+    return float((rows - rows.mean(0)).norm()) / size if size else 0.0
 
 
 def _wide(vector: Tensor) -> Tensor:
@@ -924,6 +1069,21 @@ def _over_one(node: Any) -> str:
     if name == "NativeLayerNormBackward0" and math.prod(node._saved_normalized_shape) == 1:
         return "layer norm"
     return ""
+
+
+def _has_no_mask(node: Any) -> bool:
+    """Does a softmax take products as they are, but for their scale?"""
+    for _ in range(FEW_GRADIENTS * 2):
+        inputs = [inner for inner, _ in node.next_functions if inner is not None]
+        if len(inputs) != 1:
+            return False
+        node = inputs[0]
+        name = type(node).__name__.partition("Backward")[0]
+        if name in ("Bmm", "Baddbmm", "Mm"):
+            return True
+        if name not in ("Div", "Mul", "UnsafeView", "View", "ReshapeAlias", "ToCopy", "Clone"):
+            return False
+    return False
 
 
 def _viewed(node: Any, given: Sequence[Tensor]) -> dict[tuple[str, str], None]:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fxdebug.capture.probe import untracked
-from fxdebug.features.training.loss_graph import LossRead
+from fxdebug.features.training.loss.loss_graph import LossRead
 from fxdebug.features.training.recorder.samples import digest_of
 
 MOST_TARGETS = 300_000  # that are counted: a share of 1e-5 is known
@@ -29,6 +29,10 @@ FEWEST_ROWS = 100
 SHIFTS = range(-2, 4)
 SHIFTED_STEPS = 40
 DRAWS = 99
+OUTLYING = 100.0  # times the distance within which nine of ten lie
+UNEQUAL = 2.0  # times, of counts and of weights of classes
+FOLLOWS = 0.8  # correlation of both
+FIRST_LOOKS, FEWEST_LOOKS = 5, 10  # at how far numbers reach
 MOST_FEATURES = 256
 MOST_CLASSES = 32
 ENOUGH_ROWS = 256  # of features: of the first batches, and as they are now
@@ -60,6 +64,7 @@ class Targets:
         self.are_places = True  # is the class of each row its place in the batch?
         self.is_empty = False  # were all targets of the last loss ignored?
         self.digests: set[str] = set()
+        self._reaches: list[tuple[int, float]] = []  # the largest magnitude of numbers at each look
 
     def add(self, read: LossRead, target: Tensor, first_input: Tensor | None) -> None:
         """Count the targets of one loss; ``first_input`` is what the model was given with them."""
@@ -76,6 +81,12 @@ class Targets:
                 self._add_numbers(target)
                 if first_input is not None and target.dim() <= 2 and target.numel() == len(target):
                     self._keep_pairs(target.reshape(-1), first_input)
+
+    def note_reach(self, number: int, target: Tensor) -> None:
+        """Note how far numbers reach at a step."""
+        if target.is_floating_point() and target.numel():
+            with untracked():
+                self._reaches.append((number, float(target.detach().abs().max())))
 
     def _add_classes(self, read: LossRead, target: Tensor) -> None:
         flat = target.reshape(-1)
@@ -192,6 +203,32 @@ class Targets:
         return (1.0, ones) if ones > 0.5 else (0.0, 1 - ones)
 
     @property
+    def outlying(self) -> tuple[float, float, float] | None:
+        """The number that lies farthest out, and between which nine of ten lie, where it is a hundred times as far."""
+        if not self._numbers or self.classes:
+            return None
+        low, middle, high = (
+            torch.cat(self._numbers)[:MOST_NUMBERS].quantile(torch.tensor([0.05, 0.5, 0.95]).double()).tolist()
+        )
+        far = max(self._lowest, self._highest, key=lambda number: abs(number - middle))
+        return (far, low, high) if abs(far - middle) > OUTLYING * (high - low) > 0 else None
+
+    @property
+    def upturned(self) -> tuple[int, float, float] | None:
+        """The commonest class, its share, and its weight over that of the rarest, where weights grow with counts."""
+        if self._weights is None or len(self.classes) < 2 or max(self.classes) >= len(self._weights):
+            return None
+        counts = np.array(list(self.classes.values()), float)
+        weights = np.array([float(self._weights[k]) for k in self.classes])
+        rarest, commonest = int(counts.argmin()), int(counts.argmax())
+        times = weights[commonest] / weights[rarest] if weights[rarest] else math.inf
+        if counts[commonest] < UNEQUAL * counts[rarest] or times < UNEQUAL:
+            return None
+        if np.corrcoef(counts, weights)[0, 1] < FOLLOWS:
+            return None
+        return list(self.classes)[commonest], counts[commonest] / counts.sum(), float(times)
+
+    @property
     def reach(self) -> tuple[float | None, float | None]:
         """The lowest and the highest of numbers."""
         return (self._lowest, self._highest) if self._lowest <= self._highest else (None, None)
@@ -202,6 +239,15 @@ class Targets:
             return None
         numbers = torch.cat(self._numbers)
         return float(((numbers < low) | (numbers > high)).double().mean())
+
+    @property
+    def grown(self) -> tuple[float, float, float] | None:
+        """The reach of numbers in the first steps, about halfway, and at the last look."""
+        if len(self._reaches) < FEWEST_LOOKS:
+            return None
+        last, reach = self._reaches[-1]
+        half = next(size for number, size in self._reaches if number >= last / 2)
+        return max(size for _, size in self._reaches[:FIRST_LOOKS]), half, reach
 
     @property
     def level_and_spread(self) -> tuple[float | None, float | None]:

@@ -24,7 +24,7 @@ from fxdebug.capture.probe import Attached, Sites, internals, members, named_ten
 from fxdebug.features.shared.gradients import gradient_runs
 from fxdebug.features.shared.records.learning import StepSigns
 from fxdebug.features.shared.records.training import StepHistograms, StepRecord, Trouble, WatchedStep
-from fxdebug.features.training.loss_graph import is_made_with
+from fxdebug.features.training.loss.loss_graph import is_made_with
 from fxdebug.features.training.recorder.gradient_norm import Edges, norm_of_all, norm_of_parts, number_of
 from fxdebug.features.training.recorder.held_batches import HeldBatches
 from fxdebug.features.training.recorder.held_forward import HeldForward

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 
 from fxdebug.brief import brief
 from fxdebug.data.findings import ADVICE, ERROR, SEVERITIES, WARNING, Finding
@@ -11,7 +12,7 @@ from fxdebug.features.shared.records.training import TrainingRecord
 from fxdebug.features.training.verdict import of_data, of_loop, of_model, of_numbers, of_rates
 from fxdebug.features.training.verdict.limits import Limits
 from fxdebug.features.training.verdict.progress import FLAT, Progress, is_game
-from fxdebug.features.training.verdict.seen import Seen, found, g, seen_of
+from fxdebug.features.training.verdict.seen import Seen, found, g, middle, seen_of
 
 CAUSES = (  # of incidents: what the loop, and what the loss is; numbers that are not finite follow from others
     "other optimizer", "not registered", "no gradient", "no step", "steps skipped", "not optimised", "loss input",
@@ -20,7 +21,11 @@ CAUSES = (  # of incidents: what the loop, and what the loss is; numbers that ar
 GATED = ("other optimizer", "not optimised")  # told once it is sure: copies of weights, optimizers that come later
 TOLD = (
     "gradient cut", "targets unrelated", "same batch", "answers alike", "silent activation", "statistics stay",
+    "targets grow", "never used",
 )  # fmt: skip  # first, although they are advice
+PASSES = 3  # through the data
+AT_IT = 0.985  # of the constant answer
+LARGE_ENOUGH = 3e-4  # update over weight
 EXPLAINED = "steps skipped"  # the incident names the operation
 
 
@@ -62,7 +67,11 @@ def judge(record: TrainingRecord, incidents: Sequence[Finding] = (), limits: Lim
         None,
     )
     if told is not None:
-        state = "learns" if progress.state == "falling" and told.rule != "answers alike" else "cannot tell"
+        state = (
+            "learns"
+            if progress.state == "falling" and told.rule not in ("answers alike", "targets unrelated")
+            else "cannot tell"
+        )
         return Verdict(state, _sentence(told), told.rule, tuple(listed), *numbers)
     state, sentence = _course(seen)
     return Verdict(state, sentence, "", tuple(listed), *numbers)
@@ -116,6 +125,8 @@ def _causes(seen: Seen, incidents: Sequence[Finding]) -> list[Finding]:
 def _unrelated(seen: Seen) -> list[Finding]:
     """Return that nothing computed says anything of the targets: they may be shuffled, or a plateau is long."""
     progress, unrelated = seen.progress, seen.facts.loss.unrelated
+    if seen.barely_learns and progress.state in ("falling", "slow") and not seen.is_warming_up:
+        return _by_heart(seen)
     if progress.state not in ("flat", "above") or progress.constant is None or seen.is_warming_up:
         return []
     if seen.facts.loss.in_batch and progress.steps >= seen.limits.plateau:
@@ -137,6 +148,27 @@ def _unrelated(seen: Seen) -> list[Finding]:
             "Labels are shuffled or paired with other inputs, or the task has a long plateau: look at a few pairs "
             "first.",
             measured=now, threshold=seen.limits.chance,
+        )
+    ]  # fmt: skip
+
+
+def _by_heart(seen: Seen) -> list[Finding]:
+    """Return that a loss fell a little, and only on examples that were seen before."""
+    progress, end, constant = seen.progress, seen.facts.first_pass, seen.progress.constant
+    usual = middle(seen.updates)
+    if constant is None or usual is None or usual < LARGE_ENOUGH:
+        return []
+    if end < seen.limits.steps or seen.steps < PASSES * end or fmean(seen.losses[end // 2 : end]) < AT_IT * constant:
+        return []
+    return [
+        found(
+            "targets unrelated", ADVICE,
+            f"in the first pass through the data, {end} steps, the loss stayed at that of a constant answer "
+            f"({g(constant)}), although a step changes the weights by {100 * usual:.2g} %; since then it fell to "
+            f"{g(progress.last)}, on examples that were seen before: they are learned by heart",
+            "Labels are shuffled or paired with other inputs, or there is little to be learned of them: look at a few "
+            "pairs, and at the loss on examples that were kept back.",
+            measured=progress.last, threshold=AT_IT * constant,
         )
     ]  # fmt: skip
 
@@ -181,6 +213,18 @@ def _unequal(seen: Seen) -> list[Finding]:
 def _alike(seen: Seen) -> list[Finding]:
     """Return that a loss falls which means nothing known, while the model answers the same to different examples."""
     since, progress, code = seen.facts.answers_alike, seen.progress, seen.facts.empty_code
+    one_way = seen.facts.one_way if seen.facts.loss.attracts else None
+    if one_way is not None and progress.state in ("falling", "flat"):
+        return [
+            found(
+                "answers alike", ADVICE,
+                f"the loss went from {g(progress.first)} to {g(progress.last)}, and since step {one_way} answers to "
+                "different examples point one way: every term of the loss draws two answers together, both learn, and "
+                "nothing keeps others apart (collapse)",
+                "Detach one side (stop-gradient, a target network), or add a term that keeps answers apart: other "
+                "examples as negatives, or their variance.",
+            )
+        ]  # fmt: skip
     if code is not None and progress.state in ("falling", "flat"):
         return [
             found(
@@ -191,6 +235,16 @@ def _alike(seen: Seen) -> list[Finding]:
                 "Weigh the KL term less: take sums or means of both terms over the same elements, raise its weight "
                 "from 0 on, or leave some nats free.",
                 measured=code[1],
+            )
+        ]  # fmt: skip
+    if seen.facts.loss.both_learn and progress.state in ("falling", "flat"):
+        return [
+            found(
+                "answers alike", ADVICE,
+                f"the loss went from {g(progress.first)} to {g(progress.last)}, and all of it is how far two answers "
+                "of the model are from one another, both of which learn: it is lowest where all answers are the same, "
+                "so that it says nothing of what is learned",
+                "Detach one side (a teacher, a target network, stop-gradient), or add a term that keeps answers apart.",
             )
         ]  # fmt: skip
     if since is None or progress.constant is not None or progress.state not in ("falling", "flat"):
@@ -211,9 +265,9 @@ def _is_told(one: Finding, seen: Seen) -> bool:
     everywhere = one.what.startswith("all ") and is_small and seen.steps >= seen.limits.steps
     if one.rule == "silent activation":  # a part of the model, for good
         return seen.facts.resting.share > of_numbers.SHARE
-    if one.rule == "gradient cut":
-        return seen.progress.is_bad
-    return one.rule in ("targets unrelated", "answers alike", "statistics stay") or everywhere
+    if one.rule in ("gradient cut", "never used"):
+        return seen.progress.is_bad or seen.barely_learns
+    return one.rule in ("targets unrelated", "answers alike", "statistics stay", "targets grow") or everywhere
 
 
 def _sentence(one: Finding) -> str:
@@ -248,7 +302,9 @@ def _course(seen: Seen) -> tuple[str, str]:
         )
         return "learns", f"it learns{little}: {way}{known}"
     if seen.is_warming_up:
-        return "cannot tell", f"cannot tell yet: the learning rate still warms up ({g(seen.rates[-1])})"
+        planned = seen.facts.initial_rate
+        share = f", {100 * seen.rates[-1] / planned:.2g} % of {g(planned)}, after {seen.steps} steps" if planned else ""
+        return "cannot tell", f"cannot tell yet: the learning rate still warms up ({g(seen.rates[-1])}{share})"
     words = {
         "flat": "the loss stays where it is" if progress.constant is None else "the loss is no better than a "
         "constant answer",

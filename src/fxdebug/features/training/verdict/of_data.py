@@ -14,10 +14,13 @@ FEWEST_PLACES = 200
 FEWEST_TARGETS = 100
 FEWEST_BATCHES = 10
 BINARY = ("binary_cross_entropy", "binary_cross_entropy_with_logits")
+REACHED = (*DISTANCES, "binary_cross_entropy_with_logits")
 LEAST_ENTROPY = 0.05
 NEARLY = 0.9  # of the constant answer
 BEYOND = 0.1  # of the targets
 DRIFT = 10.0  # times: a deviation goes so far when something is done to the data over and over
+AT_FLOOR = 1.15  # times the least loss that such logits come to
+STILL_GROWS = 1.2  # times
 FAR_LEVEL = 10.0  # of targets: layers begin with results of about 1
 FAR_LOSS = 3.0  # times the constant answer
 
@@ -33,39 +36,62 @@ def rules(seen: Seen) -> Found:
     yield from _out_of_reach(seen)
     yield from _scaled(seen)
     yield from _smoothed(seen)
+    yield from _outlying(seen)
+    yield from _grown(seen)
+    if seen.facts.loss.upturned is not None:
+        most, share, times = seen.facts.loss.upturned
+        yield found(
+            "weights upturned", WARNING,
+            f"the weights of classes grow with their counts: class {most}, which {100 * share:.3g} % of the targets "
+            f"have, weighs {g(times)} times the rarest one (loss {g(seen.progress.first)} → {g(seen.progress.last)})",
+            "Weigh by 1 / count, which makes rare classes count as much as common ones.", measured=times,
+        )  # fmt: skip
 
 
 def _out_of_reach(seen: Seen) -> Found:
     """Yield that the last operation keeps the answers from where the targets are, or logits from telling classes."""
     loss, progress = seen.facts.loss, seen.progress
     bounds, beyond = loss.bounds, loss.beyond or 0.0
-    if bounds is not None and loss.kind in DISTANCES and beyond > BEYOND and not seen.facts.silent:
+    if bounds is not None and loss.kind in REACHED and beyond > BEYOND and not seen.facts.silent:
         name, low, high = bounds
-        between = f"below {low:g}" if high == math.inf else f"outside of {low:g} to {high:g}"
+        between = (
+            f"below {low:g}" if high == math.inf
+            else f"above {high:g}" if low == -math.inf
+            else f"outside of {low:g} to {high:g}"
+        )  # fmt: skip
+        between += f", so that shares stay within {g(_share(low))} and {g(_share(high))}" if loss.kind in BINARY else ""
         yield found(
             "targets out of reach", ERROR if progress.is_bad else WARNING,
-            f"the last operation, {name}, returns nothing {between}, and {100 * beyond:.0f} % of the targets lie there "
+            f"the last operation, {name}, returns nothing {between}, and {100 * beyond:.0f} % of targets lie beyond "
             f"(loss {g(progress.first)} → {g(progress.last)}, a constant answer has {g(progress.constant)})",
             f"Leave out the {name} at the end, or bring the targets to where it comes.", measured=beyond,
             threshold=BEYOND,
         )  # fmt: skip
+    near = FAR_LOSS
     if bounds is not None and bounds[0] in ("tanh", "sigmoid"):
-        reach = bounds[2] - bounds[1]
-    elif loss.widest is not None and progress.state == "falling":  # else they are small as they began
-        reach = 2.0
+        reach, what = bounds[2] - bounds[1], f"a {bounds[0]} at the end keeps logits"
+    elif progress.state != "falling":  # else they are small as they began
+        return
+    elif loss.widest is not None:
+        reach, what = 2.0, "logits are cosines and stay"
+    elif loss.bound is not None and loss.bound < 1 and seen.barely_learns:
+        reach, what, near = 2 * loss.bound, f"logits never pass {g(loss.bound)}, and stay", AT_FLOOR
     else:
         return
     if loss.kind != "cross_entropy" or loss.classes < 2 or progress.state == "early":
         return
     least = math.log(1 + (loss.classes - 1) * math.exp(-reach))
-    if progress.last < FAR_LOSS * least:
-        what = f"a {bounds[0]} at the end keeps logits" if bounds is not None else "logits are cosines and stay"
+    if progress.last < near * least:
         yield found(
             "logits bounded", ERROR if progress.is_bad else WARNING,
             f"{what} within a distance of {reach:g}: of {loss.classes} classes the loss cannot fall below {g(least)} "
             f"(now {g(progress.last)}, a constant answer has {g(progress.constant)})",
             "Give the loss what the last layer returned; multiply cosines by 10 to 30 first.", measured=reach,
         )  # fmt: skip
+
+
+def _share(logit: float) -> float:
+    return 1 / (1 + math.exp(min(-logit, 700.0)))
 
 
 def _scaled(seen: Seen) -> Found:
@@ -83,6 +109,37 @@ def _scaled(seen: Seen) -> Found:
             f"({g(progress.constant)}): what the model returns does not come to where they are",
             "Subtract the mean of the targets and divide by their deviation; leave out a sigmoid or tanh at the end.",
             measured=progress.last / progress.constant, threshold=FAR_LOSS,
+        )  # fmt: skip
+
+
+def _outlying(seen: Seen) -> Found:
+    """Yield that few targets lie so far out that a squared loss is made of them."""
+    out, progress, loss = seen.facts.loss.outlying, seen.progress, seen.facts.loss
+    if out is not None and loss.kind == "mse_loss" and progress.is_bad:
+        far, low, high = out
+        yield found(
+            "outlier batch", WARNING,
+            f"a target is {g(far)}, and nine of ten lie from {g(low)} to {g(high)}: squared, such ones outweigh all "
+            f"others (loss {g(progress.first)} → {g(progress.last)}, a constant answer has {g(progress.constant)})",
+            "Look at where it comes from; clamp targets, take their logarithm, or smooth_l1_loss.", measured=far,
+        )  # fmt: skip
+
+
+def _grown(seen: Seen) -> Found:
+    """Yield that targets grow on and on with the answers, of which they are made."""
+    grown, progress = seen.facts.loss.grown, seen.progress
+    if grown is None or not progress.is_bad or not grown[0]:
+        return
+    first, half, last = grown
+    if last > DRIFT * first and last > STILL_GROWS * half:
+        yield found(
+            "targets grow", WARNING if progress.state == "rising" else ADVICE,
+            f"targets reach {g(first)} in the first steps, {g(half)} halfway, and {g(last)} at the end, and go on: "
+            f"what is made of the model's own answers grows with them (loss {g(progress.first)} → {g(progress.last)})",
+            "Where targets are rewards and the value of what follows: add nothing after the end of an episode "
+            "(times 1 - done), take the value from a target network that follows slowly, and a discount below 1. "
+            "Else look at what grows in the data.",
+            measured=last / first, threshold=DRIFT,
         )  # fmt: skip
 
 
@@ -146,7 +203,10 @@ def _shifted(seen: Seen) -> Found:
     if not shares or seen.facts.loss.classes <= FEW_CHARACTERS:
         return
     k, (share, places) = max(shares.items(), key=lambda pair: pair[1])
-    if share <= seen.limits.shifted or k == 1:
+    if share <= seen.limits.shifted:
+        return
+    if k == 1:
+        yield from _ahead(seen, share, places)
         return
     told = {0: "the targets are the inputs, and the model only has to copy"}
     what = told.get(
@@ -159,6 +219,19 @@ def _shifted(seen: Seen) -> Found:
         "The target of the next token is input[i+1]: shift once, in the data or in the model, not in both.",
         measured=share, threshold=seen.limits.shifted,
     )  # fmt: skip
+
+
+def _ahead(seen: Seen, share: float, places: int) -> Found:
+    """Yield that a model that is to tell the next token sees it."""
+    if seen.facts.sees_ahead and seen.steps >= FEWEST_BATCHES:
+        progress, where = seen.progress, ", ".join(seen.facts.sees_ahead[:3])
+        yield found(
+            "sees ahead", ERROR,
+            f"the target is the next token of the input (in {100 * share:.1f} % of {places} places), and the model is "
+            f"given it: {where} lets each place see those that follow (loss {g(progress.first)} → {g(progress.last)})",
+            "Give attentions a causal mask (is_causal=True, or attn_mask), and recurrent layers one direction.",
+            measured=share, threshold=seen.limits.shifted,
+        )  # fmt: skip
 
 
 def _told(seen: Seen) -> Found:
@@ -237,8 +310,9 @@ def _batches(seen: Seen) -> Found:
         )  # fmt: skip
     elif len(digests) == 1:
         falls = seen.progress.state == "falling" or seen.progress.last < seen.limits.learned * seen.progress.first
+        is_meant = falls or seen.progress.constant is None or signs[0].batch >= FEWEST_TARGETS
         yield found(
-            "same batch", ADVICE if falls or signs[0].batch >= FEWEST_TARGETS else WARNING,
+            "same batch", ADVICE if is_meant else WARNING,
             f"all {len(signs)} steps had the same batch of {signs[0].batch}: the model learns it by heart (loss "
             f"{g(seen.progress.first)} → {g(seen.progress.last)})",
             "To see whether a model can learn one batch, and to train on all of the data at once, it is right; else "

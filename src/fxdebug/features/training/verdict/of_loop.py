@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from fxdebug.data.findings import ADVICE, ERROR, WARNING, Severity
 from fxdebug.features.shared.records.learning import StepSigns
 from fxdebug.features.shared.records.training import TrainingRecord
+from fxdebug.features.training.verdict.progress import SURE, lower
 from fxdebug.features.training.verdict.seen import Found, Seen, found, g, listed, middle, path_of
 
 FEWEST_IDLE = 5  # steps of an optimizer
@@ -15,6 +16,7 @@ FEWEST = 3  # steps of which nearly all show the same
 MOST = 0.9  # nearly all
 SKIPS = 10
 USUAL = 1e-3  # update over weight
+EARLY, LARGE = 30, 0.03  # steps of the beginning, and the update over weight that may be too large
 
 
 def rules(seen: Seen) -> Found:
@@ -22,12 +24,15 @@ def rules(seen: Seen) -> Found:
     yield from _optimizers(seen)
     yield from _outdated(seen)
     yield from _cut(seen)
+    yield from _never_used(seen)
     yield from _idle(seen)
+    yield from _idle_term(seen)
     yield from _scaler(seen)
     yield from _cleared(seen)
     yield from _carried(seen)
     yield from _clipped(seen)
     yield from _clipped_late(seen)
+    yield from _uphill(seen)
     yield from _state(seen)
     yield from _still(seen)
 
@@ -114,6 +119,19 @@ def _cut(seen: Seen) -> Found:
         )  # fmt: skip
 
 
+def _never_used(seen: Seen) -> Found:
+    """Yield that an optimizer has modules that never ran."""
+    resting = seen.facts.asleep
+    if resting.count and seen.steps >= seen.limits.steps:
+        yield found(
+            "never used", ADVICE,
+            f"{listed(resting)} ({100 * resting.share:.3g} % of all elements) are in the optimizer, and their modules "
+            "never run: no gradient reaches them",
+            "Is a call missing in forward()? Else leave them out.",
+            path=path_of(resting.some[0]), op=resting.some[0], others=resting.some[1:],
+        )  # fmt: skip
+
+
 def _idle(seen: Seen) -> Found:
     facts = seen.facts
     is_one_of_several = len([one for one in facts.optimizers if one.own]) > 1
@@ -125,6 +143,21 @@ def _idle(seen: Seen) -> Found:
             "Look for detach() or no_grad() between these parameters and the loss on which backward() is called before "
             "its step.",
             path=path_of(facts.idle.some[0]), op=facts.idle.some[0], others=facts.idle.some[1:],
+        )  # fmt: skip
+
+
+def _idle_term(seen: Seen) -> Found:
+    both = seen.facts.idle_term
+    if both is not None and both[1].count and not seen.facts.missing.count:
+        reached, changed = both
+        some = listed(reached) if reached.count else "weights that are none of the model's"
+        yield found(
+            "idle term", WARNING,
+            f"a term of the loss after which {listed(changed)} are changed depends on none of them, only on {some}: "
+            "it is computed, and teaches them nothing",
+            "Look for detach(), no_grad() or .data between these weights and the term: a generator learns through the "
+            "discriminator, so what it made is not to be detached in its own step.",
+            path=path_of(changed.some[0]), op=changed.some[0], others=changed.some[1:],
         )  # fmt: skip
 
 
@@ -221,6 +254,45 @@ def _clipped_late(seen: Seen) -> Found:
             f"gradients are scaled after the step that they are for, in {late[0]} of {len(seen.signs)} steps (to "
             f"{g(late[1])} of what the step used): clipping has no effect there",
             "Call clip_grad_norm_() between backward() and step().", measured=late[1], threshold=1.0,
+        )  # fmt: skip
+
+
+def _uphill(seen: Seen) -> Found:
+    facts, decay = seen.facts, max([one.decay for one in seen.signs], default=0.0)
+    if facts.uphill > MOST and not decay and facts.alone and not (facts.maximizes or facts.nested):
+        yield found(
+            "steps uphill", ERROR if seen.progress.state != "falling" else ADVICE,
+            f"in {100 * facts.uphill:.0f} % of the first steps weights go where gradients point, not against them "
+            f"(loss {g(seen.progress.first)} → {g(seen.progress.last)})",
+            "Look at the sign of what the optimizer adds, and at what changes gradients between backward() and step().",
+            measured=facts.uphill, threshold=MOST,
+        )  # fmt: skip
+
+    usual, cosine = (
+        middle(seen.updates[:EARLY]),
+        middle([one.cosine for one in seen.signs[:EARLY] if one.cosine is not None]),
+    )
+    losses, constant = seen.losses[:EARLY], seen.progress.constant
+    if (
+        constant is None
+        or usual is None
+        or cosine is None
+        or seen.progress.state not in ("rising", "not finite", "above")
+    ):
+        return
+    half = len(losses) // 2
+    is_small = usual < LARGE and cosine > 0 and facts.uphill < 1 - MOST
+    if half < EARLY // 2 or not is_small or not all(map(math.isfinite, losses)) or facts.maximizes or not facts.alone:
+        return
+    if lower(losses[:half], losses[half:]) > SURE and min(losses[half:]) > losses[0] and not decay:
+        yield found(
+            "steps uphill", ERROR,
+            f"the loss rises from the first steps on ({g(losses[0])} → {g(losses[-1])} in {len(losses)}), although "
+            f"each step goes against the gradient that it is given, is small ({100 * usual:.2g} % of the weights) and "
+            f"points where the one before did (cosine {cosine:.2f}): that is not the gradient of this loss",
+            "Look at its sign: hooks on tensors or parameters, a backward written by hand, what changes p.grad between "
+            "backward() and step().",
+            measured=losses[-1] / losses[0] if losses[0] else None,
         )  # fmt: skip
 
 

@@ -26,6 +26,13 @@ def rules(seen: Seen) -> Found:
             f"to an example depends on the others (loss {g(seen.progress.last)} after {seen.steps} steps)",
             "Give it dim=1, or give cross_entropy what the last layer returned.",
         )  # fmt: skip
+    elif facts.weighs_examples:
+        yield found(
+            "softmax over batch", WARNING if learns else ERROR,
+            "a softmax inside of the model runs over dimension 0, the examples of a batch: the answer to an example "
+            f"depends on the others (loss {g(seen.progress.first)} → {g(seen.progress.last)})",
+            "Give it the dimension that has the numbers to be compared: dim=-1, or dim=1.",
+        )  # fmt: skip
     if facts.mixed is not None:
         yield _over_examples(seen, facts.mixed)
     if facts.viewed is not None:
@@ -55,6 +62,15 @@ def rules(seen: Seen) -> Found:
             "Minimise 1 - cosine_similarity(…).", op="cosine_similarity", measured=seen.progress.last,
             threshold=TURNED_AWAY,
         )  # fmt: skip
+    if facts.loss.upside_down and not facts.maximizes:
+        yield found(
+            "wrong sign", ERROR,
+            "what is minimised is the clipped surrogate itself, the smaller of ratio × advantage and clipped ratio × "
+            f"advantage: actions that turned out well become rarer (loss {g(seen.progress.first)} → "
+            f"{g(seen.progress.last)})",
+            "Minimise it with a minus: -torch.min(ratio * advantage, ratio.clamp(…) * advantage).mean().", op="min",
+        )  # fmt: skip
+    yield from _lost(seen)
     if facts.norms and facts.norms_in_eval.count == facts.norms and seen.steps:
         if facts.norms_unused.count:
             yield found(
@@ -138,6 +154,27 @@ def rules(seen: Seen) -> Found:
             "together they are one linear map",
             "Put activations between them.",
         )  # fmt: skip
+
+
+def _lost(seen: Seen) -> Found:
+    """Yield that all examples are the same behind a module: what the inputs told is lost."""
+    lost, progress = seen.facts.lost, seen.progress
+    if lost is None or seen.steps < FEWEST_ALIKE or seen.facts.silent or seen.facts.over_one:
+        return
+    path, way = lost
+    before = ", though what it is given differs" if way == "returns" else ", though what the model is given differs"
+    advice = (
+        "Look at its weights, at what it normalises or pools over, and at the size of what it is given."
+        if way == "returns"
+        else "Look at what is done in front of it: a cast to integers, a mask, a mean over the wrong dimension, "
+        "a wrong variable?"
+    )
+    yield found(
+        "examples alike", ERROR if progress.is_bad else ADVICE,
+        f"{path} {way} the same for all examples of a batch, to 0.3 %, at every look{before}: nothing behind it can "
+        f"tell them apart (loss {g(progress.first)} → {g(progress.last)})",
+        advice, path=path,
+    )  # fmt: skip
 
 
 def _beginning(seen: Seen) -> Found:

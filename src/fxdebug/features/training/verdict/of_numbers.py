@@ -175,5 +175,6 @@ def _without_end(seen: Seen) -> Found:
         yield found(
             "wrong sign", ERROR,
             f"the loss fell from {g(finite[0])} to {g(lowest)}: it has no least value, and nothing is learned by that",
-            "Look at the sign of each of its terms: what is subtracted grows without end.", measured=lowest,
+            "Look at the sign of each of its terms: what is subtracted grows without end. nll_loss has no least value "
+            "where it is given anything but log_softmax of the last layer's results.", measured=lowest,
         )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from statistics import median
 
-from fxdebug.data.findings import ADVICE, ERROR, WARNING, Severity
+from fxdebug.data.findings import ADVICE, ERROR, WARNING, Finding, Severity
 from fxdebug.features.training.spikes import is_spike
 from fxdebug.features.training.verdict.seen import Found, Seen, found, g, middle
 
@@ -16,6 +16,10 @@ HARDLY = 0.2  # of its steps
 STILL = 0.05  # of the loss
 NOTHING = 0.01  # of the highest learning rate
 JUMP = 5.0
+VANISHED = 0.1  # of the norm of the weights at the beginning
+RISES = 0.5  # of what the loss had fallen
+INERT = 0.985  # momentum: 0.9 to 0.98 is usual
+DAMPED = 10.0  # times the gradients' size
 USUAL = 1e-3
 WAS_ENOUGH = 30.0  # 1e-3, which is usual, over 3e-5
 FAR = 100.0  # times the constant answer: no fresh net begins there
@@ -25,6 +29,7 @@ ALIKE, MANY = 0.9, 50  # cosine of gradients one after the other; steps
 def schedules(seen: Seen) -> Found:
     """Yield what is wrong with the schedule, with weight decay, and with how a loss is summed."""
     yield from _jumps(seen)
+    yield from _climbs(seen)
     yield from _spent(seen)
     yield from _hardly_begun(seen)
     yield from _zero(seen)
@@ -36,6 +41,8 @@ def schedules(seen: Seen) -> Found:
 def _jumps(seen: Seen) -> Found:
     """A loss that rises where the learning rate does, or where a batch is far larger than those before."""
     losses, rates, signs = list(seen.losses), seen.rates, seen.signs
+    if not seen.facts.alone:  # optimizers that take turns have rates of their own
+        return
     if seen.progress.state == "falling" or len(signs) < len(losses) or len(rates) < len(losses):
         return
     for step in range(FEWEST, len(losses)):
@@ -66,6 +73,27 @@ def _jumps(seen: Seen) -> Found:
         else:
             continue
         return
+
+
+def _climbs(seen: Seen) -> Found:
+    """A loss that was at its lowest while the learning rate was far lower than it became."""
+    losses, rates = list(seen.losses), seen.rates
+    finite = [loss for loss in losses if math.isfinite(loss)]
+    size = max(5, len(finite) // 20)
+    if len(rates) < len(losses) or len(finite) < 3 * FEWEST or seen.progress.constant is None:
+        return
+    levels = [(median(finite[i : i + size]), i + size // 2) for i in range(0, len(finite) - size + 1, size)]
+    (lowest, at), (last, _) = min(levels), levels[-1]
+    later = max(rates[at:])
+    is_worse = last - lowest > RISES * (levels[0][0] - lowest) > 0 or len(finite) < len(losses)
+    if rates[at] > 0 and later > JUMP * rates[at] and is_worse and max(rates) > JUMP * rates[0] > 0:
+        yield found(
+            "learning rate jumps", ERROR,
+            f"the loss is lowest about step {at} ({g(lowest)}), with a learning rate of {g(rates[at])}; it goes on to "
+            f"{g(later)}, and the loss to {g(finite[-1])}",
+            "Look at the scheduler: does it raise the rate and not lower it (gamma above 1), or warm up too far?",
+            measured=later,
+        )  # fmt: skip
 
 
 def _spent(seen: Seen) -> Found:
@@ -166,6 +194,14 @@ def _decay(seen: Seen) -> Found:
             f"{math.log(2) / rate:.0f} steps",
             "0.01 to 0.1 is usual: a halving in 10,000 steps and more.", measured=rate, threshold=seen.limits.decay,
         )  # fmt: skip
+    elif seen.facts.kept < VANISHED and (seen.progress.is_bad or seen.facts.answers_alike is not None):
+        yield found(
+            "weight decay", ERROR,
+            f"the weights shrank to {100 * seen.facts.kept:.2g} % of what they were, though the optimizer decays them "
+            f"by {g(decay)} only: something in the loss that makes them small outweighs the rest",
+            "Look at the factor of a penalty on the weights (1e-4 of their squares is usual), or leave it to "
+            "weight_decay.", measured=seen.facts.kept, threshold=VANISHED,
+        )  # fmt: skip
 
 
 def _resumed(seen: Seen) -> Found:
@@ -234,8 +270,10 @@ def size(seen: Seen) -> Found:
             f"{100 * max(early, default=0):.3g} % (0.1 to 1 % is usual)"
             + (f", the loss went up from {g(finite[0])} to {g(max(finite))}" if _went_up(finite) else "")
             + (since if seen.facts.died else "")
+            + _inert(seen)
             + begin,
-            f"{first} {g(top / 10)}, and warm up.", measured=max(early, default=0.0), threshold=limits.largest_update,
+            f"{first} {g(top / 10)}, and warm up" + ("; momentum of 0.9 is usual." if _inert(seen) else "."),
+            measured=max(early, default=0.0), threshold=limits.largest_update,
         )  # fmt: skip
         return
     is_large = bool(early) and median(early) > limits.large_update and max(early) > limits.largest_update
@@ -255,6 +293,10 @@ def size(seen: Seen) -> Found:
         return
     began = max(early, default=0.0) > WAS_ENOUGH * limits.small_update and seen.rates[0] == top  # then it was enough
     if low and usual is not None and 0 < usual < limits.small_update and top and not began:
+        damped = _damped(seen)
+        if damped is not None:
+            yield damped
+            return
         factor = 10 ** round(math.log10(max(USUAL / usual, 10)))
         cosine = middle([one.cosine for one in seen.signs if one.cosine is not None])
         same = f", and steps point the same way (cosine {cosine:.2f})" if cosine is not None and cosine > 0.3 else ""
@@ -266,6 +308,33 @@ def size(seen: Seen) -> Found:
             f"Raise the learning rate, from {g(top)} to about {g(top * factor)}.",
             measured=usual, threshold=limits.small_update,
         )  # fmt: skip
+
+
+def _inert(seen: Seen) -> str:
+    """Say that momentum makes each step go on for hundreds, where it is that large."""
+    for one in seen.facts.optimizers:
+        settings = dict(one.settings)
+        told = settings.get("momentum") or settings.get("betas", "").partition(",")[0]
+        momentum = float(told) if told else 0.0
+        if one.own and INERT < momentum < 1:
+            return f", and momentum {g(momentum)} goes on with each for {1 / (1 - momentum):.0f} more"
+    return ""
+
+
+def _damped(seen: Seen) -> Finding | None:
+    """Return that what an adaptive optimizer adds to the size of gradients is larger than these."""
+    sizes = [one[1] for one in (seen.facts.first_gradient, seen.facts.last_gradient) if one is not None]
+    for one in seen.facts.optimizers:
+        eps = dict(one.settings).get("eps")
+        if one.adapts and one.own and eps is not None and sizes and float(eps) > DAMPED * max(sizes) > 0:
+            return found(
+                "eps too large", ERROR,
+                f"{one.name} divides gradients by their size plus eps, and eps={eps} is far above their size "
+                f"({g(max(sizes))}): a step changes the weights by {100 * (middle(seen.updates) or 0.0):.2g} % (0.1 to "
+                "1 % is usual)",
+                "Leave eps at 1e-8.", op=one.name, measured=float(eps), threshold=DAMPED * max(sizes),
+            )  # fmt: skip
+    return None
 
 
 def _stalls(seen: Seen) -> bool:

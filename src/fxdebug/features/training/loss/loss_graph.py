@@ -18,12 +18,14 @@ MOST = 48  # nodes between the root and the loss
 MOST_MADE = 1000  # in which a parameter is looked for
 CLOSE = 1e-3  # relative; of a loss in bfloat16 a hundredth
 NARROW = 1e-2
-_PASSED = frozenset(
+PASSED = frozenset(
     "View UnsafeView ReshapeAlias Reshape Transpose T Permute Squeeze Unsqueeze Clone Alias Select Slice ToCopy Copy "
     "Contiguous Index".split()
 )
 _BOUNDED = {
     "Relu": (0.0, math.inf), "Softplus": (0.0, math.inf), "Sigmoid": (0.0, 1.0), "Tanh": (-1.0, 1.0),
+    "Hardsigmoid": (0.0, 1.0), "Softmax": (0.0, 1.0), "Exp": (0.0, math.inf), "Abs": (0.0, math.inf),
+    "LogSigmoid": (-math.inf, 0.0),
 }  # fmt: skip
 _LINEAR = frozenset("Addmm Mm Linear Convolution Bmm Baddbmm".split())
 _LOSSES = {
@@ -83,9 +85,9 @@ def read_loss(root: Tensor, outputs: Sequence[Tensor] = ()) -> LossRead:
     ('cross_entropy', 0.25, [0, 1, 2, 0])
     """
     factor, node = 1.0, root.grad_fn
-    ends = _ends(outputs)
+    ends = ends_of(outputs)
     for _ in range(MOST):
-        name = _name(node)
+        name = name_of(node)
         if not name or node in ends:
             break
         if name in _LOSSES:
@@ -96,11 +98,11 @@ def read_loss(root: Tensor, outputs: Sequence[Tensor] = ()) -> LossRead:
         if name == "Neg":
             factor = -factor
         elif name in ("Mul", "Div"):
-            number = None if _elements(node) != 1 else _scalar(getattr(node, "_saved_other", None))
+            number = None if elements_of(node) != 1 else scalar_of(getattr(node, "_saved_other", None))
             if number is None or (name == "Mul" and not number):
                 break
             factor = factor * number if name == "Mul" else factor / (number or 1.0)  # by 0: of a mean over nothing
-        elif name not in _PASSED and name not in ("Mean", "Sum"):
+        elif name not in PASSED and name not in ("Mean", "Sum"):
             break
         inputs = [inner for inner, _ in node.next_functions if inner is not None]
         if len(inputs) != 1:
@@ -114,7 +116,7 @@ def _of_function(node: Any, name: str, factor: float) -> LossRead:
     given = node.next_functions[0][0]
     over_batch = False
     if name in ("NllLoss", "NllLoss2D"):
-        if _name(given) != "LogSoftmax":
+        if name_of(given) != "LogSoftmax":
             return LossRead(terms=1)
         saved = given._saved_result
         over_batch = saved.dim() >= 2 and _dimension(given, saved.dim()) == 0
@@ -133,13 +135,13 @@ def _by_hand(node: Any, name: str, factor: float) -> LossRead | None:
     """Return a loss that was written out: squared or absolute differences, logarithms of the classes' probabilities."""
     inputs = [inner for inner, _ in node.next_functions if inner is not None]
     first: Any = inputs[0] if inputs else None
-    if name in ("Pow", "Abs") and _name(first) == "Sub":
-        if name == "Pow" and _scalar(node._saved_exponent) != 2:
+    if name in ("Pow", "Abs") and name_of(first) == "Sub":
+        if name == "Pow" and scalar_of(node._saved_exponent) != 2:
             return None
         difference = node._saved_self
         operands = [inner for inner, _ in first.next_functions]
         asking = [inner for inner in operands if inner is not None]
-        if len(asking) != 1 or _name(first) != "Sub":
+        if len(asking) != 1 or name_of(first) != "Sub":
             return LossRead(terms=1)
         sign = 1.0 if operands[0] is not None else -1.0
         kind = "mse_loss" if name == "Pow" else "l1_loss"
@@ -149,7 +151,7 @@ def _by_hand(node: Any, name: str, factor: float) -> LossRead | None:
         )  # fmt: skip
     if name == "Add" and len(inputs) == 2:
         return _smoothed(inputs, factor)
-    if _name(first) == "LogSoftmax" and name in ("Gather", "Index", "Mul"):
+    if name_of(first) == "LogSoftmax" and name in ("Gather", "Index", "Mul"):
         saved = first._saved_result
         dimension = _dimension(first, saved.dim())
         target = _picked(node, name, saved, dimension)
@@ -165,16 +167,16 @@ def _by_hand(node: Any, name: str, factor: float) -> LossRead | None:
 
 def _smoothed(parts: Sequence[Any], factor: float) -> LossRead | None:
     """Return a cross entropy with smoothed labels, which torch adds up of two: its share of the label and of all."""
-    shares = {id(part): _scalar(getattr(part, "_saved_other", None)) for part in parts if _name(part) == "Mul"}
+    shares = {id(part): scalar_of(getattr(part, "_saved_other", None)) for part in parts if name_of(part) == "Mul"}
     inner = {id(part): behind_views(part.next_functions[0][0]) for part in parts if id(part) in shares}
-    of_label = next((part for part in parts if _name(inner.get(id(part))) in ("NllLoss", "NllLoss2D")), None)
+    of_label = next((part for part in parts if name_of(inner.get(id(part))) in ("NllLoss", "NllLoss2D")), None)
     of_all = next((part for part in parts if part is not of_label), None)
     if of_label is None or of_all is None or id(of_all) not in shares:
         return None
-    read = _of_function(inner[id(of_label)], _name(inner[id(of_label)]), factor)
+    read = _of_function(inner[id(of_label)], name_of(inner[id(of_label)]), factor)
     node, share, rest = inner[id(of_all)], shares[id(of_label)], shares[id(of_all)]
     for _ in range(MOST):
-        if _name(node) not in _PASSED | {"Div", "Sum", "Mean", "MaskedFill", "Neg"}:
+        if name_of(node) not in PASSED | {"Div", "Sum", "Mean", "MaskedFill", "Neg"}:
             break
         node = node.next_functions[0][0]
     if not read.kind or node is not read.node.next_functions[0][0] or share is None or rest is None:
@@ -209,8 +211,19 @@ def bounds_of(read: LossRead) -> tuple[str, float, float] | None:
     >>> bounds_of(read_loss(torch.nn.functional.mse_loss(x.sigmoid(), torch.zeros(4, 1))))
     ('sigmoid', 0.0, 1.0)
     """
-    name = _name(read.prediction)
-    return (name.lower(), *_BOUNDED[name]) if name in _BOUNDED else None
+    node, scale = read.prediction, 1.0
+    while name_of(node) in ("Mul", "Div") and (number := scalar_of(getattr(node, "_saved_other", None))):
+        scale = scale * number if name_of(node) == "Mul" else scale / number
+        node = behind_views(node.next_functions[0][0])
+    name = name_of(node)
+    low, high = _BOUNDED.get(name, (-math.inf, math.inf))
+    if name in ("Clamp", "Hardtanh"):
+        end = "_val" if name == "Hardtanh" else ""
+        least, most = getattr(node, f"_saved_min{end}"), getattr(node, f"_saved_max{end}")
+        low, high = low if least is None else float(least), high if most is None else float(most)
+    if low == -math.inf and high == math.inf:
+        return None
+    return (name.lower(), *sorted((low * scale, high * scale)))  # type: ignore[return-value]
 
 
 def computed_again(read: LossRead) -> tuple[float, int, int] | None:
@@ -257,11 +270,11 @@ def _of_classes(read: LossRead) -> tuple[float, int, int] | None:
     target, dimension = read.target, 1
     assert target is not None
     logs = given._saved_result
-    if _name(read.node) == "Gather":
+    if name_of(read.node) == "Gather":
         dimension = _dimension(given, logs.dim())
         picked = logs.gather(dimension, target).reshape(-1).double()
         return -float(picked.sum()), picked.numel(), logs.shape[0]
-    if _name(read.node) == "Index":
+    if name_of(read.node) == "Index":
         if logs.dim() != 2 or target.dim() != 1:
             return None
         picked = logs.gather(1, target[:, None]).double()
@@ -280,7 +293,7 @@ def _of_classes(read: LossRead) -> tuple[float, int, int] | None:
 def behind_views(node: Any) -> Any:
     """Return the node that made what a node passes on, behind casts, views and slices."""
     for _ in range(MOST):
-        if _name(node) not in _PASSED or not node.next_functions or node.next_functions[0][0] is None:
+        if name_of(node) not in PASSED or not node.next_functions or node.next_functions[0][0] is None:
             break
         node = node.next_functions[0][0]
     return node
@@ -311,10 +324,10 @@ def takes_output(read: LossRead, outputs: Sequence[Tensor]) -> bool:
     if read.prediction is None:
         return False
     made = [behind_views(tensor.grad_fn) for tensor in outputs if tensor.grad_fn is not None]
-    made += [behind_views(node.next_functions[0][0]) for node in made if _name(node) == "LogSoftmax"]
+    made += [behind_views(node.next_functions[0][0]) for node in made if name_of(node) == "LogSoftmax"]
     if any(node is read.prediction for node in made):
         return True
-    if all(tensor.numel() == 1 for tensor in outputs) and _name(read.prediction) in _LINEAR:
+    if all(tensor.numel() == 1 for tensor in outputs) and name_of(read.prediction) in _LINEAR:
         leaves = [behind_views(inner) for inner, _ in read.prediction.next_functions if inner is not None]
         return any(hasattr(leaf, "variable") for leaf in leaves)
     return False
@@ -323,15 +336,15 @@ def takes_output(read: LossRead, outputs: Sequence[Tensor]) -> bool:
 def logarithms_and_roots(root: Tensor, outputs: Sequence[Tensor]) -> Iterator[tuple[str, Tensor]]:
     """Yield what logarithms (``Log``) were taken of in a loss, and what roots (``Sqrt``) gave, after the model."""
     pending: list[Any] = [root.grad_fn]
-    known, ends = set[Any](), _ends(outputs)
+    known, ends = set[Any](), ends_of(outputs)
     while pending and len(known) < MOST:
         node = pending.pop(0)
         if node is None or node in known or node in ends:
             continue
         known.add(node)
-        if _name(node) == "Log":
+        if name_of(node) == "Log":
             yield "Log", node._saved_self
-        elif _name(node) == "Sqrt":
+        elif name_of(node) == "Sqrt":
             yield "Sqrt", node._saved_result
         pending += [inner for inner, _ in node.next_functions]
 
@@ -344,24 +357,24 @@ def cosine_factor(root: Tensor, outputs: Sequence[Tensor]) -> float | None:
     >>> cosine_factor(1 - torch.nn.functional.cosine_similarity(x, y).mean(), ())
     -1.0
     """
-    factor, node, ends = 1.0, root.grad_fn, _ends(outputs)
+    factor, node, ends = 1.0, root.grad_fn, ends_of(outputs)
     for _ in range(MOST):
-        name = _name(node)
+        name = name_of(node)
         inputs = [] if node is None else [inner for inner, _ in node.next_functions if inner is not None]
         if not name or node in ends or len(inputs) != 1:
             return None
         if name in ("Neg", "Rsub"):
             factor = -factor
-        elif name in ("Mul", "Div") and _elements(node) == 1:
-            factor *= math.copysign(1.0, _scalar(getattr(node, "_saved_other", None)) or 1.0)
-        elif name == "Mul" and _name(inputs[0]) == "Div":
+        elif name in ("Mul", "Div") and elements_of(node) == 1:
+            factor *= math.copysign(1.0, scalar_of(getattr(node, "_saved_other", None)) or 1.0)
+        elif name == "Mul" and name_of(inputs[0]) == "Div":
             other = node._saved_other if node._saved_other is not None else node._saved_self
             if not isinstance(other, Tensor) or other.dim() < 2:
                 return None
             with untracked():
                 sizes = other.detach().float().norm(dim=-1)
                 return factor if bool(((sizes - 1).abs() < CLOSE).all()) else None
-        elif name not in _PASSED and name not in ("Mean", "Sum", "Add", "Sub"):
+        elif name not in PASSED and name not in ("Mean", "Sum", "Add", "Sub"):
             return None
         node = inputs[0]
     return None
@@ -371,7 +384,7 @@ def gaussians(root: Tensor, outputs: Sequence[Tensor]) -> Iterator[tuple[Tensor,
     """Yield results of the model that a loss takes as the mean (squared) and the log-variance (in exp) of a code."""
     places = {(one.grad_fn, one.output_nr): one for one in outputs if one.grad_fn is not None}
     pending: list[Any] = [root.grad_fn]
-    known, ends = set[Any](), _ends(outputs)
+    known, ends = set[Any](), ends_of(outputs)
     squared, raised = list[Tensor](), list[Tensor]()
     while pending and len(known) < MOST:
         node = pending.pop(0)
@@ -380,9 +393,9 @@ def gaussians(root: Tensor, outputs: Sequence[Tensor]) -> Iterator[tuple[Tensor,
         known.add(node)
         inputs = node.next_functions
         given = places.get(inputs[0]) if inputs else None
-        if given is not None and (_name(node) == "Pow" or (_name(node) == "Mul" and inputs[1:] == inputs[:1])):
+        if given is not None and (name_of(node) == "Pow" or (name_of(node) == "Mul" and inputs[1:] == inputs[:1])):
             squared.append(given)
-        elif given is not None and _name(node) == "Exp":
+        elif given is not None and name_of(node) == "Exp":
             raised.append(given)
         pending += [inner for inner, _ in node.next_functions]
     for variance in raised:
@@ -398,29 +411,32 @@ def _terms(root: Tensor) -> int:
         if node is None or node in known:
             continue
         known.add(node)
-        if _name(node) in _LOSSES:
+        if name_of(node) in _LOSSES:
             count += 1
             continue
         pending += [inner for inner, _ in node.next_functions]
     return count
 
 
-def _ends(outputs: Sequence[Tensor]) -> set[Any]:
+def ends_of(outputs: Sequence[Tensor]) -> set[Any]:
+    """Return the nodes that made what the model returned, but for a loss of its own."""
     return {tensor.grad_fn for tensor in outputs if tensor.grad_fn is not None and tensor.numel() != 1}
 
 
-def _elements(node: Any) -> int:
+def elements_of(node: Any) -> int:
     """Return the number of elements of what the operation of a node returned; 0 where it is not known."""
     metadata = getattr(node, "_input_metadata", None) or ()
     return prod(metadata[0].shape) if metadata else 0
 
 
-def _name(node: Any) -> str:
+def name_of(node: Any) -> str:
+    """Return the operation of a node of torch, ``Mul`` of MulBackward0; empty for another."""
     name, backward, number = ("" if node is None else node.name()).partition("Backward")
     return name if backward and number.isdigit() else ""
 
 
-def _scalar(content: Any) -> float | None:
+def scalar_of(content: Any) -> float | None:
+    """Return a number, or the one of a tensor of one element that does not learn; ``None`` of others."""
     if isinstance(content, (int, float)):
         return float(content)
     if isinstance(content, Tensor) and content.numel() == 1 and not content.requires_grad:

@@ -1,0 +1,1 @@
+"""The loss, as autograd's graph tells: its function, its targets, its terms, and what they reach."""
