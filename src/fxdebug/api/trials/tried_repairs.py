@@ -67,13 +67,14 @@ def tried(findings: Sequence[Row], plain: ComparisonData, runs: EditedRuns, budg
                     for at, row in enumerate(rows)
                 ]
             failed += [edit] if repaired is False and edit.is_cause else []
-            if failed and not is_nearer(returned or (), plain):
+            if repaired is False and edit.is_cause and not is_nearer(returned or (), plain):
                 rows[number] = replace(rows[number], repair=f"{edit.words}{NO_NEARER}")
             if repaired is not None:
                 made.setdefault(number, []).append(edit)
         if failed and len(rows) == 1:
             told = f"{LIKELY}: {failed[0].words} was tried{_still(rows[number], _made(failed[0], seen), runs)}"
             rows[number] = replace(rows[number], repair=told)
+    rows = _doubted_together(rows, {number: edits[0] for number, edits in planned.items()}, seen, runs)
     rest = rows[MOST:MOST_TOGETHER] if len(made) == MOST < len(rows) <= MOST_TOGETHER and plan is not None else []
     more = {number: plan.edits(row)[:1] for number, row in enumerate(rest, MOST)} if plan is not None else {}
     seen |= _seen_in_a([edit for edits in more.values() for edit in edits], runs) if more else {}
@@ -84,6 +85,26 @@ def tried(findings: Sequence[Row], plain: ComparisonData, runs: EditedRuns, budg
         together = _all_at_once(rows, {number: edits[at] for number, edits in made.items()}, seen, runs, exactly)
         if together is not None:
             return together
+    return rows
+
+
+def _doubted_together(
+    rows: list[Row], edits: dict[int, PlannedEdit], seen: dict[Place, Ran], runs: EditedRuns
+) -> list[Row]:
+    """Return the findings, with doubt about settings of one operation whose edits together bring b no nearer to a.
+
+    Where a port takes two things in the other order, and rightly, each of both seems to have the other's setting.
+    """
+    groups: dict[tuple[str, str | None], list[int]] = {}
+    for number in edits:
+        if rows[number].kind == "constant":
+            groups.setdefault((rows[number].path, rows[number].op), []).append(number)
+    for numbers in groups.values():
+        both = {place: edit for number in numbers for place, edit in _made(edits[number], seen).items()}
+        returned = _returned(both, runs) if len(numbers) > 1 else None
+        if returned is not None and not is_nearer(returned, runs.plain):
+            for number in numbers:
+                rows[number] = replace(rows[number], repair=f"{edits[number].words}{NO_NEARER}")
     return rows
 
 
@@ -226,7 +247,10 @@ def _repairs(edits: dict[Place, Edit], runs: EditedRuns, exactly: bool, side: Li
 
 
 def _returned(edits: dict[Place, Edit], runs: EditedRuns, side: Literal["a", "b"] = "b") -> list[Returned] | None:
-    """Return how far what a side returns with edits is from the other; ``None`` where an edit could not be made."""
+    """Return how far what a side returns with edits is from the other: infinitely, where it raises.
+
+    ``None`` where an edit could not be made.
+    """
     failed: list[Exception] = []
 
     def guarded(edit: Edit) -> Edit:
@@ -241,6 +265,8 @@ def _returned(edits: dict[Place, Edit], runs: EditedRuns, side: Literal["a", "b"
 
     stepper = ReplacedOperations({place: guarded(edit) for place, edit in edits.items()})
     found = runs.run(side, stepper)
+    if found is None and stepper.made and not failed:
+        return [Returned(math.inf, 0.0)]  # b raises with them, or returns what cannot be compared
     return None if failed or found is None or stepper.made != edits.keys() else found
 
 

@@ -15,7 +15,7 @@ from fxdebug.features.profile.wasted.chains import STEPS, Chain
 from fxdebug.features.profile.wasted.dense_gradients import whole_gradients
 from fxdebug.features.profile.wasted.equal_work import told_as_repeated
 from fxdebug.features.profile.wasted.timed_ops import TimedOp, Work, costliest, is_view
-from fxdebug.features.profile.wasted.unused_results import told_as_checks
+from fxdebug.features.profile.wasted.unused_results import made_for_reads, told_as_checks
 from fxdebug.operators.categories import ELEMENTWISE, VIEWS
 from fxdebug.operators.dtypes import bytes_of
 
@@ -46,7 +46,7 @@ def loops(work: Work, least: float) -> Iterator[Finding]:
     copied = {op for chain in _chains(work) for op in chain}  # a loop that mostly copies has a finding of its own
     again = {op.operands[1].number for op in _again(work)}  # weights of a loop that has another finding, too
     repeated = told_as_repeated(work, least) | told_as_checks(work, least)
-    repeated |= {op for ops in whole_gradients(work, least) for op in ops}
+    repeated |= {op for ops in whole_gradients(work, least) for op in ops} | made_for_reads(work).keys()
     found = list(_loops(work))
     for loop in found:
         if any(value.number in again for op in loop.ops for value in op.operands[1:2]):
