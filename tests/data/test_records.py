@@ -34,7 +34,7 @@ USUAL = {
     "Call": {"method": "forward", "origin": "registered", "grad": True},
     "Column": {"shown": True},
     "Distribution": {"exact": True},
-    "LearningFacts": {"first_scale": 1.0, "last_scale": 1.0, "alone": True, "called": True},
+    "LearningFacts": {"first_scale": 1.0, "last_scale": 1.0, "alone": True, "called": True, "kept": 1.0},
     "LossFacts": {"factor": 1.0},
     "Op": {"grad": True},
     "Parameter": {"persistent": True},
