@@ -584,8 +584,8 @@ def watch(
     a finding, once for each rule: ``"stop"`` raises ``StopTraining`` from the optimizer's step, ``"dump"`` saves a run
     of the last forward, a URL is posted to. Each step waits for the device twice, to
     read the loss and the gradients' norm.
-    Raises ``UsageError`` for an ``every`` below 1 and for what is no model, ``SaveError`` for a folder that cannot be
-    written.
+    Raises ``UsageError`` for an ``every`` below 1, for what is no model and for a folder in the place of an optimizer,
+    ``SaveError`` for a folder that cannot be written.
 
     >>> import torch, fxdebug
     >>> model = torch.nn.Linear(2, 1)
@@ -600,6 +600,9 @@ def watch(
     if not isinstance(model, nn.Module):
         got = with_article(type(model).__name__)
         raise UsageError(f"watch needs a torch.nn.Module, not {got}: call it as watch(model, optimizer)")
+    if issubclass(type(optimizer), (str, os.PathLike)):
+        got = with_article(type(optimizer).__name__)
+        raise UsageError(f"the second argument of watch is an optimizer, not {got}: a folder is given as save=…")
     if every < 1:
         raise UsageError(f"every={every}: at least 1")
     folder = None if save is None else Path(save)

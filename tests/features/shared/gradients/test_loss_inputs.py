@@ -41,6 +41,13 @@ def test_a_divergence_of_probabilities_is_told(name: str) -> None:
     assert (one.kind, one.op, one.given, one.shape) == ("no logarithms", "kl_div", given, (4, 3))
 
 
+def test_nll_loss_of_what_a_layer_returned_is_told_and_of_its_log_softmax_not() -> None:
+    layer, classes = torch.nn.Linear(3, 3), torch.tensor([0, 1, 2, 0])
+    (one,) = loss_inputs(F.nll_loss(layer(logits()), classes))
+    assert (one.kind, one.op, one.given, one.shape) == ("no logarithms", "nll_loss", "linear", (4, 3))
+    assert loss_inputs(F.nll_loss(layer(logits()).log_softmax(-1), classes)) == ()
+
+
 @pytest.mark.parametrize("name", RIGHT)
 def test_what_is_right_or_may_be_meant_is_not(name: str) -> None:
     assert loss_inputs(RIGHT[name](logits())) == ()

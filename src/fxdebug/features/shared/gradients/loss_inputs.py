@@ -21,6 +21,7 @@ _NUMBER = "_saved_self_sym_numel"  # of elements that a mean is of
 
 # The names of autograd's nodes, without ``Backward`` and its number.
 _PROBABILITIES = {"Softmax": "softmax", "Sigmoid": "sigmoid"}
+_OF_ANY_SIGN = {"Addmm": "linear", "Mm": "matmul", "Bmm": "matmul", "Convolution": "a convolution"}
 _OF_LOGITS = {
     "LogSoftmax": "cross_entropy",
     "BinaryCrossEntropyWithLogits": "binary_cross_entropy_with_logits",
@@ -114,6 +115,9 @@ def _wrong_in(node: Any) -> Iterator[LossInput]:
         for kind, ops in (("probabilities", _OF_LOGITS), ("no logarithms", _OF_LOGARITHMS)):
             if name in ops:
                 yield LossInput(kind, ops[name], source, _shape(given) or (), shape or ())  # type: ignore[arg-type]
+    sign = "" if given is None else _OF_ANY_SIGN.get(_name(given), "")
+    if sign and given is not None and name in _OF_LOGARITHMS:  # it has no least value
+        yield LossInput("no logarithms", _OF_LOGARITHMS[name], sign, _shape(given) or (), shape or ())
     if name == "LogSoftmax" and shape and shape[_dimension(node, len(shape))] == 1:
         yield LossInput("one class", _OF_LOGITS[name], "", shape, shape)
     if name in _OF_PAIRS:
