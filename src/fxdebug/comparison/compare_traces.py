@@ -134,7 +134,7 @@ def compare(
     in_parts = CalledInParts(pairs, meter)
     if in_parts.paths and any(row.has_two_shapes for row in findings):
         findings = [*rows.in_parts(in_parts), *(row for row in findings if not row.has_two_shapes)]
-    findings = [row for row in findings if not _says_nothing(row)]
+    findings = [row for row in findings if not _says_nothing(row)] or findings
     if returned and all(row.measured and row.error <= row.tolerance for row in returned):
         findings = [row for row in findings if not _comes_to_the_same(row, meter)]
     if not findings and not globs:  # what is ignored may make the outputs differ

@@ -32,6 +32,9 @@ LIKELY = "likely"
 NO_NEARER = " was tried: it brings b no nearer to a"  # what such a finding says is hardly the cause
 
 
+RAISES = [Returned(math.inf, 0.0)]  # of a side that raises with an edit, or returns what cannot be compared
+
+
 def tried(findings: Sequence[Row], plain: ComparisonData, runs: EditedRuns, budget: float) -> list[Row]:
     """Return the findings with what became of their edits.
 
@@ -66,10 +69,10 @@ def tried(findings: Sequence[Row], plain: ComparisonData, runs: EditedRuns, budg
                     replace(row, proven=True, repair=told) if at == number or place_of(row.b) in places else row
                     for at, row in enumerate(rows)
                 ]
-            failed += [edit] if repaired is False and edit.is_cause else []
             if repaired is False and edit.is_cause and not is_nearer(returned or (), plain):
                 rows[number] = replace(rows[number], repair=f"{edit.words}{NO_NEARER}")
-            if repaired is not None:
+            if returned is not None and returned != RAISES:
+                failed += [edit] if edit.is_cause else []
                 made.setdefault(number, []).append(edit)
         if failed and len(rows) == 1:
             told = f"{LIKELY}: {failed[0].words} was tried{_still(rows[number], _made(failed[0], seen), runs)}"
@@ -161,7 +164,10 @@ def edits_at(edit: PlannedEdit, runs: EditedRuns) -> dict[Place, Edit]:
 
 def _still(row: Row, edits: dict[Place, Edit], runs: EditedRuns) -> str:
     """Say that b differs with an edit, and where first if that is after a fault that two runs show alone."""
-    after = None if runs.again is None else runs.again(ReplacedOperations(edits))[1].first
+    try:
+        after = None if runs.again is None else runs.again(ReplacedOperations(edits))[1].first
+    except Exception:  # of the model
+        after = None
     if after is not None and after.position > row.position and row.kind in ("constant", "weights"):
         return f", and b then differs first at {after.where}"
     return ", and b still returns something else"
@@ -266,7 +272,7 @@ def _returned(edits: dict[Place, Edit], runs: EditedRuns, side: Literal["a", "b"
     stepper = ReplacedOperations({place: guarded(edit) for place, edit in edits.items()})
     found = runs.run(side, stepper)
     if found is None and stepper.made and not failed:
-        return [Returned(math.inf, 0.0)]  # b raises with them, or returns what cannot be compared
+        return RAISES
     return None if failed or found is None or stepper.made != edits.keys() else found
 
 
