@@ -71,6 +71,7 @@ def test_other_exceptions_get_no_note() -> None:
         (lambda model, x: fxdebug.summary(x, model), "is read from the path of its folder or file, not from a Tensor"),
         (lambda model, x: fxdebug.load(x), "is read from the path of its folder or file, not from a Tensor"),
         (lambda model, x: fxdebug.watch(x), "watch needs a torch.nn.Module, not a Tensor"),
+        (lambda model, x: fxdebug.watch(model, "runs"), "the second argument of watch is an optimizer, not a str"),
         (lambda model, x: fxdebug.export_onnx(model, x, "model.onnx"), "call it as export_onnx.model, path, inputs"),
     ],
 )
