@@ -126,7 +126,7 @@ class Row:
     because: str = ""
     position: int = 0  # in the execution order of b
     handed_over: bool = False  # it shows on a value that a call was given or returned, not on an operation
-    proven: bool = False  # its repair was tried: with that edit, b returns what a returns
+    proven: bool = False  # its repair was tried: with that edit, one side returns what the other one does
     repair: str = ""  # the edit that was tried, and what became of it
     effect: float | None = None  # what its cause does to what is returned, in all its places, where that was measured
 
