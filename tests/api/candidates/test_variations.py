@@ -152,3 +152,19 @@ def test_weights_that_were_converted_twice_are_told_by_what_is_too_much() -> Non
         rows = compare_models(one, other, X).findings
         told = [(row.where, row.because, row.proven) for row in rows]
         assert told == [("0/rms_norm", "the weight of rms_norm is 1 more than a's values need", True)] * bool(too_much)
+
+
+def test_a_weight_without_dimensions_and_a_nested_tensor_are_left_alone() -> None:
+    """What has no rows or no sizes cannot be varied, and the comparison says what it can."""
+
+    class Scaled(nn.Module):
+        def __init__(self, last: Callable[[Tensor], Tensor]) -> None:
+            super().__init__()
+            self.scale, self.last = nn.Parameter(torch.tensor(0.5)), last
+
+        def forward(self, x: Tensor) -> Tensor:
+            parts = torch.nested.as_nested_tensor([x[0], x[1, :3]], layout=torch.jagged)
+            return self.last(torch.cat([part.sum(0) for part in (parts * self.scale).unbind()]))
+
+    found = compare_models(Scaled(lambda x: x.sin() + x.roll(1)), Scaled(lambda x: (x.cos() * x).flip(0) / 3), X)
+    assert found.findings and not any(row.proven and row.kind == "weights" for row in found.findings)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fxdebug.api.candidates.other_settings import told_of_settings
 from fxdebug.api.candidates.rotary_rows import told_of_rotary_rows
 from fxdebug.api.candidates.turned_weights import told_of_turned_weights
@@ -10,18 +12,25 @@ from fxdebug.api.comparison import Comparison
 from fxdebug.api.rerun.edited_runs import EditedRuns
 from fxdebug.api.trials.repaired_in_turn import told_in_turn
 from fxdebug.api.trials.tried_repairs import is_settled
+from fxdebug.errors import FxDebugError
 
+NOT_TRIED = "further edits that may repair b could not be tried"
 _TELL = (told_of_settings, told_of_rotary_rows, told_of_turned_weights, told_in_turn, told_of_variations)
 
 
 def with_repairs(found: Comparison, runs: EditedRuns, until: float) -> Comparison:
     """Return a comparison with a cause that repairs b, where no finding is proven yet: other settings, several faults.
 
-    No run begins after ``until``.
+    No run begins after ``until``. A note says where trying fails.
     """
     for tell in _TELL:
         if is_settled(found.findings):
             break
-        told = tell(found, runs, until)
+        try:
+            told = tell(found, runs, until)
+        except FxDebugError:
+            raise
+        except Exception as error:  # our own: what is known already is told without it
+            return Comparison.of(replace(found, notes=(*found.notes, f"{NOT_TRIED} ({type(error).__name__})")))
         found = found if told is None else told  # one with findings is false
     return found

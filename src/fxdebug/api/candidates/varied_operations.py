@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fxdebug.api.candidates.region_again import RegionAgain
 from fxdebug.api.candidates.variations.groupings import groupings
-from fxdebug.api.candidates.variations.list_of_all import VARY, VARY_SETTINGS, may_be_varied
+from fxdebug.api.candidates.variations.list_of_all import VARY, VARY_SETTINGS, Vary, may_be_varied
 from fxdebug.api.candidates.variations.variation import Change, Variation, changes_something
 from fxdebug.api.comparison import Comparison
 from fxdebug.api.rerun.edited_runs import EditedRuns
@@ -139,13 +139,21 @@ def _tries(first: Row, runs: EditedRuns, side: Side, until: float) -> Iterator[_
             yield _Varied(side, tuple(places), is_repaired({at: way.change, before: way_back.change}))
     for vary in VARY if side == "b" else VARY_SETTINGS:
         for at, step, each in known:
-            for way in vary(step.name, each, numbers):
+            for way in _ways(vary, step.name, each, numbers):
                 if time.monotonic() > until:
                     return
                 if changes_something(way, each):
                     line = _line(run, step)
                     for chosen in dict.fromkeys([line, (step,)]):
                         yield _Varied(side, tuple([(one, way) for one in chosen]), is_repaired({at: way.change}))
+
+
+def _ways(vary: Vary, name: str, ran: Ran, numbers: Sequence[float] = ()) -> Iterator[Variation]:
+    """Yield the ways of one kind, as far as they can be told: a nested tensor has no sizes, and torch raises."""
+    try:
+        yield from vary(name, ran, numbers)
+    except Exception:
+        return
 
 
 def _first_look(
@@ -182,7 +190,7 @@ def _line(run: StepList, step: Step) -> tuple[Step, ...]:
 
 def _of_both_views(step: Step, ran: Ran, later: Step, back: Ran) -> Iterator[tuple[Variation, Variation]]:
     """Yield other groupings of a view that splits a dimension and of one that joins it again, or the reverse."""
-    for way, way_back in itertools.product(groupings(step.name, ran), groupings(later.name, back)):
+    for way, way_back in itertools.product(_ways(groupings, step.name, ran), _ways(groupings, later.name, back)):
         if way.factors == way_back.factors and way.splits != way_back.splits:
             yield way, way_back
 

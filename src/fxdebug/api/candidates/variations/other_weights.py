@@ -32,7 +32,7 @@ BLOCKS = (2, 3, 4)  # gate and up, queries, keys and values, the gates of an LST
 def other_weights(name: str, ran: Ran, numbers: Sequence[float] = ()) -> Iterator[Variation]:
     """Yield an operation with its weight reworked, or with two of its blocks of rows exchanged."""
     for at, weight in enumerate(tensors_of(ran)):
-        if not isinstance(weight, nn.Parameter) or not weight.is_floating_point():
+        if not isinstance(weight, nn.Parameter) or not weight.is_floating_point() or not weight.ndim:
             continue
         for told, (words, make) in _REWORKED.items() if weight.ndim == 1 else ():
             change = partial(_with_weight, at, make)

@@ -41,12 +41,11 @@ def changes_something(variation: Variation, ran: Ran) -> bool:
     What follows a view may take another shape.
     """
     try:
-        made = variation.change(ran)
-    except Exception:  # of torch: it does not fit
+        own, new = (internals.tree_leaves(each) for each in (ran.result, variation.change(ran)))
+        if len(own) != len(new) or not all(isinstance(each, Tensor) for each in (*own, *new)):
+            return False
+        sides = list(zip(own, new))
+        alike = all(x.numel() == y.numel() and x.dtype == y.dtype for x, y in sides)
+        return alike and not all(x.shape == y.shape and torch.equal(x, y) for x, y in sides)
+    except Exception:  # of torch: it does not fit, or such tensors cannot be compared
         return False
-    own, new = (internals.tree_leaves(each) for each in (ran.result, made))
-    if len(own) != len(new) or not all(isinstance(each, Tensor) for each in (*own, *new)):
-        return False
-    sides = list(zip(own, new))
-    alike = all(x.numel() == y.numel() and x.dtype == y.dtype for x, y in sides)
-    return alike and not all(x.shape == y.shape and torch.equal(x, y) for x, y in sides)
