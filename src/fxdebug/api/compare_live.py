@@ -226,7 +226,7 @@ def _compared(
         return of_modes
     until = time.monotonic() + budget
     known = tried(found.findings, runs.plain, edited, budget)
-    whole = doubtful_last(with_told(found, told_of_gates(known, runs.plain, edited, budget)))
+    whole = with_told(found, told_of_gates(known, runs.plain, edited, budget))
     whole = with_repairs(whole, edited, until)
     if closeness(whole.first) < NAMED:  # what one edit repairs is the cause: such a finding follows from it
         whole = replace(whole, findings=tuple(sorted(whole.findings, key=lambda row: not row.proven)))

@@ -11,7 +11,7 @@ from fxdebug.api.candidates.varied_operations import told_of_variations
 from fxdebug.api.comparison import Comparison
 from fxdebug.api.rerun.edited_runs import EditedRuns
 from fxdebug.api.trials.repaired_in_turn import told_in_turn
-from fxdebug.api.trials.tried_repairs import is_settled
+from fxdebug.api.trials.tried_repairs import doubtful_last, is_settled
 from fxdebug.errors import FxDebugError
 
 NOT_TRIED = "further edits that may repair b could not be tried"
@@ -21,8 +21,9 @@ _TELL = (told_of_settings, told_of_rotary_rows, told_of_turned_weights, told_in_
 def with_repairs(found: Comparison, runs: EditedRuns, until: float) -> Comparison:
     """Return a comparison with a cause that repairs b, where no finding is proven yet: other settings, several faults.
 
-    No run begins after ``until``. A note says where trying fails.
+    Findings that are doubted stand last. No run begins after ``until``. A note says where trying fails.
     """
+    found = doubtful_last(found)
     for tell in _TELL:
         if is_settled(found.findings):
             break

@@ -14,7 +14,7 @@ from functools import partial
 
 from fxdebug.api.comparison import Comparison
 from fxdebug.api.rerun.edited_runs import EditedRuns
-from fxdebug.api.trials.edit_parts import Part, PlannedEdit, place_in
+from fxdebug.api.trials.edit_parts import Part, PlannedEdit, and_more, place_in
 from fxdebug.api.trials.edits_of_operations import with_settings
 from fxdebug.api.trials.edits_with_values import by_itself
 from fxdebug.api.trials.tried_repairs import first_repair, is_settled, proven_at
@@ -60,8 +60,7 @@ class _OtherSettings:
     def row(self, shown: Row) -> Row:
         """Return the finding, with the error of the one that it stands for."""
         one, other = self.sides[0]
-        more = len(self.sides) - 1
-        places = f", and at {more} more place{'s' * (more > 1)}" if more else ""
+        places = and_more(len(self.sides) - 1)
         because = on_both_sides(listed(self.gone), listed(self.new))
         return proven_at(shown, other, "constant", because, f"{other.op} with the settings of a{places}", one)
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from fxdebug.api.comparison import Comparison
 from fxdebug.api.rerun.edited_runs import EditedRuns
 from fxdebug.api.trials.edit_parts import Part, PlannedEdit, place_in
-from fxdebug.api.trials.edits_of_operations import NoEdit, is_inplace, tensors_of, with_tensors
+from fxdebug.api.trials.edits_of_operations import NoEdit, computed_with, is_inplace, tensors_of
 from fxdebug.api.trials.tried_repairs import first_repair, is_settled, proven_at
 from fxdebug.capture.pausing.replaced_operations import Ran
 from fxdebug.comparison.diagnosis.cause import listed
@@ -178,8 +178,7 @@ def _with_weight(slot: int, turn: Turn, theirs: Ran | None, ours: Ran, own: Mapp
     tensors = tensors_of(ours)
     if is_inplace(ours) or slot >= len(tensors):
         raise NoEdit
-    args, kwargs = with_tensors(ours, {slot: turn(tensors[slot].detach())})
-    made = ours.function(*args, **kwargs)
+    made = computed_with(ours, {slot: turn(tensors[slot].detach())})
     if not isinstance(made, Tensor) or made.shape != ours.result.shape:
         raise NoEdit
     return made

@@ -19,10 +19,10 @@ from torch import Tensor
 from fxdebug.api.candidates.region_again import RegionAgain
 from fxdebug.api.candidates.variations.groupings import groupings
 from fxdebug.api.candidates.variations.list_of_all import VARY, VARY_SETTINGS, Vary, may_be_varied
-from fxdebug.api.candidates.variations.variation import Change, Variation, changes_something
+from fxdebug.api.candidates.variations.variation import NEEDED, Change, Variation, changes_something
 from fxdebug.api.comparison import Comparison
 from fxdebug.api.rerun.edited_runs import EditedRuns
-from fxdebug.api.trials.edit_parts import Part, PlannedEdit, place_in
+from fxdebug.api.trials.edit_parts import Part, PlannedEdit, and_more, place_in
 from fxdebug.api.trials.edits_of_operations import NoEdit, is_inplace
 from fxdebug.api.trials.tried_repairs import is_repaired_by, is_settled, proven_at, with_findings
 from fxdebug.capture.pausing.replaced_operations import Place, Ran, ReplacedOperations
@@ -55,7 +55,9 @@ def told_of_variations(found: Comparison, runs: EditedRuns, until: float) -> Com
         return None
     if first.kind == "wiring" and "another order" in first.because:
         return None  # it is told already
-    tries = itertools.chain.from_iterable(_tries(first, runs, side, until) for side in _SIDES)
+    pairs, _ = runs.pairs()
+    regions = {side: _region(pairs, first, side) for side in _SIDES}
+    tries = itertools.chain.from_iterable(_tries(first, runs, side, regions, until) for side in _SIDES)
     for each in _promising_first(tries):
         if time.monotonic() > until:
             return None
@@ -102,8 +104,7 @@ class _Varied:
         """Return the finding, with the error of the one that it stands for."""
         way = self.ways[0][1]
         step = next((step for step, _ in self.ways if step.call.path == shown.path), self.ways[0][0])
-        more = len(self.ways) - 1
-        places = f", and at {more} more place{'s' * (more > 1)}" if more else ""
+        places = and_more(len(self.ways) - 1)
         because, edit = (text.format(op=step.op) for text in (way.because, way.edit))
         if self.side == "b":
             row = proven_at(shown, step, way.kind, because, f"{edit}{places}")
@@ -112,7 +113,7 @@ class _Varied:
         repair = f"{edit}{places}: with this edit a returns what b returns"
         if _says_why(shown):
             return replace(shown, proven=True, repair=repair)
-        because = because.replace(" in b, where a's values need ", ", where b's values need ")
+        because = because.replace(NEEDED, ", where b's values need ")
         return replace(shown, kind=way.kind, because=f"{step.op} of a has {because}", proven=True, repair=repair)
 
 
@@ -121,14 +122,16 @@ def _says_why(row: Row) -> bool:
     return row.kind == "constant" or " before " in row.because
 
 
-def _tries(first: Row, runs: EditedRuns, side: Side, until: float) -> Iterator[_Varied]:
+def _tries(
+    first: Row, runs: EditedRuns, side: Side, regions: Mapping[Side, Sequence[Step]], until: float
+) -> Iterator[_Varied]:
     """Yield the ways of the operations that the first finding depends on since both are equal, and of those around it.
 
     Two values that are taken for each other show where each is made, before what takes them. The last ones come first.
     """
     pairs, _ = runs.pairs()
     run = pairs.a if side == "a" else pairs.b
-    steps, numbers = _region(pairs, first, side), _numbers(_region(pairs, first, "b" if side == "a" else "a"))
+    steps, numbers = regions[side], _numbers(regions["b" if side == "a" else "a"])
     seen = _seen(steps, runs, side)
     ran = [(step, seen[place_in(step)]) for step in steps if place_in(step) in seen]
     is_repaired = _first_look(first, runs, side, ran)
@@ -143,9 +146,9 @@ def _tries(first: Row, runs: EditedRuns, side: Side, until: float) -> Iterator[_
                 if time.monotonic() > until:
                     return
                 if changes_something(way, each):
-                    line = _line(run, step)
-                    for chosen in dict.fromkeys([line, (step,)]):
-                        yield _Varied(side, tuple([(one, way) for one in chosen]), is_repaired({at: way.change}))
+                    is_promising = is_repaired({at: way.change})
+                    for chosen in dict.fromkeys([_line(run, step), (step,)]):
+                        yield _Varied(side, tuple([(one, way) for one in chosen]), is_promising)
 
 
 def _ways(vary: Vary, name: str, ran: Ran, numbers: Sequence[float] = ()) -> Iterator[Variation]:

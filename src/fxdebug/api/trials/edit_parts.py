@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from torch import Tensor
 
-from fxdebug.api.trials.edits_of_operations import with_tensors
+from fxdebug.api.trials.edits_of_operations import computed_with
 from fxdebug.capture.pausing.replaced_operations import Place, Ran
 from fxdebug.comparison.steps import Step, StepList
 from fxdebug.data.values import Value
@@ -93,6 +93,11 @@ class Sites:
         return self.pairs[self.at]
 
 
+def and_more(count: int) -> str:
+    """Return the end of a sentence on one place of an edit: in how many more it is made, if in any."""
+    return f", and at {count} more place{'s' * (count > 1)}" if count else ""
+
+
 def place_in(step: Step) -> Place:
     """Return the place of an operation in its run."""
     return step.call.index, step.node.id.rpartition("/")[2]
@@ -107,6 +112,5 @@ def number_of(run: StepList, value: Value, maker: Step) -> int | None:
 def seen_as_in_a(tensor: Tensor, views: Sequence[Ran]) -> Tensor:
     """Return a tensor of b through the views that a has of its counterpart."""
     for view in views:
-        args, kwargs = with_tensors(view, {0: tensor})
-        tensor = view.function(*args, **kwargs)
+        tensor = computed_with(view, {0: tensor})
     return tensor

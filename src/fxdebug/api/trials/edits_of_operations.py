@@ -67,8 +67,7 @@ def _with_operation(theirs: Ran | None, ours: Ran) -> Any:
     sides = [(given[own], wanted[other]) for own, other in zip(*slots)]
     if len({*map(len, slots)}) > 1 or any(x.shape != y.shape for x, y in sides):
         raise NoEdit
-    args, kwargs = with_tensors(theirs, {other: given[own] for own, other in zip(*slots)})
-    return theirs.function(*args, **kwargs)
+    return computed_with(theirs, {other: given[own] for own, other in zip(*slots)})
 
 
 def _left_out(theirs: Ran | None, ours: Ran) -> Any:
@@ -115,10 +114,10 @@ def tensors_of(ran: Ran) -> list[Tensor]:
     return [leaf for leaf in internals.tree_leaves((ran.args, dict(ran.kwargs))) if isinstance(leaf, Tensor)]
 
 
-def with_tensors(ran: Ran, new: Mapping[int, Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments of an operation with some tensors, counted from 0, replaced by others."""
+def computed_with(ran: Ran, new: Mapping[int, Tensor]) -> Any:
+    """Compute an operation with some of its tensors, counted from 0, replaced by others."""
     counted = itertools.count()
     args, kwargs = internals.tree_map(
         lambda leaf: new.get(next(counted), leaf) if isinstance(leaf, Tensor) else leaf, (ran.args, dict(ran.kwargs))
     )
-    return tuple(args), dict(kwargs)
+    return ran.function(*args, **kwargs)

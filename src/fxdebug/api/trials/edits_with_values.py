@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fxdebug.api.trials.edits_of_operations import EditOfBoth, NoEdit, is_inplace, tensors_of, with_tensors
+from fxdebug.api.trials.edits_of_operations import EditOfBoth, NoEdit, computed_with, is_inplace, tensors_of
 from fxdebug.capture.pausing.replaced_operations import Ran
 
 
@@ -27,8 +27,7 @@ def put_before(slot: int, at: int, theirs: Ran | None, ours: Ran, own: Mapping[i
     """Compute an operation of b with one of its tensors replaced by what an operation of a makes of that."""
     if is_inplace(ours):
         raise NoEdit
-    args, kwargs = with_tensors(ours, {at: _made_of(slot, theirs, tensors_of(ours)[at], own)})
-    return ours.function(*args, **kwargs)
+    return computed_with(ours, {at: _made_of(slot, theirs, tensors_of(ours)[at], own)})
 
 
 def _made_of(slot: int, theirs: Ran | None, tensor: Any, own: Mapping[int, Tensor]) -> Tensor:
@@ -38,8 +37,7 @@ def _made_of(slot: int, theirs: Ran | None, tensor: Any, own: Mapping[int, Tenso
     known = tensors_of(theirs)
     if slot >= len(known) or known[slot].shape != tensor.shape:
         raise NoEdit
-    args, kwargs = with_tensors(theirs, {**own, slot: tensor})
-    made = theirs.function(*args, **kwargs)
+    made = computed_with(theirs, {**own, slot: tensor})
     if not isinstance(made, Tensor) or made.shape != tensor.shape:
         raise NoEdit
     return made
@@ -51,8 +49,7 @@ def given_as_in_a(slots: Sequence[int], theirs: Ran | None, ours: Ran, own: Mapp
         raise NoEdit
     tensors, before = {**dict(enumerate(tensors_of(theirs))), **own}, tensors_of(ours)
     given = {slot: tensors[slot].to(before[slot].dtype) for slot in slots if slot in tensors and slot < len(before)}
-    args, kwargs = with_tensors(ours, given)
-    made = ours.function(*args, **kwargs)
+    made = computed_with(ours, given)
     if isinstance(made, Tensor) and made.shape != ours.result.shape:
         raise NoEdit
     return made

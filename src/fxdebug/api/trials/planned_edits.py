@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 from fxdebug.api.rerun.edited_runs import EditedRuns
-from fxdebug.api.trials.edit_parts import EditOfPlace, Part, PlannedEdit, Sites, Source, number_of, place_in
+from fxdebug.api.trials.edit_parts import EditOfPlace, Part, PlannedEdit, Sites, Source, and_more, number_of, place_in
 from fxdebug.api.trials.edits_of_operations import OF_REGION, edits_of, op_of, place_of
 from fxdebug.api.trials.edits_with_values import by_itself, given_as_in_a, put_after, put_before
 from fxdebug.api.trials.regions_of_a import RegionOfA
@@ -244,8 +244,7 @@ class EditPlan:
 def _more(edit: PlannedEdit) -> PlannedEdit:
     """Return an edit of several places, with how many these are in its words."""
     count = len({part.place for part in edit.parts}) - 1
-    words = f"{edit.words}, and at {count} more place{'s' * (count > 1)} of this line"
-    return replace(edit, words=words, is_cause=False)
+    return replace(edit, words=f"{edit.words}{and_more(count)} of this line", is_cause=False)
 
 
 def _is_alike(path: str, other: str) -> bool:

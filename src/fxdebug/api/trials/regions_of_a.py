@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from fxdebug.api.trials.edit_parts import ComputedAnew, Earlier, Source, number_of, place_in, seen_as_in_a
-from fxdebug.api.trials.edits_of_operations import NoEdit, is_inplace, tensors_of, with_tensors
+from fxdebug.api.trials.edits_of_operations import NoEdit, computed_with, is_inplace, tensors_of
 from fxdebug.capture.pausing.replaced_operations import Place, Ran
 from fxdebug.comparison.diagnosis.region import view_chain
 from fxdebug.comparison.pairing.pairs import Pairs
@@ -108,8 +108,7 @@ def recomputed(
         before = tensors_of(theirs)
         if any(slot >= len(before) or before[slot].shape != tensor.shape for slot, tensor in new.items()):
             raise NoEdit
-        args, kwargs = with_tensors(theirs, new)
-        results.append(theirs.function(*args, **kwargs))
+        results.append(computed_with(theirs, new))
     if not isinstance(results[-1], Tensor) or not isinstance(ours.result, Tensor):
         raise NoEdit
     return results[-1]

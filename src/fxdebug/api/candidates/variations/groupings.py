@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fxdebug.api.candidates.variations.variation import Variation
+from fxdebug.api.candidates.variations.variation import NEEDED, Variation
 from fxdebug.capture.pausing.replaced_operations import Ran
 
 MOST_DIMS = 5  # of which two are exchanged
@@ -69,7 +69,7 @@ def _grouping(at: int, splits: bool, one: int, other: int) -> Variation:
 
     done = f"{one * other} elements are split into" if splits else "elements are joined from"
     needed = f"{other} × {one}" if one != other else "the two the other way round"
-    because = f"{done} {one} × {other} in b, where a's values need {needed}"
+    because = f"{done} {one} × {other}{NEEDED}{needed}"
     return Variation(because, f"{{op}} with {needed}", change, factors=(at, one, other), splits=splits)
 
 

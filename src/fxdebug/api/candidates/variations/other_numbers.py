@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fxdebug.api.candidates.variations.variation import Change, Variation
+from fxdebug.api.candidates.variations.variation import NEEDED, Change, Variation
 from fxdebug.api.trials.edits_of_operations import tensors_of
 from fxdebug.capture.pausing.replaced_operations import Ran
 from fxdebug.comparison.constants import BY_POSITION, DEFAULTS
@@ -46,7 +46,7 @@ def _others(
 
 def _setting(label: str, value: Any, new: Any, change: Change) -> Variation:
     was, better = (f"{label}={_text(each)}" if label else _text(each) for each in (value, new))
-    return Variation(f"{was} in b, where a's values need {better}", f"{{op}} with {better}", change, "constant")
+    return Variation(f"{was}{NEEDED}{better}", f"{{op}} with {better}", change, "constant")
 
 
 def _text(value: Any) -> str:

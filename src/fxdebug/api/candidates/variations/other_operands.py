@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fxdebug.api.candidates.variations.variation import Variation
-from fxdebug.api.trials.edits_of_operations import NoEdit, tensors_of, with_tensors
+from fxdebug.api.candidates.variations.variation import Variation, with_operand
+from fxdebug.api.trials.edits_of_operations import NoEdit, computed_with, tensors_of
 from fxdebug.capture.pausing.replaced_operations import Ran
 from fxdebug.operators.names import family
 
@@ -54,8 +54,7 @@ def _operands_exchanged(i: int, j: int, ran: Ran) -> Any:
     tensors = tensors_of(ran)
     if max(i, j) >= len(tensors) or tensors[i].shape != tensors[j].shape or tensors[i].dtype != tensors[j].dtype:
         raise NoEdit
-    args, kwargs = with_tensors(ran, {i: tensors[j], j: tensors[i]})
-    return ran.function(*args, **kwargs)
+    return computed_with(ran, {i: tensors[j], j: tensors[i]})
 
 
 def _results_exchanged(i: int, j: int, ran: Ran) -> Any:
@@ -84,7 +83,7 @@ def masks_inverted(name: str, ran: Ran, numbers: Sequence[float] = ()) -> Iterat
     """Yield an operation with one of its masks inverted: whether true elements are kept or left out."""
     for at, tensor in enumerate(tensors_of(ran)):
         if tensor.dtype == torch.bool and name not in ("not", "and", "or"):
-            change = partial(_with_operand, at, torch.logical_not)
+            change = partial(with_operand, at, torch.logical_not)
             yield Variation("the mask of {op} is inverted against that of a", "{op} with its mask inverted", change)
 
 
@@ -101,7 +100,7 @@ def turned(name: str, ran: Ran, numbers: Sequence[float] = ()) -> Iterator[Varia
     for at, tensor in enumerate(tensors_of(ran)):
         if family(name) == "product" and tensor.ndim > 1 and tensor.shape[-1] == tensor.shape[-2]:
             told = f"operand {at + 1} of {{op}} is not transposed as in a"
-            yield Variation(told, f"{{op}} with operand {at + 1} transposed", partial(_with_operand, at, _transposed))
+            yield Variation(told, f"{{op}} with operand {at + 1} transposed", partial(with_operand, at, _transposed))
 
 
 def _result_turned(i: int, j: int, ran: Ran) -> Any:
@@ -123,14 +122,8 @@ def backwards(name: str, ran: Ran, numbers: Sequence[float] = ()) -> Iterator[Va
             if tensor.shape[dim] > 1:
                 told = f"operand {at + 1} of {{op}} runs backwards along dimension {dim}, and not in a"
                 words = f"{{op}} with operand {at + 1} flipped along dimension {dim}"
-                yield Variation(told, words, partial(_with_operand, at, partial(_flipped, dim)))
+                yield Variation(told, words, partial(with_operand, at, partial(_flipped, dim)))
 
 
 def _flipped(dim: int, tensor: Tensor) -> Tensor:
     return tensor.flip(dim)
-
-
-def _with_operand(at: int, make: Any, ran: Ran) -> Any:
-    """Compute an operation with one of its tensors replaced by what is made of it."""
-    args, kwargs = with_tensors(ran, {at: make(tensors_of(ran)[at])})
-    return ran.function(*args, **kwargs)

@@ -9,13 +9,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from fxdebug.api.candidates.variations.variation import Variation
-from fxdebug.api.trials.edits_of_operations import tensors_of, with_tensors
+from fxdebug.api.candidates.variations.variation import Variation, with_operand
+from fxdebug.api.trials.edits_of_operations import tensors_of
 from fxdebug.capture.pausing.replaced_operations import Ran
 
 _REWORKED: dict[str, tuple[str, Callable[[Tensor], Tensor]]] = {
@@ -35,21 +34,16 @@ def other_weights(name: str, ran: Ran, numbers: Sequence[float] = ()) -> Iterato
         if not isinstance(weight, nn.Parameter) or not weight.is_floating_point() or not weight.ndim:
             continue
         for told, (words, make) in _REWORKED.items() if weight.ndim == 1 else ():
-            change = partial(_with_weight, at, make)
+            change = partial(with_operand, at, make)
             yield Variation(f"the weight of {{op}} {told}", f"{{op}} with {words}", change, "weights")
         for count in BLOCKS:
             for i, j in itertools.combinations(range(count), 2) if weight.shape[0] % count == 0 else ():
                 told = f"blocks {i + 1} and {j + 1} of the {count} in the rows of its weight stand the other way round"
                 make = partial(_exchanged, count, i, j)
-                yield Variation(told, "{op} with these rows exchanged", partial(_with_weight, at, make), "weights")
+                yield Variation(told, "{op} with these rows exchanged", partial(with_operand, at, make), "weights")
 
 
 def _exchanged(count: int, i: int, j: int, weight: Tensor) -> Tensor:
     blocks = list(weight.chunk(count))
     blocks[i], blocks[j] = blocks[j], blocks[i]
     return torch.cat(blocks)
-
-
-def _with_weight(at: int, make: Callable[[Tensor], Tensor], ran: Ran) -> Any:
-    args, kwargs = with_tensors(ran, {at: make(tensors_of(ran)[at].detach())})
-    return ran.function(*args, **kwargs)

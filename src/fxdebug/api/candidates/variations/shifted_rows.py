@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import Tensor
 
-from fxdebug.api.candidates.variations.variation import Variation
-from fxdebug.api.trials.edits_of_operations import tensors_of, with_tensors
+from fxdebug.api.candidates.variations.variation import NEEDED, Variation, with_operand
+from fxdebug.api.trials.edits_of_operations import tensors_of
 from fxdebug.capture.pausing.replaced_operations import Ran
 
 _POSITIONS = frozenset(["arange", "cumsum"])
@@ -21,19 +21,16 @@ def shifted(name: str, ran: Ran, numbers: Sequence[float] = ()) -> Iterator[Vari
     if name in _POSITIONS and isinstance(ran.result, Tensor) and not _is_float(ran.result):
         for by in SHIFTS:
             told = f"the positions of {{op}} are {abs(by)} {'less' if by > 0 else 'more'} than those of a"
-            yield Variation(told, f"{{op}} {'+' if by > 0 else '-'} {abs(by)}", partial(_added, by))
+            yield Variation(told, f"{{op}} {_signed(by)}", partial(_added, by))
     elif name == "getitem" and len(ran.args) == 2 and isinstance(ran.args[0], Tensor):
         yield from _shifted_slices(*ran.args)
     elif name in ("embedding", "index_select") and sum(not _is_float(each) for each in tensors_of(ran)) == 1:
+        at = next(at for at, each in enumerate(tensors_of(ran)) if not _is_float(each))
         for by in SHIFTS:
-
-            def change(again: Ran, by: int = by) -> Any:
-                given = {at: each + by for at, each in enumerate(tensors_of(again)) if not _is_float(each)}
-                args, kwargs = with_tensors(again, given)
-                return again.function(*args, **kwargs)
-
             told = f"{{op}} takes rows that are {abs(by)} {'before' if by > 0 else 'behind'} those of a"
-            yield Variation(told, f"{{op}} of the indices {'+' if by > 0 else '-'} {abs(by)}", change)
+            yield Variation(
+                told, f"{{op}} of the indices {_signed(by)}", partial(with_operand, at, partial(_moved, by))
+            )
 
 
 def _shifted_slices(tensor: Tensor, index: Any) -> Iterator[Variation]:
@@ -52,8 +49,16 @@ def _shifted_slices(tensor: Tensor, index: Any) -> Iterator[Variation]:
                 given = again.args[1] if isinstance(again.args[1], tuple) else (again.args[1],)
                 return again.function(again.args[0], (*given[:dim], slice(start, stop), *given[dim + 1 :]))
 
-            told = f"{start}:{stop} of dimension {dim} in b, where a's values need {start + by}:{stop + by}"
+            told = f"{start}:{stop} of dimension {dim}{NEEDED}{start + by}:{stop + by}"
             yield Variation(told, f"{{op}} of {start + by}:{stop + by}", change)
+
+
+def _signed(by: int) -> str:
+    return f"{'+' if by > 0 else '-'} {abs(by)}"
+
+
+def _moved(by: int, indices: Tensor) -> Tensor:
+    return indices + by
 
 
 def _added(by: int, ran: Ran) -> Any:

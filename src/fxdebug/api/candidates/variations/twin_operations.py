@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from fxdebug.api.candidates.variations.variation import Variation
+from fxdebug.api.candidates.variations.variation import NEEDED, Variation
 from fxdebug.capture.pausing.replaced_operations import Ran
 
 _PAIRS = [
@@ -26,7 +26,7 @@ def twins(name: str, ran: Ran, numbers: Sequence[float] = ()) -> Iterator[Variat
     if name in _ACTIVATIONS and len(ran.args) == 1:
         known += [each for each in _ACTIVATIONS if each != name]
     for twin in known:
-        because = f"{{op}} in b, where a's values need {twin}"
+        because = f"{{op}}{NEEDED}{twin}"
         yield Variation(because, f"{twin} in the place of {{op}}", partial(_computed_by, twin))
 
 

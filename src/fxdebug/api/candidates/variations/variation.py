@@ -9,8 +9,11 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 
+from fxdebug.api.trials.edits_of_operations import computed_with, tensors_of
 from fxdebug.capture.pausing.replaced_operations import Ran
 from fxdebug.capture.torch_state import internals
+
+NEEDED = " in b, where a's values need "  # between what an operation has and what it should have
 
 Change: TypeAlias = Callable[[Ran], Any]
 """Computes another result from what an operation was given."""
@@ -33,6 +36,11 @@ class Variation:
     factors: tuple[int, int, int] | None = None
     splits: bool = False
     beside: tuple[Change, ...] = ()
+
+
+def with_operand(at: int, make: Callable[[Tensor], Tensor], ran: Ran) -> Any:
+    """Compute an operation with one of its tensors, counted from 0, replaced by what is made of it."""
+    return computed_with(ran, {at: make(tensors_of(ran)[at])})
 
 
 def changes_something(variation: Variation, ran: Ran) -> bool:
