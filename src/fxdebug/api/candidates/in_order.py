@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from fxdebug.api.candidates.other_regions import told_of_regions
 from fxdebug.api.candidates.other_settings import told_of_settings
 from fxdebug.api.candidates.rotary_rows import told_of_rotary_rows
 from fxdebug.api.candidates.turned_weights import told_of_turned_weights
@@ -15,7 +16,14 @@ from fxdebug.api.trials.tried_repairs import doubtful_last, is_settled
 from fxdebug.errors import FxDebugError
 
 NOT_TRIED = "further edits that may repair b could not be tried"
-_TELL = (told_of_settings, told_of_rotary_rows, told_of_turned_weights, told_in_turn, told_of_variations)
+_TELL = (
+    told_of_settings,
+    told_of_rotary_rows,
+    told_of_turned_weights,
+    told_in_turn,
+    told_of_variations,
+    told_of_regions,
+)
 
 
 def with_repairs(found: Comparison, runs: EditedRuns, until: float) -> Comparison:

@@ -56,7 +56,7 @@ def told_of_variations(found: Comparison, runs: EditedRuns, until: float) -> Com
     if first.kind == "wiring" and "another order" in first.because:
         return None  # it is told already
     pairs, _ = runs.pairs()
-    regions = {side: _region(pairs, first, side) for side in _SIDES}
+    regions = {side: steps_around(pairs, first, side) for side in _SIDES}
     tries = itertools.chain.from_iterable(_tries(first, runs, side, regions, until) for side in _SIDES)
     for each in _promising_first(tries):
         if time.monotonic() > until:
@@ -198,7 +198,7 @@ def _of_both_views(step: Step, ran: Ran, later: Step, back: Ran) -> Iterator[tup
             yield way, way_back
 
 
-def _region(pairs: Pairs, first: Row, side: Side) -> list[Step]:
+def steps_around(pairs: Pairs, first: Row, side: Side) -> list[Step]:
     """Return the operations of a run that may be at fault, in execution order."""
     run, shown = (pairs.a, first.a) if side == "a" else (pairs.b, first.b)
     if shown is None:
@@ -206,7 +206,8 @@ def _region(pairs: Pairs, first: Row, side: Side) -> list[Step]:
     firm = pairs.is_firm_in_a if side == "a" else pairs.is_firm
     region = () if shown.value is None else region_of(run, shown.value, firm, through=True).steps
     at = first.position if side == "b" else max((step.index for step in region), default=None)
-    inside = {call.index for call in shown.call.walk()}
+    call = shown.call if shown.call.children or shown.call.parent is None else shown.call.parent
+    inside = {each.index for each in call.walk()}  # a call of one operation is the whole of nothing
     around = [s for s in run.steps if at is not None and s.call.index in inside and abs(s.index - at) <= NEAR]
     steps = {step.index: step for step in (*region, *around) if not step.unrecorded}
     return [steps[index] for index in sorted(steps)][-MOST_STEPS:]

@@ -49,7 +49,8 @@ class ComputedAnew(NamedTuple):
 class Part:
     """An edit of one place of b, the operation of a that it needs, and the values of b in the place of some of a's.
 
-    ``region`` are several operations of a, of which the last one's result is put in the place of b's.
+    ``region`` are several operations of a, of which the last one's result is put in the place of b's: ``results`` says
+    which of the results on both sides, where one has several.
     """
 
     place: Place
@@ -57,6 +58,7 @@ class Part:
     make: EditOfPlace | None  # none for a region
     own: tuple[tuple[int, Source], ...] = ()  # by the number of the tensor among those that a's operation is given
     region: tuple[ComputedAnew, ...] = ()
+    results: tuple[int | None, int | None] = (None, None)
 
     @property
     def sources(self) -> list[Source]:

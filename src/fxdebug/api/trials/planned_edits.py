@@ -14,6 +14,7 @@ from fxdebug.api.rerun.edited_runs import EditedRuns
 from fxdebug.api.trials.edit_parts import EditOfPlace, Part, PlannedEdit, Sites, Source, and_more, number_of, place_in
 from fxdebug.api.trials.edits_of_operations import OF_REGION, edits_of, op_of, place_of
 from fxdebug.api.trials.edits_with_values import by_itself, given_as_in_a, put_after, put_before
+from fxdebug.api.trials.equal_values import EqualValues
 from fxdebug.api.trials.regions_of_a import RegionOfA
 from fxdebug.comparison.diagnosis.cause import listed
 from fxdebug.comparison.diagnosis.region import view_chain
@@ -33,6 +34,7 @@ class EditPlan:
 
     def __init__(self, runs: EditedRuns) -> None:
         self._pairs, self._meter = runs.pairs()
+        self._equal = EqualValues(self._pairs, self._meter)
         self._constants: dict[int, bool] = {}
 
     def edits(self, row: Row) -> list[PlannedEdit]:
@@ -146,16 +148,51 @@ class EditPlan:
         if row.kind not in OF_CODE or last is None or other.unrecorded:
             return
         region = RegionOfA(self._pairs, self._is_equal, self._is_constant, other)
-        if not region.reaches(last):
-            return
+        if region.reaches(last):
+            yield from self._with_region(region, sites, (None, None))
+
+    def has_equal_in_a(self, value: Value) -> bool:
+        """Has a a value with the numbers of one of b: its partner, or another one?"""
+        partner = self._pairs.value_in_a(value)
+        known = partner is not None and self._is_equal(partner, self._pairs.b.root(value))
+        return known or self._equal.in_a(self._pairs.b.root(value)) is not None
+
+    def region_of(self, wanted: Value, own: Value) -> RegionOfA | None:
+        """Return the operations of a that compute a value of it from values that b has before one of its own is made.
+
+        Values of b with the same numbers count as those of a, whatever they are paired with. ``None`` where b has not
+        what they need, and where they are too many.
+        """
+        last, other = self._pairs.a.maker(wanted), self._pairs.b.maker(own)
+        if last is None or other is None or other.unrecorded:
+            return None
+        region = RegionOfA(self._pairs, self._is_equal, self._is_constant, other, self._equal.in_b)
+        return region if region.reaches(last) else None
+
+    def edits_of_region(self, region: RegionOfA, wanted: Value, own: Value) -> Iterator[PlannedEdit]:
+        """Yield the edits that put a region of a in the place of a value of b: at its place, and all over its line."""
+        last, other = self._pairs.a.maker(wanted), self._pairs.b.maker(own)
+        assert last is not None and other is not None
+        which = number_of(self._pairs.a, wanted, last), number_of(self._pairs.b, own, other)
+        yield from self._with_region(region, Sites(((last, other),), 0), which)
+        lines = self._line(self._pairs.a, last), self._line(self._pairs.b, other)
+        pairs = tuple(zip(*lines))
+        if len(lines[0]) == len(lines[1]) > 1 and (last, other) in pairs:
+            yield from map(_more, self._with_region(region, Sites(pairs, pairs.index((last, other))), which))
+
+    def _with_region(
+        self, region: RegionOfA, sites: Sites, which: tuple[int | None, int | None]
+    ) -> Iterator[PlannedEdit]:
+        """Yield the edit that puts a region of a in the place of a result of b, at all of some sites."""
         parts = []
         for at, (_, place) in enumerate(sites.pairs):
             operations = region.operations(partial(self._at_site, sites, at))
             if operations is None:
                 return
-            parts.append(Part(place_in(place), None, None, region=tuple(operations)))
+            parts.append(Part(place_in(place), None, None, region=tuple(operations), results=which))
         names = [step.op for step in region.steps if not step.transparent]
-        yield PlannedEdit(f"{listed(names)}{OF_REGION}{op_of(row.b)}", tuple(parts))
+        weights = f" with {listed(region.weights)}" if region.weights else ""
+        yield PlannedEdit(f"{listed(names)}{weights}{OF_REGION}{sites.own[1].op}", tuple(parts))
 
     def _at_site(self, sites: Sites, at: int, run: StepList, step: Step) -> Step | None:
         """Return the operation at another site that stands where one does at a finding's own; ``None`` without one."""

@@ -19,7 +19,11 @@ MOST_OF_REGION = 16  # operations of a in the place of a result of b: more would
 
 
 class RegionOfA:
-    """The operations of a that compute a value from values that b has by an operation of its own."""
+    """The operations of a that compute a value from values that b has by an operation of its own.
+
+    With ``equal_in_b`` a value of b with the same numbers counts as one of a, whatever it is paired with, and weights
+    of a that no operation of b is given may be in the region.
+    """
 
     def __init__(
         self,
@@ -27,8 +31,11 @@ class RegionOfA:
         is_equal: Callable[[Value, Value], bool],
         is_constant: Callable[[Step], bool],
         before: Step,
+        equal_in_b: Callable[[Value], Value | None] | None = None,
     ) -> None:
         self._pairs, self._is_equal, self._is_constant, self._before = pairs, is_equal, is_constant, before
+        self._equal_in_b = equal_in_b
+        self.weights: dict[str, None] = {}  # of a, which no operation of b is given
         self._found: dict[int, Step] = {}
         self._own: dict[tuple[int, int], tuple[Step, int | None]] = {}
 
@@ -51,6 +58,9 @@ class RegionOfA:
                 if self._is_at_hand(step, slot, given):
                     continue
                 maker = self._pairs.a.maker(given.value)
+                if given.is_weight and self._equal_in_b is not None and self._pairs.value_in_b(given.value) is None:
+                    self.weights[str(given.value.name)] = None
+                    continue
                 if given.is_weight or maker is None:
                     return False
                 if not self._is_constant(maker):
@@ -61,6 +71,8 @@ class RegionOfA:
         """Has b what a step is given by then, with the same numbers?"""
         value, root = self._pairs.value_in_b(given.value), self._pairs.a.root(given.value)
         if value is None or not self._is_equal(root, value):
+            value = None if given.is_weight or self._equal_in_b is None else self._equal_in_b(root)
+        if value is None:
             return False
         maker = self._pairs.b.maker(value)
         if maker is None or given.is_weight:
@@ -93,9 +105,16 @@ class RegionOfA:
 
 
 def recomputed(
-    operations: Sequence[ComputedAnew], seen: Mapping[Place, Ran], own: Callable[[Source], Tensor], ours: Ran
+    operations: Sequence[ComputedAnew],
+    which: tuple[int | None, int | None],
+    seen: Mapping[Place, Ran],
+    own: Callable[[Source], Tensor],
+    ours: Ran,
 ) -> Any:
-    """Return the result of the last of some operations of a, computed from values of b."""
+    """Return the result of an operation of b with that of the last of some operations of a, computed from b's values.
+
+    ``which`` says which of the results of a and of b, where one has several.
+    """
     results: list[Any] = []
     for operation in operations:
         theirs = seen.get(operation.of_a)
@@ -109,6 +128,9 @@ def recomputed(
         if any(slot >= len(before) or before[slot].shape != tensor.shape for slot, tensor in new.items()):
             raise NoEdit
         results.append(computed_with(theirs, new))
-    if not isinstance(results[-1], Tensor) or not isinstance(ours.result, Tensor):
+    of_a, of_b = which
+    made = results[-1] if of_a is None else results[-1][of_a]
+    before = ours.result if of_b is None else ours.result[of_b]
+    if not isinstance(made, Tensor) or not isinstance(before, Tensor) or is_inplace(ours):
         raise NoEdit
-    return results[-1]
+    return made if of_b is None else type(ours.result)([*ours.result[:of_b], made, *ours.result[of_b + 1 :]])

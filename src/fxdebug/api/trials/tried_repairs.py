@@ -236,7 +236,7 @@ def _made(edit: PlannedEdit, seen: dict[Place, Ran]) -> dict[Place, Edit]:
 
     def make(part: Part, ran: Ran) -> Any:
         if part.make is None:
-            return recomputed(part.region, seen, value, ran)
+            return recomputed(part.region, part.results, seen, value, ran)
         own = {slot: value(source) for slot, source in part.own}
         return part.make(None if part.of_a is None else seen.get(part.of_a), ran, own)
 

@@ -1,0 +1,108 @@
+"""Try the operations of a, since what both have, in the place of those of b: where both compute a value another way.
+
+No single operation is at fault then, and a value may be paired with one that is not its counterpart. Of all pairs of
+values around the first difference, the one with the fewest operations on both sides is told.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from fxdebug.api.candidates.varied_operations import steps_around
+from fxdebug.api.comparison import Comparison
+from fxdebug.api.rerun.edited_runs import EditedRuns
+from fxdebug.api.trials.edit_parts import PlannedEdit
+from fxdebug.api.trials.planned_edits import EditPlan
+from fxdebug.api.trials.tried_repairs import is_repaired_by, proven_at, with_findings
+from fxdebug.comparison.diagnosis.cause import listed
+from fxdebug.comparison.diagnosis.region import region_of
+from fxdebug.comparison.pairing.pairs import Pairs
+from fxdebug.comparison.result import Row
+from fxdebug.comparison.steps import Step
+from fxdebug.data.values import Value
+from fxdebug.operators.dtypes import EPS
+
+MOST_RUNS = 48
+MOST_STEPS = 16  # of both sides together: more say nothing of a cause
+
+
+@dataclass(frozen=True)
+class _Way:
+    """A value of a and one of b that may be meant to be the same, and the operations that make them."""
+
+    wanted: Value
+    own: Value
+    of_a: tuple[Step, ...]
+    of_b: tuple[Step, ...]
+    weights: tuple[str, ...]  # that a needs there, and no operation of b is given
+    edits: tuple[PlannedEdit, ...]
+
+    @property
+    def size(self) -> int:
+        """The number of operations that compute, on both sides, and of weights that only a uses."""
+        return len(self.of_a) + len(self.of_b) + len(self.weights)
+
+
+def told_of_regions(found: Comparison, runs: EditedRuns, until: float) -> Comparison | None:
+    """Return a comparison that names some operations of b and those of a that must stand in their place.
+
+    ``None`` where a finding is proven, and where no such operations are found. No run begins after ``until``.
+    """
+    first = found.first
+    if first is None or first.kind in ("weights", "input", "nonfinite") or any(row.proven for row in found.findings):
+        return None
+    tries = [(way, edit) for way in sorted(_ways(first, runs), key=lambda way: way.size) for edit in way.edits]
+    for way, edit in tries[:MOST_RUNS]:
+        if time.monotonic() > until:
+            return None
+        if is_repaired_by(edit, runs):
+            return with_findings(found, [_row(first, way, edit)])
+    return None
+
+
+def _ways(first: Row, runs: EditedRuns) -> Iterator[_Way]:
+    """Yield the pairs of values around the first difference that are different, of one shape, made from equal ones."""
+    pairs, meter = runs.pairs()
+    plan = EditPlan(runs)
+    values = [
+        [value for step in steps_around(pairs, first, side) if not step.transparent for value in _floats(step)]
+        for side in ("a", "b")
+    ]
+    for wanted, own in itertools.product(*values):
+        if (wanted.shape, wanted.dtype) != (own.shape, own.dtype) or meter(wanted, own).error <= meter.tolerance(
+            wanted, own
+        ):
+            continue
+        region = plan.region_of(wanted, own)
+        if region is None:
+            continue
+        of_a = tuple([step for step in region.steps if not step.transparent])
+        of_b = _of_b(pairs, own, plan)
+        if len(of_a) + len(of_b) <= MOST_STEPS:
+            yield _Way(wanted, own, of_a, of_b, tuple(region.weights), tuple(plan.edits_of_region(region, wanted, own)))
+
+
+def _floats(step: Step) -> Sequence[Value]:
+    return () if step.unrecorded else [value for value in step.outputs if value.dtype in EPS]
+
+
+def _of_b(pairs: Pairs, own: Value, plan: EditPlan) -> tuple[Step, ...]:
+    """Return the operations of b that make a value, since those that a has, too."""
+    return region_of(pairs.b, own, plan.has_equal_in_a, through=True).computing
+
+
+def _row(first: Row, way: _Way, edit: PlannedEdit) -> Row:
+    """Return the finding; what the first one says is kept where it is about these operations."""
+    at = max(way.of_b, key=lambda step: step.index)
+    a, b = (listed([step.op for step in steps]) for steps in (way.of_a, way.of_b))
+    because = f"{a} in a, {b} in b"
+    if way.weights:
+        own = list(dict.fromkeys(str(each.value.name) for step in way.of_b for each in step.weights))
+        one, other = listed(way.weights), listed(own) or "no weight"
+        because = f"{a} is given {one} in a, {other} in b" if a == b else f"{a} with {one} in a, {b} with {other} in b"
+    row = proven_at(first, at, "values", because, edit.words)
+    told = first.position in {step.index for step in way.of_b} and first.path == at.call.path
+    return replace(first, proven=True, repair=row.repair) if told else row
