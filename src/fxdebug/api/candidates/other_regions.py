@@ -23,7 +23,6 @@ from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.result import Row
 from fxdebug.comparison.steps import Step
 from fxdebug.data.values import Value
-from fxdebug.operators.dtypes import EPS
 
 MOST_RUNS = 48
 MOST_STEPS = 16  # of both sides together: more say nothing of a cause
@@ -54,7 +53,7 @@ def told_of_regions(found: Comparison, runs: EditedRuns, until: float) -> Compar
     first = found.first
     if first is None or first.kind in ("weights", "input", "nonfinite") or any(row.proven for row in found.findings):
         return None
-    tries = [(way, edit) for way in sorted(_ways(first, runs), key=lambda way: way.size) for edit in way.edits]
+    tries = [(way, edit) for way in sorted(_ways(first, runs, until), key=lambda way: way.size) for edit in way.edits]
     for way, edit in tries[:MOST_RUNS]:
         if time.monotonic() > until:
             return None
@@ -63,18 +62,16 @@ def told_of_regions(found: Comparison, runs: EditedRuns, until: float) -> Compar
     return None
 
 
-def _ways(first: Row, runs: EditedRuns) -> Iterator[_Way]:
+def _ways(first: Row, runs: EditedRuns, until: float) -> Iterator[_Way]:
     """Yield the pairs of values around the first difference that are different, of one shape, made from equal ones."""
     pairs, meter = runs.pairs()
     plan = EditPlan(runs)
-    values = [
-        [value for step in steps_around(pairs, first, side) if not step.transparent for value in _floats(step)]
-        for side in ("a", "b")
-    ]
+    values = [[value for step in steps_around(pairs, first, side) for value in _values(step)] for side in ("a", "b")]
     for wanted, own in itertools.product(*values):
-        if (wanted.shape, wanted.dtype) != (own.shape, own.dtype) or meter(wanted, own).error <= meter.tolerance(
-            wanted, own
-        ):
+        if time.monotonic() > until:
+            return
+        same_kind = (wanted.shape, wanted.dtype) == (own.shape, own.dtype)
+        if not same_kind or meter(wanted, own).error <= meter.tolerance(wanted, own):
             continue
         region = plan.region_of(wanted, own)
         if region is None:
@@ -85,8 +82,8 @@ def _ways(first: Row, runs: EditedRuns) -> Iterator[_Way]:
             yield _Way(wanted, own, of_a, of_b, tuple(region.weights), tuple(plan.edits_of_region(region, wanted, own)))
 
 
-def _floats(step: Step) -> Sequence[Value]:
-    return () if step.unrecorded else [value for value in step.outputs if value.dtype in EPS]
+def _values(step: Step) -> Sequence[Value]:
+    return () if step.unrecorded or step.transparent else step.outputs
 
 
 def _of_b(pairs: Pairs, own: Value, plan: EditPlan) -> tuple[Step, ...]:
