@@ -78,3 +78,9 @@ def test_other_exceptions_get_no_note() -> None:
 def test_arguments_in_another_order_are_refused_with_the_right_one(call: Any, said: str) -> None:
     with pytest.raises(fxdebug.UsageError, match=said):
         call(torch.nn.Linear(2, 2), torch.ones(1, 2))
+
+
+def test_a_second_input_in_the_place_of_kwargs_is_refused_with_the_right_form() -> None:
+    said = r"kwargs is a dict of keyword arguments, and not a Tensor: positional arguments go into one tuple"
+    with pytest.raises(fxdebug.UsageError, match=said):
+        fx_debug(nn.Bilinear(2, 2, 2), torch.ones(2), torch.ones(2))  # type: ignore[arg-type]

@@ -212,10 +212,15 @@ def arguments(inputs: Any, kwargs: Mapping[str, Any] | None = None) -> tuple[tup
         named = {str(name): value for name, value in inputs.items()}
     elif inputs is not None:
         args = (inputs,)
-    twice = set(named) & set(kwargs or {})
+    if kwargs is None:
+        return args, named
+    if not isinstance(kwargs, Mapping):
+        known = "positional arguments go into one tuple, as in (model, (x, y))"
+        raise UsageError(f"kwargs is a dict of keyword arguments, and not a {type(kwargs).__name__}: {known}")
+    twice = set(named) & set(kwargs)
     if twice:
         raise UsageError(f"arguments given twice, in inputs and in kwargs: {', '.join(sorted(twice))}")
-    return args, {**named, **(kwargs or {})}
+    return args, {**named, **kwargs}
 
 
 def _note_on_sequence(
