@@ -211,12 +211,12 @@ def _compared(
     def again(stepper: ReplacedOperations) -> tuple[Trace, Comparison]:
         with state_restored(model_b):
             given = deep_copy((own_inputs, kwargs))
-            trace = run_and_store(model_b, *given, values="tensors", stepper=stepper)
+            trace = run_and_store(model_b, *given, values="tensors", stepper=stepper.as_in(runs.b))
         return trace, compared_as_recorded(runs.a, trace, **settings)
 
     edited = EditedRuns(
-        RunAgain(runs.a, lambda stepper: _stepped(model_a, inputs, kwargs, stepper), model_a),
-        RunAgain(runs.b, lambda stepper: _stepped(model_b, own_inputs, kwargs, stepper), model_b),
+        RunAgain(runs.a, lambda stepper: _stepped(model_a, inputs, kwargs, stepper.as_in(runs.a)), model_a),
+        RunAgain(runs.b, lambda stepper: _stepped(model_b, own_inputs, kwargs, stepper.as_in(runs.b)), model_b),
         runs.plain,
         settings["mapping"],
         again,

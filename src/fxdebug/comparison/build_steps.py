@@ -155,10 +155,17 @@ def _passed_on_unchanged(step: Step) -> Value | None:
         return given[0]
     # other operations may have no effect on these numbers: ``cat`` with nothing, times one, a clamp that cuts nothing
     reorders = step.name in REORDERING and (step.name != "getitem" or any("[" in text for text in step.constants))
+    reorders = reorders and not _rolls_by_nothing(step)
     further = [value for value in given[1:] if step.name != "add" or not _all_zero(value)]
     one, other = given[0].stats, step.outputs[0].stats
     alone = not further and not reorders and given[0].dtype == step.outputs[0].dtype
     return given[0] if alone and one is not None and one.std and same_numbers(one, other) else None
+
+
+def _rolls_by_nothing(step: Step) -> bool:
+    """Does it move nothing, as in the layers of a model of windows that are not shifted?"""
+    shifts = next(iter(step.constants), "").rpartition("=")[2].strip("()")
+    return step.name == "roll" and {*shifts.replace(" ", "").split(",")} <= {"0", ""} and bool(shifts)
 
 
 def _all_zero(value: Value) -> bool:

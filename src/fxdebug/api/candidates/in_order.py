@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 from fxdebug.api.candidates.other_regions import told_of_regions
 from fxdebug.api.candidates.other_settings import told_of_settings
+from fxdebug.api.candidates.repaired_in_turn import told_in_turn, told_in_turn_by_all
 from fxdebug.api.candidates.rotary_rows import told_of_rotary_rows
 from fxdebug.api.candidates.turned_weights import told_of_turned_weights
 from fxdebug.api.candidates.varied_operations import told_of_variations
 from fxdebug.api.comparison import Comparison
 from fxdebug.api.rerun.edited_runs import EditedRuns
-from fxdebug.api.trials.repaired_in_turn import told_in_turn
 from fxdebug.api.trials.tried_repairs import doubtful_last, is_settled
 from fxdebug.errors import FxDebugError
 
+SHARE = 0.7  # of the time: what findings do to what is returned is measured after it
 NOT_TRIED = "further edits that may repair b could not be tried"
 _TELL = (
     told_of_settings,
@@ -23,6 +25,7 @@ _TELL = (
     told_in_turn,
     told_of_variations,
     told_of_regions,
+    told_in_turn_by_all,
 )
 
 
@@ -32,6 +35,8 @@ def with_repairs(found: Comparison, runs: EditedRuns, until: float) -> Compariso
     Findings that are doubted stand last. No run begins after ``until``. A note says where trying fails.
     """
     found = doubtful_last(found)
+    begun = time.monotonic()
+    until = begun + SHARE * (until - begun)
     for tell in _TELL:
         if is_settled(found.findings):
             break

@@ -10,13 +10,14 @@ import itertools
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from fxdebug.api.candidates.varied_operations import steps_around
 from fxdebug.api.comparison import Comparison
 from fxdebug.api.rerun.edited_runs import EditedRuns
 from fxdebug.api.trials.edit_parts import PlannedEdit
 from fxdebug.api.trials.planned_edits import EditPlan
-from fxdebug.api.trials.tried_repairs import is_repaired_by, proven_at, with_findings
+from fxdebug.api.trials.tried_repairs import first_repair, proven_at
 from fxdebug.comparison.diagnosis.cause import listed
 from fxdebug.comparison.diagnosis.region import region_of
 from fxdebug.comparison.pairing.pairs import Pairs
@@ -53,13 +54,20 @@ def told_of_regions(found: Comparison, runs: EditedRuns, until: float) -> Compar
     first = found.first
     if first is None or first.kind in ("weights", "input", "nonfinite") or any(row.proven for row in found.findings):
         return None
-    tries = [(way, edit) for way in sorted(_ways(first, runs, until), key=lambda way: way.size) for edit in way.edits]
-    for way, edit in tries[:MOST_RUNS]:
-        if time.monotonic() > until:
-            return None
-        if is_repaired_by(edit, runs):
-            return with_findings(found, [_row(first, way, edit)])
-    return None
+    tries = _edits_of_regions(first, runs, until)
+    return first_repair(found, runs, ((edit, partial(_row, first, way, edit)) for way, edit in tries), until)
+
+
+def rows_of_regions(first: Row, runs: EditedRuns, until: float) -> Iterator[tuple[PlannedEdit, Row]]:
+    """Yield the edits that put a region of a in the place of one of b, each with its finding."""
+    for way, edit in _edits_of_regions(first, runs, until):
+        yield edit, _row(first, way, edit)
+
+
+def _edits_of_regions(first: Row, runs: EditedRuns, until: float) -> list[tuple[_Way, PlannedEdit]]:
+    """Return the edits of regions with few operations first, and of each one those of its whole line first."""
+    ways = sorted(_ways(first, runs, until), key=lambda way: way.size)
+    return [(way, edit) for way in ways for edit in reversed(way.edits)][:MOST_RUNS]
 
 
 def _ways(first: Row, runs: EditedRuns, until: float) -> Iterator[_Way]:
@@ -101,5 +109,7 @@ def _row(first: Row, way: _Way, edit: PlannedEdit) -> Row:
         one, other = listed(way.weights), listed(own) or "no weight"
         because = f"{a} is given {one} in a, {other} in b" if a == b else f"{a} with {one} in a, {b} with {other} in b"
     row = proven_at(first, at, "values", because, edit.words)
-    told = first.position in {step.index for step in way.of_b} and first.path == at.call.path
+    in_a = None if first.a is None else first.a.node
+    told = not way.weights and first.position in {step.index for step in way.of_b}
+    told |= not way.weights and in_a in {step.node.id for step in way.of_a}
     return replace(first, proven=True, repair=row.repair) if told else row

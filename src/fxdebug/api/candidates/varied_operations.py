@@ -68,6 +68,18 @@ def told_of_variations(found: Comparison, runs: EditedRuns, until: float) -> Com
     return None
 
 
+def promising_edits(first: Row, runs: EditedRuns, until: float) -> Iterator[tuple[PlannedEdit, Row]]:
+    """Yield edits of b's operations that make its first difference equal, each with its finding.
+
+    A number is left out where those near by do the same.
+    """
+    pairs, _ = runs.pairs()
+    regions = {side: steps_around(pairs, first, side) for side in _SIDES}
+    for each in _tries(first, runs, "b", regions, until):
+        if each.is_promising and not each.is_loose:
+            yield each.edit, each.row(first)
+
+
 def _promising_first(tries: Iterator[_Varied]) -> Iterator[_Varied]:
     """Yield what repairs the first difference as it comes, then some of the others: of these that is not known."""
     others: list[_Varied] = []
@@ -88,6 +100,7 @@ class _Varied:
     side: Side
     ways: tuple[tuple[Step, Variation], ...]
     is_promising: bool = False  # it makes the first value that differed that of the other run
+    is_loose: bool = False  # and so does a number near by
 
     def beside(self) -> Iterator[_Varied]:
         """Yield the same with another number: where that repairs as well, a bound may just be beyond all values."""
@@ -98,19 +111,24 @@ class _Varied:
     def edit(self) -> PlannedEdit:
         """The edit of that run."""
         parts = [Part(place_in(step), None, partial(_changed, way)) for step, way in self.ways]
-        return PlannedEdit("", tuple(parts))
+        return PlannedEdit(self.words, tuple(parts))
+
+    @property
+    def words(self) -> str:
+        """The edit in words."""
+        step, way = self.ways[0]
+        return f"{way.edit.format(op=step.op)}{and_more(len(self.ways) - 1)}"
 
     def row(self, shown: Row) -> Row:
         """Return the finding, with the error of the one that it stands for."""
         way = self.ways[0][1]
         step = next((step for step, _ in self.ways if step.call.path == shown.path), self.ways[0][0])
-        places = and_more(len(self.ways) - 1)
-        because, edit = (text.format(op=step.op) for text in (way.because, way.edit))
+        because = way.because.format(op=step.op)
         if self.side == "b":
-            row = proven_at(shown, step, way.kind, because, f"{edit}{places}")
+            row = proven_at(shown, step, way.kind, because, self.words)
             is_same_place = (row.path, row.op) == (shown.path, shown.op)
             return replace(shown, proven=True, repair=row.repair) if is_same_place and _says_why(shown) else row
-        repair = f"{edit}{places}: with this edit a returns what b returns"
+        repair = f"{self.words}: with this edit a returns what b returns"
         if _says_why(shown):
             return replace(shown, proven=True, repair=repair)
         because = because.replace(NEEDED, ", where b's values need ")
@@ -147,8 +165,9 @@ def _tries(
                     return
                 if changes_something(way, each):
                     is_promising = is_repaired({at: way.change})
+                    is_loose = is_promising and any(is_repaired({at: change}) for change in way.beside)
                     for chosen in dict.fromkeys([_line(run, step), (step,)]):
-                        yield _Varied(side, tuple([(one, way) for one in chosen]), is_promising)
+                        yield _Varied(side, tuple([(one, way) for one in chosen]), is_promising, is_loose)
 
 
 def _ways(vary: Vary, name: str, ran: Ran, numbers: Sequence[float] = ()) -> Iterator[Variation]:

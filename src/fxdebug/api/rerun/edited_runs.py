@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from torch import Tensor, nn
 
 from fxdebug.api.trace import Trace
-from fxdebug.capture.pausing.replaced_operations import ReplacedOperations
+from fxdebug.capture.pausing.replaced_operations import Place, Ran, ReplacedOperations
 from fxdebug.capture.runs.same_start import state_restored
 from fxdebug.comparison.compare_traces import pair_traces
 from fxdebug.comparison.measure_pair import Meter
@@ -92,6 +92,20 @@ class EditedRuns:
                 return None
             found.append(Returned(error, row.tolerance))
         return found
+
+    def behind(
+        self, edits: Mapping[Place, Callable[[Ran], Any]], trace: TraceData, plain: ComparisonData
+    ) -> EditedRuns:
+        """Return the runs with operations of b replaced in all of them: what was recorded so, and its comparison."""
+        own, again, before = self.b, self.again, ReplacedOperations(edits).as_in(self.b.trace)
+
+        def behind(stepper: ReplacedOperations) -> ReplacedOperations:
+            return stepper.as_in(trace).behind(before)
+
+        b = RunAgain(trace, lambda stepper: own.run(behind(stepper)), own.model)
+        return EditedRuns(
+            self.a, b, plain, self.mapping, None if again is None else lambda stepper: again(behind(stepper))
+        )
 
     def pairs(self) -> tuple[Pairs, Meter]:
         """Return the pairs of the recorded runs, and what measures them."""

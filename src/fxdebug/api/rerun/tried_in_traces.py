@@ -198,6 +198,7 @@ class LiveRun:
         """Return the trace of the model run again, with operations replaced where a stepper is given."""
         with torch.set_grad_enabled(bool(self.trace.settings.get("grad", True))):
             given = deep_copy((self._args, self._kwargs))
+            stepper = None if stepper is None else stepper.as_in(self.trace)
             return run_and_store(self.model, *given, values="tensors", weights=weights, stepper=stepper)
 
     def returned_bits(self) -> str | None:

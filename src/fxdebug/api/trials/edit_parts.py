@@ -5,13 +5,15 @@ All values are then those of b, as it has them by then: with tensors of a, anyth
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
+import torch
 from torch import Tensor
 
-from fxdebug.api.trials.edits_of_operations import computed_with
+from fxdebug.api.trials.edits_of_operations import NoEdit, computed_with
 from fxdebug.capture.pausing.replaced_operations import Place, Ran
 from fxdebug.comparison.steps import Step, StepList
 from fxdebug.data.values import Value
@@ -24,6 +26,8 @@ class Source(NamedTuple):
     at: int | None = None
     views: tuple[Place, ...] = ()
 
+
+MOST_DIMS = 5  # that are put into other orders
 
 EditOfPlace: TypeAlias = Callable[[Ran | None, Ran, Mapping[int, Tensor]], Any]
 """Computes an operation of b from that of a, from itself, and from values of b in the place of some of a's."""
@@ -116,3 +120,23 @@ def seen_as_in_a(tensor: Tensor, views: Sequence[Ran]) -> Tensor:
     for view in views:
         tensor = computed_with(view, {0: tensor})
     return tensor
+
+
+def as_laid_out(tensor: Tensor, wanted: Tensor) -> Tensor:
+    """Return a tensor of b as its counterpart in a is laid out: with dimensions in another order, or others joined.
+
+    Where several ways fit the sizes, it is the one with the numbers of a. Raises ``NoEdit`` where none fits.
+    """
+    if tensor.shape == wanted.shape:
+        return tensor
+    if tensor.numel() != wanted.numel() or max(tensor.ndim, wanted.ndim) > MOST_DIMS:
+        raise NoEdit
+    orders = itertools.permutations(range(tensor.ndim)) if tensor.ndim == wanted.ndim else ()
+    ways = [view for order in orders if (view := tensor.permute(order)).shape == wanted.shape]
+    if len(ways) == 1:
+        return ways[0]
+    ways.append(tensor.reshape(wanted.shape))
+    close = [way for way in ways if torch.allclose(way.to(wanted.dtype), wanted, rtol=1e-4, atol=1e-5)]
+    if not close:
+        raise NoEdit
+    return close[0]

@@ -29,6 +29,8 @@ def edits_of(row: Row) -> Iterator[tuple[str, EditOfBoth, bool]]:
     for words, make in _EDITS.get(row.kind or "", ()):
         if make is _with_operation and row.kind == "missing" and row.op != op_of(row.a):
             continue  # a larger operation has the missing one: to put that in proves too little
+        if make is _with_operation and row.kind == "constant":
+            make = _with_operation_of_as_many_weights
         yield words.format(a=op_of(row.a), b=op_of(row.b)), make, make in _UNDOING
 
 
@@ -68,6 +70,14 @@ def _with_operation(theirs: Ran | None, ours: Ran) -> Any:
     if len({*map(len, slots)}) > 1 or any(x.shape != y.shape for x, y in sides):
         raise NoEdit
     return computed_with(theirs, {other: given[own] for own, other in zip(*slots)})
+
+
+def _with_operation_of_as_many_weights(theirs: Ran | None, ours: Ran) -> Any:
+    """Compute another function of the same tensors, where both have as many weights: a bias is no setting."""
+    counts = [sum(not _is_data(x) for x in tensors_of(ran)) for ran in (theirs, ours) if ran is not None]
+    if len({*counts}) > 1:
+        raise NoEdit
+    return _with_operation(theirs, ours)
 
 
 def _left_out(theirs: Ran | None, ours: Ran) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fxdebug.api.trials.edit_parts import ComputedAnew, Earlier, Source, number_of, place_in, seen_as_in_a
+from fxdebug.api.trials.edit_parts import ComputedAnew, Earlier, Source, as_laid_out, number_of, place_in, seen_as_in_a
 from fxdebug.api.trials.edits_of_operations import NoEdit, computed_with, is_inplace, tensors_of
 from fxdebug.capture.pausing.replaced_operations import Place, Ran
 from fxdebug.comparison.diagnosis.region import view_chain
@@ -120,12 +120,14 @@ def recomputed(
         theirs = seen.get(operation.of_a)
         if theirs is None or is_inplace(theirs):
             raise NoEdit
-        new = {slot: own(source) for slot, source in operation.own}
+        before = tensors_of(theirs)
+        if any(slot >= len(before) for slot, _ in (*operation.own, *operation.earlier)):
+            raise NoEdit
+        new = {slot: as_laid_out(own(source), before[slot]) for slot, source in operation.own}
         for slot, (number, at, views) in operation.earlier:
             result = results[number] if at is None else results[number][at]
             new[slot] = seen_as_in_a(result, [seen[view] for view in views])
-        before = tensors_of(theirs)
-        if any(slot >= len(before) or before[slot].shape != tensor.shape for slot, tensor in new.items()):
+        if any(before[slot].shape != tensor.shape for slot, tensor in new.items()):
             raise NoEdit
         results.append(computed_with(theirs, new))
     of_a, of_b = which

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from fxdebug.capture.recorder.frame import Frame
 from fxdebug.capture.recorder.recorder import Recorder
 from fxdebug.capture.tape.call_tape import CallTape, TapeEntry
 from fxdebug.capture.tape.op_traits import node_name, op_name
+from fxdebug.data.graphs import Op, refs_in
+from fxdebug.data.trace import TraceData
+from fxdebug.data.values import Item, Value, leaves
 
 Place: TypeAlias = tuple[int, str]
 """The index of a call, and the name of an operation in its graph: ``(3, "mul_1")``."""
+
+Counted: TypeAlias = tuple[int, str, int]
+"""The index of a call, an operation, and how many of its name ran in that call before it."""
+
+_REFLECTED = {"rsub": "sub", "rdiv": "div", "rtruediv": "div", "truediv": "div", "rpow": "pow", "radd": "add"}
+_REFLECTED |= {"rmul": "mul", "rmatmul": "matmul", "rmod": "remainder", "rfloordiv": "floordiv"}
 
 
 class Ran(NamedTuple):
@@ -41,6 +50,32 @@ class ReplacedOperations:
         self._calls = {call for call, _ in changes}
         self._counts: dict[Place, int] = {}
         self._given: tuple[Any, Any, Any] = (None, (), {})
+        self._counted: dict[Counted, Place] = {}  # which places some operations have, as far as a trace says so
+        self._before: dict[Counted | Place, Callable[[Ran], Any]] = {}
+
+    def as_in(self, trace: TraceData) -> ReplacedOperations:
+        """Return the same for places that are named as in a trace.
+
+        A graph that was traced symbolically counts the operations on Python's numbers, too: of ``x[: n + 1] + y`` the
+        sum of two tensors is ``add_1`` there.
+        """
+        if self._counted:
+            return self  # it is known of which trace they are
+        found = ReplacedOperations(self._changes)
+        found.made, found._before = self.made, self._before
+        known = _counted_places(trace, self._calls)
+        found._counted = {counted: place for counted, place in known if place in self._changes}
+        return found
+
+    def behind(self, other: ReplacedOperations) -> ReplacedOperations:
+        """Return the same with the results of another one replaced before; these are none of ``made``."""
+        found = ReplacedOperations(self._changes)
+        found.made, found._counted = self.made, self._counted
+        found._calls = self._calls | other._calls
+        counted: dict[Place, Counted] = {place: counted for counted, place in other._counted.items()}
+        own = {counted.get(place, place): change for place, change in other._changes.items()}
+        found._before = {**self._before, **other._before, **own}
+        return found
 
     def begin(self, recorder: Recorder) -> None:
         """Begin with a recording."""
@@ -67,13 +102,23 @@ class ReplacedOperations:
         """Replace the result of an operation."""
         if call_tape.index not in self._calls:
             return result
-        name = op_name(entry.what)
-        count = self._counts.get((call_tape.index, name), 0)
-        self._counts[call_tape.index, name] = count + 1
-        place = call_tape.index, node_name(name, count)
+        index, name = call_tape.index, op_name(entry.what)
+        counted = index, _without_side(name), self._count(index, f"{_without_side(name)}()")
+        named = index, node_name(name, self._count(index, name))
+        place = self._counted.get(counted, named)
+        if place == named and counted not in self._counted and named in self._counted.values():
+            return result  # the trace has that name for another one
+        before = self._before.get(counted) or self._before.get(named)
         function, args, kwargs = self._given
         with self._recorder.unwatched():
-            return self.replaced(place, Ran(function, tuple(args), dict(kwargs or {}), result))
+            ran = Ran(function, tuple(args), dict(kwargs or {}), result)
+            return self.replaced(place, ran if before is None else ran._replace(result=before(ran)))
+
+    def _count(self, call: int, name: str) -> int:
+        """Return how many operations of a name ran in a call before, and count one more."""
+        count = self._counts.get((call, name), 0)
+        self._counts[call, name] = count + 1
+        return count
 
     def replaced(self, place: Place, ran: Ran) -> Any:
         """Return the result of an operation that ran: its own, or the one in its place."""
@@ -83,3 +128,35 @@ class ReplacedOperations:
         new = change(ran)
         self.made.add(place)
         return new
+
+
+def _without_side(name: str) -> str:
+    """Return an operation's name, whichever of its operands is the tensor: ``1 - x`` and ``x - 1`` are both ``sub``."""
+    return _REFLECTED.get(name, name)
+
+
+def _counted_places(trace: TraceData, calls: Collection[int]) -> Iterator[tuple[Counted, Place]]:
+    """Yield the operations of some calls that torch ran, counted, with their places in the graphs of a trace."""
+    known = trace.call_graphs
+    if known is None:
+        return
+    for index in calls:
+        body = known.bodies[index] if index < len(known.bodies) else None
+        if body is None or body.graph is None:
+            continue
+        counts: dict[str, int] = {}
+        results: dict[str, Item] = {}
+        for op, result in zip(known.graphs[body.graph].ops, body.results):
+            results[op.name] = result
+            if op.kind in ("call_function", "call_method") and _is_of_torch(op, result, results):
+                name = _without_side(op.op)
+                yield (index, name, counts.get(name, 0)), (index, op.name)
+                counts[name] = counts.get(name, 0) + 1
+
+
+def _is_of_torch(op: Op, result: Item, results: Mapping[str, Item]) -> bool:
+    """Did torch run it, rather than Python alone, on numbers or on a tuple of results?"""
+    given = [results.get(node) for operand in (*op.args, *op.kwargs.values()) for _, node in refs_in(operand)]
+    if op.op == "getitem":
+        return bool(given) and isinstance(given[0], Value)
+    return any(True for item in (result, *given) for _ in leaves(item))

@@ -240,6 +240,8 @@ def _rounded(one: Weight, other: Weight) -> str:
     stats, shape = _stats(one), one.parameter.shape
     if stats is None or one.parameter.dtype != other.parameter.dtype or EPS.get(one.parameter.dtype, 1.0) > _SMALL:
         return ""
+    if not rms_of(stats):
+        return ""  # all zeros: nothing of it is rounded
     for dtype in ("float16", "bfloat16"):
         step = rms_of(stats) * EPS[dtype] / 2 / math.sqrt(3)
         ratios = [
