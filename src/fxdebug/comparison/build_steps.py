@@ -164,8 +164,8 @@ def _passed_on_unchanged(step: Step) -> Value | None:
 
 def _rolls_by_nothing(step: Step) -> bool:
     """Does it move nothing, as in the layers of a model of windows that are not shifted?"""
-    shifts = next(iter(step.constants), "").rpartition("=")[2].strip("()")
-    return step.name == "roll" and {*shifts.replace(" ", "").split(",")} <= {"0", ""} and bool(shifts)
+    shifts = next(iter(step.constants), "").rpartition("=")[2].strip("()[]").replace(" ", "")
+    return step.name == "roll" and bool(shifts) and all(each in ("0", "0.0", "") for each in shifts.split(","))
 
 
 def _all_zero(value: Value) -> bool:

@@ -253,6 +253,8 @@ class Diagnoser:
             if (gone or new) and partner.name == step.name and step.name not in TRANSPARENT:
                 sides = [listed(texts) or "no such argument" for texts in (gone, new)]
                 because = f"{sides[0]} in a, {sides[1]} in b: its result is {because}"
+        elif len(partner.weights) > len(step.weights) and partner.name == step.name:  # before settings beside it
+            kind, because = "missing", self._unused_input(partner, step)
         elif draws_random(step) and (draws_random(partner) or not other_settings):
             kind = "random"
             because = BOTH_DREW if draws_random(partner) else "random numbers were drawn in b, none in a"

@@ -6,8 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
 from fxdebug.api.candidates.variations.groupings import groupings, moved_dimensions
-from fxdebug.api.candidates.variations.other_numbers import other_settings, other_switches
-from fxdebug.api.candidates.variations.other_operands import backwards, exchanged, masks_inverted, turned
+from fxdebug.api.candidates.variations.other_numbers import given_numbers, other_settings, other_switches
+from fxdebug.api.candidates.variations.other_operands import (
+    backwards,
+    exchanged,
+    masks_inverted,
+    masks_left_out,
+    turned,
+)
 from fxdebug.api.candidates.variations.other_weights import other_weights
 from fxdebug.api.candidates.variations.shifted_rows import shifted
 from fxdebug.api.candidates.variations.twin_operations import twins
@@ -27,9 +33,11 @@ VARY: tuple[Vary, ...] = (
     exchanged,
     other_switches,
     other_settings,
+    given_numbers,
     groupings,
     moved_dimensions,
     masks_inverted,
+    masks_left_out,
     twins,
     turned,
     shifted,
@@ -37,7 +45,7 @@ VARY: tuple[Vary, ...] = (
     other_weights,
 )
 
-VARY_SETTINGS: tuple[Vary, ...] = other_switches, other_settings
+VARY_SETTINGS: tuple[Vary, ...] = other_switches, other_settings, given_numbers
 
 _UNCHECKED = frozenset(["lstm", "gru", "rnn_tanh", "rnn_relu", "as_strided", "embedding_bag", "ctc_loss", "set"])
 

@@ -117,6 +117,27 @@ def other_switches(name: str, ran: Ran, numbers: Sequence[float] = ()) -> Iterat
         yield _setting(key, not new, new, _with_keyword(key, new))
 
 
+_NUMBERS: dict[str, tuple[str, type]] = {  # of which an operation has a default, and some the size of their result
+    "fft_irfft": ("n", int), "fft_rfft": ("n", int), "fft_fft": ("n", int), "fft_ifft": ("n", int), "pad": ("value", float),
+    "istft": ("length", int), "leaky_relu": ("negative_slope", float), "elu": ("alpha", float), "softplus": ("beta", float),
+}  # fmt: skip
+
+
+def given_numbers(name: str, ran: Ran, numbers: Sequence[float]) -> Iterator[Variation]:
+    """Yield an operation with a number of the other run that it is not given, in the place of its default."""
+    key, kind = _NUMBERS.get(name, ("", float))
+    if not key or key in ran.kwargs or len(ran.args) > (3 if name == "pad" else 1):
+        return
+    for number in numbers:
+        if kind(number) == number:
+            near = (number + 1, number - 1) if kind is int else [number * by for by in NEAR_BY]
+            told = f"{key} is not given{NEEDED}{_text(kind(number))}"
+            beside = tuple([_with_keyword(key, kind(each)) for each in near])
+            change = _with_keyword(key, kind(number))
+            words = f"{{op}} with {key}={_text(kind(number))}"
+            yield Variation(told, words, change, "constant", beside=beside, resizes=kind is int)
+
+
 def _with_argument(at: int, new: Any) -> Change:
     return lambda ran: ran.function(*ran.args[:at], new, *ran.args[at + 1 :], **ran.kwargs)
 

@@ -87,6 +87,18 @@ def masks_inverted(name: str, ran: Ran, numbers: Sequence[float] = ()) -> Iterat
             yield Variation("the mask of {op} is inverted against that of a", "{op} with its mask inverted", change)
 
 
+def masks_left_out(name: str, ran: Ran, numbers: Sequence[float] = ()) -> Iterator[Variation]:
+    """Yield an attention without one of the masks that it is given."""
+    for key in ("attn_mask", "key_padding_mask"):
+        if isinstance(ran.kwargs.get(key), Tensor):
+            told = f"{{op}} is given {key} in b, where a's values need none"
+            yield Variation(told, f"{{op}} without {key}", partial(_without, key), "constant")
+
+
+def _without(key: str, ran: Ran) -> Any:
+    return ran.function(*ran.args, **{**ran.kwargs, key: None})
+
+
 def turned(name: str, ran: Ran, numbers: Sequence[float] = ()) -> Iterator[Variation]:
     """Yield products and repetitions of which an operand or the result has two dimensions of one size transposed."""
     made = ran.result

@@ -26,7 +26,8 @@ class Variation:
     ``because`` says what differs, with the operation in the place of ``{op}``; ``edit`` is the change in words.
     ``factors`` of a view are those that it takes in the other order: which, counted from the end, and their sizes;
     ``splits``: it splits a dimension into them, rather than to join them to one. ``beside`` are changes that must not
-    do the same: those to numbers near by, of a change to a number.
+    do the same: those to numbers near by, of a change to a number. ``resizes``: the result may have more elements or
+    fewer, of which what follows makes as many again.
     """
 
     because: str
@@ -36,6 +37,7 @@ class Variation:
     factors: tuple[int, int, int] | None = None
     splits: bool = False
     beside: tuple[Change, ...] = ()
+    resizes: bool = False
 
 
 def with_operand(at: int, make: Callable[[Tensor], Tensor], ran: Ran) -> Any:
@@ -46,14 +48,14 @@ def with_operand(at: int, make: Callable[[Tensor], Tensor], ran: Ran) -> Any:
 def changes_something(variation: Variation, ran: Ran) -> bool:
     """Does a variation return anything else than the operation did, of the same dtypes and as many elements?
 
-    What follows a view may take another shape.
+    What follows a view may take another shape; as many where it is not one that resizes.
     """
     try:
         own, new = (internals.tree_leaves(each) for each in (ran.result, variation.change(ran)))
         if len(own) != len(new) or not all(isinstance(each, Tensor) for each in (*own, *new)):
             return False
         sides = list(zip(own, new))
-        alike = all(x.numel() == y.numel() and x.dtype == y.dtype for x, y in sides)
+        alike = all((x.numel() == y.numel() or variation.resizes) and x.dtype == y.dtype for x, y in sides)
         return alike and not all(x.shape == y.shape and torch.equal(x, y) for x, y in sides)
     except Exception:  # of torch: it does not fit, or such tensors cannot be compared
         return False
