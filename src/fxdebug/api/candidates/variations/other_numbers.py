@@ -118,8 +118,9 @@ def other_switches(name: str, ran: Ran, numbers: Sequence[float] = ()) -> Iterat
 
 
 _NUMBERS: dict[str, tuple[str, type]] = {  # of which an operation has a default, and some the size of their result
-    "fft_irfft": ("n", int), "fft_rfft": ("n", int), "fft_fft": ("n", int), "fft_ifft": ("n", int), "pad": ("value", float),
-    "istft": ("length", int), "leaky_relu": ("negative_slope", float), "elu": ("alpha", float), "softplus": ("beta", float),
+    **dict.fromkeys(["fft_irfft", "fft_rfft", "fft_fft", "fft_ifft"], ("n", int)), "istft": ("length", int),
+    "pad": ("value", float), "leaky_relu": ("negative_slope", float), "elu": ("alpha", float),
+    "softplus": ("beta", float),
 }  # fmt: skip
 
 
