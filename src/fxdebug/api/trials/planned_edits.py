@@ -174,7 +174,7 @@ class EditPlan:
         assert last is not None and other is not None
         which = number_of(self._pairs.a, wanted, last), number_of(self._pairs.b, own, other)
         yield from self._with_region(region, Sites(((last, other),), 0), which)
-        lines = self._line(self._pairs.a, last), self._line(self._pairs.b, other)
+        lines = line_of(self._pairs.a, last), line_of(self._pairs.b, other)
         pairs = tuple(zip(*lines))
         if len(lines[0]) == len(lines[1]) > 1 and (last, other) in pairs:
             yield from map(_more, self._with_region(region, Sites(pairs, pairs.index((last, other))), which))
