@@ -138,10 +138,20 @@ def first_repair(
     return None
 
 
-def proven_at(shown: Row, step: Step, kind: Kind, because: str, repair: str, partner: Step | None = None) -> Row:
+def proven_at(
+    shown: Row,
+    step: Step,
+    kind: Kind,
+    because: str,
+    repair: str,
+    partner: Step | None = None,
+    *,
+    by_region: bool = False,
+) -> Row:
     """Return a proven finding at an operation of b, with the error of the one that it stands for.
 
-    ``partner`` is the operation of a; without one it is that of the finding shown. ``repair`` is the edit in words.
+    ``partner`` is the operation of a; without one it is that of the finding shown. ``repair`` is the edit in words;
+    ``by_region``: it puts all that a does there in the place of that operation.
     """
     told = replace(
         shown,
@@ -154,7 +164,7 @@ def proven_at(shown: Row, step: Step, kind: Kind, because: str, repair: str, par
         because=because,
         position=step.index,
     )
-    return told.proven_by(f"{repair}: with this edit b returns what a returns")
+    return told.proven_by(f"{repair}: with this edit b returns what a returns", by_region=by_region)
 
 
 def edits_at(edit: PlannedEdit, runs: EditedRuns) -> dict[Place, Edit]:
