@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
 from fxdebug.brief import brief
 from fxdebug.comparison.measures import BASES, EQUAL, STATISTICS, Basis, Measures
@@ -128,6 +128,8 @@ class Row:
     handed_over: bool = False  # it shows on a value that a call was given or returned, not on an operation
     proven: bool = False  # its repair was tried: with that edit, one side returns what the other one does
     repair: str = ""  # the edit that was tried, and what became of it
+    by_region: bool = False  # that edit puts all that a does there in its place: it does not say what of it matters
+    doubtful: bool = False  # that edit brings b no nearer to a: what the finding says is hardly the cause
     effect: float | None = None  # what its cause does to what is returned, in all its places, where that was measured
 
     @property
@@ -159,6 +161,10 @@ class Row:
         return (
             self.a is not None and self.b is not None and self.verdict != "unknown" and self.measures.what != "unknown"
         )
+
+    def proven_by(self, repair: str, *, by_region: bool = False) -> Self:
+        """Return the finding with an edit that was tried and makes one side return what the other one does."""
+        return replace(self, proven=True, doubtful=False, by_region=by_region, repair=repair)
 
     def __str__(self) -> str:
         kind = f" {self.kind}" if self.kind else ""

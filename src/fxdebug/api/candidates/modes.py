@@ -59,13 +59,12 @@ def _row(found: Comparison, one: Call, other: Call, several: bool) -> Row:
     modes = [f"{'train' if call.training else 'eval'} mode in {side}" for call, side in ((one, "a"), (other, "b"))]
     name = other.path or "b"
     edit = f"{name}.{'train' if one.training else 'eval'}()"
-    return replace(
+    told = replace(
         row,
         a=Side(one.path, one, one.type, None, one.source),
         b=Side(other.path, other, other.type, None, other.source),
         kind="constant",
         verdict="adds",
         because=", ".join(modes),
-        proven=True,
-        repair=f"with {edit}{' and those beside it' if several else ''} b returns what a returns",
     )
+    return told.proven_by(f"with {edit}{' and those beside it' if several else ''} b returns what a returns")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from fxdebug.api.candidates.varied_operations import steps_around
@@ -108,8 +108,8 @@ def _row(first: Row, way: _Way, edit: PlannedEdit) -> Row:
         own = list(dict.fromkeys(str(each.value.name) for step in way.of_b for each in step.weights))
         one, other = listed(way.weights), listed(own) or "no weight"
         because = f"{a} is given {one} in a, {other} in b" if a == b else f"{a} with {one} in a, {b} with {other} in b"
-    row = proven_at(first, at, "values", because, edit.words)
+    row = proven_at(first, at, "values", because, edit.words, by_region=edit.of_region)
     in_a = None if first.a is None else first.a.node
     told = not way.weights and first.position in {step.index for step in way.of_b}
     told |= not way.weights and in_a in {step.node.id for step in way.of_a}
-    return replace(first, proven=True, repair=row.repair) if told else row
+    return first.proven_by(row.repair, by_region=row.by_region) if told else row

@@ -55,7 +55,7 @@ def told_of_gates(findings: Sequence[Row], plain: ComparisonData, runs: EditedRu
                 if found is not None and stepper.made and are_the_same(found):
                     told = f"{op_of(side)} in {name}; in {'b' if name == 'a' else 'a'} {words}"
                     proof = f"{op_of(side)} of {name} computed like that: both models return the same"
-                    rows[number] = replace(row, because=told, proven=True, repair=proof)
+                    rows[number] = replace(row, because=told).proven_by(proof)
                     return rows
     return rows
 

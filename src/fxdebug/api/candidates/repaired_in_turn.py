@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import TypeAlias
 
 from fxdebug.api.candidates.other_regions import rows_of_regions
@@ -94,10 +93,8 @@ def _told(found: Comparison, chosen: list[tuple[PlannedEdit, Row]]) -> Compariso
     with_all = f"with this and {more} more edit{'s' * (more > 1)}" if more else "with this edit"
     known = {(row.path, row.op, row.kind, row.because): row for row in reversed(found.findings)}
     rows = [
-        replace(
-            known.get((row.path, row.op, row.kind, row.because), row),
-            proven=True,
-            repair=f"{edit.words}: {with_all} b returns what a returns",
+        known.get((row.path, row.op, row.kind, row.because), row).proven_by(
+            f"{edit.words}: {with_all} b returns what a returns", by_region=edit.of_region
         )
         for edit, row in chosen
     ]

@@ -151,9 +151,6 @@ def _row(shown: Row, projections: Sequence[_Projection], words: str) -> Row:
     several = dict.fromkeys(name for name in names if name)
     more = len(projections) - len(names)
     beside = f", and of {more} more" if more else ""
-    return replace(
-        shown,
-        because=f"rotary positions: {words} of {' and '.join(several)}{beside}",
-        proven=True,
-        repair="what they make in that order: with this edit b returns what a returns",
-    )
+    told = f"rotary positions: {words} of {' and '.join(several)}{beside}"
+    proof = "what they make in that order: with this edit b returns what a returns"
+    return replace(shown, because=told).proven_by(proof)

@@ -127,12 +127,12 @@ class _Varied:
         if self.side == "b":
             row = proven_at(shown, step, way.kind, because, self.words)
             is_same_place = (row.path, row.op) == (shown.path, shown.op)
-            return replace(shown, proven=True, repair=row.repair) if is_same_place and _says_why(shown) else row
+            return shown.proven_by(row.repair) if is_same_place and _says_why(shown) else row
         repair = f"{self.words}: with this edit a returns what b returns"
         if _says_why(shown):
-            return replace(shown, proven=True, repair=repair)
+            return shown.proven_by(repair)
         because = because.replace(NEEDED, ", where b's values need ")
-        return replace(shown, kind=way.kind, because=f"{step.op} of a has {because}", proven=True, repair=repair)
+        return replace(shown, kind=way.kind, because=f"{step.op} of a has {because}").proven_by(repair)
 
 
 def _says_why(row: Row) -> bool:

@@ -76,7 +76,7 @@ def with_proof(found: Comparison, of: Row) -> Comparison:
     first = found.first
     if first is None or first.proven or not of.proven:
         return found
-    return with_told(found, [replace(first, proven=True, repair=of.repair), *found.findings[1:]])
+    return with_told(found, [first.proven_by(of.repair, by_region=of.by_region), *found.findings[1:]])
 
 
 def _fused_in_one(found: Comparison) -> Set[str]:

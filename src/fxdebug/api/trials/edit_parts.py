@@ -15,8 +15,11 @@ from torch import Tensor
 
 from fxdebug.api.trials.edits_of_operations import NoEdit, computed_with
 from fxdebug.capture.pausing.replaced_operations import Place, Ran
+from fxdebug.comparison.diagnosis.weights.weight_slices import numberless
 from fxdebug.comparison.steps import Step, StepList
 from fxdebug.data.values import Value
+
+MOST_PLACES = 64  # of a line that runs many times
 
 
 class Source(NamedTuple):
@@ -85,6 +88,11 @@ class PlannedEdit:
     parts: tuple[Part, ...]
     is_cause: bool = False
 
+    @property
+    def of_region(self) -> bool:
+        """Does it put all that a does somewhere in the place of b's, which does not say what of it is wrong?"""
+        return any(part.make is None for part in self.parts)
+
 
 @dataclass(frozen=True)
 class Sites:
@@ -107,6 +115,21 @@ def and_more(count: int) -> str:
 def place_in(step: Step) -> Place:
     """Return the place of an operation in its run."""
     return step.call.index, step.node.id.rpartition("/")[2]
+
+
+def line_of(run: StepList, at: Step) -> tuple[Step, ...]:
+    """Return an operation, or all that its place in its line ran: in the calls of several layers, else in a loop."""
+    source, weights = at.node.source, [given.is_weight for given in at.inputs]
+    lines = [] if source is None else [step for step in run.steps if step.node.source == source]
+    in_calls = [s for s in lines if place_in(s)[1] == place_in(at)[1] and _is_alike(s.call.path, at.call.path)]
+    in_loop = [s for s in lines if s.op == at.op and [given.is_weight for given in s.inputs] == weights]
+    found = in_calls if len(in_calls) > 1 else in_loop
+    return tuple(found) if 1 < len(found) <= MOST_PLACES else (at,)
+
+
+def _is_alike(path: str, other: str) -> bool:
+    """Are two calls of one part of a model, in whatever layer?"""
+    return numberless(f"{path}.") == numberless(f"{other}.")
 
 
 def number_of(run: StepList, value: Value, maker: Step) -> int | None:

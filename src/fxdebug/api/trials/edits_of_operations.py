@@ -90,7 +90,7 @@ def _left_out(theirs: Ran | None, ours: Ran) -> Any:
 
 _UNDOING = (with_settings, _left_out)
 IN_ITS_PLACE = " of a in the place of "
-OF_REGION = f"{IN_ITS_PLACE}all that makes "  # in the words of an edit that does not say what of it is wrong
+OF_REGION = f"{IN_ITS_PLACE}all that makes "
 _REPLACED: tuple[str, EditOfBoth] = (f"{{a}}{IN_ITS_PLACE}{{b}}", _with_operation)
 _EDITS: dict[str, list[tuple[str, EditOfBoth]]] = {
     "constant": [("{b} with the settings of a", with_settings), _REPLACED],

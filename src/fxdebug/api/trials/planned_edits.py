@@ -11,21 +11,29 @@ from dataclasses import replace
 from functools import partial
 
 from fxdebug.api.rerun.edited_runs import EditedRuns
-from fxdebug.api.trials.edit_parts import EditOfPlace, Part, PlannedEdit, Sites, Source, and_more, number_of, place_in
+from fxdebug.api.trials.edit_parts import (
+    EditOfPlace,
+    Part,
+    PlannedEdit,
+    Sites,
+    Source,
+    and_more,
+    line_of,
+    number_of,
+    place_in,
+)
 from fxdebug.api.trials.edits_of_operations import OF_REGION, edits_of, op_of, place_of
 from fxdebug.api.trials.edits_with_values import by_itself, given_as_in_a, put_after, put_before
 from fxdebug.api.trials.equal_values import EqualValues
 from fxdebug.api.trials.regions_of_a import RegionOfA
 from fxdebug.comparison.diagnosis.cause import listed
 from fxdebug.comparison.diagnosis.region import view_chain
-from fxdebug.comparison.diagnosis.weights.weight_slices import numberless
 from fxdebug.comparison.result import Row
 from fxdebug.comparison.steps import Step, StepInput, StepList
 from fxdebug.data.values import Value
 from fxdebug.operators.dtypes import EPS
 from fxdebug.operators.names import FACTORIES
 
-MOST_PLACES = 64  # of a line that runs many times
 OF_CODE = frozenset(["values", "missing", "extra", "constant", "shape", "wiring", "dtype"])  # that a region explains
 
 
@@ -57,7 +65,7 @@ class EditPlan:
             ]
             of_sites = [*self._of_pairs(row, sites), *self._after_all(row, sites), *self._of_region(row, sites)]
             planned += map(_more, [*everywhere, *of_sites])
-        elif len(lines := self._line(self._pairs.a, sites.own[0])) > 1:
+        elif len(lines := line_of(self._pairs.a, sites.own[0])) > 1:
             every = Sites(tuple([(step, sites.own[1]) for step in lines]), lines.index(sites.own[0]))
             planned += map(_more, self._after_all(row, every))
         return planned
@@ -70,18 +78,9 @@ class EditPlan:
         )
         if one is None or other is None:
             return None
-        lines = self._line(self._pairs.a, one), self._line(self._pairs.b, other)
+        lines = line_of(self._pairs.a, one), line_of(self._pairs.b, other)
         found = tuple(zip(*lines)) if len(lines[0]) == len(lines[1]) else ()
         return Sites(found, found.index((one, other))) if (one, other) in found else Sites(((one, other),), 0)
-
-    def _line(self, run: StepList, at: Step) -> list[Step]:
-        """Return an operation, or all that its place in its line ran: in several calls, else in a loop of one."""
-        source, weights = at.node.source, [given.is_weight for given in at.inputs]
-        lines = [] if source is None else [step for step in run.steps if step.node.source == source]
-        in_calls = [s for s in lines if place_in(s)[1] == place_in(at)[1] and _is_alike(s.call.path, at.call.path)]
-        in_loop = [s for s in lines if s.op == at.op and [given.is_weight for given in s.inputs] == weights]
-        found = in_calls if len(in_calls) > 1 else in_loop
-        return found if 1 < len(found) <= MOST_PLACES else [at]
 
     def _of_pairs(self, row: Row, sites: Sites) -> Iterator[PlannedEdit]:
         """Yield the edits that give an operation of b something else, at all of some sites."""
@@ -128,7 +127,7 @@ class EditPlan:
             maker = None if value is None else self._pairs.b.maker(value)
             if value is None or maker is None or maker.unrecorded:
                 continue
-            makers = self._line(self._pairs.b, maker) if len(sites.pairs) > 1 else [maker]
+            makers = line_of(self._pairs.b, maker) if len(sites.pairs) > 1 else [maker]
             others = [at for at in range(len(one.inputs)) if at != slot]
             if len(makers) != len(sites.pairs) or makers[sites.at] is not maker:
                 continue
@@ -175,7 +174,7 @@ class EditPlan:
         assert last is not None and other is not None
         which = number_of(self._pairs.a, wanted, last), number_of(self._pairs.b, own, other)
         yield from self._with_region(region, Sites(((last, other),), 0), which)
-        lines = self._line(self._pairs.a, last), self._line(self._pairs.b, other)
+        lines = line_of(self._pairs.a, last), line_of(self._pairs.b, other)
         pairs = tuple(zip(*lines))
         if len(lines[0]) == len(lines[1]) > 1 and (last, other) in pairs:
             yield from map(_more, self._with_region(region, Sites(pairs, pairs.index((last, other))), which))
@@ -198,7 +197,7 @@ class EditPlan:
         """Return the operation at another site that stands where one does at a finding's own; ``None`` without one."""
         if len(sites.pairs) == 1:
             return step
-        line = self._line(run, step)
+        line = line_of(run, step)
         fits = len(line) == len(sites.pairs) and line[sites.at] is step
         return line[at] if fits else None
 
@@ -241,7 +240,7 @@ class EditPlan:
                 return None
             if maker is None or given.is_weight:  # both have the same
                 continue
-            makers = self._line(self._pairs.b, maker) if len(sites.pairs) > 1 else [maker]
+            makers = line_of(self._pairs.b, maker) if len(sites.pairs) > 1 else [maker]
             if len(makers) != len(sites.pairs) or makers[sites.at] is not maker:
                 return None
             for at, (step, (one, _)) in enumerate(zip(makers, sites.pairs)):
@@ -282,8 +281,3 @@ def _more(edit: PlannedEdit) -> PlannedEdit:
     """Return an edit of several places, with how many these are in its words."""
     count = len({part.place for part in edit.parts}) - 1
     return replace(edit, words=f"{edit.words}{and_more(count)} of this line", is_cause=False)
-
-
-def _is_alike(path: str, other: str) -> bool:
-    """Are two calls of one part of a model, in whatever layer?"""
-    return numberless(f"{path}.") == numberless(f"{other}.")

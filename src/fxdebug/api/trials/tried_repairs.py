@@ -17,7 +17,7 @@ from torch import Tensor
 from fxdebug.api.comparison import Comparison
 from fxdebug.api.rerun.edited_runs import EditedRuns, Returned
 from fxdebug.api.trials.edit_parts import Part, PlannedEdit, Source, seen_as_in_a
-from fxdebug.api.trials.edits_of_operations import OF_REGION, Edit, place_of
+from fxdebug.api.trials.edits_of_operations import Edit, place_of
 from fxdebug.api.trials.planned_edits import EditPlan
 from fxdebug.api.trials.regions_of_a import recomputed
 from fxdebug.capture.pausing.replaced_operations import Place, Ran, ReplacedOperations
@@ -29,9 +29,6 @@ from fxdebug.comparison.steps import Step
 MOST = 8  # findings that are tried each
 MOST_TOGETHER = 64  # and all at once, as of a setting of every layer
 LIKELY = "likely"
-NO_NEARER = " was tried: it brings b no nearer to a"  # what such a finding says is hardly the cause
-
-
 RAISES = [Returned(math.inf, 0.0)]  # of a side that raises with an edit, or returns what cannot be compared
 
 
@@ -66,11 +63,11 @@ def tried(findings: Sequence[Row], plain: ComparisonData, runs: EditedRuns, budg
                 told = f"{edit.words}: with this edit b returns what a returns"
                 places = {part.place for part in edit.parts}
                 return [
-                    replace(row, proven=True, repair=told) if at == number or place_of(row.b) in places else row
+                    row.proven_by(told, by_region=edit.of_region) if at == number or place_of(row.b) in places else row
                     for at, row in enumerate(rows)
                 ]
             if repaired is False and edit.is_cause and not is_nearer(returned or (), plain):
-                rows[number] = replace(rows[number], repair=f"{edit.words}{NO_NEARER}")
+                rows[number] = _doubted(rows[number], edit)
             if returned is not None and returned != RAISES:
                 failed += [edit] if edit.is_cause else []
                 made.setdefault(number, []).append(edit)
@@ -91,6 +88,10 @@ def tried(findings: Sequence[Row], plain: ComparisonData, runs: EditedRuns, budg
     return rows
 
 
+def _doubted(row: Row, edit: PlannedEdit) -> Row:
+    return replace(row, doubtful=True, repair=f"{edit.words} was tried: it brings b no nearer to a")
+
+
 def _doubted_together(
     rows: list[Row], edits: dict[int, PlannedEdit], seen: dict[Place, Ran], runs: EditedRuns
 ) -> list[Row]:
@@ -107,7 +108,7 @@ def _doubted_together(
         returned = _returned(both, runs) if len(numbers) > 1 else None
         if returned is not None and not is_nearer(returned, runs.plain):
             for number in numbers:
-                rows[number] = replace(rows[number], repair=f"{edits[number].words}{NO_NEARER}")
+                rows[number] = _doubted(rows[number], edits[number])
     return rows
 
 
@@ -119,7 +120,7 @@ def is_repaired_by(edit: PlannedEdit, runs: EditedRuns, side: Literal["a", "b"] 
 
 def is_settled(findings: Sequence[Row]) -> bool:
     """Is a finding proven by an edit that says what is wrong? A region of a in the place of one of b does not."""
-    return any(row.proven and OF_REGION not in row.repair for row in findings)
+    return any(row.proven and not row.by_region for row in findings)
 
 
 def first_repair(
@@ -137,12 +138,22 @@ def first_repair(
     return None
 
 
-def proven_at(shown: Row, step: Step, kind: Kind, because: str, repair: str, partner: Step | None = None) -> Row:
+def proven_at(
+    shown: Row,
+    step: Step,
+    kind: Kind,
+    because: str,
+    repair: str,
+    partner: Step | None = None,
+    *,
+    by_region: bool = False,
+) -> Row:
     """Return a proven finding at an operation of b, with the error of the one that it stands for.
 
-    ``partner`` is the operation of a; without one it is that of the finding shown. ``repair`` is the edit in words.
+    ``partner`` is the operation of a; without one it is that of the finding shown. ``repair`` is the edit in words;
+    ``by_region``: it puts all that a does there in the place of that operation.
     """
-    return replace(
+    told = replace(
         shown,
         path=step.call.path,
         op=step.op,
@@ -152,9 +163,8 @@ def proven_at(shown: Row, step: Step, kind: Kind, because: str, repair: str, par
         b=step_side(step, next(iter(step.outputs), None)),
         because=because,
         position=step.index,
-        proven=True,
-        repair=f"{repair}: with this edit b returns what a returns",
     )
+    return told.proven_by(f"{repair}: with this edit b returns what a returns", by_region=by_region)
 
 
 def edits_at(edit: PlannedEdit, runs: EditedRuns) -> dict[Place, Edit]:
@@ -192,7 +202,7 @@ def _all_at_once(
         others = {place: edit for at, of_row in made.items() if at != number for place, edit in of_row.items()}
         effect = _effect(others, runs)
         alone = "" if effect is None else f"; without this one it differs by {effect:.3g}"
-        told[number] = replace(rows[number], proven=True, repair=f"{edit.words}: {more}{alone}")
+        told[number] = rows[number].proven_by(f"{edit.words}: {more}{alone}", by_region=edit.of_region)
     return told
 
 
@@ -296,7 +306,7 @@ def with_findings(found: Comparison, rows: Sequence[Row]) -> Comparison:
 
 def doubtful_last(found: Comparison) -> Comparison:
     """Return a comparison with the findings last whose edit brings b no nearer to a."""
-    rows = sorted(found.findings, key=lambda row: row.repair.endswith(NO_NEARER))
+    rows = sorted(found.findings, key=lambda row: row.doubtful)
     return Comparison.of(replace(found, findings=tuple(rows)))
 
 
