@@ -19,9 +19,11 @@ from torch import nn
 import fxdebug
 from fxdebug.data.report import Column, ReportData
 from fxdebug.errors import LoadError, UsageError
-from fxdebug.exports.report.text import screen
+from fxdebug.exports.report.figures import column_of, draw_bars, stacked_axes
+from fxdebug.exports.report.text import lines_of, screen
 from fxdebug.features.training import picture as picture_of_training
 from fxdebug.features.weights import picture as picture_of_weights
+from fxdebug.plugins import report
 
 
 def stack(layers: int) -> nn.Module:
@@ -64,6 +66,14 @@ def test_of_many_weights_the_same_place_of_all_layers_is_one_small_picture() -> 
     groups = picture_of_weights.groups_of(many.histograms)
     assert {name: len(group) for name, group in groups.items()} == {"#.#.weight": 40, "#.#.bias": 40}
     assert len([axis for axis in picture_of_weights.draw(many).axes if axis.get_visible()]) == 2
+
+
+def test_bars_without_a_unit_are_counts_in_full_and_other_numbers_as_in_the_table() -> None:
+    rows = [{"call": "#0", "growth": 1.6249}, {"call": "0#0", "growth": 1234567}, {"call": "1#0", "growth": None}]
+    drawn = report("widths", type("T", (), {"model": "Net"}), rows)
+    _, (axis,) = stacked_axes(drawn, "growth", [2.0])
+    draw_bars(axis, lines_of(drawn, everything=True), column_of(drawn, "growth"))
+    assert [text.get_text() for text in axis.texts] == [" 1.62", " 1,234,567", " n/a"]
 
 
 def test_an_incident_is_named_in_the_picture(tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ def draw_bars(axis: Axes, lines: Sequence[Line], column: Column, room: float = 1
         return
     axis.barh(positions, numbers, color=BLUES[3], height=0.75)
     for position, number, line in zip(positions, numbers, lines):
-        is_count = not column.unit and line[column.field] is not None
+        is_count = not column.unit and line[column.field] is not None and number.is_integer()
         text = f"{number:,.0f}" if is_count else line.text(column)  # n/a, and lower bounds as such
         axis.text(number, position, f" {text}", va="center", fontsize=8, color=INK)
     axis.set_yticks(list(positions), [str(line["call"]) for line in lines])
