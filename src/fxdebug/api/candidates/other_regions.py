@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from fxdebug.api.candidates.varied_operations import steps_around
+from fxdebug.api.candidates.varied_operations import rows_to_look_at, steps_around
 from fxdebug.api.comparison import Comparison
 from fxdebug.api.rerun.edited_runs import EditedRuns
 from fxdebug.api.trials.edit_parts import PlannedEdit
@@ -51,11 +51,14 @@ def told_of_regions(found: Comparison, runs: EditedRuns, until: float) -> Compar
 
     ``None`` where a finding is proven, and where no such operations are found. No run begins after ``until``.
     """
-    first = found.first
-    if first is None or first.kind in ("weights", "input", "nonfinite") or any(row.proven for row in found.findings):
+    if any(row.proven for row in found.findings):
         return None
-    tries = _edits_of_regions(first, runs, until)
-    return first_repair(found, runs, ((edit, partial(_row, first, way, edit)) for way, edit in tries), until)
+    tries = (
+        (edit, partial(_row, first, way, edit))
+        for first in rows_to_look_at(found)
+        for way, edit in _edits_of_regions(first, runs, until)
+    )
+    return first_repair(found, runs, tries, until)
 
 
 def rows_of_regions(first: Row, runs: EditedRuns, until: float) -> Iterator[tuple[PlannedEdit, Row]]:

@@ -50,22 +50,36 @@ def told_of_variations(found: Comparison, runs: EditedRuns, until: float) -> Com
     where a finding is proven or names a weight, an order or what is infinite already, and where no such way is found.
     No run begins after ``until``.
     """
-    first = found.first
-    if first is None or first.kind in ("weights", "input", "nonfinite") or is_settled(found.findings):
+    if is_settled(found.findings):
         return None
-    if first.kind == "wiring" and "another order" in first.because:
-        return None  # it is told already
-    pairs, _ = runs.pairs()
-    regions = {side: steps_around(pairs, first, side) for side in _SIDES}
-    tries = itertools.chain.from_iterable(_tries(first, runs, side, regions, until) for side in _SIDES)
-    for each in _promising_first(tries):
-        if time.monotonic() > until:
-            return None
-        if is_repaired_by(each.edit, runs, each.side) and not any(
-            is_repaired_by(other.edit, runs, each.side) for other in each.beside()
-        ):
-            return with_findings(found, [each.row(first)])
+    for first in rows_to_look_at(found):
+        if first.kind == "wiring" and "another order" in first.because:
+            continue  # it is told already
+        pairs, _ = runs.pairs()
+        regions = {side: steps_around(pairs, first, side) for side in _SIDES}
+        tries = itertools.chain.from_iterable(_tries(first, runs, side, regions, until) for side in _SIDES)
+        for each in _promising_first(tries):
+            if time.monotonic() > until:
+                return None
+            if is_repaired_by(each.edit, runs, each.side) and not any(
+                is_repaired_by(other.edit, runs, each.side) for other in each.beside()
+            ):
+                return with_findings(found, [each.row(first)])
     return None
+
+
+def rows_to_look_at(found: Comparison) -> list[Row]:
+    """Return the findings around which operations are tried: the first one, and the earliest that names an operation.
+
+    None where the first one names a weight, an input or what is infinite. A call of which nothing inside is told stands
+    behind the others.
+    """
+    first = found.first
+    if first is None or first.kind in ("weights", "input", "nonfinite"):
+        return []
+    earliest = min((row for row in found.findings if row.op), key=lambda row: row.position, default=first)
+    known = [first] if first is earliest else [first, earliest]
+    return sorted(known, key=lambda row: row.op is None)
 
 
 def promising_edits(first: Row, runs: EditedRuns, until: float) -> Iterator[tuple[PlannedEdit, Row]]:

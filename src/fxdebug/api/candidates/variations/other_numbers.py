@@ -127,7 +127,7 @@ _NUMBERS: dict[str, tuple[str, type]] = {  # of which an operation has a default
 def given_numbers(name: str, ran: Ran, numbers: Sequence[float]) -> Iterator[Variation]:
     """Yield an operation with a number of the other run that it is not given, in the place of its default."""
     key, kind = _NUMBERS.get(name, ("", float))
-    if not key or key in ran.kwargs or len(ran.args) > (3 if name == "pad" else 1):
+    if not key or ran.kwargs.get(key) is not None or len(ran.args) > (3 if name == "pad" else 1):
         return
     for number in numbers:
         if kind(number) == number:
