@@ -22,8 +22,8 @@ _TELL = (
     told_of_settings,
     told_of_rotary_rows,
     told_of_turned_weights,
-    told_in_turn,
     told_of_variations,
+    told_in_turn,
     told_of_regions,
     told_in_turn_by_all,
 )

@@ -17,7 +17,7 @@ from fxdebug.api.comparison import Comparison
 from fxdebug.api.rerun.edited_runs import EditedRuns
 from fxdebug.api.trials.edit_parts import PlannedEdit
 from fxdebug.api.trials.planned_edits import EditPlan
-from fxdebug.api.trials.tried_repairs import first_repair, proven_at
+from fxdebug.api.trials.tried_repairs import first_repair, proven_at, says_more_than_a_region
 from fxdebug.comparison.diagnosis.cause import listed
 from fxdebug.comparison.diagnosis.region import region_of
 from fxdebug.comparison.pairing.pairs import Pairs
@@ -113,6 +113,7 @@ def _row(first: Row, way: _Way, edit: PlannedEdit) -> Row:
         because = f"{a} is given {one} in a, {other} in b" if a == b else f"{a} with {one} in a, {b} with {other} in b"
     row = proven_at(first, at, "values", because, edit.words, by_region=edit.of_region)
     in_a = None if first.a is None else first.a.node
-    told = not way.weights and first.position in {step.index for step in way.of_b}
-    told |= not way.weights and in_a in {step.node.id for step in way.of_a}
+    told = first.position in {step.index for step in way.of_b} or in_a in {step.node.id for step in way.of_a}
+    told = told and says_more_than_a_region(first, [step.op for step in way.of_a])
+    told = told and (not way.weights or (first.kind == "missing" and a != b))
     return first.proven_by(row.repair, by_region=row.by_region) if told else row

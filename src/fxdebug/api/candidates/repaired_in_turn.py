@@ -17,7 +17,7 @@ from fxdebug.api.comparison import Comparison
 from fxdebug.api.rerun.edited_runs import EditedRuns
 from fxdebug.api.trials.edit_parts import PlannedEdit
 from fxdebug.api.trials.planned_edits import EditPlan
-from fxdebug.api.trials.tried_repairs import edits_at, is_repaired_by, with_findings
+from fxdebug.api.trials.tried_repairs import edits_at, is_repaired_by, proven_by_edit, with_findings
 from fxdebug.capture.pausing.replaced_operations import ReplacedOperations
 from fxdebug.comparison.diagnosis.weights.folded_norm import FOLDED
 from fxdebug.comparison.result import Row
@@ -93,8 +93,10 @@ def _told(found: Comparison, chosen: list[tuple[PlannedEdit, Row]]) -> Compariso
     with_all = f"with this and {more} more edit{'s' * (more > 1)}" if more else "with this edit"
     known = {(row.path, row.op, row.kind, row.because): row for row in reversed(found.findings)}
     rows = [
-        known.get((row.path, row.op, row.kind, row.because), row).proven_by(
-            f"{edit.words}: {with_all} b returns what a returns", by_region=edit.of_region
+        proven_by_edit(
+            known.get((row.path, row.op, row.kind, row.because), row),
+            edit,
+            f"{edit.words}: {with_all} b returns what a returns",
         )
         for edit, row in chosen
     ]

@@ -47,7 +47,7 @@ def with_fused_written_out(a: nn.Module, b: nn.Module, compared: Callable[[], Co
     """
     found = compared()
     first = found.first
-    is_named = first is None or (first.proven and closeness(first))
+    is_named = first is None or (first.proven and not first.by_region and closeness(first))
     if first is None or is_named or first.kind not in _BEYOND_A_FUSED_OPERATION:
         return found
     operations = _fused_in_one(found)

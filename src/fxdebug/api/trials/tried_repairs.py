@@ -17,7 +17,7 @@ from torch import Tensor
 from fxdebug.api.comparison import Comparison
 from fxdebug.api.rerun.edited_runs import EditedRuns, Returned
 from fxdebug.api.trials.edit_parts import Part, PlannedEdit, Source, seen_as_in_a
-from fxdebug.api.trials.edits_of_operations import Edit, place_of
+from fxdebug.api.trials.edits_of_operations import OF_REGION, Edit, place_of
 from fxdebug.api.trials.planned_edits import EditPlan
 from fxdebug.api.trials.regions_of_a import recomputed
 from fxdebug.capture.pausing.replaced_operations import Place, Ran, ReplacedOperations
@@ -29,6 +29,7 @@ from fxdebug.comparison.steps import Step
 MOST = 8  # findings that are tried each
 MOST_TOGETHER = 64  # and all at once, as of a setting of every layer
 LIKELY = "likely"
+MANY = " have no counterpart"  # of several operations
 RAISES = [Returned(math.inf, 0.0)]  # of a side that raises with an edit, or returns what cannot be compared
 
 
@@ -63,7 +64,7 @@ def tried(findings: Sequence[Row], plain: ComparisonData, runs: EditedRuns, budg
                 told = f"{edit.words}: with this edit b returns what a returns"
                 places = {part.place for part in edit.parts}
                 return [
-                    row.proven_by(told, by_region=edit.of_region) if at == number or place_of(row.b) in places else row
+                    proven_by_edit(row, edit, told) if at == number or place_of(row.b) in places else row
                     for at, row in enumerate(rows)
                 ]
             if repaired is False and edit.is_cause and not is_nearer(returned or (), plain):
@@ -110,6 +111,26 @@ def _doubted_together(
             for number in numbers:
                 rows[number] = _doubted(rows[number], edits[number])
     return rows
+
+
+def proven_by_edit(row: Row, edit: PlannedEdit, told: str) -> Row:
+    """Return a finding with an edit that repairs b.
+
+    Operations of a in the place of those of b say that these differ, and not which of several has no counterpart.
+    """
+    names = edit.words.partition(OF_REGION)[0]
+    if edit.of_region and not says_more_than_a_region(row, names.split(", ")):
+        row = replace(row, because=f"{names} in a, other operations in b")
+    return row.proven_by(told, by_region=edit.of_region)
+
+
+def says_more_than_a_region(row: Row, names: Sequence[str]) -> bool:
+    """May what a finding says stand beside a region of a that repairs b?
+
+    Not where it says of several operations, some of which are not in that region, that they have no counterpart.
+    """
+    told, several, _ = row.because.partition(MANY)
+    return not several or {*told.partition(" of a")[0].split(", ")} <= {*names}
 
 
 def is_repaired_by(edit: PlannedEdit, runs: EditedRuns, side: Literal["a", "b"] = "b") -> bool:
@@ -202,7 +223,7 @@ def _all_at_once(
         others = {place: edit for at, of_row in made.items() if at != number for place, edit in of_row.items()}
         effect = _effect(others, runs)
         alone = "" if effect is None else f"; without this one it differs by {effect:.3g}"
-        told[number] = rows[number].proven_by(f"{edit.words}: {more}{alone}", by_region=edit.of_region)
+        told[number] = proven_by_edit(rows[number], edit, f"{edit.words}: {more}{alone}")
     return told
 
 
