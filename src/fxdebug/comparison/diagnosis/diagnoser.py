@@ -43,6 +43,7 @@ from fxdebug.comparison.pairing.by_dataflow import following_batch_norm
 from fxdebug.comparison.pairing.by_path import renamed
 from fxdebug.comparison.result import Kind
 from fxdebug.comparison.steps import Step, StepInput, StepList
+from fxdebug.comparison.thresholds import VIEWS
 from fxdebug.comparison.tolerance import error_between, visible_share
 from fxdebug.data.values import Value, shape_text
 from fxdebug.operators.dtypes import EPS
@@ -59,7 +60,6 @@ from fxdebug.operators.names import (
 from fxdebug.operators.nonfinite import has_nonfinite
 from fxdebug.operators.nonfinite_cause import find_cause
 
-MOST_FUNCTIONS = 6  # of a single value, between a product and the step that shows another order of its rows
 _BY_CUDNN = ("conv", "lstm", "gru", "rnn")  # the beginnings of names of operations
 
 
@@ -276,6 +276,8 @@ class Diagnoser:
             because = f"{partner.name} in a, {step.name} in b"
         elif self._device_type(result.a) != self._device_type(result.b):
             because = f"computed on {self._device_of(0, result)} in a, on {self._device_of(1, result)} in b"
+        elif (counted := _counted_elsewhere(result)) is not None:
+            because = counted
         elif self._may_be_reordered(result):
             if (rounded := rounded_positions(self._judge, result)) is not None:
                 return make_cause(
@@ -388,7 +390,7 @@ class Diagnoser:
     def _product_behind(run: StepList, value: Value) -> Step | None:
         """Return the product with weights that a value comes of, behind operations on that value alone."""
         step = run.maker(value)
-        for _ in range(MOST_FUNCTIONS):
+        for _ in range(VIEWS):
             if step is None or step.weights or len(step.data) != 1:
                 break
             step = run.maker(step.data[0].value)
@@ -542,6 +544,17 @@ def _made_nonfinite(result: StepResult) -> str:
     given = [each.value for each in step.data]
     cause = find_cause(step.op.strip("_"), numbers, given, step.outputs)
     return f"in {side} {cause.why}" if cause is not None else "NaN or infinity on one side only"
+
+
+def _counted_elsewhere(result: StepResult) -> str | None:
+    """Say by how much integers are off that all are off by as much, as positions counted from another start are."""
+    most, mean = result.measures.max_abs, result.measures.mean_abs
+    if not result.b.dtype.startswith("int") or not most or most != mean:
+        return None
+    if result.a.stats is None or result.b.stats is None or result.a.stats.max is None or result.b.stats.max is None:
+        return None
+    more = "more" if result.b.stats.max > result.a.stats.max else "less"
+    return f"integers are {most:g} {more} than in a, all of them: they are counted from another start"
 
 
 def _single_numbers(step: Step, other: Step) -> list[str]:

@@ -11,6 +11,7 @@ from fxdebug.comparison.diagnosis.cause import Cause, differing_settings, listed
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult, draws_random
 from fxdebug.comparison.result import Kind
 from fxdebug.comparison.steps import Step, StepInput, StepList
+from fxdebug.comparison.thresholds import FAR, FEW, FEW_TIMES
 from fxdebug.operators.dtypes import EPS
 from fxdebug.operators.names import (
     BY_RANK,
@@ -25,10 +26,7 @@ from fxdebug.operators.names import (
 
 PERMUTING = ("randperm", "multinomial")
 MOVES = frozenset(["roll", "flip", "fliplr", "flipud", "rot90"])
-MOST_ROUNDED = 4  # times the error that counts as equal: a few operations enlarge it before the choice
 INDEXING = BY_RANK | frozenset(["where", "nonzero", "argwhere", "eq", "one_hot", "floor_divide", "bincount"])
-NEAR_TIES = 0.25  # share of choices from which more than rounding is behind it
-MOST_STEPS = 300  # steps that are looked at
 ARRANGING = COPYING | REORDERING | SLICES
 
 
@@ -127,7 +125,7 @@ def moves_changed(judge: Judge, cause: Cause, result: StepResult) -> ElementOrde
 
 def _rounded(judge: Judge, one: StepInput, other: StepInput) -> float:
     """Return the error up to which rounding explains that two values differ, from which steps chose."""
-    return MOST_ROUNDED * judge.clean_for(one.value, other.value)
+    return FEW_TIMES * judge.clean_for(one.value, other.value)
 
 
 def choices_changed(judge: Judge, cause: Cause, result: StepResult) -> ElementOrder | None:
@@ -148,7 +146,7 @@ def choices_changed(judge: Judge, cause: Cause, result: StepResult) -> ElementOr
             continue
         sides = [(x, y) for x, y in zip(other.partner.results, step.results) if x.dtype not in EPS]
         shares = [judge.value_error(x, y) for x, y in sides]
-        found += [(share, step) for share in shares if 0.0 < share <= NEAR_TIES]
+        found += [(share, step) for share in shares if 0.0 < share <= FEW]
     if not found:
         return None
     share, first = found[-1]
@@ -189,7 +187,7 @@ def _steps_upstream(run: StepList, starts: Iterable[Step | None]) -> Iterator[St
     """Yield some steps and those that they depend on, the latest first."""
     pending = {step.index for step in starts if step is not None}
     visited = set(pending)
-    while pending and len(visited) < MOST_STEPS:
+    while pending and len(visited) < FAR:
         step = run.steps[max(pending)]
         pending.discard(step.index)
         yield step
@@ -244,7 +242,7 @@ def _steps_before(judge: Judge, result: StepResult) -> Iterator[tuple[Step, Step
     """
     run, pairs = judge.pairs.b, judge.pairs
     pending, visited = {result.step.index}, {result.step.index}
-    while pending and len(visited) < MOST_STEPS:
+    while pending and len(visited) < FAR:
         step = run.steps[max(pending)]
         pending.discard(step.index)
         pair = pairs.steps.get(step.index)

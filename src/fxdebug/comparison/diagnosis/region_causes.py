@@ -65,8 +65,8 @@ from fxdebug.comparison.diagnosis.weights.weight_layouts import (
 from fxdebug.comparison.diagnosis.weights.weight_slices import Weights
 from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.result import Kind
-from fxdebug.comparison.rounding import COPY_TOLERANCE
 from fxdebug.comparison.steps import Step, StepList
+from fxdebug.comparison.thresholds import COPIED
 from fxdebug.comparison.tolerance import error_between, is_distinctive
 from fxdebug.data.calls import Call
 from fxdebug.data.values import Value
@@ -340,7 +340,7 @@ def _behind_opaque(divergence: Divergence) -> Cause:
         other = known.get(_name_before_compilation(each.name))
         if other is None or other.shape != each.shape or other.dtype != each.dtype:
             continue
-        if (error_between(other.before, each.before) or 0.0) > COPY_TOLERANCE:
+        if (error_between(other.before, each.before) or 0.0) > COPIED:
             module = each.name.rpartition(".")[0]
             call = next((call for call in pairs.b.trace.calls if call.path == module), root)
             because = f"{each.name} differs from {other.name} of a"
@@ -439,7 +439,7 @@ def _is_never_used(weight: Value, run: StepList) -> bool:
     return any(
         used.isdisjoint(each.names)
         and math.prod(each.shape) == weight.numel
-        and (error_between(weight.stats, each.before or each.stats) or 0.0) <= COPY_TOLERANCE
+        and (error_between(weight.stats, each.before or each.stats) or 0.0) <= COPIED
         for each in run.trace.parameters
         if each.before is not None or each.stats is not None
     )

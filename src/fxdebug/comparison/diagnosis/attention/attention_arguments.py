@@ -10,12 +10,12 @@ from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult, draws
 from fxdebug.comparison.diagnosis.region import Divergence, Region
 from fxdebug.comparison.result import Kind
 from fxdebug.comparison.steps import Step, StepList
+from fxdebug.comparison.thresholds import VIEWS
 from fxdebug.comparison.tolerance import visible_share
 from fxdebug.data.values import Value
 from fxdebug.operators.dtypes import EPS
 
 ATTENTION = "scaled_dot_product_attention"
-MOST_VIEWS = 16  # between an attention and the projection before it
 
 
 def other_masking(judge: Judge, result: StepResult) -> Cause | None:
@@ -82,7 +82,7 @@ def _views_before(run: StepList, value: Value) -> list[Step]:
     """Return the steps with one input that lead to a value, in execution order."""
     steps: list[Step] = []
     maker = run.makers.get(value.number)
-    while maker is not None and len(maker.data) == 1 and not maker.weights and len(steps) < MOST_VIEWS:
+    while maker is not None and len(maker.data) == 1 and not maker.weights and len(steps) < VIEWS:
         steps += [maker] if maker.outputs else []
         maker = run.makers.get(maker.data[0].value.number)
     return steps[::-1]

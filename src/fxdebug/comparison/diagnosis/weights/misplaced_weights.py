@@ -28,12 +28,10 @@ from fxdebug.comparison.diagnosis.weights.weight_slices import (
 )
 from fxdebug.comparison.pairing.by_path import renamed
 from fxdebug.comparison.steps import Step, StepList
+from fxdebug.comparison.thresholds import FAR, NEARLY_ALL, VIEWS
 from fxdebug.data.values import Value
 from fxdebug.operators.names import NORMS, SLICES, family, op_of_module
 
-MOST_VIEWS = 8  # between a weight and its use
-MOST_STEPS = 150  # that are looked at on either side
-LEAST_SHARED = 0.9  # share of the rows of a slice that must be those of a
 WEIGHTS_OF_A_CELL = 4  # of more, as of several layers and directions, it is not known which ones face those of b
 
 
@@ -145,7 +143,7 @@ class MisplacedWeights:
         pending = [*first]
         visited = {step.index for step in pending}
         found: dict[int, Product] = {}
-        while pending and len(visited) < MOST_STEPS:
+        while pending and len(visited) < FAR:
             step = pending.pop(0)
             known = self._weights_of(weights, step)
             healthy = run is self.judge.pairs.b and step not in first and self._is_healthy(run, step)
@@ -238,7 +236,7 @@ class MisplacedWeights:
 
 def weight_behind(run: StepList, value: Value, *, computed: bool = False) -> str | None:
     """Return the name of the weight that a value is, or is a slice or a view of; ``computed``: or any function of."""
-    for _ in range(MOST_VIEWS):
+    for _ in range(VIEWS):
         name = run.root(value).name  # in a call that is compared by itself, that of its own module
         if name is not None:
             return name
@@ -297,7 +295,7 @@ def _lost(weight: Weight, rows: Arrangement | None, pool: list[Weight]) -> str:
     twice = [place for place, row in enumerate(rows) if row is not None and row in rows[:place]]
     used = {row.weight for row in known}
     unused = [other.name for other in sources if other.name not in used and other.owner in _owners(pool, used)]
-    if twice and len(twice) > (1 - LEAST_SHARED) * len(rows):
+    if twice and len(twice) > (1 - NEARLY_ALL) * len(rows):
         first = rows[twice[0]]
         assert first is not None
         return f"{_span(twice)} of {weight.name} are those of {first.weight} once more{_instead(unused)}"
