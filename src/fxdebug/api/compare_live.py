@@ -32,9 +32,9 @@ from fxdebug.capture.runs.same_start import deep_copy, state_restored
 from fxdebug.capture.torch_state.internals import not_compiled
 from fxdebug.comparison.compare_traces import pair_traces
 from fxdebug.comparison.diagnosis.isolated.join import joined
-from fxdebug.comparison.diagnosis.outputs import UNEXPLAINED
 from fxdebug.comparison.elementwise import is_reordered
 from fxdebug.comparison.pairing.replay_plan import replay_plan
+from fxdebug.comparison.thresholds import GROWTH
 from fxdebug.data.trace import replaced
 from fxdebug.data.values import Keeping
 from fxdebug.errors import FxDebugError, UsageError
@@ -271,7 +271,7 @@ def _differs_far(plain: Comparison) -> bool:
     """Do the models return values that are further apart than rounding explains, or of other shapes?"""
     rows = [row for row in plain.outputs if row.measured and row.b is not None and row.b.value is not None]
     floats = [row for row in rows if row.measures.what or (row.b and row.b.value and row.b.value.dtype in EPS)]
-    return any(row.error > UNEXPLAINED * row.tolerance for row in floats)
+    return any(row.error > GROWTH * row.tolerance for row in floats)
 
 
 def _run(model: nn.Module, inputs: Any, kwargs: Any, *, values: Keeping = "stats") -> tuple[Trace, str | None]:

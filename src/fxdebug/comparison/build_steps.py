@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from fxdebug.comparison.constants import is_relu_clamp
 from fxdebug.comparison.steps import Step, StepInput, StepList
+from fxdebug.comparison.thresholds import MANY
 from fxdebug.comparison.tolerance import same_numbers
 from fxdebug.data.calls import Call
 from fxdebug.data.graphs import Op, Ref, text_of
@@ -222,9 +223,6 @@ def _resolved(operand: Any, results: dict[str, Item]) -> Any:
     return operand
 
 
-MOST_INPUTS = 64  # an unrecorded step counts as given this many of the latest values at hand
-
-
 class UnrecordedStep(NamedTuple):
     """A piece of a call's code without recorded operations: its position, the values it may read, those it made."""
 
@@ -244,9 +242,9 @@ def unrecorded_steps(net: Network, call: Call) -> Iterator[UnrecordedStep]:
         new = list({value.number: value for value in new}.values())
         name = child.path[len(call.path) :].lstrip(".")
         if new:
-            yield UnrecordedStep(net.first_position[child.index] - 0.5, node, tuple(at_hand[-MOST_INPUTS:]), tuple(new))
+            yield UnrecordedStep(net.first_position[child.index] - 0.5, node, tuple(at_hand[-MANY:]), tuple(new))
             at_hand += [(f"{name}({i})", value) for i, value in enumerate(new)]
         at_hand += [(f"{name}{slot}", value) for slot, value in (child.outputs.named() if child.outputs else ())]
         known.update(value.number for _, value in at_hand)
     own = {value.number: value for value in node.values if value.number not in known}
-    yield UnrecordedStep(node.position, node, tuple(at_hand[-MOST_INPUTS:]), tuple(own.values()))
+    yield UnrecordedStep(node.position, node, tuple(at_hand[-MANY:]), tuple(own.values()))

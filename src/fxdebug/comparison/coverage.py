@@ -12,15 +12,11 @@ from fxdebug.comparison.pairing.returned_values import facing_outputs, last_call
 from fxdebug.comparison.result import Counts, Coverage, Row, Side
 from fxdebug.comparison.rows import step_side
 from fxdebug.comparison.steps import Step, StepList
+from fxdebug.comparison.thresholds import DIFFERENT, HALF
 from fxdebug.data.calls import Call
 from fxdebug.data.values import Value, shape_text
 from fxdebug.operators.dtypes import EPS
 
-# Runs are called equal only if at least this share of the calls of one of them is accounted for. In right ports it is
-# 0.9 and more, and 0.55 and more where one run is a debug tree without operations; between different models below 0.25
-# in trees. A port may be written with few modules, so the run counts of which more is accounted for.
-LEAST_SHARE = 0.5
-FAR_APART = 0.1  # relative error from which two results are not the same value in two notations
 MOST_NAMED = 3  # values that a sentence names
 
 
@@ -78,7 +74,7 @@ def _accounted_share(judge: Judge, rows: Sequence[Row], name: str, globs: Sequen
     unlike = set()
     for row in rows:
         side = row.a if name == "a" else row.b
-        far = row.op is None and row.measured and row.error > max(FAR_APART, row.tolerance)
+        far = row.op is None and row.measured and row.error > max(DIFFERENT, row.tolerance)
         if side is not None and far and not _is_given_other_rows(judge, row):
             unlike.add(side.call.index)
     run, paired = (pairs.a, pairs.calls_of_a) if name == "a" else (pairs.b, pairs.calls)
@@ -139,7 +135,8 @@ def missing_in(judge: Judge, coverage: Coverage, outputs: Sequence[Row], compare
         return
     if pairs.a.trace.error is None and pairs.b.trace.error is None:
         yield from _missing_returned(pairs, coverage, outputs)
-    if coverage.share < LEAST_SHARE:
+    # in right ports it is 0.9 and more, between different models in trees below 0.25
+    if coverage.share < HALF:
         yield f"at most {coverage.share:.0%} of the calls have a counterpart in the other run"
 
 

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from fxdebug.comparison.measures import TENSORS, Measures, Unlike
-from fxdebug.comparison.tolerance import MASK_THRESHOLD, error_between, is_additive_mask, is_masked, rounding_step
+from fxdebug.comparison.thresholds import CLOSER, MASK
+from fxdebug.comparison.tolerance import error_between, is_additive_mask, is_masked, rounding_step
 from fxdebug.data.values import Value
 from fxdebug.operators.dtypes import EPS
 from fxdebug.stats.elements import elements
@@ -27,7 +28,7 @@ def measure_elements(one: Tensor, other: Tensor, tolerance: float, a: Value, b: 
     Positions that an additive mask hides on both sides do not count.
     """
     one, other = one.detach().reshape(-1), other.detach().reshape(-1)
-    hidden = MASK_THRESHOLD if is_masked(a.stats) and is_masked(b.stats) else -math.inf
+    hidden = -MASK if is_masked(a.stats) and is_masked(b.stats) else -math.inf
     top = _largest_finite(one, hidden)
     limit = tolerance * top
     squared_differences = differences = largest = products = squares_a = squares_b = 0.0
@@ -109,9 +110,6 @@ def sorted_nonzero(tensors: Iterable[Tensor]) -> Tensor:
         return numbers[numbers != 0].sort().values
 
 
-CLOSER_SORTED = 8  # the same numbers in two orders are this many times closer once both are sorted
-
-
 def is_reordered(one: Tensor, other: Tensor) -> bool:
     """Do two tensors hold the same numbers but for rounding, in different places?
 
@@ -131,7 +129,7 @@ def is_reordered(one: Tensor, other: Tensor) -> bool:
         distance = float((left - right).norm())
         if not 0.0 < distance < math.inf:
             return False
-        limit = min(rounding_step(str(one.dtype)[6:]) * float(left.norm()), distance / CLOSER_SORTED)
+        limit = min(rounding_step(str(one.dtype)[6:]) * float(left.norm()), distance / CLOSER)
         return float((left.sort().values - right.sort().values).norm()) <= limit
 
 

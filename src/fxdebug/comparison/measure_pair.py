@@ -10,9 +10,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from fxdebug.comparison.elementwise import CLOSER_SORTED, measure_elements, sorted_nonzero
+from fxdebug.comparison.elementwise import measure_elements, sorted_nonzero
 from fxdebug.comparison.facing_parts import facing_parts
 from fxdebug.comparison.measures import SAMPLE, STATISTICS, TENSORS, Measures
+from fxdebug.comparison.thresholds import CLOSER
 from fxdebug.comparison.tolerance import (
     error_between,
     is_additive_mask,
@@ -100,7 +101,7 @@ class Meter:
         if measures.basis != TENSORS or both is None or not 0.0 < measures.error < math.inf:
             return False
         distance, size = float((both[0] - both[1]).norm()), float(both[0].norm())
-        return distance * CLOSER_SORTED <= (measures.relative or 0.0) * size
+        return distance * CLOSER <= (measures.relative or 0.0) * size
 
     def _sorted(self, a: Sequence[Value], b: Sequence[Value]) -> tuple[Tensor, Tensor] | None:
         """Return all numbers of either side but zeros, in ascending order; ``None`` without the data."""

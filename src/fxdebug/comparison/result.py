@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
 from fxdebug.brief import brief
 from fxdebug.comparison.measures import BASES, EQUAL, STATISTICS, Basis, Measures
+from fxdebug.comparison.thresholds import GROWTH, HALF
 from fxdebug.data.calls import Call
 from fxdebug.data.findings import ERROR
 from fxdebug.data.report import ReportData
@@ -46,9 +47,7 @@ KINDS: dict[Kind, str] = {
 }
 
 
-HARMLESS = 1 / 30  # of the largest error that is added: healthy operations enlarge an error by as much
 MEASURED_APART = ("shape", "missing", "extra", "raised", "input", "random", "nonfinite")  # their errors are no sizes
-LEAST_CERTAIN = 0.5  # a pair that is less sure than this helps to look for a cause and says nothing by itself
 
 
 class Counts(NamedTuple):
@@ -153,7 +152,7 @@ class Row:
     @property
     def certain(self) -> bool:
         """Is it a finding, or certain enough to say something? Pairs by order alone are not, nor unsure ones."""
-        return self.kind is not None or (self.how != "order" and self.sure >= LEAST_CERTAIN)
+        return self.kind is not None or (self.how != "order" and self.sure >= HALF)
 
     @property
     def measured(self) -> bool:
@@ -179,8 +178,8 @@ def in_order(findings: Iterable[Row]) -> list[Row]:
     """
     rows = sorted(findings, key=lambda row: row.position)
     sizes = [row.error for row in rows if row.kind not in MEASURED_APART and math.isfinite(row.error)]
-    least = max(sizes, default=0.0) * HARMLESS
-    limits = {"constant": least, "values": least * HARMLESS}
+    least = max(sizes, default=0.0) / GROWTH
+    limits = {"constant": least, "values": least / GROWTH}
     return sorted(rows, key=lambda row: row.error < limits.get(row.kind or "", 0.0))
 
 

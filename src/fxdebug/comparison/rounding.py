@@ -9,12 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from fxdebug.comparison.thresholds import COPIED, SIGMAS
 from fxdebug.comparison.tolerance import population_std, rms_of
 from fxdebug.data.values import Stats
 from fxdebug.operators.dtypes import EPS, FLOATS
-
-COPY_TOLERANCE = 1e-6  # weights are copied
-SIGMAS = 6.0  # standard deviations that a sum of roundings may be off by
 
 
 def narrower_dtype(a: Iterable[str], b: Iterable[str]) -> str | None:
@@ -59,12 +57,12 @@ def may_be_copies(a: Stats, b: Stats, kinds: tuple[str, str]) -> bool:
     off = _element_rounding(a, kinds)
     for name in ("min", "max", "absmax"):
         one, other = getattr(a, name), getattr(b, name)
-        if one is not None and other is not None and abs(one - other) > max(COPY_TOLERANCE, off) * top:
+        if one is not None and other is not None and abs(one - other) > max(COPIED, off) * top:
             return False
     sums, squares = sum_rounding(a, kinds)
-    if abs(a.mean - b.mean) > max(COPY_TOLERANCE, sums) * size:
+    if abs(a.mean - b.mean) > max(COPIED, sums) * size:
         return False
-    return abs(rms_of(b) ** 2 - size**2) <= max(COPY_TOLERANCE, squares) * size**2
+    return abs(rms_of(b) ** 2 - size**2) <= max(COPIED, squares) * size**2
 
 
 def agree_but_for_rounding(a: Stats, b: Stats, eps: float) -> bool:

@@ -9,15 +9,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from fxdebug.comparison.thresholds import MASK, NARROW_ROUNDING_STEPS, ROUNDING_STEPS, SUM_ROUNDING
 from fxdebug.data.values import Stats, Value
 from fxdebug.operators.dtypes import EPS
-
-# How many rounding steps may add up in one operation. Sums of float32 are kept in float32, so their rounding grows with
-# the number of elements. Sums of narrower dtypes are kept in float32 and rounded once.
-ROUNDING_STEPS = {"float64": 512, "complex128": 512, "float32": 84, "complex64": 84}
-NARROW_ROUNDING_STEPS = 4
-SUM_ROUNDING = 1e-12  # of the largest number: by how much sums in float64 differ between orders
-MASK_THRESHOLD = -1e4  # additive masks hold zeros and this or less
 
 
 def eps_of(*dtypes: str) -> float:
@@ -64,11 +58,7 @@ def is_additive_mask(stats: Stats | None) -> bool:
         return stats.zeros + stats.neginf == stats.count
     low = stats.min
     return bool(
-        isinstance(low, (int, float))
-        and low <= MASK_THRESHOLD
-        and stats.max is not None
-        and stats.max <= 0
-        and stats.zeros
+        isinstance(low, (int, float)) and low <= -MASK and stats.max is not None and stats.max <= 0 and stats.zeros
     )
 
 
@@ -89,13 +79,13 @@ def is_masked(stats: Stats | None) -> bool:
     """Was an additive mask added to it? Then its hugely negative elements say nothing about the rest."""
     if stats is None or not isinstance(stats.min, (int, float)) or not isinstance(stats.max, (int, float)):
         return False
-    return stats.neginf > 0 or (stats.min <= MASK_THRESHOLD and abs(stats.max) <= -stats.min / 100)
+    return stats.neginf > 0 or (stats.min <= -MASK and abs(stats.max) <= -stats.min / 100)
 
 
 def _hidden_share(stats: Stats) -> float:
     """Return the share of masked scores that are hidden, estimated as mean over minimum."""
     finite = 0.0
-    if isinstance(stats.mean, float) and isinstance(stats.min, (int, float)) and stats.min <= MASK_THRESHOLD:
+    if isinstance(stats.mean, float) and isinstance(stats.min, (int, float)) and stats.min <= -MASK:
         finite = stats.mean / stats.min * stats.finite
     return (stats.neginf + finite) / max(stats.count, 1)
 

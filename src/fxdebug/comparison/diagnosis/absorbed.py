@@ -13,16 +13,14 @@ from fxdebug.comparison.pairing.by_dataflow import following_batch_norm, followi
 from fxdebug.comparison.pairing.patched_values import replacements, replacements_of
 from fxdebug.comparison.pairing.returned_values import facing_outputs, last_call, returned_by
 from fxdebug.comparison.steps import Step, StepList
+from fxdebug.comparison.thresholds import FADED, MANY, MASK
 from fxdebug.comparison.tolerance import eps_of, is_additive_mask, rounding_step
 from fxdebug.data.calls import Call
 from fxdebug.operators.categories import ELEMENTWISE, SIZED_BY_NUMBERS, TO_PYTHON_NUMBERS
 from fxdebug.operators.dtypes import EPS
 from fxdebug.operators.names import BY_RANK
 
-FEW_ELEMENTS = 64
 SCALED = frozenset("mul div gelu softmax scaled_dot_product_attention leaky_relu elu".split())
-LARGE = 1e3  # from here on, what is added to scores is a mask
-FADED = 0.05  # share of a cause's error: a later error above it comes from that cause, even below tolerance
 
 
 def is_absorbed(judge: Judge, cause: Cause) -> bool:
@@ -89,7 +87,7 @@ def _is_other_setting(cause: Cause) -> bool:
     if cause.matched_by not in ("path", "mapping") or cause.b.name not in SCALED:
         return False
     values = [value for value in (cause.value_a, cause.value_b) if value is not None]
-    known = [value for value in values if value.stats is not None and (value.stats.absmax or 0.0) < LARGE]
+    known = [value for value in values if value.stats is not None and (value.stats.absmax or 0.0) < MASK]
     return len(known) == 2 and len({value.dtype for value in known}) == 1 and known[0].dtype in EPS
 
 
@@ -206,7 +204,7 @@ def _is_clean(judge: Judge, result: StepResult, error: float, *, moves: bool = T
     ``moves``: may the operations that lead to it have moved elements? Those on single elements do not, and what is
     chosen by rank is the same where all its numbers are.
     """
-    few = moves and result.b.numel < FEW_ELEMENTS and result.measures.basis == "statistics"
+    few = moves and result.b.numel < MANY and result.measures.basis == "statistics"
     limit = FADED * min(error, 1.0)  # of another shape the error is infinite
     if judge.narrow is not None and result.measures.basis != "tensors":
         # statistics may show a large error as small: an error below the tolerance of a narrow dtype proves nothing

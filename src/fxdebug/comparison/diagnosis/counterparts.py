@@ -223,15 +223,6 @@ def _makers(run: StepList, step: Step) -> list[Step]:
     return [maker for given in step.data if (maker := run.maker(given.value)) is not None]
 
 
-def in_the_same_place(pairs: Pairs, step: Step, *, of_b: bool) -> Step | None:
-    """Return the step of the other side that stands for one, where the code gives both the same."""
-    facing = facing_step(pairs, step, of_b=of_b)
-    if facing is None:
-        return None
-    one, other = (facing, step) if of_b else (step, facing)
-    return facing if _given(pairs.a, one) == _given(pairs.b, other) else None
-
-
 def facing_step(pairs: Pairs, step: Step, *, of_b: bool) -> Step | None:
     """Return the step of the other side that may be this one, in whatever place."""
     return _with_equal_weights(pairs, step, of_b) if step.weights else _alike(pairs, step, of_b)

@@ -23,9 +23,7 @@ from fxdebug.comparison.diagnosis.element_order import (
     arranging_step,
     choices_changed,
     constants_changed,
-    first_inexact,
     inputs_swapped,
-    merged_otherwise,
     moves_changed,
     order_cause,
     order_drawn,
@@ -45,15 +43,14 @@ from fxdebug.comparison.pairing.by_dataflow import following_batch_norm
 from fxdebug.comparison.pairing.by_path import renamed
 from fxdebug.comparison.result import Kind
 from fxdebug.comparison.steps import Step, StepInput, StepList
+from fxdebug.comparison.thresholds import VIEWS
 from fxdebug.comparison.tolerance import error_between, visible_share
 from fxdebug.data.values import Value, shape_text
 from fxdebug.operators.dtypes import EPS
 from fxdebug.operators.names import (
-    BY_RANK,
     COMMUTATIVE,
     COPYING,
     REORDERING_VIEWS,
-    SLICES,
     SUMS,
     TRANSPARENT,
     canonical,
@@ -63,7 +60,6 @@ from fxdebug.operators.names import (
 from fxdebug.operators.nonfinite import has_nonfinite
 from fxdebug.operators.nonfinite_cause import find_cause
 
-MOST_FUNCTIONS = 6  # of a single value, between a product and the step that shows another order of its rows
 _BY_CUDNN = ("conv", "lstm", "gru", "rnn")  # the beginnings of names of operations
 
 
@@ -266,8 +262,6 @@ class Diagnoser:
             other_settings and (change := parts_exchanged(self._judge, result)) is not None
         ):
             return self._order_cause(result, change)
-        elif other_settings and (operand := self._other_operand(result, gone, new)) is not None:
-            kind, because = "wiring", operand
         elif other_settings:
             kind = "constant"
             numbers = [_single_numbers(step, partner), _single_numbers(partner, step)]
@@ -340,21 +334,6 @@ class Diagnoser:
             return None
         return changed_within(partner.call.path, step.call.path, *self._weights)
 
-    def _other_operand(self, result: StepResult, gone: Sequence[str], new: Sequence[str]) -> str | None:
-        """Say which result one run gives to an operation in the place of a constant of the other."""
-        runs, steps = (self._pairs.a, self._pairs.b), (result.partner, result.step)
-        facing = [{id(side.value) for side in sides} for sides in zip(*result.inputs)] or [set(), set()]
-        alone = [[g for g in step.data if id(g.value) not in known] for step, known in zip(steps, facing)]
-        texts = [list(gone), list(new)]
-        for at in (0, 1):
-            made = [
-                run_maker for g in alone[at] if (run_maker := runs[at].maker(g.value)) is not None and g.value.numel > 1
-            ]
-            if len(made) == 1 and not texts[at] and len(texts[1 - at]) == 1 and not alone[1 - at]:
-                texts[at] = [f"the result of {made[0].op}"]
-                return f"{texts[0][0]} in a, {texts[1][0]} in b"
-        return None
-
     @staticmethod
     def _device_type(value: Value) -> str:
         return value.device.partition(":")[0]
@@ -390,9 +369,8 @@ class Diagnoser:
             )
         if rearranged is not None:
             return rearranged
-        for find in (first_inexact, arranging_step):
-            if same_operation and (change := find(self._judge, result)) is not None:
-                return self._order_cause(result, change)
+        if same_operation and (change := arranging_step(self._judge, result)) is not None:
+            return self._order_cause(result, change)
         return None
 
     def _weight_with_other_rows(self, result: StepResult) -> Cause | None:
@@ -412,7 +390,7 @@ class Diagnoser:
     def _product_behind(run: StepList, value: Value) -> Step | None:
         """Return the product with weights that a value comes of, behind operations on that value alone."""
         step = run.maker(value)
-        for _ in range(MOST_FUNCTIONS):
+        for _ in range(VIEWS):
             if step is None or step.weights or len(step.data) != 1:
                 break
             step = run.maker(step.data[0].value)
@@ -456,9 +434,6 @@ class Diagnoser:
                 continue
             ways = self._copies_before(self._pairs.a, one.value), self._copies_before(self._pairs.b, other.value)
             roots = self._pairs.a.root(one.value), self._pairs.b.root(other.value)
-            merged = merged_otherwise(*ways)
-            if merged is not None:
-                return self._order_cause(result, merged)
             cause = None
             starts = [_start_of(way, root) for way, root in zip(ways, roots)]
             same_order = starts[0].shape == starts[1].shape or _is_regrouped(starts[0].shape, starts[1].shape)
@@ -469,20 +444,7 @@ class Diagnoser:
             cause = cause or self._swapped_earlier(result, *roots)
             if cause is not None:
                 return cause
-            if result.step.name in SLICES | BY_RANK and not result.step.data[1:] and measures.basis != "tensors":
-                return self._reordered_before_pick(result, other.value)
         return None
-
-    def _reordered_before_pick(self, result: StepResult, value: Value) -> Cause | None:
-        """Return the step that reordered the elements of a, so that a selection picks others."""
-        maker = step = self._pairs.b.maker(value)
-        while step is not None and not step.weights and len(step.data) == 1:
-            step = self._pairs.b.maker(step.data[0].value)
-        maker = step if step is not None and step.weights else maker
-        if maker is None:
-            return None
-        because = f"the elements are in another order than in a: {result.step.op} takes others"
-        return make_cause(self._judge, "values", maker.call, maker.op, because, result, step=maker, b=value)
 
     def _other_views(self, result: StepResult, a: list[Step], b: list[Step]) -> Cause | None:
         """Return the first view or copy in ``b`` that differs from the one in ``a`` at the same place."""

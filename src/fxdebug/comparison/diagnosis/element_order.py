@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from fxdebug.comparison.constants import as_written
@@ -11,6 +11,7 @@ from fxdebug.comparison.diagnosis.cause import Cause, differing_settings, listed
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult, draws_random
 from fxdebug.comparison.result import Kind
 from fxdebug.comparison.steps import Step, StepInput, StepList
+from fxdebug.comparison.thresholds import FAR, FEW, FEW_TIMES
 from fxdebug.operators.dtypes import EPS
 from fxdebug.operators.names import (
     BY_RANK,
@@ -25,10 +26,7 @@ from fxdebug.operators.names import (
 
 PERMUTING = ("randperm", "multinomial")
 MOVES = frozenset(["roll", "flip", "fliplr", "flipud", "rot90"])
-MOST_ROUNDED = 4  # times the error that counts as equal: a few operations enlarge it before the choice
 INDEXING = BY_RANK | frozenset(["where", "nonzero", "argwhere", "eq", "one_hot", "floor_divide", "bincount"])
-NEAR_TIES = 0.25  # share of choices from which more than rounding is behind it
-MOST_STEPS = 300  # steps that are looked at
 ARRANGING = COPYING | REORDERING | SLICES
 
 
@@ -127,7 +125,7 @@ def moves_changed(judge: Judge, cause: Cause, result: StepResult) -> ElementOrde
 
 def _rounded(judge: Judge, one: StepInput, other: StepInput) -> float:
     """Return the error up to which rounding explains that two values differ, from which steps chose."""
-    return MOST_ROUNDED * judge.clean_for(one.value, other.value)
+    return FEW_TIMES * judge.clean_for(one.value, other.value)
 
 
 def choices_changed(judge: Judge, cause: Cause, result: StepResult) -> ElementOrder | None:
@@ -148,7 +146,7 @@ def choices_changed(judge: Judge, cause: Cause, result: StepResult) -> ElementOr
             continue
         sides = [(x, y) for x, y in zip(other.partner.results, step.results) if x.dtype not in EPS]
         shares = [judge.value_error(x, y) for x, y in sides]
-        found += [(share, step) for share in shares if 0.0 < share <= NEAR_TIES]
+        found += [(share, step) for share in shares if 0.0 < share <= FEW]
     if not found:
         return None
     share, first = found[-1]
@@ -189,7 +187,7 @@ def _steps_upstream(run: StepList, starts: Iterable[Step | None]) -> Iterator[St
     """Yield some steps and those that they depend on, the latest first."""
     pending = {step.index for step in starts if step is not None}
     visited = set(pending)
-    while pending and len(visited) < MOST_STEPS:
+    while pending and len(visited) < FAR:
         step = run.steps[max(pending)]
         pending.discard(step.index)
         yield step
@@ -202,23 +200,6 @@ def _steps_upstream(run: StepList, starts: Iterable[Step | None]) -> Iterator[St
 def _amount(step: Step) -> str:
     """Return by how much a step shifts, or what it flips: its first constant. Dimensions depend on the layout."""
     return step.constants[0].rpartition("=")[2] if step.constants and step.name == "roll" else ""
-
-
-def first_inexact(judge: Judge, result: StepResult) -> ElementOrder | None:
-    """Return the first step whose inputs equal those in a exactly, and whose result does not.
-
-    Sums of the same elements in another order are rounded differently. Up to that step, two runs of the same code have
-    statistics that are equal to the last digit.
-    """
-    first: ElementOrder | None = None
-    for step, partner, matched_by in _steps_before(judge, result):
-        if matched_by not in ("path", "mapping") or step.name != partner.name or step.transparent:
-            continue
-        made = [(x, y) for x, y in zip(partner.results, step.results) if x.dtype in EPS]
-        exact = all(judge.input_error(x, y) == 0.0 for x, y in zip(partner.inputs, step.inputs))
-        if exact and made and any(judge.meter(x, y).error > 0.0 for x, y in made):
-            first = ElementOrder("values", step, "it has the elements of a's in another order")
-    return first
 
 
 def arranging_step(judge: Judge, result: StepResult) -> ElementOrder | None:
@@ -237,42 +218,6 @@ def arranging_step(judge: Judge, result: StepResult) -> ElementOrder | None:
 def _is_a_part_of_a_product(judge: Judge, step: Step) -> bool:
     makers = [judge.pairs.b.maker(given.value) for given in step.data]
     return len(makers) == 1 and makers[0] is not None and bool(makers[0].weights)
-
-
-def merged_otherwise(a: Iterable[Step], b: Sequence[Step]) -> ElementOrder | None:
-    """Return the view of b that merges the same dimensions as one of a in another order, as of heads and their parts.
-
-    ``a`` and ``b`` are the views and copies on the way to the two values, in execution order.
-    """
-    merged_in_a = [sizes for step in a for sizes in _merged(step)]
-    for place, step in enumerate(b):
-        for sizes in _merged(step):
-            facing = [other for other in merged_in_a if sorted(other) == sorted(sizes)]
-            if facing and sizes not in facing:
-                before = step if not place or b[place - 1].name not in REORDERING_VIEWS else b[place - 1]
-                wanted = " × ".join(map(str, facing[0]))
-                because = f"dimensions are merged as {' × '.join(map(str, sizes))}, in a as {wanted}"
-                return ElementOrder("values", before, because)
-    return None
-
-
-def _merged(step: Step) -> list[tuple[int, ...]]:
-    """Return the sizes of the neighbouring dimensions that a view merges into one, for each that it makes so."""
-    if not step.outputs or len(step.data) != 1 or step.name in REORDERING_VIEWS:
-        return []
-    given, left = list(step.data[0].value.shape), []
-    if step.data[0].value.numel != step.outputs[0].numel:
-        return []
-    for size in step.outputs[0].shape:
-        group, product = [], 1
-        while given and (product < size or given[0] == 1):
-            product *= given[0]
-            group.append(given.pop(0))
-        if product != size:
-            return []
-        group = [each for each in group if each != 1]
-        left += [tuple(group)] if len(group) > 1 else []
-    return left
 
 
 def order_cause(judge: Judge, result: StepResult, change: ElementOrder) -> Cause:
@@ -297,7 +242,7 @@ def _steps_before(judge: Judge, result: StepResult) -> Iterator[tuple[Step, Step
     """
     run, pairs = judge.pairs.b, judge.pairs
     pending, visited = {result.step.index}, {result.step.index}
-    while pending and len(visited) < MOST_STEPS:
+    while pending and len(visited) < FAR:
         step = run.steps[max(pending)]
         pending.discard(step.index)
         pair = pairs.steps.get(step.index)

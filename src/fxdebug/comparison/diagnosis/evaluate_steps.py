@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from fxdebug.comparison.carried_rounding import CarriedRounding
-from fxdebug.comparison.diagnosis.error_growth import growth_limit
+from fxdebug.comparison.diagnosis.error_growth import CarriedRounding, growth_limit
 from fxdebug.comparison.measure_pair import Meter
 from fxdebug.comparison.measures import Measures
 from fxdebug.comparison.pairing.by_dataflow import facing_inputs
@@ -20,8 +19,16 @@ from fxdebug.comparison.rounding import (
     rounding_limits,
 )
 from fxdebug.comparison.steps import Step, StepInput, StepList
-from fxdebug.comparison.tolerance import (
+from fxdebug.comparison.thresholds import (
+    EXACT_INPUT_STEPS,
+    GROWTH,
+    INTEGER_SHARE,
+    NARROW_INTEGER_SHARE,
     NARROW_ROUNDING_STEPS,
+    NEAR,
+    VIEWS,
+)
+from fxdebug.comparison.tolerance import (
     eps_of,
     error_between,
     is_distinctive,
@@ -48,15 +55,6 @@ from fxdebug.operators.names import (
     normalized_constants,
 )
 from fxdebug.query import network
-
-# An operation that enlarges the error of its inputs more than this is suspected. In healthy models, normalisation of
-# rows with outliers and softmax of large scores enlarge rounding errors 10 to 20 times.
-GROWTH = 30.0
-DEEPEST = 8  # how many steps back to look for values with data
-MOST_UPSTREAM = 24  # how many values back to look for the largest error
-EXACT_INPUT_EPS = 16  # steps of rounding that one operation may be off on bit-equal inputs: kernels and threads differ
-INTEGER_SHARE = 0.02  # share of integers that may differ if the floats they were computed from do
-NARROW_INTEGER_SHARE = 0.1  # the same where one of the runs has a dtype narrower than float32
 
 
 @dataclass(frozen=True)
@@ -309,7 +307,7 @@ class Judge:
     def _largest_error_upstream(self, value: Value) -> float:
         """Return the largest error on the way to a value: judged by statistics, its own may look small by chance."""
         pending, visited, largest = [value], set[int](), 0.0
-        while pending and len(visited) < MOST_UPSTREAM:
+        while pending and len(visited) < NEAR:
             at = pending.pop(0)
             root = self.pairs.b.root(at)
             if root.number in visited:
@@ -331,7 +329,7 @@ class Judge:
             if measures.basis == "tensors":
                 return measures.error if math.isfinite(measures.error) else 0.0
         maker = self.pairs.b.maker(value)
-        if maker is None or depth >= DEEPEST:
+        if maker is None or depth >= VIEWS:
             return 0.0
         return max([0.0, *(self._known_error(given.value, depth + 1) for given in maker.data)])
 
@@ -361,7 +359,7 @@ class Judge:
         if normalized_constants(step.constants) != normalized_constants(partner.constants):
             eps = eps_of(a.dtype, b.dtype)
             return min(tolerance, 2 * eps) if eps <= EPS["float32"] else 0.0  # nothing else explains other bits
-        return min(tolerance, EXACT_INPUT_EPS * eps_of(a.dtype, b.dtype)) if a.dtype == "float32" else tolerance
+        return min(tolerance, EXACT_INPUT_STEPS * eps_of(a.dtype, b.dtype)) if a.dtype == "float32" else tolerance
 
     def _cancellation(self, sides: list[tuple[StepInput, StepInput]], a: Value) -> tuple[float, float]:
         """Return two errors relative to a sum: from rounding its operands, and from the errors of its operands.

@@ -6,11 +6,10 @@ from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult
 from fxdebug.comparison.diagnosis.region import view_chain
 from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.steps import Step, StepList
+from fxdebug.comparison.thresholds import NEAR
 from fxdebug.data.values import Value
 from fxdebug.operators.dtypes import EPS, LARGEST_INTEGER
 from fxdebug.operators.names import COUNTS
-
-FAR = 40  # steps between positions and what they make differ
 
 
 def narrowing_cast(pairs: Pairs, a: Value, b: Value) -> tuple[Step, str] | None:
@@ -45,7 +44,7 @@ def rounded_positions(judge: Judge, result: StepResult) -> tuple[Step, str] | No
 def _rounded(run: StepList, step: Step) -> tuple[Step, float, str] | None:
     seen: set[int] = set()
     pending = [given.value for given in step.data]
-    while pending and len(seen) < FAR:
+    while pending and len(seen) < NEAR:
         value = pending.pop()
         if value.number in seen or (maker := run.makers.get(value.number)) is None:
             continue

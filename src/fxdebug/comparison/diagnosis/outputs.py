@@ -15,13 +15,11 @@ from fxdebug.comparison.measures import STATISTICS, Measures
 from fxdebug.comparison.pairing.returned_values import facing_outputs, is_made_after_forward, returned_by
 from fxdebug.comparison.result import Kind
 from fxdebug.comparison.steps import Step
-from fxdebug.comparison.tolerance import NARROW_ROUNDING_STEPS, rounding_step, tolerance_of
+from fxdebug.comparison.thresholds import FEW_TIMES, GROWTH, NARROW_ROUNDING_STEPS
+from fxdebug.comparison.tolerance import rounding_step, tolerance_of
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Group, Value, numbers, shape_text
 from fxdebug.operators.dtypes import EPS
-
-UNEXPLAINED = 30  # times the clean error: in healthy models, rounding adds up to less
-MOVED = 4  # a view with more than this times the error of the value it views has its elements in other places
 
 
 class OutputDiagnosis:
@@ -85,7 +83,7 @@ class OutputDiagnosis:
             before = self._judge.results.get(self._maker(other).index)
             if before is None or measures.basis == STATISTICS or measures.what:
                 return None
-            if measures.error <= MOVED * before.error or (
+            if measures.error <= FEW_TIMES * before.error or (
                 before.exceeds_tolerance and before.measures.basis == STATISTICS
             ):
                 return None  # statistics are a lower bound: the viewed value may differ as much
@@ -214,15 +212,15 @@ HELD = "a tensor that no operation here made, no input and no weight (state of a
 def _is_far(judge: Judge, a: Value, b: Value, limit: float) -> bool:
     """Are two values further apart than ``limit`` and than casts to a narrower dtype explain?"""
     measures = judge.meter(a, b)
-    casts = UNEXPLAINED * judge.casting_tolerance(a, b) / NARROW_ROUNDING_STEPS
+    casts = GROWTH * judge.casting_tolerance(a, b) / NARROW_ROUNDING_STEPS
     return measures.what != "unknown" and measures.error > max(limit, casts)
 
 
 def unexplained_limit(judge: Judge) -> float:
     """Return the error of an output that rounding does not add up to in a healthy model."""
     if judge.narrow is None and judge.clean > tolerance_of("float32"):
-        return UNEXPLAINED * judge.clean / NARROW_ROUNDING_STEPS
-    return UNEXPLAINED * (judge.clean if judge.narrow is None else min(judge.clean, rounding_step(judge.narrow)))
+        return GROWTH * judge.clean / NARROW_ROUNDING_STEPS
+    return GROWTH * (judge.clean if judge.narrow is None else min(judge.clean, rounding_step(judge.narrow)))
 
 
 def differing_numbers(judge: Judge) -> Iterator[tuple[str, float | str, float | str]]:
@@ -231,7 +229,7 @@ def differing_numbers(judge: Judge) -> Iterator[tuple[str, float | str, float | 
     if a is None or b is None:
         return
     others = numbers(b.item)
-    limit = UNEXPLAINED * judge.clean
+    limit = GROWTH * judge.clean
     for slot, one in numbers(a.item).items():
         if slot in others and _relative_difference(one, others[slot]) > limit:
             yield slot, one, others[slot]

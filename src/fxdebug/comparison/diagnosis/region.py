@@ -17,6 +17,7 @@ from fxdebug.comparison.pairing.align import aligned_pairs
 from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.result import Kind
 from fxdebug.comparison.steps import Step, StepList
+from fxdebug.comparison.thresholds import FAR
 from fxdebug.comparison.tolerance import visible_share
 from fxdebug.data.calls import Call
 from fxdebug.data.values import Value
@@ -35,8 +36,6 @@ from fxdebug.operators.names import (
     normalized_constants,
     role,
 )
-
-MOST_STEPS = 400  # in a region: more than that explain nothing
 
 
 @dataclass(frozen=True)
@@ -115,7 +114,7 @@ def region_of(run: StepList, value: Value, paired: Callable[[Value], bool], *, t
     paired_inputs: dict[int, Value] = {}
     masks: dict[int, Value] = {}
     pending: list[tuple[Value, bool]] = [(value, through)]
-    while pending and len(by_index) < MOST_STEPS:
+    while pending and len(by_index) < FAR:
         at, anyway = pending.pop()
         if not anyway and paired(at):
             paired_inputs[at.number] = at
@@ -310,7 +309,7 @@ def view_chain(run: StepList, value: Value) -> list[Step]:
     """Return the views and copies between a value and the one that it is a view of, in execution order."""
     steps: list[Step] = []
     at = value
-    while (maker := run.makers.get(at.number)) is not None and maker.transparent and len(steps) < MOST_STEPS:
+    while (maker := run.makers.get(at.number)) is not None and maker.transparent and len(steps) < FAR:
         steps.append(maker)
         source = next((given for given in maker.inputs if given.value.numel == at.numel), None)
         if source is None or source.value.number == at.number:

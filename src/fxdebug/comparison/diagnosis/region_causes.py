@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from fxdebug.comparison.constants import as_written, number_in
+from fxdebug.comparison.constants import as_written
 from fxdebug.comparison.diagnosis.attention.attention_arguments import (
-    other_axis_in,
-    other_bias_table_in,
+    drawn_only_in_b,
     other_masking_in,
+    visible_shares,
 )
 from fxdebug.comparison.diagnosis.attention.tables import (
     TableDifference,
@@ -21,7 +20,6 @@ from fxdebug.comparison.diagnosis.attention.tables import (
     have_the_same_tables,
     whole_table,
 )
-from fxdebug.comparison.diagnosis.attention.written_attention import other_attention_in, visible_shares
 from fxdebug.comparison.diagnosis.cause import (
     SAME_OPERATIONS,
     Cause,
@@ -34,29 +32,25 @@ from fxdebug.comparison.diagnosis.cause import (
 from fxdebug.comparison.diagnosis.counterparts import (
     exchanged_order,
     facing_step,
-    in_the_same_place,
     moved,
     other_factory,
     without_effect,
 )
 from fxdebug.comparison.diagnosis.element_order import inputs_swapped, order_cause
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult
-from fxdebug.comparison.diagnosis.missing_steps import NamedSteps, extra_cause, home_in_a, missing_cause
+from fxdebug.comparison.diagnosis.missing_steps import NamedSteps, extra_cause, missing_cause
 from fxdebug.comparison.diagnosis.narrowing_cast import narrowing_cast
 from fxdebug.comparison.diagnosis.region import (
     Divergence,
     Region,
     computes_floats,
     handing_call,
-    is_lookup,
     is_single_operation,
     maker_of_mask,
     most_informative,
-    multiplied_pairs,
     region_of,
     terms_of,
     unmatched_steps,
-    unrepeated,
     written_fractions,
 )
 from fxdebug.comparison.diagnosis.sibling_calls import sibling_cause
@@ -68,11 +62,11 @@ from fxdebug.comparison.diagnosis.weights.weight_layouts import (
     is_unpaired,
     norms_or_scales,
 )
-from fxdebug.comparison.diagnosis.weights.weight_slices import Weights, numberless
+from fxdebug.comparison.diagnosis.weights.weight_slices import Weights
 from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.result import Kind
-from fxdebug.comparison.rounding import COPY_TOLERANCE
 from fxdebug.comparison.steps import Step, StepList
+from fxdebug.comparison.thresholds import COPIED
 from fxdebug.comparison.tolerance import error_between, is_distinctive
 from fxdebug.data.calls import Call
 from fxdebug.data.values import Value
@@ -80,17 +74,13 @@ from fxdebug.operators.dtypes import EPS
 from fxdebug.operators.names import (
     ACTIVATIONS,
     FACTORIES,
-    REPEATING,
     SLICES,
     UNINITIALISED,
     family,
-    normalized_constants,
     role,
 )
 from fxdebug.query import network
 
-_SUMS = frozenset(["add", "sub", "rsub"])
-_FACTORS = frozenset(["mul", "div", "rdiv"])
 _OF_ELEMENTS = frozenset(["mul", "add", "div", "pow", "erf"])  # that activations are written out with
 MANY_STEPS = 20  # beyond which names of operations say less than those of calls
 
@@ -141,12 +131,9 @@ class RegionDiagnosis:
             _nonfinite(divergence)
             or _other_mask(divergence)
             or other_masking_in(divergence)
-            or other_attention_in(divergence, self.tables)
-            or other_axis_in(divergence)
+            or drawn_only_in_b(divergence)
             or self._other_orientation(divergence)
             or _other_weights(divergence)
-            or _other_rows(divergence)
-            or other_bias_table_in(divergence)
             or self._other_table(divergence)
             or self._other_steps(divergence)
         )
@@ -244,12 +231,6 @@ class RegionDiagnosis:
         sides = [(self.judge.pairs.value_in_a(value), value) for value in call.outputs or ()]
         return any(a is not None and a.dtype in EPS and not values_differ(self.judge, a, b) for a, b in sides)
 
-    def _is_sound(self, call: Call) -> bool:
-        """Is a call of b behind, and each of its steps that has a counterpart within tolerance?"""
-        steps = [step for each in call.walk() for step in self.judge.pairs.b.by_call.get(each.index, ())]
-        known = [result for step in steps if (result := self.judge.results.get(step.index)) is not None]
-        return bool(known) and not any(result.exceeds_tolerance for result in known)
-
     def _other_steps(self, divergence: Divergence) -> Cause | None:
         """Return the cause by the steps that only one of the regions has."""
         in_b = divergence.in_b
@@ -263,9 +244,6 @@ class RegionDiagnosis:
         unused = self._unused_weights(divergence, gone, new)
         if unused is not None:
             return unused
-        wrong_product = _wrong_product(divergence)
-        if wrong_product is not None:
-            return wrong_product
         steps_of_a = self.judge.pairs.steps_of_a
         counterparts = [*(step.index for _, step in new), *(steps_of_a.get(step.index) for _, step in gone)]
         if bool(gone) != bool(new) and all(map(self.judge.adds_error, counterparts)):
@@ -274,13 +252,13 @@ class RegionDiagnosis:
             alone = [named for named in gone or new if facing_step(self.judge.pairs, named[1], of_b=bool(new)) is None]
             gone, new = (alone or gone, new) if gone else (gone, alone or new)
             name, step = next((named for named in gone or new if computes_floats(named[1])), (gone or new)[0])
-            elsewhere = moved(divergence, name, step, of_b=bool(new)) or self._made_otherwise(divergence, step, new)
+            elsewhere = moved(divergence, name, step, of_b=bool(new))
             if elsewhere is not None:
                 return elsewhere
         if gone and not new:
             return missing_cause(divergence, gone)
         if new and not gone:
-            return self._unlike_its_twin(divergence, new) or extra_cause(divergence, new)
+            return extra_cause(divergence, new)
         if not new:
             return _equal_steps(divergence)
         whole = not all(is_single_operation(step) for _, step in gone)
@@ -295,34 +273,6 @@ class RegionDiagnosis:
         if sorted(name for name, _ in gone) == sorted(name for name, _ in new):
             because = f"{listed(name for name, _ in new)} in another place than in a, before or after other operations"
         return divergence.cause("values", step, because, partner=gone[0][1])
-
-    def _unlike_its_twin(self, divergence: Divergence, new: NamedSteps) -> Cause | None:
-        """Return the cause where another layer has the same steps and returns what a's does: none of them is extra."""
-        step = most_informative([step for _, step in new])
-        run = self.judge.pairs.b
-        extra = home_in_a(self.judge.pairs, step)[1]
-        if extra is None or sum(other.path == extra.path for other in run.trace.calls) > 1:
-            return None  # operations may be extra, and so may a second call of a module
-        for call in [call for call in step.call.with_ancestors() if call.parent is not None]:
-            alike = [other for other in run.trace.calls if other.type == call.type and _is_of_one_part(other, call)]
-            names = _names_inside(run, call)
-            twin = next((each for each in alike if self._is_sound(each) and _names_inside(run, each) == names), None)
-            if twin is not None:
-                because = f"given the same, it returns another value than a's, where {twin.path} does not"
-                return divergence.cause_in("values", call, call.type, because, step=step, partner=divergence.in_a.last)
-        return None
-
-    def _made_otherwise(self, divergence: Divergence, step: Step, new: NamedSteps) -> Cause | None:
-        """Return what makes another value for a step that both runs have, where its result is equal by chance."""
-        pairs = self.judge.pairs
-        facing = in_the_same_place(pairs, step, of_b=bool(new))
-        if facing is None or not facing.data or not step.data:
-            return None
-        one, other = (facing, step) if new else (step, facing)
-        a, b = one.data[0].value, other.data[0].value
-        in_a = region_of(pairs.a, a, pairs.is_firm_in_a, through=True)
-        in_b = region_of(pairs.b, b, pairs.is_firm, through=True)
-        return _other_operation(replace(divergence, a=a, b=b, in_a=in_a, in_b=in_b))
 
     def _unused_weights(self, divergence: Divergence, gone: NamedSteps, new: NamedSteps) -> Cause | None:
         """Return the steps on the way in one run with weights that the other run has and never uses: a lost norm."""
@@ -366,16 +316,6 @@ class RegionDiagnosis:
         return self._folds_norms
 
 
-def _is_of_one_part(a: Call, b: Call) -> bool:
-    """Are two calls of the same part of a model, in other layers?"""
-    return a.path != b.path and numberless(f"{a.path}.") == numberless(f"{b.path}.")
-
-
-def _names_inside(run: StepList, call: Call) -> Counter[str]:
-    """Count the operations of a call and of all calls in it, by name."""
-    return Counter(step.name for each in call.walk() for step in run.by_call.get(each.index, ()))
-
-
 def _begins_with(run: StepList, region: Region, partner: Callable[[Value], Value | None], value: Value) -> bool:
     """Does a region with steps that compute begin with the counterpart of a value of the other run?"""
     known = [other for given in region.paired_inputs if (other := partner(given)) is not None]
@@ -400,7 +340,7 @@ def _behind_opaque(divergence: Divergence) -> Cause:
         other = known.get(_name_before_compilation(each.name))
         if other is None or other.shape != each.shape or other.dtype != each.dtype:
             continue
-        if (error_between(other.before, each.before) or 0.0) > COPY_TOLERANCE:
+        if (error_between(other.before, each.before) or 0.0) > COPIED:
             module = each.name.rpartition(".")[0]
             call = next((call for call in pairs.b.trace.calls if call.path == module), root)
             because = f"{each.name} differs from {other.name} of a"
@@ -499,7 +439,7 @@ def _is_never_used(weight: Value, run: StepList) -> bool:
     return any(
         used.isdisjoint(each.names)
         and math.prod(each.shape) == weight.numel
-        and (error_between(weight.stats, each.before or each.stats) or 0.0) <= COPY_TOLERANCE
+        and (error_between(weight.stats, each.before or each.stats) or 0.0) <= COPIED
         for each in run.trace.parameters
         if each.before is not None or each.stats is not None
     )
@@ -523,46 +463,7 @@ def _without(steps: NamedSteps, roles: list[str]) -> NamedSteps:
     return rest[::-1]
 
 
-def _other_rows(divergence: Divergence) -> Cause | None:
-    """Return the slice of a table of weights, such as one of positions, that has other rows than a looks up in it."""
-    pairs = divergence.judge.pairs
-    looked_up = [(given.value, step) for step in divergence.in_a.steps if is_lookup(step) for given in step.weights]
-    for step in divergence.in_b.steps:
-        if step.name not in SLICES or step.data or len(step.outputs) != 1:
-            continue
-        for given in step.weights:
-            facing = [other for table, other in looked_up if pairs.are_paired(table, given.value) and other.outputs]
-            sides = [(other, other.outputs[0], step.outputs[0]) for other in facing]
-            if len(sides) == 1 and values_differ(divergence.judge, *sides[0][1:]):
-                other, a, b = sides[0]
-                taken = ", ".join(as_written(*step.constants))
-                because = f"it takes other rows of {given.value.name} than a looks up: {taken}"
-                return replace(divergence, a=a, b=b).cause("values", step, because, partner=other)
-    return None
-
-
 # Steps in a region ---------------------------------------------------------------------------------
-
-
-def _wrong_product(divergence: Divergence) -> Cause | None:
-    """Return a product whose two factors a uses too, but not in this order or not with each other."""
-    pairs, in_a = divergence.judge.pairs, divergence.in_a
-    orders_of_a = [
-        [unrepeated(pairs.a, value).number for value in factors]
-        for step in in_a.computing
-        for factors in multiplied_pairs(step)
-    ]
-    for step in divergence.in_b.computing:
-        for factors in multiplied_pairs(step):
-            partners = [pairs.value_in_a(unrepeated(pairs.b, value)) for value in factors]
-            numbers = [value.number for value in partners if value is not None]
-            if len(numbers) != 2 or not orders_of_a or any(numbers == order for order in orders_of_a):
-                continue
-            used = {unrepeated(pairs.a, given.value).number for maker in in_a.computing for given in maker.data}
-            if set(numbers) <= used:
-                because = f"{step.op} is given {_names(pairs, factors)} in an order or a pair that a does not have"
-                return divergence.cause("wiring", step, because)
-    return None
 
 
 def _equal_steps(divergence: Divergence) -> Cause:
@@ -575,9 +476,6 @@ def _equal_steps(divergence: Divergence) -> Cause:
     swapped = inputs_swapped(judge, result)
     if swapped is not None:
         return order_cause(judge, result, swapped)
-    idle = _idle_weight(divergence)
-    if idle is not None:
-        return idle
     for left, right in zip(divergence.in_a.computing, divergence.in_b.computing):
         only_a, only_b = differing_settings(left, right)
         # in another layout the same part is in another place
@@ -585,10 +483,10 @@ def _equal_steps(divergence: Divergence) -> Cause:
         if left.name == right.name and (only_a or only_b) and same_layout:
             because = on_both_sides(listed(only_a), listed(only_b))
             return divergence.cause("constant", right, because, partner=left)
-    other = _other_operation(divergence)
+    other = _other_factory(divergence)
     if other is not None:
         return other
-    known = _other_source(divergence) or _other_written_number(divergence) or _repeated_in_turn(divergence)
+    known = _other_source(divergence) or _other_written_number(divergence)
     if known is not None:
         return known
     exchanged = exchanged_order(divergence)
@@ -600,22 +498,6 @@ def _equal_steps(divergence: Divergence) -> Cause:
     return divergence.cause("values", last, because, partner=divergence.in_a.last)
 
 
-def _idle_weight(divergence: Divergence) -> Cause | None:
-    """Return the operation that one run gives a weight, and the other run, which has that weight, something else."""
-    pairs = divergence.judge.pairs
-    for left, right in zip(divergence.in_a.computing, divergence.in_b.computing):
-        if left.name != right.name:
-            continue
-        for one, other, run in ((left, right, pairs.b), (right, left, pairs.a)):
-            idle = [x.value.name for x in one.weights if x.value.name and _is_never_used(x.value, run)]
-            makers = [maker.op for x in other.data if (maker := run.maker(x.value)) is not None]
-            if len(idle) == 1 and len(one.weights) > len(other.weights):
-                texts = idle[0], f"the result of {makers[-1]}" if makers else "something else"
-                because = on_both_sides(*(texts if one is left else texts[::-1]))
-                return divergence.cause("wiring", right, f"it is given {because}", partner=left)
-    return None
-
-
 def _written(step: Step) -> str:
     """Return an operation with its settings, such as ``chunk(2, -1)``."""
     if not step.constants or not step.name.isidentifier():
@@ -624,34 +506,16 @@ def _written(step: Step) -> str:
     return f"{step.name}{texts[0]}" if texts[0].startswith("(") else f"{step.name}({', '.join(texts)})"
 
 
-def _other_operation(divergence: Divergence) -> Cause | None:
-    """Return the one step of b that does something else than the step of a in the same place: a sum, a difference.
-
-    A quotient is the product with the inverse, so only a single one of these is another operation.
-    """
-    sides = divergence.in_a.computing, divergence.in_b.computing
-    factories = [[step for step in side if step.name in FACTORIES] for side in sides]
+def _other_factory(divergence: Divergence) -> Cause | None:
+    """Return the step of b that makes other constants than the step of a in the same place: ones for zeros."""
+    factories = [
+        [step for step in side.computing if step.name in FACTORIES] for side in (divergence.in_a, divergence.in_b)
+    ]
     maker = divergence.judge.pairs.a.maker(divergence.a)
-    if not sides[0] and maker is not None and maker.name in FACTORIES:  # another value with the same zeros is its pair
-        factories[0] = [maker]
-    for one, other in zip(*factories) if len(factories[0]) == len(factories[1]) else ():
-        cause = other_factory(divergence, one, other)
-        if cause is not None:
-            return cause
-    one, other = ([step for step in side if step.name not in FACTORIES | SLICES] for side in sides)
-    if len(one) != len(other):
-        return None
-    different = [(x, y) for x, y in zip(one, other) if x.name != y.name]
-    if len(different) != 1:
-        return None
-    left, right = different[0]
-    found = [map(number_in, normalized_constants(step.constants)) for step in (left, right)]
-    numbers = [{number for number in side if number is not None} for side in found]
-    inverse = any(_among(x, numbers[1]) for x in numbers[0]) and {left.name, right.name} == {"mul", "div"}
-    same_number = numbers[0] == numbers[1]
-    if {left.name, right.name} <= _SUMS or ({left.name, right.name} <= _FACTORS and (same_number or not inverse)):
-        return divergence.cause("values", right, f"{left.op} in a, {right.op} in b", partner=left)
-    return None
+    if not divergence.in_a.computing and maker is not None and maker.name in FACTORIES:
+        factories[0] = [maker]  # another value with the same zeros is its pair
+    pairs = zip(*factories) if len(factories[0]) == len(factories[1]) else ()
+    return next((cause for pair in pairs if (cause := other_factory(divergence, *pair)) is not None), None)
 
 
 def _shapes_given(step: Step) -> list[Sequence[int]]:
@@ -685,18 +549,6 @@ def _other_written_number(divergence: Divergence) -> Cause | None:
         return None
     number, step = new[0]
     return divergence.cause("constant", step, f"{listed(gone)} in a, {number} in b")
-
-
-def _repeated_in_turn(divergence: Divergence) -> Cause | None:
-    """Return the step that repeats heads, if one side repeats all in turn and the other each head beside itself."""
-    in_b = divergence.in_b
-    turns = [[step for step in side.steps if step.name in ("repeat", "tile")] for side in (divergence.in_a, in_b)]
-    if bool(turns[0]) == bool(turns[1]):
-        return None
-    repeating = turns[1] or [step for step in in_b.steps if step.name in REPEATING]
-    step = (repeating or [in_b.last or divergence.result.step])[0]
-    because = f"copies stand {'in turn' if turns[1] else 'beside one another'}, in a they do not"
-    return divergence.cause("values", step, because)
 
 
 def _rewired(divergence: Divergence) -> Cause | None:
@@ -766,13 +618,6 @@ def _is_summed_in_another_order(divergence: Divergence, given: Value) -> bool:
 def _among(number: float, others: Iterable[float]) -> bool:
     """Is a number equal to another one or to its inverse?"""
     return any(abs(number - x) <= 1e-4 * abs(x) or abs(number * x - 1.0) <= 1e-4 for x in others)
-
-
-def _names(pairs: Pairs, values: Iterable[Value]) -> str:
-    """Name values of b by the calls that made their partners in a."""
-    makers = [pairs.a.makers.get(partner.number) for partner in map(pairs.value_in_a, values) if partner is not None]
-    names = [(maker.call.path.rpartition(".")[2] or maker.op) if maker else "an input" for maker in makers]
-    return f"two results of {names[0]}" if len(set(names)) < len(names) else " and ".join(names)
 
 
 def _has_nan_or_inf(value: Value) -> bool:

@@ -17,15 +17,14 @@ from fxdebug.comparison.diagnosis.region import region_of, written_fractions
 from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.result import Kind
 from fxdebug.comparison.steps import Step, StepList
+from fxdebug.comparison.thresholds import EPSILON, MASK
 from fxdebug.data.calls import Call
 from fxdebug.data.values import Value
 from fxdebug.operators.dtypes import EPS
 from fxdebug.operators.names import ACTIVATIONS, CONVOLUTIONS, FACTORIES, NORMS, RANDOM, canonical
 
-HUGE = 1e4  # constants from here on are mask values, which differ between dtypes
 FILLING = frozenset(["masked_fill", "where"])  # operations that write masks
 MOST_NOTES = 12  # beyond which the rest is only counted
-EPSILON = 1e-2  # a fraction below this, added in a norm, is its epsilon
 VARIANT_ARGUMENT = re.compile(r"\w+='(?!none')[^']*'")  # such as a GELU's `approximate='tanh'`
 SWITCH = re.compile(r"\w+=(True|False)")
 NUMBER_BY_NAME = re.compile(r"\w+=-?[\d.e+-]+")
@@ -169,7 +168,7 @@ def _differing_constants(a: Step, b: Step) -> str | None:
     only_a, only_b = differing_settings(a, b)
     if not only_a and not only_b:
         return None
-    numbers = [[x for x in written_fractions(side) if abs(x) < HUGE] for side in (a, b)]
+    numbers = [[x for x in written_fractions(side) if abs(x) < MASK] for side in (a, b)]
     default = _DEFAULT_FRACTION.get(canonical(b.op))
     numbers = [side or ([] if default is None else [default]) for side in numbers]
     others = bool(numbers[0] and numbers[1]) and not _same_numbers(numbers[0], numbers[1])

@@ -11,19 +11,17 @@ from collections.abc import Container, Iterable
 from fxdebug.comparison.measure_pair import Meter
 from fxdebug.comparison.measures import TENSORS
 from fxdebug.comparison.pairing.pairs import Pairs
-from fxdebug.comparison.rounding import COPY_TOLERANCE, half_step, may_be_copies
+from fxdebug.comparison.rounding import half_step, may_be_copies
 from fxdebug.comparison.steps import Step, StepList, interchangeable
+from fxdebug.comparison.thresholds import CLOSE, COPIED, DIFFERENT
 from fxdebug.comparison.tolerance import coarse_key, eps_of, error_between, is_distinctive
 from fxdebug.data.values import Stats, Value, pooled
 from fxdebug.operators.names import SLICES, family
 
-DIFFERENT = 0.1  # an error that rounding does not cause
-CLOSE = 1e-4  # statistics of two implementations in float32 agree far better; other values far less
-
 
 def pair_weights(pairs: Pairs) -> None:
     """Pair parameters that hold the same numbers, transposed or not; those of the same shape first."""
-    limit = max(COPY_TOLERANCE, _dtype_tolerance(pairs))
+    limit = max(COPIED, _dtype_tolerance(pairs))
     one = [value for value in _weights(pairs.a) if value.number not in pairs.values_of_a]
     other = [value for value in _weights(pairs.b) if value.number not in pairs.values]
     for same_shape in (True, False):
@@ -182,7 +180,7 @@ def pair_fused_projections(pairs: Pairs) -> None:
 def _hold_same_weights(a: Stats, b: Stats, one: Step, other: Step) -> bool:
     """Are these statistics of the same weights, in the dtypes in which the two steps use them?"""
     kinds = one.weights[0].value.dtype, other.weights[0].value.dtype
-    return may_be_copies(a, b, kinds) if half_step(*kinds) else (error_between(a, b) or 0.0) <= COPY_TOLERANCE
+    return may_be_copies(a, b, kinds) if half_step(*kinds) else (error_between(a, b) or 0.0) <= COPIED
 
 
 def _projections(run: StepList, paired: Container[int]) -> dict[int, list[Step]]:

@@ -9,10 +9,8 @@ from difflib import SequenceMatcher
 from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.result import MatchedBy
 from fxdebug.comparison.steps import Step, StepList
+from fxdebug.comparison.thresholds import FEW_TIMES, HALF
 from fxdebug.data.calls import Call
-
-MOST_LARGER = 4  # one call may have this many times the operations of the other, if it contains those
-LEAST_OVERLAP = 0.5  # share of both calls' operations that must be paired, unless the calls return the same value
 
 
 def pair_renamed_calls(pairs: Pairs) -> None:
@@ -26,10 +24,10 @@ def pair_renamed_calls(pairs: Pairs) -> None:
         both = shared[(one, other)]
         least, most = sorted((counts_a[one], counts_b[other]))
         overlap = 2 * both / max(least + most, 1)
-        if least * MOST_LARGER >= most:  # a far smaller call within a large one is no pair
+        if least * FEW_TIMES >= most:  # a far smaller call within a large one is no pair
             overlap = max(overlap, 0.8 * both / max(least, 1))
         same = _returns_the_same(pairs, a, b)
-        if overlap >= LEAST_OVERLAP or same:
+        if overlap >= HALF or same:
             candidates.append((overlap + 0.5 * same + _name_similarity(a, b), one, other))
     for score, one, other in sorted(candidates, key=lambda candidate: (-candidate[0], candidate[2])):
         a, b = pairs.a.trace.calls[one], pairs.b.trace.calls[other]

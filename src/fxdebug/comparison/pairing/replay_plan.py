@@ -11,13 +11,11 @@ from fxdebug.comparison.measures import TENSORS
 from fxdebug.comparison.pairing.by_dataflow import following_batch_norm
 from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.steps import Step, StepList
+from fxdebug.comparison.thresholds import CLOSER, HALF
 from fxdebug.data.calls import Call
 from fxdebug.data.values import Inputs, Outputs, Value
 from fxdebug.operators.dtypes import EPS, number_kind
 from fxdebug.operators.names import PICKING, PUTTING_BACK
-
-CLOSE_BY_STATISTICS = 0.125  # of the tolerance: statistics of different values may be similar by chance
-LEAST_CONFIDENCE = 0.5  # of a pair of calls with different names
 
 CallKey: TypeAlias = tuple[str, int]  # a call of b: its module's path and its number
 Slots: TypeAlias = dict[str, Value]  # slot → the value of a that goes there
@@ -123,7 +121,7 @@ def _facing_values(
     """
     pair = pairs.calls[call.index]
     named = pair.matched_by in ("path", "mapping")
-    if not named and pair.confidence < LEAST_CONFIDENCE:
+    if not named and pair.confidence < HALF:
         return {}
     plan: Slots = {}
     for slot, value in slots:
@@ -158,7 +156,7 @@ def _is_done_before(pairs: Pairs, b: Value, a: Value | None, partner: Call) -> b
 
 def _encodes_inputs_otherwise(meter: Meter, a: Call, b: Call) -> bool:
     """Do they return the same for different inputs, which then have another encoding (positions from 2, not from 0)?"""
-    same = _differ(meter, a.outputs, b.outputs, CLOSE_BY_STATISTICS) is False
+    same = _differ(meter, a.outputs, b.outputs, 1 / CLOSER) is False
     return same and _differ(meter, a.inputs, b.inputs) is True
 
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 from fxdebug.comparison.pairing.by_dataflow import pair_uses
 from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.steps import StepList
-
-LEAST_IN_PLACE = 0.5  # share of weights with equal numbers in equal places, from which on places say anything
+from fxdebug.comparison.thresholds import HALF
 
 
 def pair_in_place(pairs: Pairs) -> None:
@@ -23,7 +22,7 @@ def pair_in_place(pairs: Pairs) -> None:
     elsewhere = [
         (pair.a, number) for number, pair in known.items() if pair.matched_by == "weights" and places[number] != pair.a
     ]
-    if not elsewhere or len(anchors) < LEAST_IN_PLACE * len(places):
+    if not elsewhere or len(anchors) < HALF * len(places):
         return
     used = _first_uses(pairs.a), _first_uses(pairs.b)
     in_place = [(places[number], number) for _, number in elsewhere]

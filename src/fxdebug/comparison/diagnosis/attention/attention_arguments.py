@@ -1,22 +1,21 @@
-"""Compare what two attentions are given beside query, key and value: masks, heads, dimensions, tables of biases."""
+"""Compare what two attentions are given beside query, key and value, fused or written out: masks, dropout, heads."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
+from fxdebug.comparison.constants import number_in
 from fxdebug.comparison.diagnosis.cause import Cause, make_cause
-from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult
-from fxdebug.comparison.diagnosis.region import Divergence, Region, is_lookup, multiplied_pairs
+from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult, draws_random
+from fxdebug.comparison.diagnosis.region import Divergence, Region
 from fxdebug.comparison.result import Kind
-from fxdebug.comparison.rounding import COPY_TOLERANCE
 from fxdebug.comparison.steps import Step, StepList
-from fxdebug.comparison.tolerance import error_between, visible_share
+from fxdebug.comparison.thresholds import VIEWS
+from fxdebug.comparison.tolerance import visible_share
 from fxdebug.data.values import Value
-from fxdebug.operators.names import SOFTMAXES
+from fxdebug.operators.dtypes import EPS
 
 ATTENTION = "scaled_dot_product_attention"
-MOST_VIEWS = 16  # between an attention and the projection before it
 
 
 def other_masking(judge: Judge, result: StepResult) -> Cause | None:
@@ -35,78 +34,6 @@ def other_masking_in(divergence: Divergence) -> Cause | None:
     partner, step = sides[0][0], sides[1][0]
     told = _other_masking(partner, step)
     return None if told is None else divergence.cause(told[0], step, told[1], partner=partner)
-
-
-def is_of_scores(step: Step, region: Region) -> bool:
-    """Is it a softmax behind a product of two values, and no router's or head's?"""
-    return step.name == "softmax" and any(map(multiplied_pairs, before_scores(region.steps, step)))
-
-
-def before_scores(steps: Sequence[Step], end: Step) -> list[Step]:
-    """Return the steps that an attention depends on and that depend on data themselves, in execution order."""
-    made_by = {value.number: step for step in steps for value in step.outputs}
-    found: dict[int, Step] = {}
-    pending = list(end.data[:2] if end.name == ATTENTION else end.data)
-    while pending:
-        step = made_by.get(pending.pop().value.number)
-        if step is not None and step.index not in found:
-            found[step.index] = step
-            pending += () if step.weights else step.data  # scores are made of what is projected
-    return [found[index] for index in sorted(found)]
-
-
-def other_axis_in(divergence: Divergence) -> Cause | None:
-    """Return the softmax over a dimension of another size than in a: the layout may differ, but not that size."""
-    doing = SOFTMAXES | {ATTENTION}
-    sides = [[step for step in side.computing if step.name in doing] for side in (divergence.in_a, divergence.in_b)]
-    if len(sides[0]) != len(sides[1]):
-        return None
-    regions = divergence.in_a, divergence.in_b
-    for one, other in zip(*sides):
-        if one.name != other.name and not all(
-            step.name == ATTENTION or is_of_scores(step, region) for step, region in zip((one, other), regions)
-        ):
-            continue  # a softmax of a router is none of an attention
-        sizes = _size_along(one), _size_along(other)
-        if None in sizes or sizes[0] == sizes[1] or sizes[0] not in other.outputs[0].shape:
-            continue
-        because = f"over a dimension of {sizes[0]} elements in a, of {sizes[1]} in b"
-        return divergence.cause("constant", other, because, partner=one)
-    return None
-
-
-def _size_along(step: Step) -> int | None:
-    """Return how many elements a softmax, also that of a fused attention, makes add up to one, if that is known."""
-    if step.name not in SOFTMAXES:
-        return step.data[1].value.shape[-2] if len(step.data) > 2 and len(step.data[1].value.shape) > 1 else None
-    for text in step.constants[:1]:
-        dimension = text.rpartition("=")[2].removesuffix(".0")
-        if re.fullmatch(r"-?\d+", dimension) and step.outputs and step.outputs[0].shape:
-            shape = step.outputs[0].shape
-            return shape[int(dimension)] if -len(shape) <= int(dimension) < len(shape) else None
-    return None
-
-
-def other_bias_table_in(divergence: Divergence) -> Cause | None:
-    """Return the lookup in a table of weights that is not the one that a looks up there."""
-    pairs = divergence.judge.pairs
-    sides = [
-        [(given.value, step) for step in side.steps if is_lookup(step) for given in step.weights if given.value.name]
-        for side in (divergence.in_a, divergence.in_b)
-    ]
-    if len(sides[0]) != 1 or len(sides[1]) != 1:
-        return None
-    (wanted, one), (given, other) = sides[0][0], sides[1][0]
-    partner = pairs.value_in_a(given)
-    if partner is None or pairs.are_paired(wanted, given) or not _hold_others(partner, wanted):
-        return None
-    because = f"it looks up rows of {given.name}, in a of {wanted.name}"
-    return divergence.cause("wiring", other, because, partner=one)
-
-
-def _hold_others(a: Value, b: Value) -> bool:
-    """Hold two weights of one run other numbers?"""
-    return (error_between(a.stats, b.stats) or 0.0) > COPY_TOLERANCE
 
 
 def _attentions(steps: Iterable[Step]) -> list[Step]:
@@ -155,7 +82,49 @@ def _views_before(run: StepList, value: Value) -> list[Step]:
     """Return the steps with one input that lead to a value, in execution order."""
     steps: list[Step] = []
     maker = run.makers.get(value.number)
-    while maker is not None and len(maker.data) == 1 and not maker.weights and len(steps) < MOST_VIEWS:
+    while maker is not None and len(maker.data) == 1 and not maker.weights and len(steps) < VIEWS:
         steps += [maker] if maker.outputs else []
         maker = run.makers.get(maker.data[0].value.number)
     return steps[::-1]
+
+
+def drawn_only_in_b(divergence: Divergence) -> Cause | None:
+    """Return the step that draws random numbers, where the region of a draws none: a dropout that was left on."""
+    if any(map(_draws, divergence.in_a.steps)):
+        return None
+    step = next(filter(_draws, divergence.in_b.steps), None)
+    return None if step is None else divergence.cause("random", step, "random numbers were drawn in b, none in a")
+
+
+def _draws(step: Step) -> bool:
+    return draws_random(step) or dropout_of(step) > 0.0
+
+
+def dropout_of(step: Step) -> float:
+    """Return the share of the weights that a fused attention drops."""
+    if step.name != ATTENTION:
+        return 0.0
+    named = [text for name, _, text in (constant.partition("=") for constant in step.constants) if name == "dropout_p"]
+    free = [text for text in step.constants if "=" not in text and text not in ("None", "True", "False")]
+    return next((number for text in (*named, *free) if (number := number_in(text)) is not None), 0.0)
+
+
+def visible_shares(region: Region) -> list[tuple[Value | None, float, bool]]:
+    """Return the masks of a region, the share that each lets through, and whether that is sure.
+
+    Of booleans it is not known whether ``True`` lets through. An attention may be causal without a mask.
+    """
+    shares: list[tuple[Value | None, float, bool]] = []
+    for value in region.masks:
+        share = visible_share(value)
+        if share is None:
+            continue
+        users = {step.name for step in region.steps if any(given.value.number == value.number for given in step.inputs)}
+        hides = value.dtype not in EPS and "masked_fill" in users
+        shares.append((value, 1.0 - share if hides else share, value.dtype in EPS or hides or ATTENTION in users))
+    for step in region.steps:
+        if step.name == ATTENTION and "is_causal=True" in step.constants and len(step.data) >= 2:
+            rows, columns = (given.value.shape[-2] for given in step.data[:2])
+            visible = sum(min(row + 1, columns) for row in range(rows))
+            shares.append((None, visible / max(rows * columns, 1), True))
+    return shares

@@ -14,7 +14,7 @@ from fxdebug.comparison.build_steps import steps_of
 from fxdebug.comparison.measure_pair import Meter
 from fxdebug.comparison.result import Row
 from fxdebug.comparison.steps import Step, StepList
-from fxdebug.comparison.tolerance import MASK_THRESHOLD
+from fxdebug.comparison.thresholds import MASK
 from fxdebug.data.calls import Call
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value
@@ -60,7 +60,7 @@ def _seen_by(trace: TraceData, step: Step) -> int | None:
     seen = _last_row(trace, mask)
     if seen is None:
         return None
-    return int(seen.sum() if mask.dtype == "bool" else (seen > MASK_THRESHOLD).sum())
+    return int(seen.sum() if mask.dtype == "bool" else (seen > -MASK).sum())
 
 
 def _last_row(trace: TraceData, value: Value) -> Tensor | None:

@@ -14,13 +14,12 @@ from fxdebug.comparison.diagnosis.cause import listed
 from fxdebug.comparison.diagnosis.region import Region
 from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.steps import Step, StepList
+from fxdebug.comparison.thresholds import NEAR, SAME_SUM
 from fxdebug.comparison.tolerance import error_between
 from fxdebug.data.values import Value
 from fxdebug.operators.dtypes import EPS
 from fxdebug.operators.names import COPYING, FACTORIES, SLICES
 
-MOST_STEPS = 40
-SAME = 1e-5  # of the size of a table: it is computed in another order, and may be repeated
 PRODUCTS = frozenset(["mul", "outer", "matmul", "einsum", "ger"])
 POWERS = frozenset(["pow", "rpow", "exp"])
 
@@ -79,7 +78,7 @@ def whole_table(pairs: Pairs, tables: tuple[Tables, Tables], a: Step, b: Step) -
     if not tables[0].makes(a) or not tables[1].makes(b):
         return None
     pending, visited = [*b.outputs], {value.number for value in b.outputs}
-    while pending and len(visited) < MOST_STEPS:
+    while pending and len(visited) < NEAR:
         value = pending.pop(0)
         partner = pairs.value_in_a(value)
         users = pairs.b.users.get(value.number, ())
@@ -135,7 +134,7 @@ def _used(region: Region, tables: Tables) -> list[Value]:
 
 def _same_table(a: Value, b: Value) -> bool:
     error = error_between(a.stats, b.stats)
-    return error is None or error <= SAME
+    return error is None or error <= SAME_SUM
 
 
 def _name(run: StepList, value: Value) -> str:
@@ -145,7 +144,7 @@ def _name(run: StepList, value: Value) -> str:
 
 def _first_apart(pairs: Pairs, a: Value, b: Value) -> tuple[Value, Value]:
     """Follow two tables upstream, by operands that differ, to the first ones that do."""
-    for _ in range(MOST_STEPS):
+    for _ in range(NEAR):
         steps = _computed(pairs.a, a), _computed(pairs.b, b)
         if steps[0] is None or steps[1] is None:
             break
@@ -194,7 +193,7 @@ def _upstream(run: StepList, value: Value) -> list[Step]:
     """Return the steps that a table is made by, in execution order."""
     found: dict[int, Step] = {}
     pending = [value]
-    while pending and len(found) < MOST_STEPS:
+    while pending and len(found) < NEAR:
         step = run.makers.get(pending.pop().number)
         if step is not None and step.index not in found:
             found[step.index] = step

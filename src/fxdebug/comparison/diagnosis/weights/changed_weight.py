@@ -10,15 +10,13 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
-from fxdebug.comparison.diagnosis.weights.weight_slices import SAME_SUM, Weight, Weights
+from fxdebug.comparison.diagnosis.weights.weight_slices import Weight, Weights
+from fxdebug.comparison.thresholds import COPIED, FEW, SAME_SUM
 from fxdebug.comparison.tolerance import rms_of
 from fxdebug.data.values import Stats
 from fxdebug.operators.dtypes import EPS
 
 Sums: TypeAlias = Sequence[float]
-
-_SMALL = 1e-6  # rounding of a dtype in which that of float16 shows
-FEW_ROWS = 0.25  # of all: if more differ, these are other weights
 
 
 def changed_weight(a: str, b: str, weights_a: Weights, weights_b: Weights) -> str | None:
@@ -238,7 +236,7 @@ def _rounded(one: Weight, other: Weight) -> str:
     elements by the root of n times as much.
     """
     stats, shape = _stats(one), one.parameter.shape
-    if stats is None or one.parameter.dtype != other.parameter.dtype or EPS.get(one.parameter.dtype, 1.0) > _SMALL:
+    if stats is None or one.parameter.dtype != other.parameter.dtype or EPS.get(one.parameter.dtype, 1.0) > COPIED:
         return ""
     if not rms_of(stats):
         return ""  # all zeros: nothing of it is rounded
@@ -267,7 +265,7 @@ def _few_rows(one: Weight, other: Weight) -> str | None:
         sums = one.sums[at], other.sums[at]
         limit = SAME_SUM * max(map(_size, sums))
         wrong = [place for place, (x, y) in enumerate(zip(*sums)) if abs(x - y) > limit]
-        if not 0 < len(wrong) <= max(1.0, FEW_ROWS * len(sums[0])):
+        if not 0 < len(wrong) <= max(1.0, FEW * len(sums[0])):
             continue
         many = len(wrong) > 1
         what = _slices(other, at, many)

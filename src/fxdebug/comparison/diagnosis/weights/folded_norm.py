@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from fxdebug.comparison.diagnosis.weights.weight_slices import Weights
 from fxdebug.comparison.pairing.by_dataflow import following_batch_norm
 from fxdebug.comparison.steps import Step, StepList
+from fxdebug.comparison.thresholds import CLOSE
 from fxdebug.operators.names import CONVOLUTIONS
 
 _OF_PRODUCT = ("input", "weight", "bias")
 _OF_NORM = ("input", "running_mean", "running_var", "weight", "bias")
 FOLDED = "folded in"  # in every sentence
-CLOSE = 1e-4  # of the largest number: what folding in another order of operations changes in float32
 
 
 def wrongly_folded(run_a: StepList, a: Step, run_b: StepList, b: Step, weights: tuple[Weights, Weights]) -> str | None:

@@ -10,13 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fxdebug.comparison.constants import number_in
-from fxdebug.comparison.diagnosis.weights.weight_slices import SAME_SUM, Weight, Weights
+from fxdebug.comparison.diagnosis.weights.weight_slices import Weight, Weights
 from fxdebug.comparison.steps import Step, StepList
+from fxdebug.comparison.thresholds import CLOSE, SAME_SUM, UNSURE, VIEWS
 from fxdebug.data.values import Value
 from fxdebug.operators.names import role
-
-CLOSE, UNSURE = 1e-3, 2e-2  # of a factor: how far it may be off, and how badly it may be known
-FAR = 8  # operations between what is added and the adapter's first product
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,7 @@ def _merged(
         unsure = SAME_SUM * size / math.sqrt(square) if square else math.inf
         if unsure <= UNSURE:
             factor = math.fsum(x * y for x, y in zip(change, product)) / square
-            yield theirs.name, ours.name, what, factor, max(CLOSE * max(abs(adapter.scale), 1.0), 2 * unsure)
+            yield theirs.name, ours.name, what, factor, max(10 * CLOSE * max(abs(adapter.scale), 1.0), 2 * unsure)
 
 
 def _is_zero(weights: Weights, adapter: _Adapter) -> bool:
@@ -100,7 +98,7 @@ def _with_adapter(run: StepList, step: Step) -> tuple[Step, _Adapter] | None:
     if adapter is not None:
         return step, adapter
     last = step
-    for _ in range(FAR):
+    for _ in range(VIEWS):
         users = run.users.get(run.root(step.outputs[0]).number, ()) if step.outputs else ()
         if len(users) != 1:
             return None
@@ -133,7 +131,7 @@ def _adapter_beside(run: StepList, step: Step) -> _Adapter | None:
 def _adapter(run: StepList, value: Value, given: int) -> _Adapter | None:
     products: list[Step] = []
     scale = 1.0
-    for _ in range(FAR):
+    for _ in range(VIEWS):
         maker = run.maker(value)
         if maker is None or len(maker.data) != 1:
             return None

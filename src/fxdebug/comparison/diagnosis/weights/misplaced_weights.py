@@ -2,7 +2,6 @@
 
 The result of such a product looks right as a whole, so the fault shows later, where a slice is used. A port may well
 keep rows in another order than a does; so the measure is the same weight in layers before, whose results are right.
-Where there is none, it is what the slices become on either side: query, key and value.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from fxdebug.comparison.diagnosis.cause import Cause, listed, values_differ
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult
 from fxdebug.comparison.diagnosis.region import is_single_operation
 from fxdebug.comparison.diagnosis.weights.changed_weight import changed_weight, is_same
-from fxdebug.comparison.diagnosis.weights.product_slices import ROLES, Columns, columns_of, roles_of
+from fxdebug.comparison.diagnosis.weights.product_slices import columns_of
 from fxdebug.comparison.diagnosis.weights.weight_slices import (
     Arrangement,
     Weight,
@@ -29,14 +28,11 @@ from fxdebug.comparison.diagnosis.weights.weight_slices import (
 )
 from fxdebug.comparison.pairing.by_path import renamed
 from fxdebug.comparison.steps import Step, StepList
+from fxdebug.comparison.thresholds import FAR, NEARLY_ALL, VIEWS
 from fxdebug.data.values import Value
 from fxdebug.operators.names import NORMS, SLICES, family, op_of_module
 
-MOST_VIEWS = 8  # between a weight and its use
-MOST_STEPS = 150  # that are looked at on either side
-LEAST_SHARED = 0.9  # share of the rows of a slice that must be those of a
 WEIGHTS_OF_A_CELL = 4  # of more, as of several layers and directions, it is not known which ones face those of b
-ATTENTION = "MultiheadAttention"  # torch's: the rows of its `in_proj_weight` are query, key and value
 
 
 # The beginnings of names of operations whose weights have a row for each feature that they make, as ``linear`` has.
@@ -94,7 +90,19 @@ class MisplacedWeights:
             found = self._misplaced(product, pool)
             if found is not None:
                 return self._weight_cause(cause, product, *found)
-        return self._other_roles(cause, of_a, of_b, pool) if pool and cause.kind != "weights" else cause
+        return self._taken_otherwise(cause, of_b, pool)
+
+    def _taken_otherwise(self, cause: Cause, products: Iterable[Product], pool: list[Weight]) -> Cause:
+        """Return the step that cuts the result of a product, where a has all rows of its weight: it is not extra."""
+        for product in products if cause.kind == "extra" else ():
+            matrix, cut = product.matrix, _first_cut(self.judge.pairs.b, product.step)
+            rows = None if matrix is None else arrangement(matrix, pool, product.rows_of(matrix))
+            if matrix is None or rows is None or cut is None or None in rows:
+                continue
+            names = listed(dict.fromkeys(row.weight for row in rows if row is not None))
+            because = f"it takes other parts than a: the rows of {matrix.name} are those of {names} of a"
+            return replace(cause, kind="wiring", call=cut.call, op=cut.op, because=because, b=cut)
+        return cause
 
     def _weight_cause(self, cause: Cause, product: Product, weight: Weight, because: str) -> Cause | None:
         if weight.name in self.reported:
@@ -135,7 +143,7 @@ class MisplacedWeights:
         pending = [*first]
         visited = {step.index for step in pending}
         found: dict[int, Product] = {}
-        while pending and len(visited) < MOST_STEPS:
+        while pending and len(visited) < FAR:
             step = pending.pop(0)
             known = self._weights_of(weights, step)
             healthy = run is self.judge.pairs.b and step not in first and self._is_healthy(run, step)
@@ -225,88 +233,10 @@ class MisplacedWeights:
 
     # Compared by their roles ---------------------------------------------------------------------
 
-    def _other_roles(self, cause: Cause, of_a: list[Product], of_b: list[Product], pool: list[Weight]) -> Cause | None:
-        """Return the cause where query, key or value are made from other rows than in a."""
-        in_a, in_b = self._roles(self.judge.pairs.a, of_a), self._roles(self.judge.pairs.b, of_b)
-        if not in_a or not in_b:
-            return cause
-        places: list[tuple[Product, int]] = []  # for each role of a: the product of b with its rows, and the first one
-        wrong: tuple[Product, str] | None = None
-        for role, (one, columns), (other, taken) in zip(ROLES, in_a, in_b):
-            assert one.matrix is not None and other.matrix is not None
-            rows = arrangement(other.matrix, pool, other.rows_of(other.matrix))
-            if rows is None or max(taken) >= len(rows):
-                return cause
-            expected = {(one.matrix.name, column) for column in columns}
-            given = [row for place in taken if (row := rows[place]) is not None]
-            shared = sum((row.weight, row.place) in expected for row in given)
-            if wrong is None and shared < LEAST_SHARED * len(taken):
-                names = listed(dict.fromkeys(row.weight for row in given)) or "no weight"
-                what = names if names != one.matrix.name else f"other rows of {names}"
-                belongs = _rows(one.matrix, columns)
-                told = f"the {role} slice of {other.matrix.name} has the rows of {what} of a, not of {belongs}"
-                if len({row.weight for row in given}) > 1:  # either may be wrong
-                    told += ": its rows, or the views of its result, are in another layout"
-                wrong = other, told
-            first = next((i for i, row in enumerate(rows) if row and (row.weight, row.place) in expected), -1)
-            places.append((other, first))
-        if wrong is None or not _use_the_same_rows(in_a, in_b, pool):
-            return cause
-        product, because = wrong
-        assert product.matrix is not None
-        in_code = [min(taken) for _, taken in in_b]
-        in_weight = [place for _, place in places]
-        before, _ = self._in_layers(product.matrix, pool, product.rows_of(product.matrix))
-        cut = _first_cut(self.judge.pairs.b, product.step)
-        other_code = before or self._is_cut_otherwise(product.matrix, [taken for _, taken in in_b])
-        if cut is not None and (other_code or (in_code != sorted(in_code) and in_weight == sorted(in_weight))):
-            order = ", ".join(role for _, role in sorted(zip(in_code, ROLES)))
-            because = f"its slices are taken as {order}: {because}"
-            return replace(cause, kind="wiring", call=cut.call, op=cut.op, because=because, b=cut)
-        return self._weight_cause(cause, product, product.matrix, because)
-
-    def _is_cut_otherwise(self, weight: Weight, taken: list[Columns]) -> bool:
-        """Does the code of another layer take other columns of its product than the code of this one?"""
-        run, alike = self.judge.pairs.b, set(self._b.alike(weight.name))
-        steps = [s for s in run.steps if any(given.value.name in alike for given in s.weights)]
-        known = [[columns for _, columns in roles_of(run, [step])] for step in steps]
-        return any(columns and columns != taken for columns in known)
-
-    def _roles(self, run: StepList, products: list[Product]) -> list[tuple[Product, Columns]]:
-        """Return the product and the columns of query, key and value; an empty list where they are not known."""
-        # where a slice of a weight is used, the columns of the result are other rows of the weight
-        by_step = {
-            product.step.index: product
-            for product in products
-            if product.matrix is not None and product.matrix.name not in product.sliced
-        }
-        for product in by_step.values():
-            if product.step.unrecorded and run.trace.modules.get(product.step.call.path) == ATTENTION:
-                assert product.matrix is not None
-                rows = product.matrix.parameter.shape[0]
-                thirds = [tuple(range(i * rows // 3, (i + 1) * rows // 3)) for i in range(3)]
-                return [(product, columns) for columns in thirds]
-        known = [product.step for product in by_step.values() if not product.step.unrecorded]
-        return [(by_step[step.index], columns) for step, columns in roles_of(run, known)]
-
-
-def _use_the_same_rows(
-    in_a: list[tuple[Product, Columns]], in_b: list[tuple[Product, Columns]], pool: list[Weight]
-) -> bool:
-    """Are query, key and value together made from the same rows on both sides?"""
-    wanted = {(one.matrix.name, column) for one, columns in in_a if one.matrix is not None for column in columns}
-    used: set[tuple[str, int]] = set()
-    for product, taken in in_b:
-        matrix = product.matrix
-        rows = None if matrix is None else arrangement(matrix, pool, product.rows_of(matrix))
-        known = [] if rows is None else [row for place in taken if (row := rows[place]) is not None]
-        used |= {(row.weight, row.place) for row in known}
-    return len(wanted & used) >= LEAST_SHARED * len(wanted)
-
 
 def weight_behind(run: StepList, value: Value, *, computed: bool = False) -> str | None:
     """Return the name of the weight that a value is, or is a slice or a view of; ``computed``: or any function of."""
-    for _ in range(MOST_VIEWS):
+    for _ in range(VIEWS):
         name = run.root(value).name  # in a call that is compared by itself, that of its own module
         if name is not None:
             return name
@@ -365,7 +295,7 @@ def _lost(weight: Weight, rows: Arrangement | None, pool: list[Weight]) -> str:
     twice = [place for place, row in enumerate(rows) if row is not None and row in rows[:place]]
     used = {row.weight for row in known}
     unused = [other.name for other in sources if other.name not in used and other.owner in _owners(pool, used)]
-    if twice and len(twice) > (1 - LEAST_SHARED) * len(rows):
+    if twice and len(twice) > (1 - NEARLY_ALL) * len(rows):
         first = rows[twice[0]]
         assert first is not None
         return f"{_span(twice)} of {weight.name} are those of {first.weight} once more{_instead(unused)}"
@@ -428,11 +358,6 @@ def _told(weight: Weight, mine: Arrangement, usual: Arrangement, what: str) -> s
     other = numberless(wanted.weight)
     same = given is not None and numberless(given.weight) == other
     return f"{text}; in other layers they are {'in another order' if same else f'those of {other}'}"
-
-
-def _rows(weight: Weight, columns: Columns) -> str:
-    whole = len(columns) == len(weight.sums.get(0, ()))
-    return weight.name if whole else f"{_span(columns)} of {weight.name}"
 
 
 def _span(places: Iterable[int]) -> str:

@@ -9,10 +9,10 @@ import itertools
 from collections.abc import Iterable
 
 from fxdebug.comparison.steps import Step, StepList
+from fxdebug.comparison.thresholds import FAR
 from fxdebug.data.values import Value
 from fxdebug.operators.names import BIAS_FIRST, family
 
-MOST_STEPS = 60  # between a projection and the product of queries and keys
 Columns = tuple[int, ...]
 ROLES = ("query", "key", "value")
 
@@ -31,7 +31,7 @@ def _attention(run: StepList, products: Iterable[Step]) -> list[Step]:
     found: dict[int, Step] = {}
     pending = [value for step in products for value in step.outputs]
     visited: set[int] = set()
-    while pending and len(visited) < 3 * MOST_STEPS:
+    while pending and len(visited) < FAR:
         for user in run.users.get(run.root(pending.pop(0)).number, ()):
             if user.index in visited:
                 continue
@@ -69,7 +69,7 @@ def _source(run: StepList, value: Value, makers: dict[int, Step]) -> tuple[Step,
     """Return the one product that a value comes from, without another product on the way, and its columns there."""
     columns: dict[int, dict[int, None]] = {}
     pending, visited = [value], {value.number}
-    while pending and len(visited) < MOST_STEPS:
+    while pending and len(visited) < FAR:
         at = pending.pop(0)
         home = next((step for step in makers.values() if at.storage is not None and _is_result(step, at)), None)
         if home is not None:

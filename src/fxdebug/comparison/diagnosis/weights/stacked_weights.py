@@ -14,17 +14,16 @@ from dataclasses import dataclass, field, replace
 
 from fxdebug.comparison.diagnosis.cause import Cause
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult
-from fxdebug.comparison.diagnosis.weights.weight_slices import SAME_ORDER, SAME_SUM, Weight, Weights, numberless
+from fxdebug.comparison.diagnosis.weights.weight_slices import Weight, Weights, numberless
 from fxdebug.comparison.rounding import half_step
 from fxdebug.comparison.steps import Step, StepList
+from fxdebug.comparison.thresholds import FAR, HALF, NEARLY_ALL, SAME_SUM
 from fxdebug.comparison.tolerance import rms_of
 from fxdebug.data.trace import TraceData
 from fxdebug.operators.dtypes import EPS
 from fxdebug.operators.names import SLICES, TRANSPARENT, family
 
-MOST_STEPS = 300  # that are looked at before a step
 MOST_FUSED = 3  # weights of an expert that are one in the other model
-LEAST_EQUAL = 0.5  # share of slices that must be equal, else these are other weights
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,7 @@ class StackedWeights:
         inside = {call.index for step in starts for call in step.call.walk()}
         pending = {step.index for step in starts}
         visited, names = set(pending), set[str]()
-        while pending and len(visited) < MOST_STEPS:
+        while pending and len(visited) < FAR:
             step = run.steps[max(pending)]
             pending.discard(step.index)
             names |= {given.value.name for given in step.weights if given.value.name is not None}
@@ -227,7 +226,7 @@ def _counterparts(sliced: SlicedWeight, other: Iterable[SlicedWeight], one: Iter
         mine, wanted = _added(ours), _added(theirs)
         equal = sum(abs(x - y) <= limit for x, y in zip(mine, wanted))
         held = sum(any(abs(x - y) <= limit for y in wanted) for x in mine)
-        if held >= LEAST_EQUAL * len(mine):
+        if held >= HALF * len(mine):
             fitting.append((-equal, -held, len(fitting), (ours, theirs)))
     yield from [facing for *_, facing in sorted(fitting)[:1]]
 
@@ -269,14 +268,14 @@ def _order(stack: SlicedWeight, theirs: Sequence[SlicedWeight]) -> Order | None:
                 continue
             nearest = [min(known, key=lambda entry: abs(entry[0] - line)) for line in lines]
             close = sum(abs(number - line) <= limit for (number, _), line in zip(nearest, lines))
-            if close >= SAME_ORDER * len(lines):
+            if close >= NEARLY_ALL * len(lines):
                 return dimension, tuple([place for _, place in nearest])
     return None
 
 
 def _same(a: Order, b: Order) -> bool:
     same = sum(x == y for x, y in zip(a[1], b[1]))
-    return a[0] == b[0] and len(a[1]) == len(b[1]) and same >= SAME_ORDER * len(a[1])
+    return a[0] == b[0] and len(a[1]) == len(b[1]) and same >= NEARLY_ALL * len(a[1])
 
 
 def _exchanged_slice(stack: SlicedWeight, theirs: Sequence[SlicedWeight], usual: Order) -> int | None:

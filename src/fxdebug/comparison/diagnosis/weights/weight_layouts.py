@@ -7,8 +7,9 @@ from collections.abc import Callable, Container, Iterable
 
 from fxdebug.comparison.diagnosis.region import Region, pieces_of
 from fxdebug.comparison.measure_pair import Meter
-from fxdebug.comparison.rounding import COPY_TOLERANCE, half_step, rounding_limits, sum_rounding
+from fxdebug.comparison.rounding import half_step, rounding_limits, sum_rounding
 from fxdebug.comparison.steps import Step, StepList
+from fxdebug.comparison.thresholds import COPIED
 from fxdebug.comparison.tolerance import eps_of, rms_of
 from fxdebug.data.values import Stats, Value, pooled
 from fxdebug.operators.names import NORMS
@@ -66,7 +67,7 @@ def _sums_differ(a: list[Stats], b: list[Stats], kinds: tuple[str, str]) -> bool
     size = max(sums[0][1], sums[1][1])
     whole = pooled(a or b)
     mean, squares = sum_rounding(whole, kinds)
-    limits = (max(COPY_TOLERANCE, mean) * math.sqrt(size), max(COPY_TOLERANCE, squares) * size)
+    limits = (max(COPIED, mean) * math.sqrt(size), max(COPIED, squares) * size)
     return bool(size) and any(abs(x - y) > limit for x, y, limit in zip(*sums, limits))
 
 

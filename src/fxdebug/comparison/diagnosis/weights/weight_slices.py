@@ -14,14 +14,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from fxdebug.comparison.thresholds import MANY, NEARLY_ALL, SAME_SUM
 from fxdebug.data.calls import Parameter
 from fxdebug.data.trace import TraceData
 from fxdebug.data.weight_sums import unpacked
 from fxdebug.operators.names import GATES
-
-SAME_SUM = 1e-5  # of the size of the sums: sums of float32 in another order differ by less
-MOST_ALIKE = 64  # rows with the same sum that are told apart
-SAME_ORDER = 0.9  # share of rows in the same places: by chance, two rows may have nearly the same sum
 
 
 class Row(NamedTuple):
@@ -168,7 +165,7 @@ def _matched(sums: Sequence[float], pool: list[tuple[float, Row]]) -> Arrangemen
     votes: Counter[tuple[str, int, int]] = Counter()
     for at, number in enumerate(sums):
         first, end = bisect_left(keys, number - limit), bisect_right(keys, number + limit)
-        near.append(list(range(first, min(end, first + MOST_ALIKE))) if number else [])
+        near.append(list(range(first, min(end, first + MANY))) if number else [])
         votes.update({_stands(pool[i][1], at) for i in near[-1]})
     taken: set[int] = set()
     rows: list[Row | None] = []
@@ -193,14 +190,14 @@ def same_order(a: Arrangement, b: Arrangement) -> bool:
     if len(a) != len(b):
         return False
     same = sum(general(x) == general(y) for x, y in zip(a, b))
-    return same >= SAME_ORDER * len(a)
+    return same >= NEARLY_ALL * len(a)
 
 
 def same_owners(a: Arrangement, b: Arrangement) -> bool:
     """Do two weights of one module, such as weight and bias, come from the same places?"""
     both = [(x, y) for x, y in zip(a, b) if x is not None and y is not None]
     same = sum((x.owner, x.place) == (y.owner, y.place) for x, y in both)
-    return len(a) == len(b) and same >= SAME_ORDER * len(both)
+    return len(a) == len(b) and same >= NEARLY_ALL * len(both)
 
 
 def general(row: Row | None) -> tuple[str, int, int] | None:
@@ -212,7 +209,7 @@ def is_in_order(rows: Arrangement) -> bool:
     """Are these the rows of one weight of a, all in their places?"""
     names = {row.weight for row in rows if row is not None}
     kept = sum(row is not None and row.place == place for place, row in enumerate(rows))
-    return len(names) == 1 and kept >= SAME_ORDER * len(rows)
+    return len(names) == 1 and kept >= NEARLY_ALL * len(rows)
 
 
 class Run(NamedTuple):

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from fxdebug.analyses.paired_names import prefix_between
-from fxdebug.comparison.diagnosis.outputs import UNEXPLAINED
 from fxdebug.comparison.elementwise import measure_elements
-from fxdebug.comparison.tolerance import NARROW_ROUNDING_STEPS, rounding_step, tolerance_of
+from fxdebug.comparison.thresholds import GROWTH, NARROW_ROUNDING_STEPS
+from fxdebug.comparison.tolerance import rounding_step, tolerance_of
 from fxdebug.data.values import Value
 from fxdebug.operators.dtypes import EPS
 
@@ -130,7 +130,7 @@ def limit_of(*dtypes: str) -> float:
     True
     """
     narrow = tolerance_of(*dtypes) > tolerance_of("float32")
-    return UNEXPLAINED * tolerance_of(*dtypes) / (NARROW_ROUNDING_STEPS if narrow else 1)
+    return GROWTH * tolerance_of(*dtypes) / (NARROW_ROUNDING_STEPS if narrow else 1)
 
 
 def factor_limit(pairs: Sequence[Facing]) -> float:
