@@ -13,6 +13,7 @@ MOVED = {
     "fxdebug.analyses.gradients.rules": "fxdebug.features.shared.gradients.rules",
     "fxdebug.apps.agents.answers": "fxdebug.features.mcp.answers",
     "fxdebug.apps.lightning_callback": "fxdebug.features.training.callbacks.lightning_callback",
+    "fxdebug.apps.pytest_plugin": "fxdebug.features.golden.pytest_plugin",
     "fxdebug.store.training_file": "fxdebug.features.training.saved.training_file",
     "fxdebug.apps.trainer_callback": "fxdebug.features.training.callbacks.trainer_callback",
 }

@@ -124,7 +124,7 @@ def check_line(line: str) -> None:
         extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
         assert set(re.findall(r"\[(\w+)\]", line)) <= set(extras), f"no such extra: {line}"
     elif program == "pytest":
-        plugin = (ROOT / "src" / "fxdebug" / "apps" / "pytest_plugin.py").read_text(encoding="utf-8")
+        plugin = (ROOT / "src" / "fxdebug" / "features" / "golden" / "pytest_plugin.py").read_text(encoding="utf-8")
         assert [a for a in arguments if a.startswith("--") and f'"{a}"' not in plugin] == [], f"no such option: {line}"
     elif program.endswith("python"):
         assert (ROOT / next(a for a in arguments if a.endswith(".py"))).is_file(), f"no such file: {line}"

@@ -121,6 +121,14 @@ def test_a_model_that_is_nested_very_deep_is_shown_too() -> None:
     assert page.tags.count("details") == 150
 
 
+def test_the_two_highest_levels_are_open_at_first() -> None:
+    model: nn.Module = nn.ReLU()
+    for _ in range(4):
+        model = nn.Sequential(model)
+    text = fx_debug(model, torch.ones(1))._repr_html_()
+    assert re.findall(r"<details( open)?>", text) == [" open", " open", "", ""]
+
+
 def test_a_large_run_is_shown_in_64_kib_without_its_lowest_levels() -> None:
     blocks = [nn.Sequential(nn.Linear(4, 4 + i)) for i in range(300)]
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import builtins
 import re
 
+import pytest
 import torch
 from rich.cells import cell_len
 from torch import nn
 
+import fxdebug
 from fxdebug import fx_debug
 from fxdebug.exports import text
+from fxdebug.exports.records import found_rows
 from fxdebug.query.folding import fold_repeated
 
 
@@ -125,3 +128,50 @@ def test_the_guides_of_deeply_nested_calls_are_no_longer_than_a_line_shows():
     rows = list(text._rows_with_guides(fold_repeated(trace), 40))
     assert len(rows) == 61 and max(len(lead) for _, lead in rows) <= 42
     assert max(map(cell_len, trace.text(width=40, color=False).splitlines())) <= 40
+
+
+class Log(nn.Module):
+    def forward(self, x):
+        return torch.log(x)
+
+
+@pytest.mark.parametrize(
+    "width, lines",
+    [
+        (
+            100,
+            [
+                "id   type        out            mean    std  min  max  not finite     status",
+                "#0   Sequential  float32[1, 3]  -0.5  0.707   -1    0  1 NaN          verified",
+                "0#0  Log         float32[1, 3]     0      0    0    0  1 NaN, 1 −Inf  verified",
+                "1#0  Tanh        float32[1, 3]  -0.5  0.707   -1    0  1 NaN          verified",
+                "3 found",
+            ],
+        ),
+        (
+            44,
+            [
+                "id   out            mean  not finite",
+                "#0   float32[1, 3]  -0.5  1 NaN",
+                "0#0  float32[1, 3]     0  1 NaN, 1 −Inf",
+                "1#0  float32[1, 3]  -0.5  1 NaN",
+                "3 found",
+            ],
+        ),
+    ],
+)
+def test_what_is_found_stands_in_columns_with_what_is_not_finite(width, lines):
+    trace = fx_debug(nn.Sequential(Log(), nn.Tanh()), torch.tensor([[0.0, 1.0, -1.0]]))
+    shown = text.listing(found_rows(trace, trace.calls, None, None, None), width).splitlines()
+    assert [re.sub(r"(source|  \S+[.]py:\d+)$", "", line).rstrip() for line in shown] == lines
+    assert text.listing([], 80) == "0 found"
+
+
+def test_below_the_tree_of_a_run_that_raised_stands_where_and_what():
+    with pytest.raises(RuntimeError):
+        fx_debug(nn.Sequential(nn.Linear(2, 2), nn.Linear(3, 3)), torch.ones(1, 2))
+    (remark,) = text.remarks(fxdebug.last_failed())
+    assert re.sub(r"\(\S+:\d+\)", "(…)", remark.plain) == (
+        "raised in 1 (…): RuntimeError: mat1 and mat2 shapes cannot be multiplied (1x2 and 3x3)"
+    )
+    assert text.remarks(fx_debug(nn.Linear(2, 2), torch.ones(1, 2))) == []

@@ -1,1 +1,1 @@
-"""The programs: the command line and the pytest plugin."""
+"""The programs of the core: the command line."""

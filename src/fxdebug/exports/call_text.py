@@ -14,8 +14,8 @@ from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Group, Item, Thing, leaves
 from fxdebug.exports.columns import number
 from fxdebug.exports.records import tensor_label
-from fxdebug.exports.screen import Screen
-from fxdebug.exports.text import not_finite, wants_color
+from fxdebug.exports.screen import Screen, wants_color
+from fxdebug.exports.text import not_finite
 from fxdebug.printable import printable
 from fxdebug.query.measures import Tensor
 from fxdebug.query.names import own_parameters

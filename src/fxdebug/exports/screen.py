@@ -1,14 +1,26 @@
-"""A screen in memory that rich prints on: text for terminals, text files and notebooks is escaped here."""
+"""A screen in memory that rich prints on, and whether to print in colour: all text is escaped here."""
 
 from __future__ import annotations
 
 import io
+import os
+import sys
 from collections.abc import Iterable
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
 from fxdebug.printable import printable_lines
+
+
+def wants_color() -> bool:
+    """Return whether to print in colour: on a terminal, unless ``NO_COLOR`` is set; elsewhere with ``FORCE_COLOR``."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    forced = os.environ.get("FORCE_COLOR")
+    if forced is not None:
+        return forced not in ("", "0")
+    return sys.stdout is not None and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 
 class Screen(Console):

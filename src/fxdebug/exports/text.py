@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -21,7 +19,7 @@ from fxdebug.exports.columns import Column, columns_of, number, part_text, requi
 from fxdebug.exports.ranges import path_ranges
 from fxdebug.exports.records import STATISTICS as SHOWN
 from fxdebug.exports.records import FoundRow
-from fxdebug.exports.screen import Screen
+from fxdebug.exports.screen import Screen, wants_color
 from fxdebug.files.write_file import write_text as write_file
 from fxdebug.printable import printable
 from fxdebug.query.folding import FoldedCalls, Row, fold_repeated, main_output, times
@@ -74,16 +72,6 @@ def tree(
     for line in remarks(trace):
         console.print(line)
     return console.text()
-
-
-def wants_color() -> bool:
-    """Return whether to print in colour: on a terminal, unless ``NO_COLOR`` is set; elsewhere with ``FORCE_COLOR``."""
-    if os.environ.get("NO_COLOR"):
-        return False
-    forced = os.environ.get("FORCE_COLOR")
-    if forced is not None:
-        return forced not in ("", "0")
-    return sys.stdout is not None and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def headline(trace: TraceData) -> Text:

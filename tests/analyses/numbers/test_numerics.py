@@ -234,6 +234,28 @@ def test_a_producer_in_recorded_and_in_opaque_code_is_named():
     assert opaque.calls[-1].status == "opaque" and [(f.path, f.kind) for f in opaque.check()] == [("1", "nan")]
 
 
+class Steps(nn.Module):
+    """Its method ``generate`` calls the model, or a layer of it, and returns something else."""
+
+    def __init__(self, inner: bool):
+        super().__init__()
+        self.layer, self.inner = Body(torch.log), inner
+
+    def forward(self, x):
+        return self.layer(x) if self.inner else x
+
+    def generate(self, x):
+        (self if self.inner else self.layer)(x).mul(2)
+        return x + 1
+
+
+@pytest.mark.parametrize("inner, severity", [(True, "error"), (False, "warning")])
+def test_in_another_method_what_a_forward_returns_is_a_result_and_what_a_layer_returns_is_not(inner, severity):
+    trace = fx_debug(Steps(inner), torch.tensor([-1.0, 2.0]), method="generate")
+    (found,) = trace.check()
+    assert (found.kind, found.severity, found.path, found.op) == ("nan", severity, "layer", "log")
+
+
 def test_one_producer_in_every_step_of_a_generation_is_one_finding():
     model, inputs = planted("gpt2", numerics_cases.log_of_negative)()
     found = fx_debug(model.generate, inputs, {"max_new_tokens": 3, "pad_token_id": 0, "eos_token_id": 1}).check()

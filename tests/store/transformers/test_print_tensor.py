@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.stats.measure import measure
+from fxdebug.store.transformers import print_tensor
 from fxdebug.store.transformers.print_tensor import Printer
 from support.sweep import examples
 
@@ -31,6 +32,12 @@ def ours(tensor: torch.Tensor) -> str:
     printer = Printer(120)
     printer.begin()
     return printer.text(tensor)
+
+
+def prints_floats_alike() -> bool:
+    """Does this torch choose the width of a column of floats by ``sci_mode``? 2.8 does not."""
+    with tensor_str.printoptions(**STANDARD):
+        return str(torch.tensor([1.0, -2.0])) == "tensor([ 1.0000e+00, -2.0000e+00])"
 
 
 # Ordinary tensors: printed by our own code -------------------------------------------------------
@@ -62,6 +69,14 @@ def tensors(draw: st.DrawFn) -> torch.Tensor:
     if (dtype.is_floating_point or dtype.is_complex) and draw(st.booleans()):
         tensor = torch.nn.Parameter(tensor) if draw(st.booleans()) else tensor.requires_grad_()
     return tensor
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64] if prints_floats_alike() else [torch.int64])
+def test_common_tensors_are_printed_without_torchs_options(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = torchs(torch.arange(30).to(dtype))
+    assert ours(torch.ones(2, dtype=dtype)) == torchs(torch.ones(2, dtype=dtype))  # the first one is tried
+    monkeypatch.setattr(print_tensor, "thread_print_options", None)
+    assert ours(torch.arange(30).to(dtype)) == expected
 
 
 @given(tensors())

@@ -23,8 +23,7 @@ from fxdebug.exports.comparison.folding import (
     operation_patterns,
 )
 from fxdebug.exports.ranges import path_range
-from fxdebug.exports.screen import Screen
-from fxdebug.exports.text import wants_color
+from fxdebug.exports.screen import Screen, wants_color
 from fxdebug.files.write_file import write_text as write_file
 from fxdebug.printable import printable
 

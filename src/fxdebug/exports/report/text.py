@@ -17,8 +17,7 @@ from fxdebug.cells import cell_len, shortened_to, wrapped
 from fxdebug.data.measures import Unit, quantity
 from fxdebug.data.report import Cell, Column, ReportData
 from fxdebug.exports.ranges import name_range, without_numbers
-from fxdebug.exports.screen import Screen
-from fxdebug.exports.text import wants_color
+from fxdebug.exports.screen import Screen, wants_color
 from fxdebug.files.write_file import write_text as write_file
 from fxdebug.plugins.feature import Place, at
 from fxdebug.plugins.features import features

@@ -11,7 +11,7 @@ from pathlib import Path
 from fxdebug import api
 from fxdebug.data.trace import TraceData
 from fxdebug.errors import UsageError
-from fxdebug.exports.text import wants_color
+from fxdebug.exports.screen import wants_color
 from fxdebug.features.console import all_commands
 from fxdebug.features.console.input.prompt import is_notebook, is_terminal, run_lines, talk
 from fxdebug.features.console.machine import Machine

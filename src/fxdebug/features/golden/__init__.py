@@ -1,4 +1,4 @@
-"""Golden files: ``save_golden``, one small file of a run for a repository."""
+"""Golden files: ``save_golden``, one small file of a run for a repository, and the fixture of pytest."""
 
 from __future__ import annotations
 

@@ -18,12 +18,12 @@ import torch
 
 import fxdebug
 from fxdebug.apps.cli import main
-from fxdebug.apps.pytest_plugin import _console, file_name
+from fxdebug.features.golden.pytest_plugin import _console, file_name
 from fxdebug.native import dispatch
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SOURCE = Path(fxdebug.__file__).parents[1]
-PLUGIN = "fxdebug.apps.pytest_plugin"
+PLUGIN = "fxdebug.features.golden.pytest_plugin"
 INSTALLED = any(entry.value == PLUGIN for entry in importlib.metadata.entry_points(group="pytest11"))
 
 MODEL = """
@@ -240,7 +240,7 @@ def test_the_plugin_loads_nothing_heavy_and_does_nothing_when_unused(inner):
 
         def test_what_is_loaded(pytestconfig):
             assert pytestconfig.pluginmanager.hasplugin("fxdebug") or pytestconfig.pluginmanager.hasplugin(
-                "fxdebug.apps.pytest_plugin"
+                "fxdebug.features.golden.pytest_plugin"
             )
             heavy = {"torch", "numpy", "rich", "networkx", "graphviz", "safetensors"}
             assert sorted(heavy & set(sys.modules)) == []
