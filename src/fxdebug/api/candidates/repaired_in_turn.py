@@ -45,7 +45,7 @@ def told_in_turn_by_all(found: Comparison, runs: EditedRuns, until: float) -> Co
 
 def _told_in_turn(found: Comparison, runs: EditedRuns, until: float, tries: Tries) -> Comparison | None:
     first = runs.plain.first
-    if runs.again is None or first is None or any(row.proven for row in found.findings):
+    if runs.again is None or first is None or not found.findings or any(row.proven for row in found.findings):
         return None
     chosen: list[tuple[PlannedEdit, Row]] = []
     current = runs

@@ -151,7 +151,7 @@ class _Varied:
 
 def _says_why(row: Row) -> bool:
     """Does a finding say which setting differs, rather than which operations stand on either side?"""
-    return row.kind == "constant" or " before " in row.because
+    return (row.kind == "constant" or " before " in row.because) and not row.doubtful
 
 
 def _tries(

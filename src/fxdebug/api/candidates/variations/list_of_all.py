@@ -12,6 +12,7 @@ from fxdebug.api.candidates.variations.other_operands import (
     exchanged,
     masks_inverted,
     masks_left_out,
+    over_other_dimension,
     turned,
 )
 from fxdebug.api.candidates.variations.other_weights import other_weights
@@ -38,6 +39,7 @@ VARY: tuple[Vary, ...] = (
     moved_dimensions,
     masks_inverted,
     masks_left_out,
+    over_other_dimension,
     twins,
     turned,
     shifted,

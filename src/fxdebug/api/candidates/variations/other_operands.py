@@ -99,6 +99,22 @@ def _without(key: str, ran: Ran) -> Any:
     return ran.function(*ran.args, **{**ran.kwargs, key: None})
 
 
+def over_other_dimension(name: str, ran: Ran, numbers: Sequence[float] = ()) -> Iterator[Variation]:
+    """Yield an attention that takes the first dimension of what it is given for the second one."""
+    if name == "multi_head_attention_forward" and all(each.ndim == 3 for each in tensors_of(ran)[:3]):
+        told = "{op} attends over the first dimension of what it is given in b, and over the second one in a"
+        words = "{op} with the first two dimensions exchanged before and behind it"
+        yield Variation(told, words, _over_other_dimension, resizes=True)
+
+
+def _over_other_dimension(ran: Ran) -> Any:
+    given = tensors_of(ran)
+    if len(given) < 3 or any(each.ndim != 3 for each in given[:3]):
+        raise NoEdit
+    made = computed_with(ran, {at: given[at].transpose(0, 1) for at in range(3)})
+    return (made[0].transpose(0, 1), *made[1:])
+
+
 def turned(name: str, ran: Ran, numbers: Sequence[float] = ()) -> Iterator[Variation]:
     """Yield products and repetitions of which an operand or the result has two dimensions of one size transposed."""
     made = ran.result

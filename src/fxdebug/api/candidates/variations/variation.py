@@ -51,7 +51,8 @@ def changes_something(variation: Variation, ran: Ran) -> bool:
     What follows a view may take another shape; as many where it is not one that resizes.
     """
     try:
-        own, new = (internals.tree_leaves(each) for each in (ran.result, variation.change(ran)))
+        both = [internals.tree_leaves(each) for each in (ran.result, variation.change(ran))]
+        own, new = ([each for each in side if each is not None] for side in both)
         if len(own) != len(new) or not all(isinstance(each, Tensor) for each in (*own, *new)):
             return False
         sides = list(zip(own, new))
