@@ -62,8 +62,12 @@ def told_of_regions(found: Comparison, runs: EditedRuns, until: float) -> Compar
 
 
 def rows_of_regions(first: Row, runs: EditedRuns, until: float) -> Iterator[tuple[PlannedEdit, Row]]:
-    """Yield the edits that put a region of a in the place of one of b, each with its finding."""
-    for way, edit in _edits_of_regions(first, runs, until):
+    """Yield the edits that put a region of a in the place of one of b, each with its finding.
+
+    Those that end with the same operation come first: in a run with several faults nothing else says what faces what.
+    """
+    tries = _edits_of_regions(first, runs, until)
+    for way, edit in sorted(tries, key=lambda each: each[0].of_a[-1].name != each[0].of_b[-1].name):
         yield edit, _row(first, way, edit)
 
 
@@ -89,7 +93,7 @@ def _ways(first: Row, runs: EditedRuns, until: float) -> Iterator[_Way]:
             continue
         of_a = tuple([step for step in region.steps if not step.transparent])
         of_b = _of_b(pairs, own, plan)
-        if len(of_a) + len(of_b) <= MOST_STEPS:
+        if of_a and of_b and len(of_a) + len(of_b) <= MOST_STEPS:
             yield _Way(wanted, own, of_a, of_b, tuple(region.weights), tuple(plan.edits_of_region(region, wanted, own)))
 
 

@@ -155,11 +155,12 @@ def as_laid_out(tensor: Tensor, wanted: Tensor) -> Tensor:
     if tensor.numel() != wanted.numel() or max(tensor.ndim, wanted.ndim) > MOST_DIMS:
         raise NoEdit
     orders = itertools.permutations(range(tensor.ndim)) if tensor.ndim == wanted.ndim else ()
-    ways = [view for order in orders if (view := tensor.permute(order)).shape == wanted.shape]
-    if len(ways) == 1:
-        return ways[0]
-    ways.append(tensor.reshape(wanted.shape))
-    close = [way for way in ways if torch.allclose(way.to(wanted.dtype), wanted, rtol=1e-4, atol=1e-5)]
-    if not close:
-        raise NoEdit
-    return close[0]
+    known = [view for order in orders if (view := tensor.permute(order)).shape == wanted.shape]
+    if len(known) == 1:
+        return known[0]
+    for order in itertools.permutations(range(wanted.ndim)):
+        split = tensor.reshape([wanted.shape[dim] for dim in order])
+        way = split.permute([order.index(dim) for dim in range(wanted.ndim)])
+        if torch.allclose(way.to(wanted.dtype), wanted, rtol=1e-4, atol=1e-5):
+            return way
+    raise NoEdit
