@@ -34,6 +34,7 @@ from fxdebug.comparison.compare_traces import pair_traces
 from fxdebug.comparison.diagnosis.isolated.join import joined
 from fxdebug.comparison.elementwise import is_reordered
 from fxdebug.comparison.pairing.replay_plan import replay_plan
+from fxdebug.comparison.result import Row
 from fxdebug.comparison.thresholds import GROWTH
 from fxdebug.data.trace import replaced
 from fxdebug.data.values import Keeping
@@ -236,6 +237,11 @@ def _compared(
     return with_other_bits(doubtful_last(with_effects(whole, isolated, edited, until)), isolated, edited, until)
 
 
+def _is_of_one_weight(row: Row) -> bool:
+    """Does a finding say that a weight of one name differs? Those of two names may just not face each other."""
+    return row.kind == "weights" and "that of a" in row.because
+
+
 def _judged(runs: _Runs) -> Comparison:
     """Return what the plain runs and the isolated one show together."""
     plain, isolated = runs.plain, runs.isolated
@@ -246,9 +252,9 @@ def _judged(runs: _Runs) -> Comparison:
         return replace(plain, notes=(*plain.notes, why))
     note = f"isolated: {runs.replayed} of {len(runs.b.calls) - 1} calls of b were given what those of a were given"
     findings, rows = joined(plain, isolated)
-    if returns_the_same(plain) and (not plain.findings or {row.kind for row in findings} != {"weights"}):
+    if returns_the_same(plain):
         # in parts, in another order, or with what a adds to a weight in the weight itself: it comes to the same
-        findings = tuple([row for row in findings if row.kind in ("constant", "dtype")])
+        findings = tuple([row for row in findings if row.kind in ("constant", "dtype") or _is_of_one_weight(row)])
         findings = tuple([row for row in findings if row.measures.what != "shape"])
     whole = replace(
         isolated,
