@@ -18,7 +18,7 @@ from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM
 import fxdebug
 from fxdebug import compare_models
 from fxdebug.api.comparison import Comparison
-from fxdebug.api.trials.measured_effects import ALIKE
+from fxdebug.repair.trials.measured_effects import ALIKE
 
 D = 16
 

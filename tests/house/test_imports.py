@@ -132,8 +132,8 @@ def test_a_file_imports_only_what_stands_to_its_left(folder: str) -> None:
 
 # What a feature takes from the core: these rooms, and of capture one file that was made for features.
 DOOR = frozenset(
-    "data query operators stats files store exports plugins errors api analyses comparison cells brief printable "
-    "version".split()
+    "data query operators stats files store exports plugins errors api analyses comparison repair cells brief "
+    "printable version".split()
 )
 SHARED = "shared"  # the folder of features that has what several of them need, and no other feature
 MOST_NAMES = 24  # of the door of capture

@@ -11,35 +11,35 @@ from typing import Any, Literal, NamedTuple, TypeAlias, Unpack, overload
 from torch import Tensor, nn
 
 from fxdebug.analyses.quantisation.report import QuantisedRow
-from fxdebug.api.candidates.in_order import with_repairs
-from fxdebug.api.candidates.modes import told_of_modes
-from fxdebug.api.candidates.recurrent_gates import told_of_gates
 from fxdebug.api.compare_runs import Settings, compared_as_recorded
 from fxdebug.api.comparison import Comparison
 from fxdebug.api.quantised.of_models import called, inputs_for, quantised_models
 from fxdebug.api.reports.beside_comparison import kept_beside, with_reports
 from fxdebug.api.reports.report import Report
-from fxdebug.api.rerun.edited_runs import EditedRuns, RunAgain, returned_tensors
-from fxdebug.api.rerun.fused_written_out import NAMED, closeness, with_fused_written_out
-from fxdebug.api.rerun.wide_copies import in_wide_dtype
 from fxdebug.api.run_model import fx_debug, last_failed, run_and_store
 from fxdebug.api.trace import Trace
-from fxdebug.api.trials.measured_effects import Isolated, with_effects, with_other_bits
-from fxdebug.api.trials.tried_repairs import doubtful_last, returns_the_same, tried, with_told
-from fxdebug.capture.pausing.replaced_operations import ReplacedOperations
-from fxdebug.capture.runs.isolated import InputReplay
 from fxdebug.capture.runs.same_start import deep_copy, state_restored
 from fxdebug.capture.torch_state.internals import not_compiled
 from fxdebug.comparison.compare_traces import pair_traces
 from fxdebug.comparison.diagnosis.isolated.join import joined
 from fxdebug.comparison.elementwise import is_reordered
 from fxdebug.comparison.pairing.replay_plan import replay_plan
-from fxdebug.comparison.result import Row
+from fxdebug.comparison.result import ComparisonData, Row
 from fxdebug.comparison.thresholds import GROWTH
 from fxdebug.data.trace import replaced
 from fxdebug.data.values import Keeping
 from fxdebug.errors import FxDebugError, UsageError
 from fxdebug.operators.dtypes import EPS
+from fxdebug.repair.candidates.in_order import with_repairs
+from fxdebug.repair.candidates.modes import told_of_modes
+from fxdebug.repair.candidates.recurrent_gates import told_of_gates
+from fxdebug.repair.rerun.edited_runs import EditedRuns, RunAgain, returned_tensors
+from fxdebug.repair.rerun.fused_written_out import NAMED, closeness, with_fused_written_out
+from fxdebug.repair.rerun.isolated import InputReplay
+from fxdebug.repair.rerun.replaced_operations import ReplacedOperations
+from fxdebug.repair.rerun.wide_copies import in_wide_dtype
+from fxdebug.repair.trials.measured_effects import Isolated, with_effects, with_other_bits
+from fxdebug.repair.trials.tried_repairs import doubtful_last, returns_the_same, tried, with_told
 
 BUDGET = 10.0  # seconds in which runs with edits begin
 
@@ -124,13 +124,13 @@ def compare_models(
     kept = kept_beside(model_a, model_b)
     given = inputs, inputs if inputs_b is None else inputs_b, kwargs
 
-    def compared(a: nn.Module, b: nn.Module) -> Comparison:
+    def compared(a: nn.Module, b: nn.Module) -> ComparisonData:
         return with_fused_written_out(a, b, lambda: _compared(a, b, given, settings, budget))
 
     found = compared(model_a, model_b)
     if not found.findings and found.narrow is not None and inputs_b is None:
         found = in_wide_dtype(found, model_a, model_b, compared)
-    return with_reports(found, kept)
+    return with_reports(Comparison.of(found), kept)
 
 
 Given: TypeAlias = tuple[Any, Any, "Mapping[str, Any] | None"]
@@ -201,7 +201,7 @@ def _quantised(
 
 def _compared(
     model_a: nn.Module, model_b: nn.Module, given_to: Given, settings: Mapping[str, Any], budget: float
-) -> Comparison:
+) -> ComparisonData:
     """Compare two models as they run: plain, then each call of b on a's inputs; try what may repair it."""
     inputs, own_inputs, kwargs = given_to
     runs = _runs(model_a, model_b, given_to, settings)

@@ -15,8 +15,6 @@ from torch._tensor_str import PRINT_OPTS
 
 from fxdebug.analyses.cost.no_memory import no_memory
 from fxdebug.api.reports.no_memory import note_on_memory
-from fxdebug.api.rerun.returned_bits import returned_bits
-from fxdebug.api.rerun.small_inputs import small_inputs
 from fxdebug.api.run_store import RunStore
 from fxdebug.api.trace import Trace
 from fxdebug.capture.hooks.collect_less_often import collect_less_often
@@ -24,7 +22,9 @@ from fxdebug.capture.probes.stop_on_nonfinite import StopOnNonFinite
 from fxdebug.capture.recorder import progress as progress_line
 from fxdebug.capture.recorder.listeners import Probe, Stepper
 from fxdebug.capture.runnable_graphs.graphs_of_run import LazyGraphs
+from fxdebug.capture.runs.returned_bits import returned_bits
 from fxdebug.capture.runs.run_once import Ran, run_once
+from fxdebug.capture.runs.small_inputs import small_inputs
 from fxdebug.capture.torch_state.internals import not_compiled
 from fxdebug.capture.torch_state.uncounted import uncounted
 from fxdebug.data.values import VALUES, Keeping

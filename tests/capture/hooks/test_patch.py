@@ -23,11 +23,11 @@ from torch import nn
 
 import fxdebug
 from fxdebug import api
-from fxdebug.capture.decompositions.decomposed import decomposed
 from fxdebug.capture.graphs.known_templates import forget_templates
 from fxdebug.capture.hooks import patch
 from fxdebug.capture.hooks.compiled_modules import compiled_code_of, compiled_in
 from fxdebug.capture.hooks.patch import Attribute, OwnAttribute, Patch, Setting, SharedPatch
+from fxdebug.repair.decompositions.decomposed import decomposed
 
 ROOT = Path(__file__).parents[3]
 PACKAGE = ROOT / "src" / "fxdebug"

@@ -18,7 +18,7 @@ PACKAGE = Path(internals.__file__).parents[2]
 PRIVATE = re.compile(r"(?<!\")\btorch(?:\.\w+)*\._(?!_)\w+|\bfrom torch[\w.]* import _\w+|\btorch\._C\b")
 ELSEWHERE = {  # capture's file is above these; each is the text or the bits that torch itself prints and makes
     "api/run_model.py": {"torch._tensor_str"},  # print options, for the settings of a run
-    "api/rerun/torch_functions.py": {"torch._C"},  # where records say that functions are
+    "repair/rerun/torch_functions.py": {"torch._C"},  # where records say that functions are
     "features/repro/plain_calls.py": {"torch._C"},  # the same, in an example
     "capture/graphs/fx_targets.py": {"from torch.fx.node import _get_qualified_name"},  # fx's name of a function
     "store/transformers/print_tensor.py": {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +19,19 @@ INTEGERS = st.lists(st.integers(-(1 << 53), 1 << 53), max_size=80) | st.lists(st
 @given(INTEGERS)
 def test_whole_numbers_are_read_back(numbers: list[int]) -> None:
     assert unpacked(packed({"a": [{"b": integers(numbers)}]})) == {"a": [{"b": numbers}]}
+
+
+@pytest.mark.parametrize(
+    "numbers, kind",
+    [
+        ([], "u8"), ([0, 255], "u8"), ([256], "u16"), ([65535], "u16"), ([65536], "u32"), ([2**32 - 1], "u32"),
+        ([2**32], "f64"), ([-1, 0], "i32"), ([-1, 2**31 - 1], "i32"), ([-1, 2**31], "f64"), ([-(2**31)], "i32"),
+        ([-(2**31) - 1], "f64"),
+    ],
+)  # fmt: skip
+def test_the_type_of_whole_numbers_is_the_smallest_that_holds_all(numbers: list[int], kind: str) -> None:
+    assert integers(numbers).type == kind
+    assert unpacked(packed({"x": integers(numbers)})) == {"x": numbers}
 
 
 @SOME

@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import fxdebug
-from fxdebug.api.rerun.tensors_at_hand import TensorsAtHand
 from fxdebug.comparison.tolerance import error_between
 from fxdebug.data.graphs import Op, Ref
 from fxdebug.data.values import Group, Thing
@@ -18,6 +17,7 @@ from fxdebug.features.repro.distance import relative_error
 from fxdebug.features.repro.plain_calls import line_text
 from fxdebug.features.repro.region import Line, region_of
 from fxdebug.query.network import network_of
+from fxdebug.repair.rerun.tensors_at_hand import TensorsAtHand
 from fxdebug.stats.measure import measure
 
 

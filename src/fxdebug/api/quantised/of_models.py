@@ -13,13 +13,13 @@ from fxdebug.analyses.quantisation.reasons import numbers_of, reason_of
 from fxdebug.analyses.quantisation.report import Measured, QuantisedRow, outstanding, quantised_report
 from fxdebug.api.reports.report import Report
 from fxdebug.api.run_model import arguments
-from fxdebug.capture.runs.originals_back import OriginalsBack, cast
 from fxdebug.capture.runs.same_start import state_restored
 from fxdebug.capture.tensors.named_tensors import named_tensors
 from fxdebug.capture.torch_state.module_members import named_modules_of, parameters_of
 from fxdebug.comparison.result import ComparisonData
 from fxdebug.data.calls import Note
 from fxdebug.operators.dtypes import EPS
+from fxdebug.repair.rerun.originals_back import OriginalsBack, cast
 
 MOST_ADVISED = 4  # calls that are advised to be left alone
 LEAST_OTHERS = 4  # calls for each that is advised to be left alone: to leave all is no advice

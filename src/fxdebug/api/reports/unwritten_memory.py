@@ -10,7 +10,6 @@ import torch
 from fxdebug.analyses.numbers.dtype_limits import NumberLimits
 from fxdebug.analyses.numbers.numerics import check_numerics
 from fxdebug.api.run_model import run_and_store
-from fxdebug.capture.pausing.replaced_operations import Place, Ran, ReplacedOperations
 from fxdebug.capture.runs.same_start import deep_copy, state_restored
 from fxdebug.data.findings import ERROR, WARNING, Finding
 from fxdebug.data.report import ReportData
@@ -20,6 +19,7 @@ from fxdebug.operators.dtypes import EPS
 from fxdebug.operators.names import UNINITIALISED
 from fxdebug.plugins.given import GivenModel
 from fxdebug.query.network import network_of
+from fxdebug.repair.rerun.replaced_operations import Place, Ran, ReplacedOperations
 
 RULE = "uninitialised"
 FINITE = 0.7310  # a number that is not left in memory by chance

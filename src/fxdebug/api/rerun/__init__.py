@@ -1,1 +1,1 @@
-"""Models that run once more: as recorded, with edits, or with fused operations written out."""
+"""Recorded runs that are made again by their models."""

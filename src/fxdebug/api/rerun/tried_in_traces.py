@@ -10,18 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fxdebug.api.candidates.in_order import with_repairs
-from fxdebug.api.candidates.modes import told_of_modes
-from fxdebug.api.candidates.recurrent_gates import told_of_gates
 from fxdebug.api.comparison import Comparison
-from fxdebug.api.rerun.edited_runs import EditedRuns, RunAgain, returned_tensors
-from fxdebug.api.rerun.recorded_programs import RecordedProgram
-from fxdebug.api.rerun.returned_bits import returned_bits
-from fxdebug.api.rerun.wide_copies import in_wide_dtype
 from fxdebug.api.run_model import run_and_store
 from fxdebug.api.trace import Trace
-from fxdebug.api.trials.tried_repairs import tried, with_told
-from fxdebug.capture.pausing.replaced_operations import ReplacedOperations
+from fxdebug.capture.runs.returned_bits import returned_bits
 from fxdebug.capture.runs.same_start import deep_copy, state_restored
 from fxdebug.comparison.result import ComparisonData
 from fxdebug.comparison.tolerance import tolerance_of
@@ -29,6 +21,14 @@ from fxdebug.data.trace import TraceData, replaced
 from fxdebug.data.values import Group, Item, Value, rebuilt
 from fxdebug.errors import FxDebugError
 from fxdebug.query.run_of_call import CALL
+from fxdebug.repair.candidates.in_order import with_repairs
+from fxdebug.repair.candidates.modes import told_of_modes
+from fxdebug.repair.candidates.recurrent_gates import told_of_gates
+from fxdebug.repair.rerun.edited_runs import EditedRuns, RunAgain, returned_tensors
+from fxdebug.repair.rerun.recorded_programs import RecordedProgram
+from fxdebug.repair.rerun.replaced_operations import ReplacedOperations
+from fxdebug.repair.rerun.wide_copies import in_wide_dtype
+from fxdebug.repair.trials.tried_repairs import tried, with_told
 
 MOST_BYTES = 1 << 30  # of all values of a run
 _NOT_WHOLE = {CALL, "rank", "isolated"}  # settings of runs that are no whole run of a model by itself
@@ -74,10 +74,10 @@ def tried_in_traces(found: Comparison, compared: Callable[..., ComparisonData], 
         runs = replace(runs, again=again)
     of_modes = told_of_modes(found, runs)
     if of_modes is not None:
-        return of_modes
+        return Comparison.of(of_modes)
     until = time.monotonic() + budget
     known = with_told(found, told_of_gates(tried(found.findings, found, runs, budget), found, runs, budget))
-    return with_repairs(known, runs, until)
+    return Comparison.of(with_repairs(known, runs, until))
 
 
 def _run_again(side: LiveRun | RecordedProgram) -> RunAgain:
@@ -106,7 +106,7 @@ def told_in_wide_dtype(
     with state_restored(a.model, b.model):
         if not all(side.is_as_recorded() for side in (a, b)):
             return found
-    return in_wide_dtype(found, a.model, b.model, lambda one, other: compared(one, other, *a.given))
+    return Comparison.of(in_wide_dtype(found, a.model, b.model, lambda one, other: compared(one, other, *a.given)))
 
 
 def seen_by_elements(

@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
-from fxdebug.api.rerun.torch_functions import head_of, public_function
 from fxdebug.data.graphs import Operand, Ref, arguments_text, text_of
 from fxdebug.data.values import Group, Thing, rebuilt
 from fxdebug.errors import UsageError
 from fxdebug.features.repro.region import Line
+from fxdebug.repair.rerun.torch_functions import head_of, public_function
 
 _INFIX = {
     "add": "+", "sub": "-", "mul": "*", "truediv": "/", "div": "/", "matmul": "@", "floordiv": "//", "mod": "%",

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from fxdebug.api.finding_row import FindingRow
-from fxdebug.api.rerun.tensors_at_hand import TensorsAtHand
 from fxdebug.comparison.result import Row, Side
 from fxdebug.data.trace import TraceData, trace_of
 from fxdebug.data.values import Value
 from fxdebug.errors import UsageError
 from fxdebug.query.network import network_of
+from fxdebug.repair.rerun.tensors_at_hand import TensorsAtHand
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""Causes of a difference that are tried: runs with operations replaced, until b returns what a returns."""

@@ -1,0 +1,50 @@
+"""All candidates of a cause, in the order in which they are tried."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from fxdebug.comparison.result import ComparisonData
+from fxdebug.errors import FxDebugError
+from fxdebug.repair.candidates.other_regions import told_of_regions
+from fxdebug.repair.candidates.other_settings import told_of_settings
+from fxdebug.repair.candidates.repaired_in_turn import told_in_turn, told_in_turn_by_all
+from fxdebug.repair.candidates.rotary_rows import told_of_rotary_rows
+from fxdebug.repair.candidates.turned_weights import told_of_turned_weights
+from fxdebug.repair.candidates.varied_operations import told_of_variations
+from fxdebug.repair.rerun.edited_runs import EditedRuns
+from fxdebug.repair.trials.tried_repairs import doubtful_last, is_settled
+
+SHARE = 0.7  # of the time: what findings do to what is returned is measured after it
+NOT_TRIED = "further edits that may repair b could not be tried"
+_TELL = (
+    told_of_settings,
+    told_of_rotary_rows,
+    told_of_turned_weights,
+    told_of_variations,
+    told_in_turn,
+    told_of_regions,
+    told_in_turn_by_all,
+)
+
+
+def with_repairs(found: ComparisonData, runs: EditedRuns, until: float) -> ComparisonData:
+    """Return a comparison with a cause that repairs b, where no finding is proven yet: other settings, several faults.
+
+    Findings that are doubted stand last. No run begins after ``until``. A note says where trying fails.
+    """
+    found = doubtful_last(found)
+    begun = time.monotonic()
+    until = begun + SHARE * (until - begun)
+    for tell in _TELL:
+        if is_settled(found.findings):
+            break
+        try:
+            told = tell(found, runs, until)
+        except FxDebugError:
+            raise
+        except Exception as error:  # our own: what is known already is told without it
+            return replace(found, notes=(*found.notes, f"{NOT_TRIED} ({type(error).__name__})"))
+        found = found if told is None else told  # one with findings is false
+    return found

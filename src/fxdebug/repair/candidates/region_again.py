@@ -1,0 +1,62 @@
+"""Operations that ran, computed again with some of them changed: a first look before whole runs are made.
+
+A run of a model may take seconds, of which few are there. What a change makes of the first value that differs is known
+after some operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fxdebug.capture.torch_state import internals
+from fxdebug.repair.candidates.variations.variation import Change
+from fxdebug.repair.rerun.replaced_operations import Ran
+from fxdebug.repair.trials.edits_of_operations import is_inplace
+
+
+class RegionAgain:
+    """Operations in the order in which they ran, and the result of one of them that is looked at.
+
+    >>> import torch
+    >>> x = torch.ones(2)
+    >>> half, more = x / 2, x / 2 + 1
+    >>> ran = [Ran(torch.div, (x, 2), {}, half), Ran(torch.add, (half, 1), {}, more)]
+    >>> RegionAgain(ran, more).with_changes({0: lambda ran: ran.args[0] * 3}).tolist()
+    [4.0, 4.0]
+    """
+
+    def __init__(self, operations: Sequence[Ran], wanted: Tensor) -> None:
+        self._operations, self._wanted = operations, wanted
+
+    def with_changes(self, changes: Mapping[int, Change]) -> Tensor | None:
+        """Return the wanted result with operations changed, by their numbers; ``None`` where it cannot be computed."""
+        new: dict[int, Any] = {}  # by the identity of what ran: all of it is kept alive
+        for at, ran in enumerate(self._operations):
+            changed = changes.get(at)
+            again = self._again(ran, new)
+            if changed is None and again is ran:
+                continue
+            if is_inplace(ran):
+                return None
+            try:
+                made = again.function(*again.args, **again.kwargs) if again is not ran else ran.result
+                made = made if changed is None else changed(again._replace(result=made))
+            except Exception:  # of torch: it does not fit
+                return None
+            own, results = internals.tree_leaves(ran.result), internals.tree_leaves(made)
+            if len(own) != len(results):
+                return None
+            new |= zip(map(id, own), results)
+        found = new.get(id(self._wanted))
+        return found if isinstance(found, torch.Tensor) else None
+
+    def _again(self, ran: Ran, new: Mapping[int, Any]) -> Ran:
+        """Return an operation with what it is given now; itself where that is the same."""
+        if not any(id(leaf) in new for leaf in internals.tree_leaves((ran.args, dict(ran.kwargs)))):
+            return ran
+        args, kwargs = internals.tree_map(lambda leaf: new.get(id(leaf), leaf), (ran.args, dict(ran.kwargs)))
+        return ran._replace(args=args, kwargs=kwargs)

@@ -1,0 +1,62 @@
+"""All ways in which an operation may have been meant, likely ones first: a list of what yields them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
+
+from fxdebug.operators.names import RANDOM, UNINITIALISED
+from fxdebug.repair.candidates.variations.groupings import groupings, moved_dimensions
+from fxdebug.repair.candidates.variations.other_numbers import given_numbers, other_settings, other_switches
+from fxdebug.repair.candidates.variations.other_operands import (
+    backwards,
+    exchanged,
+    masks_inverted,
+    masks_left_out,
+    over_other_dimension,
+    turned,
+)
+from fxdebug.repair.candidates.variations.other_weights import other_weights
+from fxdebug.repair.candidates.variations.shifted_rows import shifted
+from fxdebug.repair.candidates.variations.twin_operations import twins
+from fxdebug.repair.candidates.variations.variation import Variation
+from fxdebug.repair.rerun.replaced_operations import Ran
+from fxdebug.repair.trials.edits_of_operations import is_inplace
+
+Vary: TypeAlias = Callable[[str, Ran, Sequence[float]], Iterator[Variation]]
+"""Yields other ways to compute an operation.
+
+It is given the operation's canonical name, the operation as it ran, and constants of the other run, which may stand in
+the place of its own.
+"""
+
+VARY: tuple[Vary, ...] = (
+    exchanged,
+    other_switches,
+    other_settings,
+    given_numbers,
+    groupings,
+    moved_dimensions,
+    masks_inverted,
+    masks_left_out,
+    over_other_dimension,
+    twins,
+    turned,
+    shifted,
+    backwards,
+    other_weights,
+)
+
+VARY_SETTINGS: tuple[Vary, ...] = other_switches, other_settings, given_numbers
+
+_UNCHECKED = frozenset(["lstm", "gru", "rnn_tanh", "rnn_relu", "as_strided", "embedding_bag", "ctc_loss", "set"])
+
+
+def may_be_varied(name: str, ran: Ran) -> bool:
+    """Can an operation be computed a second time in another way?
+
+    Not if it draws, or writes to its input, nor if its kernel may end the process where arguments do not fit: it is
+    private or none of torch, or does not check them.
+    """
+    of_torch = not name.startswith("_") and getattr(ran.function, "namespace", "aten") == "aten"
+    return of_torch and name not in RANDOM | UNINITIALISED | _UNCHECKED and not is_inplace(ran)

@@ -1,0 +1,271 @@
+"""Try operations in another way than they are written: exchanged, with another setting, another grouping, shifted.
+
+The values of both ways may have the same statistics, and the other run may have other operations there, so that nothing
+in two runs says which is right: a way that makes both return the same is.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal
+
+from torch import Tensor
+
+from fxdebug.comparison.constants import number_in
+from fxdebug.comparison.diagnosis.region import region_of
+from fxdebug.comparison.pairing.pairs import Pairs
+from fxdebug.comparison.result import ComparisonData, Row
+from fxdebug.comparison.steps import Step, StepList
+from fxdebug.repair.candidates.region_again import RegionAgain
+from fxdebug.repair.candidates.variations.groupings import groupings
+from fxdebug.repair.candidates.variations.list_of_all import VARY, VARY_SETTINGS, Vary, may_be_varied
+from fxdebug.repair.candidates.variations.variation import NEEDED, Change, Variation, changes_something
+from fxdebug.repair.rerun.edited_runs import EditedRuns
+from fxdebug.repair.rerun.replaced_operations import Place, Ran, ReplacedOperations
+from fxdebug.repair.trials.edit_parts import Part, PlannedEdit, and_more, place_in
+from fxdebug.repair.trials.edits_of_operations import NoEdit, is_inplace
+from fxdebug.repair.trials.tried_repairs import is_repaired_by, is_settled, proven_at, with_findings
+
+MOST_RUNS = 60  # with what does not repair the first difference by itself
+MOST_OF_WEIGHTS = 24  # more of these runs
+MOST_PLACES = 64  # of one line
+MOST_STEPS = 40  # of a region: operations that are kept with what they are given
+NEAR = 12  # operations before and after the first finding
+MOST_NUMBERS = 12  # of the other run, that are tried in the place of one
+
+Side = Literal["a", "b"]
+_SIDES: tuple[Side, ...] = ("b", "a")
+
+
+def told_of_variations(found: ComparisonData, runs: EditedRuns, until: float) -> ComparisonData | None:
+    """Return a comparison that names an operation that must be computed another way, for both to return the same.
+
+    Operations of b are tried first, then those of a: b may have written out what a does in one operation. ``None``
+    where a finding is proven or names a weight, an order or what is infinite already, and where no such way is found.
+    No run begins after ``until``.
+    """
+    if is_settled(found.findings):
+        return None
+    for first in rows_to_look_at(found):
+        if first.kind == "wiring" and "another order" in first.because:
+            continue  # it is told already
+        pairs, _ = runs.pairs()
+        regions = {side: steps_around(pairs, first, side) for side in _SIDES}
+        tries = itertools.chain.from_iterable(_tries(first, runs, side, regions, until) for side in _SIDES)
+        for each in _promising_first(tries):
+            if time.monotonic() > until:
+                return None
+            if is_repaired_by(each.edit, runs, each.side) and not any(
+                is_repaired_by(other.edit, runs, each.side) for other in each.beside()
+            ):
+                return with_findings(found, [each.row(first)])
+    return None
+
+
+def rows_to_look_at(found: ComparisonData) -> list[Row]:
+    """Return the findings around which operations are tried: the first one, and the earliest that names an operation.
+
+    None where the first one names a weight, an input or what is infinite. A call of which nothing inside is told stands
+    behind the others.
+    """
+    first = found.first
+    if first is None or first.kind in ("weights", "input", "nonfinite"):
+        return []
+    earliest = min((row for row in found.findings if row.op), key=lambda row: row.position, default=first)
+    known = [first] if first is earliest else [first, earliest]
+    return sorted(known, key=lambda row: row.op is None)
+
+
+def promising_edits(first: Row, runs: EditedRuns, until: float) -> Iterator[tuple[PlannedEdit, Row]]:
+    """Yield edits of b's operations that make its first difference equal, each with its finding.
+
+    A number is left out where those near by do the same.
+    """
+    pairs, _ = runs.pairs()
+    regions = {side: steps_around(pairs, first, side) for side in _SIDES}
+    for each in _tries(first, runs, "b", regions, until):
+        if each.is_promising and not each.is_loose:
+            yield each.edit, each.row(first)
+
+
+def _promising_first(tries: Iterator[_Varied]) -> Iterator[_Varied]:
+    """Yield what repairs the first difference as it comes, then some of the others: of these that is not known."""
+    others: list[_Varied] = []
+    of_weights: list[_Varied] = []  # they would leave no run for the others
+    for each in tries:
+        if each.is_promising:
+            yield each
+        else:
+            (of_weights if each.ways[0][1].kind == "weights" else others).append(each)
+    yield from others[:MOST_RUNS]
+    yield from of_weights[:MOST_OF_WEIGHTS]
+
+
+@dataclass(frozen=True)
+class _Varied:
+    """Operations of a run, with the other way to compute each: those of a line, or two views that belong together."""
+
+    side: Side
+    ways: tuple[tuple[Step, Variation], ...]
+    is_promising: bool = False  # it makes the first value that differed that of the other run
+    is_loose: bool = False  # and so does a number near by
+
+    def beside(self) -> Iterator[_Varied]:
+        """Yield the same with another number: where that repairs as well, a bound may just be beyond all values."""
+        for change in self.ways[0][1].beside:
+            yield replace(self, ways=tuple([(step, replace(way, change=change)) for step, way in self.ways]))
+
+    @property
+    def edit(self) -> PlannedEdit:
+        """The edit of that run."""
+        parts = [Part(place_in(step), None, partial(_changed, way)) for step, way in self.ways]
+        return PlannedEdit(self.words, tuple(parts))
+
+    @property
+    def words(self) -> str:
+        """The edit in words."""
+        step, way = self.ways[0]
+        return f"{way.edit.format(op=step.op)}{and_more(len(self.ways) - 1)}"
+
+    def row(self, shown: Row) -> Row:
+        """Return the finding, with the error of the one that it stands for."""
+        way = self.ways[0][1]
+        step = next((step for step, _ in self.ways if step.call.path == shown.path), self.ways[0][0])
+        because = way.because.format(op=step.op)
+        if self.side == "b":
+            row = proven_at(shown, step, way.kind, because, self.words)
+            is_same_place = (row.path, row.op) == (shown.path, shown.op)
+            return shown.proven_by(row.repair) if is_same_place and _says_why(shown) else row
+        repair = f"{self.words}: with this edit a returns what b returns"
+        if _says_why(shown):
+            return shown.proven_by(repair)
+        because = because.replace(NEEDED, ", where b's values need ")
+        return replace(shown, kind=way.kind, because=f"{step.op} of a has {because}").proven_by(repair)
+
+
+def _says_why(row: Row) -> bool:
+    """Does a finding say which setting differs, rather than which operations stand on either side?"""
+    return (row.kind == "constant" or " before " in row.because) and not row.doubtful
+
+
+def _tries(
+    first: Row, runs: EditedRuns, side: Side, regions: Mapping[Side, Sequence[Step]], until: float
+) -> Iterator[_Varied]:
+    """Yield the ways of the operations that the first finding depends on since both are equal, and of those around it.
+
+    Two values that are taken for each other show where each is made, before what takes them. The last ones come first.
+    """
+    pairs, _ = runs.pairs()
+    run = pairs.a if side == "a" else pairs.b
+    steps, numbers = regions[side], _numbers(regions["b" if side == "a" else "a"])
+    seen = _seen(steps, runs, side)
+    ran = [(step, seen[place_in(step)]) for step in steps if place_in(step) in seen]
+    is_repaired = _first_look(first, runs, side, ran)
+    known = [(at, *each) for at, each in enumerate(ran) if may_be_varied(each[0].name, each[1])][::-1]
+    for (before, later, back), (at, step, each) in itertools.combinations(known, 2) if side == "b" else ():
+        for way, way_back in _of_both_views(step, each, later, back):
+            places = [*((one, way) for one in _line(run, step)), *((one, way_back) for one in _line(run, later))]
+            yield _Varied(side, tuple(places), is_repaired({at: way.change, before: way_back.change}))
+    for vary in VARY if side == "b" else VARY_SETTINGS:
+        for at, step, each in known:
+            for way in _ways(vary, step.name, each, numbers):
+                if time.monotonic() > until:
+                    return
+                if changes_something(way, each):
+                    is_promising = is_repaired({at: way.change})
+                    is_loose = is_promising and any(is_repaired({at: change}) for change in way.beside)
+                    for chosen in dict.fromkeys([_line(run, step), (step,)]):
+                        yield _Varied(side, tuple([(one, way) for one in chosen]), is_promising, is_loose)
+
+
+def _ways(vary: Vary, name: str, ran: Ran, numbers: Sequence[float] = ()) -> Iterator[Variation]:
+    """Yield the ways of one kind, as far as they can be told: a nested tensor has no sizes, and torch raises."""
+    try:
+        yield from vary(name, ran, numbers)
+    except Exception:
+        return
+
+
+def _first_look(
+    first: Row, runs: EditedRuns, side: Side, ran: Sequence[tuple[Step, Ran]]
+) -> Callable[[Mapping[int, Change]], bool]:
+    """Return what says whether changes make the first value that differs that of the other run."""
+    pairs, meter = runs.pairs()  # a finding may show values of b on its way with the inputs of a
+    sides = (pairs.a, first.a), (pairs.b, first.b)
+    values = [None if x is None or x.value is None else run.values.get(x.value.number) for run, x in sides]
+    own, other = values if side == "a" else values[::-1]
+    there = runs.b if side == "a" else runs.a
+    made = [each.result for step, each in ran if own is not None and [x.number for x in step.outputs] == [own.number]]
+    if other is None or own is None or other.saved is None or len(made) != 1 or not isinstance(made[0], Tensor):
+        return lambda changes: False
+    again, wanted = RegionAgain([each for _, each in ran], made[0]), there.trace.tensor(other)
+    a, b = (own, other) if side == "a" else (other, own)
+
+    def is_repaired(changes: Mapping[int, Change]) -> bool:
+        new = again.with_changes(changes)
+        if new is None or new.shape != made[0].shape:
+            return False
+        error = meter.of_tensors(a, b, *((new, wanted) if side == "a" else (wanted, new)))
+        return error is not None and error <= meter.tolerance(a, b)
+
+    return is_repaired
+
+
+def _line(run: StepList, step: Step) -> tuple[Step, ...]:
+    """Return what the line of an operation ran of its kind: in a loop, or in the calls of several layers."""
+    source = step.node.source
+    line = () if source is None else tuple([s for s in run.steps if s.node.source == source and s.op == step.op])
+    return line if 1 < len(line) <= MOST_PLACES else (step,)
+
+
+def _of_both_views(step: Step, ran: Ran, later: Step, back: Ran) -> Iterator[tuple[Variation, Variation]]:
+    """Yield other groupings of a view that splits a dimension and of one that joins it again, or the reverse."""
+    for way, way_back in itertools.product(_ways(groupings, step.name, ran), _ways(groupings, later.name, back)):
+        if way.factors == way_back.factors and way.splits != way_back.splits:
+            yield way, way_back
+
+
+def steps_around(pairs: Pairs, first: Row, side: Side) -> list[Step]:
+    """Return the operations of a run that may be at fault, in execution order."""
+    run, shown = (pairs.a, first.a) if side == "a" else (pairs.b, first.b)
+    if shown is None:
+        return []
+    firm = pairs.is_firm_in_a if side == "a" else pairs.is_firm
+    region = () if shown.value is None else region_of(run, shown.value, firm, through=True).steps
+    at = first.position if side == "b" else max((step.index for step in region), default=None)
+    call = shown.call if shown.call.children or shown.call.parent is None else shown.call.parent
+    inside = {each.index for each in call.walk()}  # a call of one operation is the whole of nothing
+    around = [s for s in run.steps if at is not None and s.call.index in inside and abs(s.index - at) <= NEAR]
+    steps = {step.index: step for step in (*region, *around) if not step.unrecorded}
+    return [steps[index] for index in sorted(steps)][-MOST_STEPS:]
+
+
+def _numbers(steps: Sequence[Step]) -> list[float]:
+    """Return the numbers among the settings of some operations."""
+    texts = [text.partition("=")[2] or text for step in steps for text in step.constants]
+    known = [number for text in texts for number in [number_in(text)] if number is not None and math.isfinite(number)]
+    return list(dict.fromkeys(known))[:MOST_NUMBERS]
+
+
+def _seen(steps: Sequence[Step], runs: EditedRuns, side: Side) -> dict[Place, Ran]:
+    """Return some operations as they ran, in one more run."""
+    seen: dict[Place, Ran] = {}
+
+    def keep(place: Place, ran: Ran) -> Any:
+        seen[place] = ran
+        return ran.result
+
+    places = [place_in(step) for step in steps]
+    runs.run(side, ReplacedOperations({place: partial(keep, place) for place in places}))
+    return seen
+
+
+def _changed(way: Variation, theirs: Ran | None, ours: Ran, own: Mapping[int, Tensor]) -> Any:
+    if is_inplace(ours):
+        raise NoEdit
+    return way.change(ours)

@@ -1,0 +1,136 @@
+"""Make two recorded runs again with operations replaced, and measure what each returns then against the other one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from torch import Tensor, nn
+
+from fxdebug.capture.runs.same_start import state_restored
+from fxdebug.comparison.compare_traces import pair_traces
+from fxdebug.comparison.measure_pair import Meter
+from fxdebug.comparison.pairing.name_mapping import NameMapping
+from fxdebug.comparison.pairing.pairs import Pairs
+from fxdebug.comparison.result import ComparisonData
+from fxdebug.data.trace import TraceData
+from fxdebug.data.values import Value
+from fxdebug.errors import FxDebugError
+from fxdebug.repair.rerun.replaced_operations import Place, Ran, ReplacedOperations
+
+
+class Returned(NamedTuple):
+    """The error of one returned value against the one that faces it, and the error that rounding explains."""
+
+    error: float
+    tolerance: float
+
+
+@dataclass(frozen=True)
+class RunAgain:
+    """A recorded run, and what makes it again with operations replaced: its model, or its graphs without one.
+
+    ``run`` returns the tensors that the run then returns, in the order of those in the trace.
+    """
+
+    trace: TraceData
+    run: Callable[[ReplacedOperations], Sequence[Tensor]]
+    model: nn.Module | None = None
+
+
+@dataclass
+class EditedRuns:
+    """Runs of two sides with operations replaced; ``plain`` is the comparison of both as they were recorded.
+
+    Models begin each run in the state that they have now, and have it again afterwards. ``again`` records b with
+    operations replaced, and compares that run with a, where whole traces can be had.
+    """
+
+    a: RunAgain
+    b: RunAgain
+    plain: ComparisonData
+    mapping: NameMapping | None = None
+    again: Callable[[ReplacedOperations], tuple[TraceData, ComparisonData]] | None = None
+    _paired: tuple[Pairs, Meter] | None = field(default=None, repr=False)
+    _again: dict[int, dict[int, Tensor]] = field(default_factory=dict, repr=False)  # by the side
+
+    def see_a(self, stepper: ReplacedOperations) -> None:
+        """Run side a with a look at some of its operations."""
+        with state_restored(*self.models):
+            self.a.run(stepper)
+
+    def run(self, side: Literal["a", "b"], stepper: ReplacedOperations) -> list[Returned] | None:
+        """Return how far what a side returns is from the other one's, with operations replaced.
+
+        Empty where nothing faces each other; ``None`` where it raises, or returns what cannot be compared.
+        """
+        own, other = (self.a, self.b) if side == "a" else (self.b, self.a)
+        with state_restored(*self.models):
+            try:
+                tensors = own.run(stepper)
+            except FxDebugError:
+                raise
+            except Exception:  # of the model, with an operation that was replaced
+                return None
+        numbers = [value.number for value in own.trace.root.outputs or ()]
+        if len(numbers) != len(tensors):
+            return None
+        new = dict(zip(numbers, tensors))
+        meter, found = self.pairs()[1], list[Returned]()
+        for row in self.plain.outputs:
+            a, b = (None if each is None else each.value for each in (row.a, row.b))
+            if not row.measured or a is None or b is None:
+                continue
+            changed, kept = (a, b) if side == "a" else (b, a)
+            if changed.number not in new:
+                return None
+            both = new[changed.number], self._plain(other, kept)
+            error = meter.of_tensors(a, b, *(both if side == "a" else both[::-1]))
+            if error is None:
+                return None
+            found.append(Returned(error, row.tolerance))
+        return found
+
+    def behind(
+        self, edits: Mapping[Place, Callable[[Ran], Any]], trace: TraceData, plain: ComparisonData
+    ) -> EditedRuns:
+        """Return the runs with operations of b replaced in all of them: what was recorded so, and its comparison."""
+        own, again, before = self.b, self.again, ReplacedOperations(edits).as_in(self.b.trace)
+
+        def behind(stepper: ReplacedOperations) -> ReplacedOperations:
+            return stepper.as_in(trace).behind(before)
+
+        b = RunAgain(trace, lambda stepper: own.run(behind(stepper)), own.model)
+        return EditedRuns(
+            self.a, b, plain, self.mapping, None if again is None else lambda stepper: again(behind(stepper))
+        )
+
+    def pairs(self) -> tuple[Pairs, Meter]:
+        """Return the pairs of the recorded runs, and what measures them."""
+        if self._paired is None:
+            meter = Meter(self.a.trace, self.b.trace)
+            self._paired = pair_traces(self.a.trace, self.b.trace, self.mapping, meter), meter
+        return self._paired
+
+    def _plain(self, side: RunAgain, value: Value) -> Tensor:
+        """Return what a side returned: as it was kept, else by a run without edits, once."""
+        if value.saved is not None:
+            return side.trace.tensor(value)
+        known = self._again.get(id(side))
+        if known is None:
+            with state_restored(*self.models):
+                tensors = side.run(ReplacedOperations({}))
+            known = dict(zip([each.number for each in side.trace.root.outputs or ()], tensors))
+            self._again[id(side)] = known
+        return known[value.number]
+
+    @property
+    def models(self) -> list[nn.Module]:
+        """The models of the sides that have one."""
+        return [side.model for side in (self.a, self.b) if side.model is not None]
+
+
+def returned_tensors(trace: TraceData) -> list[Tensor]:
+    """Return the tensors that a run returned, in order."""
+    return [trace.tensor(value) for value in trace.root.outputs or ()]
