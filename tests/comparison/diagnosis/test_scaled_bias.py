@@ -1,4 +1,4 @@
-"""A bias of scores that a port scales, too, is told by its scale; one that is added after the scale is no difference."""
+"""A bias of scores that a port scales, too, is told by its scale; one added after the scale is no difference."""
 
 from __future__ import annotations
 

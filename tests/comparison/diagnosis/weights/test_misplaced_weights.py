@@ -180,7 +180,7 @@ def test_the_slice_and_its_weight_are_named(name, values):
 
 
 @pytest.mark.parametrize(("make", "op", "because"), [
-    ("thirds", "scaled_dot_product_attention", "it is given the result of layers.0.k/linear in a, of layers.0/chunk(3, "),
+    ("thirds", "scaled_dot_product_attention", "it is given the result of layers.0.k/linear in a, of layers.0/chunk("),
     ("torch", "matmul", "matmul is given the same values in another order"),
 ])  # fmt: skip
 def test_without_a_right_layer_what_the_attention_is_given_is_tried(make, op, because):
