@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from fxdebug.comparison.build_steps import steps_of
 from fxdebug.comparison.coverage import coverage_of, missing_in
@@ -87,56 +87,28 @@ def compare(
         mapping, more = read_mapping(mapping)
         globs += more
     _check_traces(a, b)
-    meter = Meter(a, b, tolerance)
-    pairs = pair_traces(a, b, mapping, meter)
-    judge = Judge(pairs, meter, tolerance)
+    judge = _judge(a, b, mapping, tolerance)
     diagnoser = Diagnoser(judge)
     causes = [cause for result in judge.evaluate_all() if (cause := diagnoser.diagnose(result)) is not None]
     outputs = OutputDiagnosis(judge, diagnoser.regions)
-    causes += outputs.causes()
+    kept, absorbed = _with_effect(judge, [*causes, *outputs.causes()], globs)
     rows = Rows(judge, globs)
-    findings: list[Row] = [*rows.inputs(), *rows.raised()]
+    findings = _findings(judge, diagnoser, rows, kept)
+    if not findings and outputs.differ_in_narrow_dtype():  # what seemed absorbed was not: see there
+        findings = [rows.finding(cause) for cause in _hidden(judge, absorbed, globs)]
+    if not findings:
+        unexplained = [cause for cause in map(diagnoser.behind, outputs.unexplained_causes()) if cause is not None]
+        last = (*unexplained, *outputs.number_causes())
+        findings = [rows.finding(cause) for cause in last if not is_ignored(cause.call.path, globs)]
 
     def explain(right: Value, wrong: Value, measures: Measures) -> Row | None:
         cause = outputs.cause_of(right, wrong, measures)
         cause = None if cause is None else diagnoser.behind(cause)
         return None if cause is None else rows.finding(cause)
 
-    absorbed: dict[int, Cause] = {}
-    kept: list[Cause] = []
-    for cause in causes:
-        if is_ignored(cause.call.path, globs):
-            continue
-        if is_absorbed(judge, cause):
-            absorbed[cause.position] = cause
-        else:
-            kept.append(cause)
-    certain = _most_certain(judge, kept)
-    certain = [cause for cause in certain if not (_is_unlike(judge, cause) and _comes_after(cause, certain))]
-    behind = [diagnoser.behind(cause) for cause in certain]
-    causes_found = [rows.finding(cause) for cause in behind if cause is not None]
-    # of other inputs, other shapes and other sources are computed: these are no findings of their own
-    findings += [row for row in causes_found if not findings or row.kind not in ("shape", "wiring")]
-    if meter.facing is not None and meter.facing.by == "cache":  # which one of both alone puts together
-        unsure = [row for row in findings if row.op in COPYING or row.basis == "statistics"]
-        findings = [row for row in findings if row.kind not in ("extra", "missing") or row not in unsure]
-    if not findings and outputs.differ_in_narrow_dtype():  # what seemed absorbed was not: see there
-        constants = (cause for cause in constant_causes(judge) if not is_ignored(cause.call.path, globs))
-        hidden = [cause for cause in sorted(absorbed.values(), key=_position) if not cause.regrouped]
-        hidden = hidden or list(constants)
-        findings = [rows.finding(cause) for cause in _most_certain(judge, hidden)[:1]]
-    if not findings:
-        unexplained = [cause for cause in map(diagnoser.behind, outputs.unexplained_causes()) if cause is not None]
-        last = (*unexplained, *outputs.number_causes())
-        findings = [rows.finding(cause) for cause in last if not is_ignored(cause.call.path, globs)]
     findings += handover_findings(judge, findings, globs, explain)
     returned = rows.outputs()
-    in_parts = CalledInParts(pairs, meter)
-    if in_parts.paths and any(row.has_two_shapes for row in findings):
-        findings = [*rows.in_parts(in_parts), *(row for row in findings if not row.has_two_shapes)]
-    findings = [row for row in findings if not _says_nothing(row)] or findings
-    if returned and all(row.measured and row.error <= row.tolerance for row in returned):
-        findings = [row for row in findings if not _comes_to_the_same(row, meter)]
+    findings = _that_say_something(judge, rows, findings, returned)
     if not findings and not globs:  # what is ignored may make the outputs differ
         findings = list(rows.unexplained_outputs(returned))
     written = [
@@ -149,21 +121,92 @@ def compare(
     written = [each for each in written if all(each is not other for other, _ in stale)]
     if strict:
         findings += [rows.finding(cause) for cause in causes_of(judge, written)]
-    findings = in_order(with_seen_keys([at_operation(row, meter) for row in findings], meter))
+    findings = in_order(with_seen_keys([at_operation(row, judge.meter) for row in findings], judge.meter))
+    notes = () if strict else tuple(notes_on(judge, written, {row.because for row in findings}))
+    settings = _settings(judge, tolerance, globs, strict)
+    return _comparison(judge, rows, findings, absorbed, returned, notes, globs, settings)
+
+
+def _judge(
+    a: TraceData, b: TraceData, mapping: NameMapping | str | os.PathLike[str] | None, tolerance: float | None
+) -> Judge:
+    meter = Meter(a, b, tolerance)
+    return Judge(pair_traces(a, b, mapping, meter), meter, tolerance)
+
+
+def _with_effect(judge: Judge, causes: Sequence[Cause], globs: Sequence[str]) -> tuple[list[Cause], dict[int, Cause]]:
+    """Return the causes that reach what the models return, and those whose error fades, by their positions."""
+    kept: list[Cause] = []
+    absorbed: dict[int, Cause] = {}
+    for cause in causes:
+        if is_ignored(cause.call.path, globs):
+            continue
+        if is_absorbed(judge, cause):
+            absorbed[cause.position] = cause
+        else:
+            kept.append(cause)
+    return kept, absorbed
+
+
+def _findings(judge: Judge, diagnoser: Diagnoser, rows: Rows, kept: list[Cause]) -> list[Row]:
+    """Return the findings on inputs and exceptions, and those of the most certain causes."""
+    findings: list[Row] = [*rows.inputs(), *rows.raised()]
+    certain = _most_certain(judge, kept)
+    certain = [cause for cause in certain if not (_is_unlike(judge, cause) and _comes_after(cause, certain))]
+    behind = [diagnoser.behind(cause) for cause in certain]
+    causes_found = [rows.finding(cause) for cause in behind if cause is not None]
+    # of other inputs, other shapes and other sources are computed: these are no findings of their own
+    findings += [row for row in causes_found if not findings or row.kind not in ("shape", "wiring")]
+    facing = judge.meter.facing
+    if facing is not None and facing.by == "cache":  # which one of both alone puts together
+        unsure = [row for row in findings if row.op in COPYING or row.basis == "statistics"]
+        findings = [row for row in findings if row.kind not in ("extra", "missing") or row not in unsure]
+    return findings
+
+
+def _hidden(judge: Judge, absorbed: Mapping[int, Cause], globs: Sequence[str]) -> list[Cause]:
+    """Return the cause that explains a difference best where all seemed to be absorbed: one of these, or a constant."""
+    hidden = [absorbed[position] for position in sorted(absorbed) if not absorbed[position].regrouped]
+    constants = (cause for cause in constant_causes(judge) if not is_ignored(cause.call.path, globs))
+    return _most_certain(judge, hidden or list(constants))[:1]
+
+
+def _that_say_something(judge: Judge, rows: Rows, findings: list[Row], returned: Sequence[Row]) -> list[Row]:
+    """Return the findings without those that follow from other sizes, or that come to what both runs return."""
+    in_parts = CalledInParts(judge.pairs, judge.meter)
+    if in_parts.paths and any(row.has_two_shapes for row in findings):
+        findings = [*rows.in_parts(in_parts), *(row for row in findings if not row.has_two_shapes)]
+    findings = [row for row in findings if not _says_nothing(row)] or findings
+    if returned and all(row.measured and row.error <= row.tolerance for row in returned):
+        findings = [row for row in findings if not _comes_to_the_same(row, judge.meter)]
+    return findings
+
+
+def _comparison(
+    judge: Judge,
+    rows: Rows,
+    findings: Sequence[Row],
+    absorbed: dict[int, Cause],
+    returned: Sequence[Row],
+    written_notes: tuple[str, ...],
+    globs: Sequence[str],
+    settings: dict[str, object],
+) -> ComparisonData:
+    """Return all that was found, with every row, what was compared of both runs, and the notes."""
+    pairs = judge.pairs
     every_row = tuple(rows.all(findings, absorbed))
-    written_notes = () if strict else tuple(notes_on(judge, written, {row.because for row in findings}))
     coverage = coverage_of(judge, every_row, returned, globs)
     compared = sum(row.measured and row.certain for row in every_row)
     return ComparisonData(
-        a,
-        b,
+        pairs.a.trace,
+        pairs.b.trace,
         every_row,
         tuple(findings),
-        tuple([call for call in a.calls if call.index not in pairs.calls_of_a]),
-        tuple([call for call in b.calls if call.index not in pairs.calls]),
-        (*rows.notes(), *written_notes, *_meter_notes(meter)),
+        tuple([call for call in pairs.a.trace.calls if call.index not in pairs.calls_of_a]),
+        tuple([call for call in pairs.b.trace.calls if call.index not in pairs.calls]),
+        (*rows.notes(), *written_notes, *_meter_notes(judge.meter)),
         tuple(returned),
-        _settings(judge, tolerance, globs) | {"strict": strict},
+        settings,
         coverage,
         tuple(missing_in(judge, coverage, returned, compared)),
     )
@@ -175,17 +218,14 @@ def _comes_to_the_same(row: Row, meter: Meter) -> bool:
     return row.kind == "weights" and len(sides) == 2 and meter.is_reordered(*sides)
 
 
-def _position(cause: Cause) -> int:
-    return cause.position
-
-
-def _settings(judge: Judge, tolerance: float | None, globs: tuple[str, ...]) -> dict[str, object]:
+def _settings(judge: Judge, tolerance: float | None, globs: tuple[str, ...], strict: bool) -> dict[str, object]:
     return {
         "tolerance": tolerance,
         "ignore": globs,
         "clean": judge.clean,
         "isolated": bool(judge.pairs.b.trace.settings.get("isolated")),
         "narrow": judge.narrow if tolerance is None else None,
+        "strict": strict,
     }
 
 

@@ -1,4 +1,4 @@
-"""A bias of scores that a port scales, too, is told as such; one that is added after the scale is no difference."""
+"""A bias of scores that a port scales, too, is told by its scale; one added after the scale is no difference."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def test_a_bias_that_is_scaled_is_told(way: str) -> None:
     back = fxdebug.compare_models(Attention("scaled"), Attention(way), X).first
     assert first is not None and back is not None
     if way == "fused":
-        told = "the bias is added {} the scores are scaled in a, {} that in b: {} scales it by 0.5"
-        assert first.because == told.format("after", "before", "b")
-        assert back.because == told.format("before", "after", "a")
+        assert (first.op, first.because, first.proven) == ("div", "mul in a, div in b", True)
+        assert (back.op, back.because) == ("scaled_dot_product_attention", "div in a, mul in b")
+        assert back.proven and back.repair.startswith("matmul, add, div, softmax and 1 more of a in the place of all")
     else:
         told = "div stands in another order: it is given the result of {} in a, the result of {} in b"
         assert (first.because, back.because) == (told.format("matmul", "add"), told.format("add", "matmul"))

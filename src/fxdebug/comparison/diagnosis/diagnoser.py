@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from fxdebug.comparison.constants import as_written
 from fxdebug.comparison.diagnosis.attention.attention_arguments import other_heads, other_masking
@@ -61,6 +62,17 @@ from fxdebug.operators.nonfinite import has_nonfinite
 from fxdebug.operators.nonfinite_cause import find_cause
 
 _BY_CUDNN = ("conv", "lstm", "gru", "rnn")  # the beginnings of names of operations
+
+
+OTHER_ELEMENTS = "inputs with the same statistics give other values: their elements are others, or in another order"
+
+
+class _Told(NamedTuple):
+    """A kind of finding and its sentence, of the step that adds error itself."""
+
+    kind: Kind
+    because: str
+    is_weight_told: bool = False
 
 
 class Diagnoser:
@@ -221,79 +233,91 @@ class Diagnoser:
     # The step itself -----------------------------------------------------------------------------
 
     def _own_cause(self, result: StepResult) -> Cause:
+        """Return the cause at a step that adds error: its weights, what is written there, or an order of elements."""
+        found = self._of_weights(result) or self._written(result) or self._of_values(result)
+        if isinstance(found, Cause):
+            return found
+        step = result.step
+        product = found.kind == "values" and bool(step.weights) and family(step.name) == "product"
+        cause = make_cause(
+            self._judge, found.kind, step.call, step.op, found.because, result, absorbable=not result.differing_weights
+        )
+        reordered = product and self._judge.meter.is_reordered(result.a, result.b)
+        return replace(cause, is_weight_told=found.is_weight_told, reordered=reordered)
+
+    def _of_weights(self, result: StepResult) -> Cause | _Told | None:
+        """Return how the weights of a step differ, or that another module's are used."""
         step, partner = result.step, result.partner
-        kind: Kind = "values"
-        because = SAME_INPUTS
-        told: str | None = None  # of a weight
+        if result.differing_weights is None:
+            within = self._weights_of_unrecorded(partner, step)
+            return None if within is None else _Told("weights", within, is_weight_told=True)
+        one, other = result.differing_weights
+        name = other.value.name or other.argument
+        called = self._another_module(result, one.value.name or "", name)
+        if called is not None:
+            return called
+        told = wrongly_folded(self._pairs.a, partner, self._pairs.b, step, self._weights)
+        told = told or wrongly_merged(self._pairs.a, partner, self._pairs.b, step, self._weights)
+        told = told or changed_weight(one.value.name or "", name, *self._weights)
+        ours = "that of a" if one.value.name in ("", name) else one.value.name or "that of a"
+        because = told or _told_by_statistics(name, other.value, ours, one.value)
+        return _Told("weights", because, is_weight_told=told is not None)
+
+    def _written(self, result: StepResult) -> Cause | _Told | None:
+        """Return what is written otherwise at a step: shapes, random numbers, heads, masks, operands, settings."""
+        step, partner = result.step, result.partner
         gone, new = differing_settings(partner, step)
         other_settings = bool(gone or new) and canonical(step.op) in (canonical(partner.op), partner.name)
-        if result.differing_weights is not None:
-            one, other = result.differing_weights
-            names = other.value.name or other.argument
-            from_that = "that of a" if one.value.name in ("", names) else one.value.name
-            called = self._another_module(result, one.value.name or "", names)
-            if called is not None:
-                return called
-            told = wrongly_folded(self._pairs.a, partner, self._pairs.b, step, self._weights)
-            told = told or wrongly_merged(self._pairs.a, partner, self._pairs.b, step, self._weights)
-            told = told or changed_weight(one.value.name or "", names, *self._weights)
-            kind, because = (
-                "weights",
-                told or _told_by_statistics(names, other.value, from_that or "that of a", one.value),
-            )
-        elif (told := self._weights_of_unrecorded(partner, step)) is not None:
-            kind, because = "weights", told
-        elif result.measures.what == "shape":
-            kind = "shape"
+        if result.measures.what == "shape":
             because = f"{shape_text(result.a.shape)} in a, {shape_text(result.b.shape)} in b"
             if (gone or new) and partner.name == step.name and step.name not in TRANSPARENT:
                 sides = [listed(texts) or "no such argument" for texts in (gone, new)]
                 because = f"{sides[0]} in a, {sides[1]} in b: its result is {because}"
-        elif len(partner.weights) > len(step.weights) and partner.name == step.name:  # before settings beside it
-            kind, because = "missing", self._unused_input(partner, step)
-        elif draws_random(step) and (draws_random(partner) or not other_settings):
-            kind = "random"
-            because = BOTH_DREW if draws_random(partner) else "random numbers were drawn in b, none in a"
-        elif (heads := other_heads(self._judge, result)) is not None:
-            return heads
-        elif (masked := self._other_mask(result)) is not None:
-            return masked
-        elif (not self._is_paired_by_path(result) and (change := inputs_swapped(self._judge, result)) is not None) or (
-            other_settings and (change := parts_exchanged(self._judge, result)) is not None
-        ):
+            return _Told("shape", because)
+        if len(partner.weights) > len(step.weights) and partner.name == step.name:  # before settings beside it
+            return _Told("missing", self._unused_input(partner, step))
+        if draws_random(step) and (draws_random(partner) or not other_settings):
+            return _Told("random", BOTH_DREW if draws_random(partner) else "random numbers were drawn in b, none in a")
+        other = other_heads(self._judge, result) or self._other_mask(result)
+        if other is not None:
+            return other
+        change = None if self._is_paired_by_path(result) else inputs_swapped(self._judge, result)
+        change = change or (parts_exchanged(self._judge, result) if other_settings else None)
+        if change is not None:
             return self._order_cause(result, change)
-        elif other_settings:
-            kind = "constant"
+        if other_settings:
             numbers = [_single_numbers(step, partner), _single_numbers(partner, step)]
-            because = on_both_sides(listed(gone or numbers[1]), listed(new or numbers[0]))
-        elif result.measures.what == "nonfinite":
-            kind, because = "nonfinite", _made_nonfinite(result)
-        elif missing := self._unused_input(partner, step):
-            kind, because = "missing", missing
-        elif (turned := self._reordered(result)) is not None:
+            return _Told("constant", on_both_sides(listed(gone or numbers[1]), listed(new or numbers[0])))
+        return None
+
+    def _of_values(self, result: StepResult) -> Cause | _Told:
+        """Return what the values of a step show, where nothing at it is written otherwise."""
+        step, partner = result.step, result.partner
+        if result.measures.what == "nonfinite":
+            return _Told("nonfinite", _made_nonfinite(result))
+        missing = self._unused_input(partner, step)
+        if missing:
+            return _Told("missing", missing)
+        turned = self._reordered(result)
+        if turned is not None:
             return turned
-        elif partner.name != step.name:
-            because = f"{partner.name} in a, {step.name} in b"
-        elif self._device_type(result.a) != self._device_type(result.b):
-            because = f"computed on {self._device_of(0, result)} in a, on {self._device_of(1, result)} in b"
-        elif (counted := _counted_elsewhere(result)) is not None:
-            because = counted
-        elif self._may_be_reordered(result):
-            if (rounded := rounded_positions(self._judge, result)) is not None:
-                return make_cause(
-                    self._judge, "dtype", rounded[0].call, rounded[0].op, rounded[1], result, step=rounded[0]
-                )
-            if (drawing := order_drawn(self._judge, result)) is not None:
-                return make_cause(self._judge, "random", drawing.call, drawing.op, BOTH_DREW, result, step=drawing)
-            because = (
-                "inputs with the same statistics give other values: their elements are others, or in another order"
+        if partner.name != step.name:
+            return _Told("values", f"{partner.name} in a, {step.name} in b")
+        if self._device_type(result.a) != self._device_type(result.b):
+            return _Told(
+                "values", f"computed on {self._device_of(0, result)} in a, on {self._device_of(1, result)} in b"
             )
-        cause = make_cause(
-            self._judge, kind, step.call, step.op, because, result, absorbable=not result.differing_weights
-        )
-        cause = replace(cause, is_weight_told=told is not None)
-        product = kind == "values" and bool(step.weights) and family(step.name) == "product"
-        return replace(cause, reordered=product and self._judge.meter.is_reordered(result.a, result.b))
+        counted = _counted_elsewhere(result)
+        if counted is not None or not self._may_be_reordered(result):
+            return _Told("values", counted or SAME_INPUTS)
+        rounded = rounded_positions(self._judge, result)
+        if rounded is not None:
+            at, because = rounded
+            return make_cause(self._judge, "dtype", at.call, at.op, because, result, step=at)
+        drawing = order_drawn(self._judge, result)
+        if drawing is not None:
+            return make_cause(self._judge, "random", drawing.call, drawing.op, BOTH_DREW, result, step=drawing)
+        return _Told("values", OTHER_ELEMENTS)
 
     def _another_module(self, result: StepResult, a: str, b: str) -> Cause | None:
         """Return the call of another module than in a, where b has the weights of a, but uses other ones here."""

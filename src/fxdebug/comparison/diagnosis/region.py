@@ -173,7 +173,7 @@ def _elementary_names(step: Step) -> tuple[str, ...]:
         return ("embedding",)
     if step.name != "scaled_dot_product_attention":
         return STEPS_OF.get(step.name, (step.name,))
-    masked = len(step.data) > 3 or "is_causal=True" in step.constants
+    masked = len(step.inputs) > 3 or "is_causal=True" in step.constants
     names = STEPS_OF[f"masked {step.name}" if masked else step.name]
     return tuple([name for name in names if name != "mul" or "scale=1.0" not in step.constants])
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from fxdebug.comparison.constants import as_written
 from fxdebug.comparison.diagnosis.attention.attention_arguments import (
     drawn_only_in_b,
+    other_bias_table_in,
     other_masking_in,
     visible_shares,
 )
@@ -45,6 +46,7 @@ from fxdebug.comparison.diagnosis.region import (
     Region,
     computes_floats,
     handing_call,
+    is_lookup,
     is_single_operation,
     maker_of_mask,
     most_informative,
@@ -134,6 +136,8 @@ class RegionDiagnosis:
             or drawn_only_in_b(divergence)
             or self._other_orientation(divergence)
             or _other_weights(divergence)
+            or _other_rows(divergence)
+            or other_bias_table_in(divergence)
             or self._other_table(divergence)
             or self._other_steps(divergence)
         )
@@ -461,6 +465,24 @@ def _without(steps: NamedSteps, roles: list[str]) -> NamedSteps:
         else:
             rest.append((name, step))
     return rest[::-1]
+
+
+def _other_rows(divergence: Divergence) -> Cause | None:
+    """Return the slice of a table of weights, such as one of positions, that has other rows than a looks up in it."""
+    pairs = divergence.judge.pairs
+    looked_up = [(given.value, step) for step in divergence.in_a.steps if is_lookup(step) for given in step.weights]
+    for step in divergence.in_b.steps:
+        if step.name not in SLICES or step.data or len(step.outputs) != 1:
+            continue
+        for given in step.weights:
+            facing = [other for table, other in looked_up if pairs.are_paired(table, given.value) and other.outputs]
+            sides = [(other, other.outputs[0], step.outputs[0]) for other in facing]
+            if len(sides) == 1 and values_differ(divergence.judge, *sides[0][1:]):
+                other, a, b = sides[0]
+                taken = ", ".join(as_written(*step.constants))
+                because = f"it takes other rows of {given.value.name} than a looks up: {taken}"
+                return replace(divergence, a=a, b=b).cause("values", step, because, partner=other)
+    return None
 
 
 # Steps in a region ---------------------------------------------------------------------------------

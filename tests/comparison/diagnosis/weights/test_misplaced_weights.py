@@ -179,18 +179,23 @@ def test_the_slice_and_its_weight_are_named(name, values):
     assert (first.path, first.op, first.kind, first.because) == (path, "linear", "weights", told)
 
 
-@pytest.mark.parametrize("make", ["thirds", "torch"])
-def test_without_a_right_layer_the_roles_of_the_slices_decide(make):
+@pytest.mark.parametrize(("make", "op", "because"), [
+    ("thirds", "scaled_dot_product_attention", "it is given the result of layers.0.k/linear in a, of layers.0/chunk("),
+    ("torch", "matmul", "matmul is given the same values in another order"),
+])  # fmt: skip
+def test_without_a_right_layer_what_the_attention_is_given_is_tried(make, op, because):
     a, b = pair(MAKES[make])
     with torch.no_grad():
         for layer in b.layers:
             weights = layer.qkv.parameters() if make == "thirds" else (layer.mix.in_proj_weight, layer.mix.in_proj_bias)
             for weight in weights:
                 exchange(weight, (1, 0, 2))
-    first = compared(a, b, "stats").first
+    x = torch.randn(2, 5, WIDTH, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        first = fxdebug.compare_models(a, b, x).first
     assert first is not None
-    assert (first.path.split(".")[:2], first.op, first.kind) == (["layers", "0"], "linear", "weights")
-    assert "the query slice of layers.0" in first.because
+    assert (first.path.split(".")[:2], first.op, first.kind) == (["layers", "0"], op, "wiring")
+    assert first.because.startswith(because) and first.proven
 
 
 def test_code_that_takes_the_slices_in_another_order_is_told_from_weights():
@@ -201,7 +206,8 @@ def test_code_that_takes_the_slices_in_another_order_is_told_from_weights():
     first = compared(a, b, "stats").first
     assert first is not None
     assert (first.path, first.op, first.kind) == ("layers.0", "chunk", "wiring")
-    assert first.because.startswith("its slices are taken as key, query, value: ")
+    names = ", ".join(f"layers.0.{name}.weight" for name in "qkv")
+    assert first.because == f"it takes other parts than a: the rows of layers.0.qkv.weight are those of {names} of a"
 
 
 class Attends(nn.Module):

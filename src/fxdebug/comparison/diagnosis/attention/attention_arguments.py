@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from fxdebug.comparison.constants import number_in
 from fxdebug.comparison.diagnosis.cause import Cause, make_cause
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult, draws_random
-from fxdebug.comparison.diagnosis.region import Divergence, Region
+from fxdebug.comparison.diagnosis.region import Divergence, Region, is_lookup
 from fxdebug.comparison.result import Kind
 from fxdebug.comparison.steps import Step, StepList
-from fxdebug.comparison.thresholds import VIEWS
-from fxdebug.comparison.tolerance import visible_share
+from fxdebug.comparison.thresholds import COPIED, VIEWS
+from fxdebug.comparison.tolerance import error_between, visible_share
 from fxdebug.data.values import Value
 from fxdebug.operators.dtypes import EPS
 
@@ -34,6 +34,28 @@ def other_masking_in(divergence: Divergence) -> Cause | None:
     partner, step = sides[0][0], sides[1][0]
     told = _other_masking(partner, step)
     return None if told is None else divergence.cause(told[0], step, told[1], partner=partner)
+
+
+def other_bias_table_in(divergence: Divergence) -> Cause | None:
+    """Return the lookup in a table of weights that is not the one that a looks up there."""
+    pairs = divergence.judge.pairs
+    sides = [
+        [(given.value, step) for step in side.steps if is_lookup(step) for given in step.weights if given.value.name]
+        for side in (divergence.in_a, divergence.in_b)
+    ]
+    if len(sides[0]) != 1 or len(sides[1]) != 1:
+        return None
+    (wanted, one), (given, other) = sides[0][0], sides[1][0]
+    partner = pairs.value_in_a(given)
+    if partner is None or pairs.are_paired(wanted, given) or not _hold_others(partner, wanted):
+        return None
+    because = f"it looks up rows of {given.name}, in a of {wanted.name}"
+    return divergence.cause("wiring", other, because, partner=one)
+
+
+def _hold_others(a: Value, b: Value) -> bool:
+    """Hold two weights of one run other numbers?"""
+    return (error_between(a.stats, b.stats) or 0.0) > COPIED
 
 
 def _attentions(steps: Iterable[Step]) -> list[Step]:

@@ -94,10 +94,10 @@ class MisplacedWeights:
 
     def _taken_otherwise(self, cause: Cause, products: Iterable[Product], pool: list[Weight]) -> Cause:
         """Return the step that cuts the result of a product, where a has all rows of its weight: it is not extra."""
-        for product in products if cause.kind == "extra" else ():
+        for product in [each for each in products if each.step is cause.b] if cause.kind == "extra" else ():
             matrix, cut = product.matrix, _first_cut(self.judge.pairs.b, product.step)
             rows = None if matrix is None else arrangement(matrix, pool, product.rows_of(matrix))
-            if matrix is None or rows is None or cut is None or None in rows:
+            if matrix is None or rows is None or cut is None or None in rows or is_in_order(rows):
                 continue
             names = listed(dict.fromkeys(row.weight for row in rows if row is not None))
             because = f"it takes other parts than a: the rows of {matrix.name} are those of {names} of a"
