@@ -134,6 +134,11 @@ def _shrunk(model: Layers) -> None:
     model.norm.weight.mul_(0.9)
 
 
+def _grown(model: Layers) -> None:
+    for weight in model.parameters():
+        weight.mul_(5.0)
+
+
 def _tied() -> nn.Module:
     return trained(lambda model: setattr(model.head, "weight", model.embed.weight))
 
@@ -161,5 +166,7 @@ OF_TWO: dict[str, Callable[[], tuple[Any, Any]]] = {
     ),
     "weights.table changed": lambda: (trained(), trained(lambda model: model.inv_freq.mul_(1.01))),
     "weights.only shrank": lambda: (trained(), trained(_shrunk)),
+    "weights.no average": lambda: (trained(), trained(_grown)),
+    "weights.as drawn": lambda: (trained(), Layers()),
     "gradients.gradients differ": lambda: (_stepped(1.0), _stepped(4.0)),
 }  # fmt: skip

@@ -221,3 +221,56 @@ def test_a_prefix_is_told_where_nothing_was_loaded_for_it(tmp_path: Path) -> Non
     assert "weights are others: nothing was loaded by these names: module." in finding.what
     with pytest.raises(UsageError, match="both have no weight of one name"):
         fxdebug.weights(path, nn.Linear(2, 2))
+
+
+def averaged(change: float, begins: float = 1.0, steps: int = 60) -> tuple[nn.Module, nn.Module]:
+    """Return a net that learns, and an average with ``average += change * (weight - average)`` from a factor on."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(12, 24), nn.ReLU(), nn.Linear(24, 24), nn.ReLU(), nn.Linear(24, 4))
+    average = copy.deepcopy(net)
+    x = torch.randn(64, 12)
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
+    with torch.no_grad():
+        for weight in average.parameters():
+            weight.mul_(begins)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        (net(x) - x[:, :4].sin()).square().mean().backward()
+        optimizer.step()
+        with torch.no_grad():
+            for weight, mean in zip(net.parameters(), average.parameters()):
+                mean.add_(change * (weight - mean))
+    return net, average
+
+
+@pytest.mark.parametrize("change", [0.02, 0.1, 0.9])
+def test_an_average_that_follows_is_left_alone(change: float) -> None:
+    assert told(*averaged(change)) == []
+
+
+def test_an_average_that_runs_away_is_told_by_its_size() -> None:
+    net, average = averaged(-0.05, steps=80)
+    finding = fxdebug.weights(net, average).findings[0]
+    assert (finding.severity, finding.rule) == ("advice", "no average")
+    assert finding.what.startswith("all 6 weights of the second are larger, ")
+    assert "the sign of its update is wrong" in finding.advice
+
+
+def test_an_average_that_begins_at_zero_is_told_by_its_factor() -> None:
+    net, average = averaged(0.01, begins=0.0)
+    finding = fxdebug.weights(net, average).findings[0]
+    assert (finding.severity, finding.rule) == ("advice", "no average")
+    assert "it begins at 0 and is not divided by 1 - decay^steps" in finding.advice
+
+
+def test_an_average_in_a_narrow_dtype_is_told_where_more_than_rounding_differs() -> None:
+    net, average = averaged(0.02)
+    assert told(net, average.bfloat16()) == [("advice", "no average", 6)]
+    assert told(net, copy.deepcopy(net).bfloat16()) == []  # a cast
+
+
+def test_a_model_as_drawn_is_told_beside_one_that_is_trained() -> None:
+    net, average = averaged(0.0)
+    assert told(net, average) == [("warning", "as drawn", 3)]
+    assert told(average, net) == []  # before and after
+    assert told(average, averaged(0.0)[1]) == []

@@ -9,11 +9,12 @@ import torch
 from fxdebug.api.reports.report import Report
 from fxdebug.capture.probe import members, untracked
 from fxdebug.data.report import Cell, ReportData
+from fxdebug.features.shared.drawn.as_drawn import is_trained
 from fxdebug.features.state.buffers import find_buffers
 from fxdebug.features.state.decay import find_decay
 from fxdebug.features.state.epsilon import find_epsilon
 from fxdebug.features.state.modes import find_modes, find_statistics
-from fxdebug.features.state.not_loaded import find_not_loaded, is_trained
+from fxdebug.features.state.not_loaded import find_not_loaded
 from fxdebug.features.state.shared import find_broken_ties, find_repeated
 from fxdebug.features.state.unregistered import find_unregistered
 from fxdebug.plugins import report

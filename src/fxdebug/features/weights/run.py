@@ -18,6 +18,7 @@ from fxdebug.data.calls import Note
 from fxdebug.data.report import ReportData
 from fxdebug.errors import UsageError
 from fxdebug.features.shared.units.measured_activations import units_on
+from fxdebug.features.weights.changed.averages import find_as_drawn, find_no_averages
 from fxdebug.features.weights.changed.changes import ChangeRow, changes_report
 from fxdebug.features.weights.changed.kinds import find_kinds
 from fxdebug.features.weights.changed.names import find_left_out, find_prefix, find_unmatched, left_out_of
@@ -176,6 +177,8 @@ def _changes(model: Checkpoint, other: Checkpoint) -> Report[Row]:
         *find_ties((models[0], a), (models[1], b), prefix),
         *find_resized(a, b, changes),
         *find_kinds([change for change in changes if change.name not in beyond], loaded=loaded),
+        *find_as_drawn(a, None if prefix else models[1], models[0]),
+        *(find_no_averages(changes) if not loaded else ()),
     ]
     notes = [Note(f"names are compared without the prefix {prefix!r}, which only one of both has")] if prefix else []
     return Report.of(changes_report(changes, _name_of(model), _name_of(other), findings, notes))

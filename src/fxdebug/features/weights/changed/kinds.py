@@ -14,6 +14,7 @@ NAMED = 3
 STATISTICS = ("running_mean", "running_var")
 COUNTERS = ("num_batches_tracked",)
 TABLES = ("inv_freq", "freqs_cis", "position_ids", "relative_position_index", "causal_mask")
+TURNED = 4.0  # times the angle by which a weight turned that it shrank at least
 PARALLEL = 1e-10  # 1 minus the cosine of a weight and itself, scaled and rounded to float32
 
 
@@ -134,7 +135,7 @@ def _scaled(both: Sequence[WeightChange]) -> Iterator[Finding]:
         and 1 - change.cosine < PARALLEL
         and _count(change) > 1
         and change.norm
-        and (change.norm_b or 0.0) < change.norm * (1 - 1e-6)
+        and _shrinks(change)
     ]
     if shrunk:
         ratio = (shrunk[0].norm_b or 0.0) / (shrunk[0].norm or 1.0)
@@ -142,9 +143,16 @@ def _scaled(both: Sequence[WeightChange]) -> Iterator[Finding]:
             "only shrank",
             ADVICE,
             shrunk,
-            f"only shrank, to {ratio:.4g} of what it was: weight decay, and no gradient",
+            f"only shrank, by {100 * (1 - ratio):.3g} %: weight decay, and no gradient",
             "Leave weights without a gradient out of the optimizer, and norms and biases out of the decay.",
         )
+
+
+def _shrinks(change: WeightChange) -> bool:
+    """Is a weight shorter, by far more than it turned? A step of training does both alike."""
+    assert change.cosine is not None
+    turned = math.sqrt(max(2 * (1 - change.cosine), 0.0))
+    return 1 - (change.norm_b or 0.0) / (change.norm or 1.0) > max(1e-6, TURNED * turned)
 
 
 def _unlike_the_file(both: Sequence[WeightChange]) -> Iterator[Finding]:

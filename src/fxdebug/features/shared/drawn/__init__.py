@@ -1,0 +1,1 @@
+"""Weights as they were drawn: which matrices are, and whether a model is trained."""
