@@ -134,6 +134,11 @@ def _shrunk(model: Layers) -> None:
     model.norm.weight.mul_(0.9)
 
 
+def _drawn_anew(model: Layers) -> None:
+    for weight, drawn in zip(model.parameters(), Layers().parameters()):
+        weight.copy_(drawn)
+
+
 def _grown(model: Layers) -> None:
     for weight in model.parameters():
         weight.mul_(5.0)
@@ -154,6 +159,7 @@ def _stepped(scale: float) -> nn.Module:
 OF_TWO: dict[str, Callable[[], tuple[Any, Any]]] = {
     "weights.not in model": lambda: ({**trained().state_dict(), "more": torch.ones(2)}, trained()),
     "weights.not in file": lambda: (_without(trained(), "head.weight"), trained()),
+    "weights.not in second": lambda: (trained().state_dict(), _without(trained(), "head.weight")),
     "weights.unlike file": lambda: (trained().state_dict(), trained(lambda model: model.head.weight.zero_())),
     "weights.broken tie": lambda: (_tied(), trained()),
     "weights.statistics moved": lambda: (trained(), trained(_moved("embed", "bn.running"))),
@@ -167,6 +173,6 @@ OF_TWO: dict[str, Callable[[], tuple[Any, Any]]] = {
     "weights.table changed": lambda: (trained(), trained(lambda model: model.inv_freq.mul_(1.01))),
     "weights.only shrank": lambda: (trained(), trained(_shrunk)),
     "weights.no average": lambda: (trained(), trained(_grown)),
-    "weights.as drawn": lambda: (trained(), Layers()),
+    "weights.as drawn": lambda: (trained(), trained(_drawn_anew)),
     "gradients.gradients differ": lambda: (_stepped(1.0), _stepped(4.0)),
 }  # fmt: skip

@@ -434,3 +434,47 @@ def test_modules_in_a_plain_list_are_in_no_checkpoint() -> None:
     ]
     assert told(list, 1) == [("advice", f"hidden is a plain list of 1 module (20 elements): {left_out}")]
     assert told(nn.ModuleList) == told(lambda ones: [nn.ReLU()]) == []
+
+
+def test_positions_in_a_narrow_buffer_are_told_where_it_has_not_all_of_them() -> None:
+    net = trained()
+    net.register_buffer("places", torch.arange(4096.0), persistent=False)
+    assert found(net) == []
+    assert found(net.half()) == [("error", "buffer", "")]
+    report = fxdebug.check(net, analyses=["state"], config=False)
+    assert report.findings[0].what == (
+        "the buffer places counts from 0 to 4095 in float16, which has every integer only up to 2048: "
+        "3073 of 4096 positions are left apart"
+    )
+    net.places = torch.arange(2048.0).half()
+    assert found(net) == []
+
+
+def test_dropouts_in_a_plain_list_stay_in_training_mode_when_the_model_does_not() -> None:
+    net = trained()
+    net.drops = [nn.Dropout(0.1), nn.Dropout(0.2)]
+    report = fxdebug.check(net, analyses=["state"], config=False)
+    assert [(finding.severity, finding.what) for finding in report] == [
+        (
+            "warning",
+            "drops[0], drops[1] are in training mode, the model is in evaluation: Dropout drops values at random, and "
+            "eval() does not reach it in a plain list or dict",
+        )
+    ]
+    for drop in net.drops:
+        drop.eval()
+    assert found(net) == []
+    assert found(net.train()) == []
+
+
+def test_a_model_in_evaluation_that_is_as_it_was_made_gets_a_note_after_loading() -> None:
+    def notes(model: nn.Module, *given: Any) -> list[str]:
+        found = fxdebug.check(model, *given, analyses=["state"], config=False).notes
+        return [note.what for note in found if "as it was made" in note.what]
+
+    assert notes(Net().eval()) == [
+        "all 6 norms have the weights and biases of their start, and 6 layers the weights that torch draws: the "
+        "model is as it was made; if a checkpoint was loaded, nothing of it was taken (fxdebug weights FILE MODEL)"
+    ]
+    assert notes(Net()) == []  # about to learn
+    assert notes(trained()) == []

@@ -274,3 +274,18 @@ def test_a_model_as_drawn_is_told_beside_one_that_is_trained() -> None:
     assert told(net, average) == [("warning", "as drawn", 3)]
     assert told(average, net) == []  # before and after
     assert told(average, averaged(0.0)[1]) == []
+
+
+def test_state_dicts_are_compared_and_the_part_that_the_second_lacks_is_told() -> None:
+    net = trained()
+    before = {name: weight.clone() for name, weight in net.state_dict().items()}
+    after = {name: weight for name, weight in before.items() if not name.startswith("body.0")}
+    finding = fxdebug.weights(before, after).findings[0]
+    assert (finding.severity, finding.rule) == ("advice", "not in second")
+    assert finding.what == (
+        "2 weights of the first are not in the second, which has the other 13: body.0.weight, body.0.bias"
+    )
+    assert told(before, before) == []
+    assert told(after, before) == []  # the second has more
+    assert told(net, before) == []
+    assert fxdebug.weights(before).rows[0].name == "embed.weight"

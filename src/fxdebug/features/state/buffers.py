@@ -17,6 +17,7 @@ from fxdebug.capture.probe import members, special_tensors, state_restored, untr
 from fxdebug.data.findings import ADVICE, ERROR, Finding
 from fxdebug.features.state.never_filled import are_counted, never_filled, never_written
 from fxdebug.features.state.zero_tables import zero_table
+from fxdebug.operators.dtypes import LARGEST_INTEGER
 
 HUGE = 1e20  # in float32; masks have one such number, and no module a table of them
 ALIKE = 0.05  # relative, of sections in bfloat16
@@ -26,6 +27,8 @@ CAUSE = (
     "It is in no checkpoint: a model built on the meta device and filled with to_empty() has to make it again. "
     "Call the code of its __init__, or build the model on a device with data."
 )
+AGAIN = "Load it again, or make it as its module's __init__ does."
+WIDE = "Keep positions as integers, or in float32: half() and to(dtype) cast every buffer of floating point."
 FILL = "torch.empty() and to_empty() fill nothing: call an initialisation (torch.nn.init), or load it."
 
 
@@ -61,8 +64,8 @@ def find_buffers(model: nn.Module) -> Iterator[Finding]:
         odd |= {name: what for name, buffer in loose.items() if (what := zero_table(module, name, buffer))}
         odd |= _unlike_its_start(module, getattr(model, "config", None), loose)
         for name, what in odd.items():
-            loose_ones = module._non_persistent_buffers_set
-            advice = CAUSE if name in loose_ones else "Load it again, or make it as its module's __init__ does."
+            advice = CAUSE if name in module._non_persistent_buffers_set else AGAIN
+            advice = WIDE if "every integer" in what else advice
             yield _finding(path, module, name, f"the buffer {members.join(path, name)} {what}", advice)
 
 
@@ -98,9 +101,25 @@ def _odd(name: str, buffer: Tensor) -> str:
     what = _of_memory(buffer)
     if not what and name in TURNS and numbers.numel() > 1 and not bool(numbers.any()):
         return "is zero: what every position is multiplied by"
+    what = what or _rounded_positions(buffer)
     if what or not name.endswith("inv_freq") or numbers.numel() < 2:
         return what
     return _odd_frequencies(numbers.double())
+
+
+def _rounded_positions(buffer: Tensor) -> str:
+    """Return that a narrow dtype rounds numbers that count on by one, as positions do."""
+    most = LARGEST_INTEGER.get(str(buffer.dtype)[6:], 0)
+    numbers = buffer.detach().flatten()
+    if not most or buffer.ndim > 2 or len(numbers) <= most or max(buffer.shape) != len(numbers):
+        return ""
+    counted = torch.arange(len(numbers), device=buffer.device) + int(numbers[0].nan_to_num(0.0, 0.0, 0.0))
+    if not torch.equal(numbers, counted.to(buffer.dtype)):
+        return ""
+    return (
+        f"counts from {counted[0]} to {counted[-1]} in {str(buffer.dtype)[6:]}, which has every integer only up to "
+        f"{most}: {len(numbers.unique())} of {len(numbers)} positions are left apart"
+    )
 
 
 def _of_memory(tensor: Tensor) -> str:

@@ -22,7 +22,13 @@ def find_modes(model: nn.Module) -> Iterator[Finding]:
     if model.training:
         return
     stray: list[tuple[str, nn.Module, nn.Module]] = []
+    of_lists: set[str] = set()
     for path, module in members.named_modules_of(model):
+        for place, one in members.unregistered_in(module):
+            acting = next((each for each in members.modules_of(one) if each.training and _acts(each)), None)
+            if acting is not None and "[" in place:
+                stray.append((members.join(path, place), one, acting))
+                of_lists.add(stray[-1][0])
         known = any(path.startswith(f"{outer}.") for outer, *_ in stray)
         if not module.training or known:
             continue
@@ -38,6 +44,7 @@ def find_modes(model: nn.Module) -> Iterator[Finding]:
         if isinstance(acting, BatchNorm)
         else "drops values at random"
     )
+    unseen = path in of_lists
     yield Finding(
         rule="mode",
         severity=WARNING,
@@ -45,8 +52,10 @@ def find_modes(model: nn.Module) -> Iterator[Finding]:
         call=f"{path}#0",
         op=type(module).__name__,
         what=f"{named} {'is' if len(stray) == 1 else 'are'} in training mode, the model is in evaluation: "
-        f"{type(acting).__name__} {effect}",
-        advice="Call model.eval() after the last change, or eval() of this module.",
+        f"{type(acting).__name__} {effect}" + (", and eval() does not reach it in a plain list or dict" * unseen),
+        advice="Use nn.ModuleList or nn.ModuleDict."
+        if unseen
+        else "Call model.eval() after the last change, or eval() of this module.",
         others=tuple([f"{place}#0" for place, *_ in stray[1:]]),
     )
 

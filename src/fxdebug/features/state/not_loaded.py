@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from fxdebug.capture.probe import members
 from fxdebug.data.findings import WARNING, Finding
+from fxdebug.data.measures import counted
 from fxdebug.features.shared.drawn.as_drawn import LAYERS, LEAST, drawn_as, is_readable, is_trained, own
 
 ADAPTERS = ("lora", "adapter")
@@ -53,6 +54,29 @@ def find_not_loaded(model: nn.Module) -> Iterator[Finding]:
             what=f"{name} is all zero: {rest}" if layer.zero else f"{name} is as it was drawn ({layer.drawn}): {rest}",
             advice="Look whether the checkpoint has it under another name (fxdebug weights FILE MODEL), or whether it "
             "is to be tied to another weight.",
+        )
+
+
+def note_as_made(model: nn.Module) -> Iterator[str]:
+    """Yield a note about a model in evaluation of which every norm is as at its start, and no matrix tells of training.
+
+    It is no finding: a model may be looked at before it learns.
+    """
+    if model.training:
+        return
+    norms: list[bool] = []
+    for _, module in members.named_modules_of(model):
+        weight, bias = own(module, "weight"), own(module, "bias")
+        if weight is not None and weight.ndim == 1 and weight.numel() > 1 and is_readable(weight):
+            at_start = bool((weight == 1).all()) and (bias is None or not bool(bias.any()))
+            norms.append(at_start)
+    layers = [one for one in _layers(model, _initializer_range(model)) if one.weight.numel() >= LEAST]
+    drawn = sum(bool(one.drawn) for one in layers)
+    if len(norms) > 1 and all(norms) and not any(one.zero for one in layers):
+        matrices = f", and {counted(drawn, 'layer')} the weights that torch draws" if drawn else ""
+        yield (
+            f"all {len(norms)} norms have the weights and biases of their start{matrices}: the model is as it was "
+            "made; if a checkpoint was loaded, nothing of it was taken (fxdebug weights FILE MODEL)"
         )
 
 

@@ -14,7 +14,7 @@ from fxdebug.features.state.buffers import find_buffers
 from fxdebug.features.state.decay import find_decay
 from fxdebug.features.state.epsilon import find_epsilon
 from fxdebug.features.state.modes import find_modes, find_statistics
-from fxdebug.features.state.not_loaded import find_not_loaded
+from fxdebug.features.state.not_loaded import find_not_loaded, note_as_made
 from fxdebug.features.state.shared import find_broken_ties, find_repeated
 from fxdebug.features.state.unregistered import find_unregistered
 from fxdebug.plugins import report
@@ -37,12 +37,13 @@ def on_model(given: GivenModel, limits: None) -> ReportData[Any]:
             *find_epsilon(model, given.optimizer),
             *find_decay(model, given.optimizer),
         ]
+        notes = list(note_as_made(model)) if given.inputs is None else []
         rows: list[dict[str, Cell]] = [
             {"kind": "buffers", "count": len(members.named_buffers_of(model))},
             {"kind": "parameters", "count": len(members.named_parameters_of(model))},
             {"kind": "modules", "count": len(members.modules_of(model))},
         ]
-    return Report.of(report("state", _Named(type(model).__name__), rows, findings=findings))
+    return Report.of(report("state", _Named(type(model).__name__), rows, notes=notes, findings=findings))
 
 
 class _Named:

@@ -15,6 +15,7 @@ BOOK = RuleBook(
         RuleSpec("unread input", WARNING, "all weights of an input are 0"),
         RuleSpec("not in model", WARNING, "a checkpoint has names that the model does not have"),
         RuleSpec("not in file", WARNING, "the model has weights that its checkpoint, or any, does not have"),
+        RuleSpec("not in second", ADVICE, "a second checkpoint lacks weights of the first, and has the others"),
         RuleSpec("unlike file", WARNING, "a few weights of the model are not those of its checkpoint"),
         RuleSpec("broken tie", WARNING, "a weight that one side ties to another is one of its own on the other"),
         RuleSpec("statistics moved", WARNING, "running statistics changed where weights did not"),

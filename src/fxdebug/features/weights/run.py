@@ -21,7 +21,7 @@ from fxdebug.features.shared.units.measured_activations import units_on
 from fxdebug.features.weights.changed.averages import find_as_drawn, find_no_averages
 from fxdebug.features.weights.changed.changes import ChangeRow, changes_report
 from fxdebug.features.weights.changed.kinds import find_kinds
-from fxdebug.features.weights.changed.names import find_left_out, find_prefix, find_unmatched, left_out_of
+from fxdebug.features.weights.changed.names import find_left_out, find_missing, find_prefix, find_unmatched, left_out_of
 from fxdebug.features.weights.changed.resized import find_resized
 from fxdebug.features.weights.changed.ties import find_ties
 from fxdebug.features.weights.facts import change_of, facts_of
@@ -34,7 +34,7 @@ from fxdebug.plugins.given import GivenModel
 from fxdebug.store.tensors.checkpoints import Weights, read_checkpoint
 
 Row: TypeAlias = WeightRow | ChangeRow
-Checkpoint: TypeAlias = nn.Module | str | os.PathLike[str]
+Checkpoint: TypeAlias = nn.Module | Mapping[str, Tensor] | str | os.PathLike[str]
 
 
 def weights(
@@ -50,14 +50,13 @@ def weights(
 ) -> Report[Row]:
     """Report the weights of a model or a checkpoint; with inputs, what they do; of two, what changed.
 
-    A checkpoint is a module, a ``.safetensors`` or ``.pt`` file, or a folder with such files; the model of a file is
-    not built. Of one: statistics, spectral norm, stable rank, units without weights, and the scheme by which each
-    matrix was drawn, as far as the model is not trained yet; ``fresh`` says so, ``None`` finds out. Of two: the norm
-    of each difference, from the first to the second, and findings: running statistics that moved where weights did
-    not, or that are as at their start, and of a file and its model the names that only one of them has. No tensor is
-    changed; where a weight of a transformers model fits no known scheme, another model is made from its configuration,
-    to see the scheme of its class. ``spectra=False`` leaves out spectral norm and stable rank, which take most of the
-    time.
+    A checkpoint is a module, a state dict, a ``.safetensors`` or ``.pt`` file, or a folder with such files; the model
+    of a file is not built. Of one: statistics, spectral norm, stable rank, units without weights, and the scheme by
+    which each matrix was drawn, as far as the model is not trained yet; ``fresh`` says so, ``None`` finds out. Of two:
+    the norm of each difference, from the first to the second, and findings: running statistics that moved where
+    weights did not, or that are as at their start, and the names that only one of them has. No tensor is changed; where
+    a weight of a transformers model fits no known scheme, another model is made from its configuration, to see the
+    scheme of its class. ``spectra=False`` leaves out spectral norm and stable rank, which take most of the time.
 
     Nothing is run, unless ``inputs`` are given (the second argument, or by name) in the form of
     :func:`fxdebug.fx_debug`, or ``batches`` of them: then the model runs on each, and the report also has the units
@@ -78,7 +77,7 @@ def weights(
     >>> fxdebug.weights(net, torch.randn(32, 4)).findings[0].what[:30]
     'behind relu unit [5] of 8 is n'
     """
-    if other is not None and not isinstance(other, (nn.Module, str, os.PathLike)):
+    if other is not None and not isinstance(other, (nn.Module, str, os.PathLike)) and not _are_weights(other, model):
         if inputs is not None:
             raise UsageError("inputs were given twice: as the second argument, and by name")
         inputs, other = other, None
@@ -89,14 +88,13 @@ def weights(
         return _changes(model, other)
     if isinstance(model, nn.Module):
         return Report.of(_of_model(model, runs, kwargs, fresh, spectra, limits))
-    path = Path(model)
-    loaded = read_checkpoint(path)
+    loaded = _weights_of(model)
     bare = nn.Module()
     read = [(name, facts_of([name], tensor(), bare, "parameter", spectra=spectra)) for name, tensor in loaded.items()]
     return Report.of(
         weights_report(
             [facts for _, facts in read if facts is not None],
-            path.name,
+            _name_of(model),
             fresh=fresh,
             limits=limits,
             unread=[UnreadWeight(name, "parameter", None) for name, facts in read if facts is None],
@@ -174,6 +172,7 @@ def _changes(model: Checkpoint, other: Checkpoint) -> Report[Row]:
     findings = findings or [
         *unmatched,
         *find_left_out(beyond, None if loaded else [c.name for c in changes if c.name in beyond and c.differing]),
+        *(find_missing(changes) if models == [None, None] else ()),
         *find_ties((models[0], a), (models[1], b), prefix),
         *find_resized(a, b, changes),
         *find_kinds([change for change in changes if change.name not in beyond], loaded=loaded),
@@ -184,7 +183,18 @@ def _changes(model: Checkpoint, other: Checkpoint) -> Report[Row]:
     return Report.of(changes_report(changes, _name_of(model), _name_of(other), findings, notes))
 
 
+def _are_weights(other: object, model: Checkpoint) -> bool:
+    """Is it a state dict? Inputs of a model may be a mapping, too: of other names."""
+    if not isinstance(other, Mapping) or not other:
+        return False
+    if not all(type(name) is str and isinstance(tensor, Tensor) for name, tensor in other.items()):
+        return False
+    return not isinstance(model, nn.Module) or any(name in other for name in _weights_of(model))
+
+
 def _weights_of(checkpoint: Checkpoint) -> Weights:
+    if isinstance(checkpoint, Mapping):
+        return _detached({name: one for name, one in checkpoint.items() if isinstance(one, Tensor)})
     if not isinstance(checkpoint, nn.Module):
         return read_checkpoint(Path(checkpoint))
     return _detached({**dict(members.named_parameters_of(checkpoint)), **dict(members.named_buffers_of(checkpoint))})
@@ -195,7 +205,9 @@ def _detached(tensors: Mapping[str, Tensor]) -> Weights:
 
 
 def _name_of(checkpoint: Checkpoint) -> str:
-    return type(checkpoint).__name__ if isinstance(checkpoint, nn.Module) else Path(checkpoint).name
+    if isinstance(checkpoint, (nn.Module, Mapping)):
+        return type(checkpoint).__name__ if isinstance(checkpoint, nn.Module) else "state dict"
+    return Path(checkpoint).name
 
 
 def on_model(given: GivenModel, limits: WeightLimits) -> Report[Row]:

@@ -88,6 +88,14 @@ def reading(factor: float, pairs: Sequence[Facing], a: Step, b: Step, counts: Ma
             return (
                 f": {side} has a total norm of {norm:.3g}, as clipping to {norm:.3g} leaves it (of {plain.total:.4g})"
             )
+    limited = a.total if factor < 1 else b.total  # where both are clipped, one of them by a norm that is too large
+    if 0.05 < factor < 20 and all(p.by_elements for p in pairs) and _is_round(limited):
+        side, larger = ("a", "b") if factor < 1 else ("b", "a")
+        times = max(factor, 1 / factor)
+        return (
+            f": {side} has a total norm of {limited:.3g}, as clipping to {limited:.3g} leaves it; where {larger} is "
+            f"clipped to the same, its total norm was taken {times:.4g} times too large (parameters counted twice?)"
+        )
     power = math.log2(factor) if factor > 0 else 0.5
     if 0 < factor < 1.01 / LEAST_SCALE and is_near(2.0 ** round(power)) and _is_round(a.total):
         at = f"clipping to {a.total:.3g}"

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from fxdebug.analyses.paired_names import prefix_between
 from fxdebug.capture.probe import members
-from fxdebug.data.findings import WARNING, Finding
+from fxdebug.data.findings import ADVICE, WARNING, Finding, Severity
 from fxdebug.data.measures import counted
 from fxdebug.features.weights.record import WeightChange
 
@@ -83,6 +83,24 @@ def find_unmatched(file: Collection[str], model: nn.Module) -> Iterator[Finding]
         )
 
 
+def find_missing(changes: Sequence[WeightChange]) -> Iterator[Finding]:
+    """Yield the parts of a first checkpoint that a second of the same model, as its other weights tell, has not."""
+    both = sum(change.shape_a is not None and change.shape_a == change.shape_b for change in changes)
+    gone = [change.name for change in changes if change.shape_b is None]
+    if not gone or len(gone) >= both or any(change.shape_a is None for change in changes):
+        return
+    parts = sorted({name.partition(".")[0] for name in gone} - {c.name.partition(".")[0] for c in changes if c.shape_b})
+    whole = f" (all of {', '.join(parts)})" if parts else ""
+    yield _finding(
+        "not in second",
+        gone,
+        f"{counted(len(gone), 'weight')} of the first {'is' if len(gone) == 1 else 'are'} not in the second{whole}, "
+        f"which has the other {both}",
+        "What is loaded from the second leaves these as they are drawn: a class that does not know them saved it.",
+        ADVICE,
+    )
+
+
 def find_prefix(changes: Sequence[WeightChange], prefix: str, a: Sequence[str], b: Sequence[str]) -> list[Finding]:
     """Return a finding where names differ by a prefix and most weights differ: nothing was loaded by these names."""
     both = [change for change in changes if change.shape_a is not None and change.shape_b is not None]
@@ -103,12 +121,12 @@ def find_prefix(changes: Sequence[WeightChange], prefix: str, a: Sequence[str], 
     ]
 
 
-def _finding(rule: str, names: Sequence[str], what: str, advice: str) -> Finding:
+def _finding(rule: str, names: Sequence[str], what: str, advice: str, severity: Severity = WARNING) -> Finding:
     path = names[0].rpartition(".")[0]
     named = ", ".join(names[:NAMED]) + (", …" if len(names) > NAMED else "")
     return Finding(
         rule=rule,
-        severity=WARNING,
+        severity=severity,
         path=path,
         call=f"{path}#0",
         op=names[0],
