@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fxdebug import compare_models
+from fxdebug import compare, compare_models, fx_debug
 
 WIDTH = 32
 
@@ -187,3 +187,25 @@ def test_repairs_are_measured_on_the_runs_that_were_made_not_on_those_of_copies(
     assert [(row.path, row.op, row.because) for row in found.findings] == [
         ("norm", "layer_norm", "eps=1e-05 in a, eps=0.05 in b")
     ]
+
+
+class Rotated(Turning):
+    """Halves that turn by cosines and sines, which are two results."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        freq = 1e4 ** (-torch.arange(8) / 8) if self.wide else self.inv_freq
+        angles = torch.einsum("i,j->ij", torch.arange(x.shape[1]).type_as(freq), freq)
+        cos, sin = angles.cos().to(x.dtype)[None], angles.sin().to(x.dtype)[None]
+        one, other = self.inner(x).chunk(2, -1)
+        turned: torch.Tensor = torch.cat([one * cos - other * sin, other * cos + one * sin], -1)
+        return turned
+
+
+def test_positions_that_a_cast_rounds_are_one_finding_however_many_results_they_make() -> None:
+    x = torch.randn(1, 600, 16)
+    because = "positions up to 599 are rounded to bfloat16, which has every integer only up to 256, and not in a"
+    dtypes = torch.float32, torch.bfloat16
+    for wide in (False, True):
+        runs = [fx_debug(Rotated(wide).to(dtype), x.to(dtype), values="tensors") for dtype in dtypes]
+        told = [(row.kind, row.op, row.because) for row in compare(*runs).findings]
+        assert told == [("dtype", "type_as", because)][wide:]

@@ -54,6 +54,16 @@ def test_batch_norms_that_are_folded_into_the_weights_of_one_side_are_equal(turn
     assert (found.findings, found.verdict) == ((), "equal")
 
 
+def test_batch_norms_in_training_mode_are_told_where_the_other_side_has_them_folded_in() -> None:
+    a, b = folded()
+    found = compared(a.train(), b, IMAGES, "tensors")
+    assert found.first is not None and found.first.because.startswith(
+        "a is in training mode: its batch norms take the statistics of this batch, where weights that they are folded "
+        "into have the running ones (a.eval()); first.weight differs from that of a, as one does that norms.0 is folded "
+        "into"
+    )
+
+
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", ["first", "second"])
 def test_a_batch_norm_that_is_folded_in_wrongly_is_named(name, way):

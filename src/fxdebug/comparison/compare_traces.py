@@ -151,7 +151,7 @@ def _with_effect(judge: Judge, causes: Sequence[Cause], globs: Sequence[str]) ->
 def _findings(judge: Judge, diagnoser: Diagnoser, rows: Rows, kept: list[Cause]) -> list[Row]:
     """Return the findings on inputs and exceptions, and those of the most certain causes."""
     findings: list[Row] = [*rows.inputs(), *rows.raised()]
-    certain = _most_certain(judge, kept)
+    certain = _told_once(_most_certain(judge, kept))
     certain = [cause for cause in certain if not (_is_unlike(judge, cause) and _comes_after(cause, certain))]
     behind = [diagnoser.behind(cause) for cause in certain]
     causes_found = [rows.finding(cause) for cause in behind if cause is not None]
@@ -216,6 +216,12 @@ def _comes_to_the_same(row: Row, meter: Meter) -> bool:
     """Is a finding another way to what both runs return: a weight with its rows in another order?"""
     sides = [side.value for side in (row.a, row.b) if side is not None and side.value is not None]
     return row.kind == "weights" and len(sides) == 2 and meter.is_reordered(*sides)
+
+
+def _told_once(causes: Sequence[Cause]) -> list[Cause]:
+    """Leave out what one step does to further results: its dtype is one cause."""
+    told = {(cause.call.index, cause.op, cause.because): cause for cause in reversed(causes) if cause.kind == "dtype"}
+    return [cause for cause in causes if told.get((cause.call.index, cause.op, cause.because), cause) is cause]
 
 
 def _settings(judge: Judge, tolerance: float | None, globs: tuple[str, ...], strict: bool) -> dict[str, object]:

@@ -288,4 +288,4 @@ def test_state_dicts_are_compared_and_the_part_that_the_second_lacks_is_told() -
     assert told(before, before) == []
     assert told(after, before) == []  # the second has more
     assert told(net, before) == []
-    assert fxdebug.weights(before).rows[0].name == "embed.weight"
+    assert len(fxdebug.weights(before).rows) == len(before)

@@ -310,10 +310,9 @@ class Diagnoser:
         counted = _counted_elsewhere(result)
         if counted is not None or not self._may_be_reordered(result):
             return _Told("values", counted or SAME_INPUTS)
-        rounded = rounded_positions(self._judge, result)
+        rounded = self._rounded_positions(result)
         if rounded is not None:
-            at, because = rounded
-            return make_cause(self._judge, "dtype", at.call, at.op, because, result, step=at)
+            return rounded
         drawing = order_drawn(self._judge, result)
         if drawing is not None:
             return make_cause(self._judge, "random", drawing.call, drawing.op, BOTH_DREW, result, step=drawing)
@@ -378,7 +377,12 @@ class Diagnoser:
         return several and any(self._judge.meter(one, other).basis != "tensors" for one, other in given)
 
     def _reordered(self, result: StepResult) -> Cause | None:
-        """Return the step that puts the elements into another order, by the surest signs first."""
+        """Return the step that puts the elements into another order, by the surest signs first.
+
+        Positions that a narrow dtype rounds make the same numbers for other positions, too.
+        """
+        if (rounded := self._rounded_positions(result)) is not None:
+            return rounded
         weight = self._weight_with_other_rows(result)
         if weight is not None:
             return weight
@@ -469,6 +473,13 @@ class Diagnoser:
             if cause is not None:
                 return cause
         return None
+
+    def _rounded_positions(self, result: StepResult) -> Cause | None:
+        found = rounded_positions(self._judge, result)
+        if found is None:
+            return None
+        step, because = found
+        return make_cause(self._judge, "dtype", step.call, step.op, because, result, step=step)
 
     def _other_views(self, result: StepResult, a: list[Step], b: list[Step]) -> Cause | None:
         """Return the first view or copy in ``b`` that differs from the one in ``a`` at the same place."""

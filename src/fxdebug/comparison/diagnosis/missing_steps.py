@@ -10,6 +10,7 @@ from fxdebug.comparison.diagnosis.counterparts import facing_step
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge
 from fxdebug.comparison.diagnosis.region import Divergence, common_call, computes_floats, handing_call, most_informative
 from fxdebug.comparison.diagnosis.sibling_calls import sibling_cause
+from fxdebug.comparison.diagnosis.weights.folded_norm import IN_TRAINING, takes_its_batch
 from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.steps import Step, StepList
 from fxdebug.data.calls import Call
@@ -47,6 +48,9 @@ def missing_cause(divergence: Divergence, gone: NamedSteps) -> Cause:
         because = f"{step.op} in a ({_short_source(step)}), {listed(others)} in b"
     if step.name == "pad" and len(gone) == 1:
         because = _other_padding(divergence, step, of_b=False) or because
+    if takes_its_batch(step):
+        folding = [s for s in divergence.in_b.computing if s.name in CONVOLUTIONS or s.weights]
+        because = f"{IN_TRAINING if folding else ''}{because}"
     op = lost_call.type if lost_call is not None else step.op if fused else name
     return divergence.cause_in("missing", home, op, because, step=divergence.in_b.last, partner=step)
 

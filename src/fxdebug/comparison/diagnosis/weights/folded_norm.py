@@ -15,6 +15,10 @@ from fxdebug.operators.names import CONVOLUTIONS
 _OF_PRODUCT = ("input", "weight", "bias")
 _OF_NORM = ("input", "running_mean", "running_var", "weight", "bias")
 FOLDED = "folded in"  # in every sentence
+IN_TRAINING = (
+    "a is in training mode: its batch norms take the statistics of this batch, where weights that they are folded into "
+    "have the running ones (a.eval()); "
+)
 
 
 def wrongly_folded(run_a: StepList, a: Step, run_b: StepList, b: Step, weights: tuple[Weights, Weights]) -> str | None:
@@ -22,6 +26,10 @@ def wrongly_folded(run_a: StepList, a: Step, run_b: StepList, b: Step, weights: 
 
     ``None`` where there is no such norm, where its numbers are not known, and where it is folded in as it should be.
     """
+    norm = following_batch_norm(run_a, a)
+    if norm is not None and takes_its_batch(norm) and following_batch_norm(run_b, b) is None:
+        own = _names(b).get("weight", "the weight")
+        return f"{IN_TRAINING}{own} differs from that of a, as one does that {norm.call.path} is folded into"
     fold = _folding(run_a, a, run_b, b, weights)
     if fold is None:
         return None
@@ -50,6 +58,11 @@ def wrongly_folded(run_a: StepList, a: Step, run_b: StepList, b: Step, weights: 
         if _close(shift, wrong):
             return f"{told} has {name} folded in wrongly: {how}"
     return f"{told} is not that of a with {name} folded in"
+
+
+def takes_its_batch(norm: Step) -> bool:
+    """Does a batch norm take the statistics of its batch, as its module is in training mode?"""
+    return norm.name == "batch_norm" and "training=True" in norm.constants and norm.call.training
 
 
 def rightly_folded(run_a: StepList, a: Step, run_b: StepList, b: Step, weights: tuple[Weights, Weights]) -> bool:
