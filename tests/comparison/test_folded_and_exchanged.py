@@ -57,10 +57,11 @@ def test_batch_norms_that_are_folded_into_the_weights_of_one_side_are_equal(turn
 def test_batch_norms_in_training_mode_are_told_where_the_other_side_has_them_folded_in() -> None:
     a, b = folded()
     found = compared(a.train(), b, IMAGES, "tensors")
-    assert found.first is not None and found.first.because.startswith(
+    assert found.first is not None
+    assert found.first.because == (
         "a is in training mode: its batch norms take the statistics of this batch, where weights that they are folded "
-        "into have the running ones (a.eval()); first.weight differs from that of a, as one does that norms.0 is folded "
-        "into"
+        "into have the running ones (a.eval()); first.weight differs from that of a, as one does that norms.0 is "
+        "folded into"
     )
 
 
