@@ -16,7 +16,9 @@ from fxdebug.api.comparison import Comparison
 from fxdebug.api.quantised.of_models import called, inputs_for, quantised_models
 from fxdebug.api.reports.beside_comparison import kept_beside, with_reports
 from fxdebug.api.reports.report import Report
-from fxdebug.api.run_model import fx_debug, last_failed, run_and_store
+from fxdebug.api.rerun.parts_again import told_of_parts
+from fxdebug.api.rerun.tried_in_traces import LiveRun
+from fxdebug.api.run_model import arguments, fx_debug, last_failed, run_and_store
 from fxdebug.api.trace import Trace
 from fxdebug.capture.runs.same_start import deep_copy, state_restored
 from fxdebug.capture.torch_state.internals import not_compiled
@@ -130,7 +132,9 @@ def compare_models(
     found = compared(model_a, model_b)
     if not found.findings and found.narrow is not None and inputs_b is None:
         found = in_wide_dtype(found, model_a, model_b, compared)
-    return with_reports(Comparison.of(found), kept)
+    runs = (found.a, model_a, inputs), (found.b, model_b, given[1])
+    live = [LiveRun("", trace, model, *arguments(own, kwargs)) for trace, model, own in runs]
+    return with_reports(told_of_parts(Comparison.of(found), live), kept)
 
 
 Given: TypeAlias = tuple[Any, Any, "Mapping[str, Any] | None"]

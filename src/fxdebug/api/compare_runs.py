@@ -121,7 +121,7 @@ def compare(
         found = api.seen_by_elements(Comparison.of(found), compared)
         if not found.findings and api.have_other_bits(reference, run):
             found = api.seen_by_elements(found, compared, always=True)
-        found = api.told_of_draws(found, compared)
+        found = api.told_of_parts(api.told_of_draws(found, compared))
     lacking = [getattr(each.data, "lacking", "") for each in (reference, run)]
     whole = Comparison.of(replace(found, notes=(*found.notes, *filter(None, lacking))))
     if budget > 0 and whole.findings:

@@ -66,6 +66,7 @@ FURTHER = {
     "shows_ranks": "fxdebug.api.exported_folders",
     "own_difference": "fxdebug.api.rerun.second_runs",
     "have_other_bits": "fxdebug.api.rerun.second_runs",
+    "told_of_parts": "fxdebug.api.rerun.parts_again",
     "told_of_draws": "fxdebug.api.rerun.second_runs",
     "told_in_wide_dtype": "fxdebug.api.rerun.tried_in_traces",
     "tried_in_traces": "fxdebug.api.rerun.tried_in_traces",

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+CALLED = "called on "  # at the begin of the sentence
+
+
 @dataclass(frozen=True)
 class UnlikePart:
     """A call of b whose result differs from a's at the places of its part, though it is given what a has there."""
@@ -35,10 +38,10 @@ class UnlikePart:
         """The place in words."""
         start = sum(self.sizes[: self.part])
         stop = start + self.sizes[self.part]
-        sizes = f"{', '.join(map(str, self.sizes[:-1]))} and {self.sizes[-1]}"
-        same = ", where those before it return what a does" if self.part else ""
-        parts = f"called on {len(self.sizes)} parts in b, of {sizes} in dimension {self.dimension}"
-        return f"{parts}: given what a is given at {start}:{stop}, it returns another value{same}"
+        return (
+            f"{CALLED}{len(self.sizes)} parts in b: it is the one at {start}:{stop} of dimension {self.dimension} that "
+            "first returns something else, though it is given what a has there"
+        )
 
 
 class CalledInParts:

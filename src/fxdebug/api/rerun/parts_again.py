@@ -1,0 +1,356 @@
+"""Two runs of one sequence, whole in a and in parts in b: what b keeps from one part to the next, beside what a has."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fxdebug.api.comparison import Comparison
+from fxdebug.api.rerun.tried_in_traces import LiveRun
+from fxdebug.capture.probe import ObservedRun, named_tensors, untracked
+from fxdebug.capture.runs.same_start import deep_copy, state_restored
+from fxdebug.comparison.diagnosis.cause import UNPAIRED
+from fxdebug.comparison.pairing.called_in_parts import CALLED
+from fxdebug.comparison.result import Row
+from fxdebug.data.calls import Call
+from fxdebug.errors import FxDebugError
+from fxdebug.operators.names import canonical
+from fxdebug.query.network import Network, Node, network_of
+
+MOST = 1 << 20  # elements of a result that is looked at
+CLOSE = 1e-4  # of the largest element: sums of parts are rounded otherwise
+RECURRENT = frozenset(["gru", "lstm", "rnn_tanh", "rnn_relu"])
+
+
+@dataclass(frozen=True)
+class _Result:
+    """What an operation returned: the number of its call, its name, and the tensor."""
+
+    call: int
+    position: int
+    op: str
+    tensor: Tensor
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A run with the results of its operations, in order, and the tensors that it was given."""
+
+    run: ObservedRun
+    net: Network
+    results: tuple[_Result, ...]
+    given: tuple[Tensor, ...]
+
+    def within(self, call: Call) -> list[_Result]:
+        """Return the results of the operations in a call."""
+        inside = {self.run.place(each)[0] for each in call.walk()}
+        return [each for each in self.results if each.call in inside]
+
+    def node(self, result: _Result) -> Node | None:
+        """Return the node of a result."""
+        call = self.run.call((result.call, result.position))
+        names = [name for name, place in self.run.nodes(call).items() if place == (result.call, result.position)]
+        return self.net.nodes.get(f"{self.net.call_id(call)}/{names[0]}") if names else None
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A call of b on a part, and the call of a on the whole: the part stands at ``start`` of ``length``."""
+
+    whole: Call
+    call: Call
+    start: int
+    count: int
+    length: int
+
+    @property
+    def text(self) -> str:
+        """Its place in words."""
+        return f"{self.start}:{self.start + self.count}"
+
+
+def told_of_parts(found: Comparison, models: Sequence[LiveRun] = ()) -> Comparison:
+    """Return a comparison that says what is wrong with what b keeps of the parts before, where runs can be made again.
+
+    It is asked where a module is called on parts, or where nothing that could be paired says since when results differ.
+    """
+    first = found.first
+    if first is None or not _may_be_of_parts(found, first):
+        return found
+    sides = (LiveRun.of(found.a, "a"), LiveRun.of(found.b, "b"))
+    live = models or [one for one in sides if one is not None]
+    if len(live) != 2:
+        return found
+    try:
+        a, b = (_observed(one.model, *one.given) for one in live)
+        reason = _reason(a, b, first)
+    except FxDebugError:
+        raise
+    except Exception:  # of the models
+        return found
+    if reason is None:
+        return found
+    node, what = reason
+    in_parts = first.because.startswith(CALLED)
+    told = replace(
+        first,
+        path=node.path if not in_parts else first.path,
+        op=node.op,
+        source=node.source or first.source,
+        because=f"{what} ({first.because})" if in_parts else what,
+        sure=first.sure if in_parts else 0.9,
+    )
+    return replace(found, findings=(told, *found.findings[1:]))
+
+
+def _may_be_of_parts(found: Comparison, first: Row) -> bool:
+    if first.because.startswith(CALLED) or first.because.endswith(UNPAIRED):
+        return True
+    counts = [Counter(call.path for call in trace.calls) for trace in (found.a, found.b)]
+    in_parts = any(count > 1 and counts[0][path] == 1 for path, count in counts[1].items())
+    return in_parts and first.op is not None and canonical(first.op) == "cat"
+
+
+def _observed(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Seen:
+    results: list[_Result] = []
+
+    def look(place: tuple[int, int], name: str, result: Any) -> None:
+        if place[1] < 0:
+            return
+        with untracked(), torch.no_grad():
+            for _, tensor in named_tensors(result):
+                if type(tensor) is Tensor and 0 < tensor.numel() <= MOST and not tensor.is_complex():
+                    results.append(_Result(*place, canonical(name), tensor.detach().clone()))
+                    break
+
+    with state_restored(model):
+        own, named = deep_copy((tuple(args), dict(kwargs)))
+        run = ObservedRun(model, own, named, {"values": "stats"}, look, weights=False)
+    if run.raised is not None:
+        raise run.raised
+    given = tuple([tensor.detach() for _, tensor in named_tensors((args, kwargs)) if type(tensor) is Tensor])
+    return _Seen(run, network_of(run.trace), tuple(results), given)
+
+
+def _reason(a: _Seen, b: _Seen, first: Row) -> tuple[Node, str] | None:
+    with untracked(), torch.no_grad():
+        part = _part_of(a, b, first) if first.because.startswith(CALLED) else None
+        results = b.results if part is None else b.within(part.call)
+        known = [*a.given, *[each.tensor for each in (a.results if part is None else a.within(part.whole))]]
+        for result in results:
+            node = b.node(result)
+            if node is None:
+                continue
+            what = None
+            if result.op == "cat":
+                what = _wrong_state(b, node, result.tensor, known, a.results, part or _part_at(a, b, node.call))
+            elif part is not None and result.op == "softmax":
+                what = _other_keys(result, part, a)
+            elif part is not None and result.op in RECURRENT:
+                what = _wrong_start(b, node, part, a)
+            elif part is not None:
+                what = _wrong_place(b, node, result, part, a)
+            if what:
+                return node, what
+    return None
+
+
+def _part_of(a: _Seen, b: _Seen, first: Row) -> _Part | None:
+    if first.b is None or first.a is None or first.a.call is None or first.b.call is None:
+        return None
+    return _part(a.run.trace.calls[first.a.call.index], b.run.trace.calls[first.b.call.index], b)
+
+
+def _part_at(a: _Seen, b: _Seen, call: Call) -> _Part | None:
+    """Return the part that a call is given, by the only call of a of its module."""
+    wholes = [each for each in a.run.trace.calls if each.path == call.path]
+    return _part(wholes[0], call, b) if len(wholes) == 1 and call.path else None
+
+
+def _part(whole: Call, call: Call, b: _Seen) -> _Part | None:
+    alike = [each for each in b.run.trace.calls if each.path == call.path]
+    one, sizes = _shape(whole), [_shape(each) for each in alike]
+    dims = [dim for dim, size in enumerate(one) if any(len(s) == len(one) and s[dim] != size for s in sizes)]
+    if len(dims) != 1 or call not in alike:
+        return None
+    counts = [size[dims[0]] for size in sizes]
+    at = alike.index(call)
+    return _Part(whole, call, sum(counts[:at]), counts[at], one[dims[0]])
+
+
+def _shape(call: Call) -> tuple[int, ...]:
+    return next((tuple(value.shape) for value in call.outputs or ()), ())
+
+
+# What is put before the new positions ---------------------------------------------------------------
+
+
+def _wrong_state(
+    b: _Seen,
+    node: Node,
+    joined: Tensor,
+    known: Sequence[Tensor],
+    results: Sequence[_Result],
+    part: _Part | None,
+) -> str | None:
+    """Say what is put before a new part, where that lies in a beside something else."""
+    sides = [edge.value for edge in b.net.into.get(node.id, ()) if edge.value is not None]
+    if len(sides) != 2 or any(len(side.shape) != joined.ndim for side in sides):
+        return None
+    dims = [dim for dim in range(joined.ndim) if sum(side.shape[dim] for side in sides) == joined.shape[dim]]
+    dims = [dim for dim in dims if all(_rest(side.shape, dim) == _rest(joined.shape, dim) for side in sides)]
+    if len(dims) != 1:
+        return None
+    dim, kept = dims[0], sides[0].shape[dims[0]]
+    state, new = joined.narrow(dim, 0, kept), joined.narrow(dim, kept, joined.shape[dim] - kept)
+    if not kept or not new.numel() or bool((new == new.flatten()[0]).all()):
+        return None
+    for whole in known:
+        at = _places(whole, new, dim)
+        if len(at) != 1 or not at[0]:
+            continue
+        place = at[0]
+        count = min(kept, place)
+        wanted, own = whole.narrow(dim, place - count, count), state.narrow(dim, kept - count, count)
+        if _alike(own, wanted):
+            return None
+        padded = 0 if part is None else place - part.start  # by what stands before the first position of a
+        at_end = place - padded
+        there = f"{at_end - count}:{at_end}"
+        before = f"what it puts before {at_end}:{at_end + new.shape[dim]} is "
+        if not bool(own.any()):
+            return f"{before}0, and not what a has at {there}"
+        shifted = _places(whole, own, dim)
+        if shifted:
+            return f"{before}what a has at {shifted[0] - padded}:{shifted[0] - padded + count}, not at {there}"
+        for other in results:
+            tensor = other.tensor
+            fits = tensor.ndim == own.ndim and _rest(tensor.shape, dim) == _rest(own.shape, dim)
+            if fits and tensor.shape[dim] >= at_end and _alike(own, tensor.narrow(dim, at_end - count, count)):
+                return f"{before}what {other.op} returns in a at {there}, not what a has there"
+        return f"{before}not what a has at {there}"
+    return None
+
+
+def _rest(shape: Sequence[int], dim: int) -> list[int]:
+    return [size for at, size in enumerate(shape) if at != dim]
+
+
+def _places(whole: Tensor, part: Tensor, dim: int) -> list[int]:
+    """Return where a part lies in a whole, along a dimension that is longer there."""
+    if whole.ndim != part.ndim or whole.dtype != part.dtype or whole.shape[dim] <= part.shape[dim]:
+        return []
+    if any(whole.shape[d] != part.shape[d] for d in range(part.ndim) if d != dim):
+        return []
+    count = part.shape[dim]
+    return [at for at in range(whole.shape[dim] - count + 1) if _alike(whole.narrow(dim, at, count), part)]
+
+
+def _alike(one: Tensor, other: Tensor) -> bool:
+    if not one.is_floating_point():
+        return torch.equal(one, other)
+    gap, size = (one - other).abs().nan_to_num(), float(other.abs().nan_to_num(0.0, 0.0, 0.0).max())
+    return float(gap.max()) <= CLOSE * size
+
+
+# A recurrent layer, and an operation on the new positions alone --------------------------------------
+
+
+def _wrong_start(b: _Seen, node: Node, part: _Part, a: _Seen) -> str | None:
+    """Say with which state a recurrent layer begins a part, by its size."""
+    edges = [edge.value for edge in b.net.into.get(node.id, ()) if edge.value is not None and not edge.value.name]
+    states = [value for value in edges if len(value.shape) == 3 and value.stats is not None][1:2]
+    if not states or not part.start or states[0].stats is None:
+        return None
+    if states[0].stats.absmax == 0:
+        return f"it begins {part.text} with the state 0: the state after {part.start - 1} is not passed on"
+    for whole in a.within(part.whole):
+        if whole.op in RECURRENT and whole.tensor.ndim == 3:
+            dim = next((dim for dim in (0, 1) if whole.tensor.shape[dim] == part.length), None)
+            if dim is None:
+                continue
+            states_of_a = [float(one.double().square().mean().sqrt()) for one in whole.tensor.unbind(dim)]
+            own = _size(states[0].stats)
+            if own is None or abs(own - states_of_a[part.start - 1]) <= CLOSE * own:
+                return None
+            at = [place for place, size in enumerate(states_of_a) if abs(size - own) <= CLOSE * own]
+            after = f"a's after {at[0]}" if at else "none of a's"
+            return f"it begins {part.text} with another state than a's after {part.start - 1}: {after}"
+    return None
+
+
+def _size(stats: Any) -> float | None:
+    """Return the root mean square of a value by its statistics."""
+    if stats.mean is None or stats.std is None or not stats.count:
+        return None
+    spread = float(stats.std) ** 2 * (stats.count - 1) / stats.count
+    return float((float(stats.mean) ** 2 + spread) ** 0.5)
+
+
+def _wrong_place(b: _Seen, node: Node, result: _Result, part: _Part, a: _Seen) -> str | None:
+    """Say for which positions of a an operation on a part returns what it does, where it is for others.
+
+    What uses it returns something else than in a, too: a count may begin at 0 and be shifted later.
+    """
+    places = _places_in_a(result, part, a)
+    if not places or part.start in places or not _has_effect(b, node, part, a):
+        return None
+    there = f"{places[0]}:{places[0] + part.count}"
+    return f"at {part.text} {result.op} returns what it returns in a at {there}"
+
+
+def _has_effect(b: _Seen, node: Node, part: _Part, a: _Seen) -> bool:
+    """Does no operation that uses a result return what it does in a, and does one return something else?"""
+    of_nodes = {found.id: result for result in b.within(part.call) if (found := b.node(result)) is not None}
+    pending, seen, differing = [node.id], {node.id}, False
+    while pending:
+        for edge in b.net.out_of.get(pending.pop(), ()):
+            user = of_nodes.get(edge.target)
+            if edge.target in seen:
+                continue
+            seen.add(edge.target)
+            if user is None:
+                pending.append(edge.target)
+            elif part.start in _places_in_a(user, part, a):
+                return False
+            else:
+                differing = True
+    return differing
+
+
+def _places_in_a(result: _Result, part: _Part, a: _Seen) -> list[int]:
+    """Return the positions at which an operation of a returns what one on a part does."""
+    places: list[int] = []
+    for whole in a.within(part.whole):
+        dims = _longer(whole.tensor, result.tensor, part)
+        if whole.op != result.op or len(dims) != 1:
+            continue
+        places += _places(whole.tensor, result.tensor, dims[0])
+    return places
+
+
+def _other_keys(result: _Result, part: _Part, a: _Seen) -> str | None:
+    """Say how many keys the last position of a part has weights for, where a has weights for more or fewer."""
+    for whole in a.within(part.whole):
+        one, other = whole.tensor, result.tensor
+        if whole.op != "softmax" or one.ndim != other.ndim or one.ndim < 2 or one.shape[:-2] != other.shape[:-2]:
+            continue
+        if (other.shape[-2], one.shape[-2], one.shape[-1]) != (part.count, part.length, part.length):
+            continue
+        for at in range(part.count):
+            rows = one[..., part.start + at, :], other[..., at, :]
+            seen = [int((row.reshape(-1, row.shape[-1])[0] != 0).sum()) for row in rows]
+            if seen[0] != seen[1]:
+                return f"position {part.start + at} attends to {seen[1]} keys, to {seen[0]} in a"
+    return None
+
+
+def _longer(whole: Tensor, part: Tensor, of: _Part) -> list[int]:
+    if whole.ndim != part.ndim:
+        return []
+    return [dim for dim in range(part.ndim) if (part.shape[dim], whole.shape[dim]) == (of.count, of.length)]

@@ -1,0 +1,154 @@
+"""A sequence as a whole and in parts: what is kept from one part to the next, and is not what it should be."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import fxdebug
+
+X = torch.randn(2, 12, 8, generator=torch.Generator().manual_seed(5))
+FIRST = "it is the one at {} of dimension 1 that first returns something else, though it is given what a has there"
+
+
+class Causal(nn.Module):
+    """A causal convolution that keeps the inputs of the parts before; ``keeps`` says what it takes for them."""
+
+    def __init__(self, keeps: str) -> None:
+        super().__init__()
+        self.conv, self.keeps = nn.Conv1d(8, 8, 4, groups=8), keeps
+
+    def forward(self, x: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
+        x = x.transpose(1, 2)
+        state = torch.zeros(x.shape[0], 8, 3) if state is None else state
+        joined = torch.cat([state, x], -1)
+        y = self.conv(joined).sigmoid()
+        kept = {"inputs": joined, "shifted": joined[..., :-1], "results": torch.cat([state, y], -1)}
+        state = torch.zeros_like(state) if self.keeps == "nothing" else kept[self.keeps][..., -3:]
+        return y.transpose(1, 2), state
+
+
+class Window(nn.Module):
+    """Attention to the last four positions, with those before in a cache."""
+
+    def __init__(self, keeps: str) -> None:
+        super().__init__()
+        self.q, self.k, self.keeps = nn.Linear(8, 8), nn.Linear(8, 8), keeps
+        self.places = nn.Embedding(12, 8)
+
+    def forward(self, x: Tensor, past: tuple[Tensor, int] | None) -> tuple[Tensor, tuple[Tensor, int]]:
+        start = 0 if past is None else past[1]
+        places = torch.arange(x.shape[1]) + (0 if self.keeps == "places" else start)
+        k = self.k(x + self.places(places))
+        k = k if past is None else torch.cat([past[0], k], 1)
+        at = torch.arange(start, start + x.shape[1])
+        of_keys = torch.arange(start + x.shape[1] - k.shape[1], start + x.shape[1])
+        hidden = (of_keys > at[:, None]) | (of_keys <= at[:, None] - 4)
+        weights = (self.q(x) @ k.mT).masked_fill(hidden, -torch.inf).softmax(-1)
+        return weights @ k, (k[:, -2 if self.keeps == "two" else -3 :], start + x.shape[1])
+
+
+class Recurrent(nn.Module):
+    """A GRU with its state, or without it."""
+
+    def __init__(self, keeps: str) -> None:
+        super().__init__()
+        self.gru, self.keeps = nn.GRU(8, 8, batch_first=True), keeps
+
+    def forward(self, x: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        y, last = self.gru(x, state)
+        kept = {"state": last, "early": y[:, :1].transpose(0, 1).contiguous(), "nothing": None}
+        return y, kept[self.keeps]
+
+
+class Stream(nn.Module):
+    """A model on all positions, or on parts of a size."""
+
+    def __init__(self, part: nn.Module, size: int) -> None:
+        super().__init__()
+        self.part, self.head, self.size = part, nn.Linear(8, 3), size
+
+    def forward(self, x: Tensor) -> Tensor:
+        state, found = None, []
+        for part in x.split(self.size, 1):
+            y, state = self.part(part, state)
+            found.append(y)
+        return self.head(torch.cat(found, 1))
+
+
+def runs(kind: Any, right: str, keeps: str, size: int = 4) -> tuple[nn.Module, nn.Module]:
+    torch.manual_seed(0)
+    whole, parts = Stream(kind(right), 12).eval(), Stream(kind(keeps), size).eval()
+    parts.load_state_dict(whole.state_dict())
+    return whole, parts
+
+
+PUTS = "what it puts before 4:8 is"
+CASES = [
+    (Causal, "inputs", "nothing", "cat", f"{PUTS} 0, and not what a has at 1:4"),
+    (Causal, "inputs", "results", "cat", f"{PUTS} what sigmoid returns in a at 1:4, not what a has there"),
+    (Causal, "inputs", "shifted", "cat", f"{PUTS} what a has at 0:3, not at 1:4"),
+    (Window, "three", "two", "softmax", "position 4 attends to 3 keys, to 4 in a"),
+    (Window, "three", "places", "arange", "at 4:8 arange returns what it returns in a at 0:4"),
+    (Recurrent, "state", "nothing", "gru", "it begins 4:8 with the state 0: the state after 3 is not passed on"),
+    (Recurrent, "state", "early", "gru", "it begins 4:8 with another state than a's after 3: a's after 0"),
+]
+
+
+@pytest.mark.parametrize(("kind", "right", "keeps", "op", "what"), CASES)
+def test_what_is_kept_of_the_parts_before_is_told(kind, right, keeps, op, what) -> None:
+    whole, parts = runs(kind, right, keeps)
+    traces = [fxdebug.fx_debug(model, X, values="tensors") for model in (whole, parts)]
+    for found in (fxdebug.compare(*traces), fxdebug.compare_models(whole, parts, X, budget=0)):
+        assert found.first is not None
+        assert (found.first.op, found.first.because.partition(" (called on ")[0]) == (op, what)
+
+
+@pytest.mark.parametrize(("kind", "right"), [(Causal, "inputs"), (Window, "three"), (Recurrent, "state")])
+@pytest.mark.parametrize("size", [1, 4, 5])
+def test_parts_that_keep_what_they_should_are_equal_to_the_whole(kind, right, size) -> None:
+    whole, parts = runs(kind, right, right, size)
+    assert fxdebug.compare(*[fxdebug.fx_debug(each, X, values="tensors") for each in (whole, parts)]).findings == ()
+
+
+def test_the_call_on_a_part_is_told_with_its_place() -> None:
+    whole, parts = runs(Recurrent, "state", "nothing")
+    found = fxdebug.compare(*[fxdebug.fx_debug(each, X, values="tensors") for each in (whole, parts)])
+    assert found.first is not None
+    assert (found.first.path, found.first.because.partition(" (called")[2]) == (
+        "part.gru",
+        f" on 3 parts in b: {FIRST.format('4:8')})",
+    )
+    again = copy.deepcopy(parts)
+    assert fxdebug.compare(*[fxdebug.fx_debug(each, X, values="tensors") for each in (parts, again)]).findings == ()
+
+
+class Cached(nn.Module):
+    """Unpadded convolutions on parts, each behind the frames before it."""
+
+    def __init__(self, size: int, last: bool) -> None:
+        super().__init__()
+        self.convs, self.size, self.last = nn.ModuleList([nn.Conv1d(8, 8, 3), nn.Conv1d(8, 8, 3)]), size, last
+
+    def forward(self, x: Tensor) -> Tensor:
+        before, found = torch.zeros(2, 4, 8), []
+        for part in x.split(self.size, 1):
+            h = torch.cat([before, part], 1).transpose(1, 2)
+            before = torch.cat([before, part], 1)[:, -4:] if self.last else part[:, :4]
+            for conv in self.convs:
+                h = conv(h).relu()
+            found.append(h.transpose(1, 2))
+        return torch.cat(found, 1)
+
+
+def test_what_is_joined_outside_of_all_modules_is_told_where_nothing_else_could_be_paired() -> None:
+    torch.manual_seed(0)
+    whole, parts = Cached(12, True), Cached(6, False)
+    parts.load_state_dict(whole.state_dict())
+    found = fxdebug.compare(*[fxdebug.fx_debug(each, X, values="tensors") for each in (whole, parts)])
+    assert found.first is not None
+    assert (found.first.op, found.first.because) == ("cat", "what it puts before 6:12 is what a has at 0:4, not at 2:6")
