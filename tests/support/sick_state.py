@@ -55,6 +55,20 @@ class Run(nn.Module):
         return self.function(x)
 
 
+class Counter(nn.Module):
+    """A module that goes on from its last call."""
+
+    calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return x * self.calls
+
+
+def run_of_counter() -> Given:
+    return Counter().eval(), {"inputs": X}
+
+
 X = torch.linspace(-1, 1, 2 * 6 * 8).view(2, 6, 8)
 
 
@@ -107,6 +121,7 @@ STATE: dict[str, Callable[[], Given]] = {
     "state.decay": decayed,
     "structure.dropout in evaluation": run(F.dropout),
     "structure.random": run(lambda x: x + torch.randn_like(x)),
+    "structure.state kept": run_of_counter,
     "structure.mask not read": run(lambda x: x * 2, {"x": X, "attention_mask": torch.tensor([[1, 1, 1, 1, 0, 0]] * 2)}),
     "structure.masks added": run(twice_masked),
     "structure.positions rounded": run(rounded),

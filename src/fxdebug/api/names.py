@@ -64,6 +64,7 @@ FURTHER = {
     "save_measures": "fxdebug.api.files",
     "seen_by_elements": "fxdebug.api.rerun.tried_in_traces",
     "shows_ranks": "fxdebug.api.exported_folders",
+    "kept_between_calls": "fxdebug.api.rerun.second_runs",
     "own_difference": "fxdebug.api.rerun.second_runs",
     "have_other_bits": "fxdebug.api.rerun.second_runs",
     "told_of_parts": "fxdebug.api.rerun.parts_again",

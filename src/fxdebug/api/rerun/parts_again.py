@@ -29,7 +29,7 @@ RECURRENT = frozenset(["gru", "lstm", "rnn_tanh", "rnn_relu"])
 
 @dataclass(frozen=True)
 class _Result:
-    """What an operation returned: the number of its call, its name, and the tensor."""
+    """The tensor that an operation returned, with the number of its call and its name."""
 
     call: int
     position: int

@@ -6,10 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal, TypeAlias
 
+from torch import nn
+
 from fxdebug.api.comparison import Comparison
 from fxdebug.api.rerun.tried_in_traces import LiveRun
 from fxdebug.capture.probe import RngSnapshot
 from fxdebug.capture.runs.same_start import state_restored
+from fxdebug.capture.torch_state.module_members import join, named_modules_of
 from fxdebug.comparison.compare_traces import compare
 from fxdebug.comparison.diagnosis.outputs import HELD
 from fxdebug.comparison.result import ComparisonData, Row
@@ -107,6 +110,47 @@ def own_difference(trace: TraceData) -> tuple[Row, Source] | None:
             return None
     own, source = _own_differences(side, compare)
     return (own.findings[0], source) if own.findings else None
+
+
+def kept_between_calls(trace: TraceData) -> tuple[str, ...]:
+    """Return the attributes of modules that the first of two equal calls changes, where the second returns others.
+
+    Random generators start alike in both; what the model had before, it has afterwards. Nothing is returned of a model
+    whose calls are alike, and where it or its inputs are not at hand.
+
+    >>> import torch, fxdebug
+    >>> class Counts(torch.nn.Module):
+    ...     calls = 0
+    ...     def forward(self, x):
+    ...         self.calls += 1
+    ...         return x * self.calls
+    >>> kept_between_calls(fxdebug.fx_debug(Counts(), torch.ones(2)))
+    ('calls',)
+    """
+    side = LiveRun.of(trace, "b")
+    if side is None:
+        return ()
+    with state_restored(side.model) as restore:
+        restore()
+        start = RngSnapshot()
+        before = _attributes(side.model)
+        first = side.returned_bits()
+        changed = [name for name, value in _attributes(side.model).items() if before.get(name, start) is not value]
+        start.restore()
+        return tuple(changed) if first is not None and changed and first != side.returned_bits() else ()
+
+
+def _attributes(model: nn.Module) -> dict[str, object]:
+    """Return the attributes of all modules that torch does not know, by their places; none of their own methods run."""
+    return {
+        join(path, name): value
+        for path, module in named_modules_of(model)
+        for name, value in vars(module).items()
+        if name not in _OF_TORCH
+    }
+
+
+_OF_TORCH = frozenset(vars(nn.Module()))
 
 
 def _own_differences(

@@ -149,6 +149,10 @@ def _with_other_ends(inputs: Mapping[str, Any], first: Tensor, rows: int, length
 def _unpadded(
     inputs: Mapping[str, Any], tensors: Mapping[str, Tensor], first: Tensor, rows: int, pads: Collection[int]
 ) -> Iterator[Alone]:
+    whole = next((t for name, t in tensors.items() if "mask" in name and t.ndim > 2 and t.shape == first.shape), None)
+    if whole is not None and not bool(whole.bool().all()):
+        yield from _without_edges(inputs, whole.bool(), rows)
+        return
     mask = next((_kept(name, t) for name, t in tensors.items() if _is_mask(name, t, first)), None)
     shares: set[str] = set()
     if mask is None:
@@ -170,6 +174,22 @@ def _unpadded(
         alone = {name: _at(_row(value, row, rows), places, length, first=1) for name, value in inputs.items()}
         alone |= {name: torch.ones_like(alone[name]) for name in shares}  # of its own longest sample
         yield Alone(f"row {row}", alone, row, rows, places, length)
+
+
+def _without_edges(inputs: Mapping[str, Any], mask: Tensor, rows: int) -> Iterator[Alone]:
+    """Yield rows of tables without the padding of one dimension, each dimension by itself: lines, then columns."""
+    for dim in range(1, mask.ndim):
+        kept = mask.movedim(dim, 1).flatten(2).any(2)
+        for row in [row for row in range(rows) if not bool(kept[row].all()) and bool(kept[row].any())][:MOST]:
+            places, length = kept[row].nonzero().flatten().cpu(), mask.shape[dim]
+            alone = {name: _at_dim(_row(value, row, rows), places, length, dim) for name, value in inputs.items()}
+            yield Alone(f"row {row}, in dimension {dim},", alone, row, rows, places, length)
+
+
+def _at_dim(value: Any, places: Tensor, length: int, dim: int) -> Any:
+    if isinstance(value, Tensor) and value.ndim > dim and value.shape[dim] == length:
+        return value.index_select(dim, places.to(value.device))
+    return value
 
 
 def _is_mask(name: str, tensor: Tensor, first: Tensor) -> bool:
