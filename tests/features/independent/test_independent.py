@@ -391,3 +391,27 @@ def test_counts_and_shares_tell_where_padding_is(lengths: dict[str, Tensor]) -> 
     x = torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(0))
     (finding,) = fxdebug.independent(Mean(), {"x": x, **lengths}, over="padding").findings
     assert finding.what.startswith("row 0 depends on padding")
+
+
+class OfTables(nn.Module):
+    """Sums over the lines of a table, divided by how many there are, with the padding or without it."""
+
+    def __init__(self, counts: bool) -> None:
+        super().__init__()
+        self.counts = counts
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        lines = mask.bool().any(2).sum(1) if self.counts else torch.full((len(x),), x.shape[1])
+        return (x * mask).sum((1, 2)) / lines
+
+
+def test_a_mask_of_tables_is_left_out_a_dimension_at_a_time() -> None:
+    mask = torch.zeros(2, 4, 6)
+    mask[0], mask[1, :2, :5] = 1, 1
+    inputs = {"x": torch.randn(2, 4, 6), "mask": mask}
+    report = fxdebug.independent(OfTables(False), inputs, over="padding")
+    assert [row.sample for row in report.rows] == ["row 1, in dimension 1,", "row 1, in dimension 2,"]
+    assert [(finding.op, finding.what.partition(":")[0]) for finding in report.findings] == [
+        ("full", "row 1, in dimension 1, depends on padding")
+    ]
+    assert fxdebug.independent(OfTables(True), inputs, over="padding").findings == ()

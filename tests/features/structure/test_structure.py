@@ -268,3 +268,31 @@ def test_a_softmax_over_the_one_output_of_a_layer_is_found() -> None:
     assert finding.what == "softmax over one element (dim 2 of 2×6×1), as score (linear) makes it: every result is 1"
     assert found(Pool(1).eval(), x) == []
     assert found(Attention().eval(), x[:, :1]) == []  # a sequence of one token
+
+
+class Neuron(nn.Module):
+    """A leaky integrator, which may begin anew in each call."""
+
+    def __init__(self, resets: bool) -> None:
+        super().__init__()
+        self.resets, self.charge = resets, 0.0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.charge = x if self.resets else self.charge / 2 + x
+        return self.charge.relu()
+
+
+def test_state_that_a_call_leaves_for_the_next_is_told_in_evaluation() -> None:
+    def told(model: nn.Module) -> list[tuple[str, str, str]]:
+        report = fxdebug.check(model, torch.randn(2, 3), analyses=["structure"], config=False)
+        return [(finding.severity, finding.rule, finding.what) for finding in report]
+
+    what = (
+        "a second call with the same inputs returns something else: it goes on from 1.charge, which the first call has "
+        "left"
+    )
+    model = nn.Sequential(nn.Linear(3, 3), Neuron(False)).eval()
+    assert told(model) == [("advice", "state kept", what)]
+    assert model[1].charge == 0.0  # as before
+    assert told(nn.Sequential(nn.Linear(3, 3), Neuron(True)).eval()) == []
+    assert told(model.train()) == []
