@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import fxdebug
 
 X = torch.randn(2, 12, 8, generator=torch.Generator().manual_seed(5))
-FIRST = "it is the one at {} of dimension 1 that first returns something else, though it is given what a has there"
+FIRST = "the one at {} of dimension 1 is the first to return something else, though it is given what a has there"
 
 
 class Causal(nn.Module):
@@ -87,15 +87,28 @@ def runs(kind: Any, right: str, keeps: str, size: int = 4) -> tuple[nn.Module, n
     return whole, parts
 
 
-PUTS = "what it puts before 4:8 is"
+BEGINS = "it begins at 4 with"
+PUTS = "before positions 4:8 it puts"
 CASES = [
-    (Causal, "inputs", "nothing", "cat", f"{PUTS} 0, and not what a has at 1:4"),
+    (Causal, "inputs", "nothing", "cat", f"{PUTS} 0, not what a has at 1:4"),
     (Causal, "inputs", "results", "cat", f"{PUTS} what sigmoid returns in a at 1:4, not what a has there"),
     (Causal, "inputs", "shifted", "cat", f"{PUTS} what a has at 0:3, not at 1:4"),
     (Window, "three", "two", "softmax", "position 4 attends to 3 keys, to 4 in a"),
-    (Window, "three", "places", "arange", "at 4:8 arange returns what it returns in a at 0:4"),
-    (Recurrent, "state", "nothing", "gru", "it begins 4:8 with the state 0: the state after 3 is not passed on"),
-    (Recurrent, "state", "early", "gru", "it begins 4:8 with another state than a's after 3: a's after 0"),
+    (Window, "three", "places", "arange", "for positions 4:8 it returns what arange of a returns for 0:4"),
+    (
+        Recurrent,
+        "state",
+        "nothing",
+        "gru",
+        "it begins at 4 with the state 0: that after position 3 is not passed on",
+    ),
+    (
+        Recurrent,
+        "state",
+        "early",
+        "gru",
+        "it begins at 4 with that after position 0 of a, not with that after position 3",
+    ),
 ]
 
 
@@ -121,7 +134,7 @@ def test_the_call_on_a_part_is_told_with_its_place() -> None:
     assert found.first is not None
     assert (found.first.path, found.first.because.partition(" (called")[2]) == (
         "part.gru",
-        f" on 3 parts in b: {FIRST.format('4:8')})",
+        f" on 3 parts in b; {FIRST.format('4:8')})",
     )
     again = copy.deepcopy(parts)
     assert fxdebug.compare(*[fxdebug.fx_debug(each, X, values="tensors") for each in (parts, again)]).findings == ()
@@ -151,4 +164,7 @@ def test_what_is_joined_outside_of_all_modules_is_told_where_nothing_else_could_
     parts.load_state_dict(whole.state_dict())
     found = fxdebug.compare(*[fxdebug.fx_debug(each, X, values="tensors") for each in (whole, parts)])
     assert found.first is not None
-    assert (found.first.op, found.first.because) == ("cat", "what it puts before 6:12 is what a has at 0:4, not at 2:6")
+    assert (found.first.op, found.first.because) == (
+        "cat",
+        "before positions 6:12 it puts what a has at 0:4, not at 2:6",
+    )

@@ -78,8 +78,8 @@ class Masked(nn.Module):
 
 
 TOLD = (
-    "what it puts before 4:7 is 0, and not what a has at 3:4 (called on 3 parts in b: it is the one at 4:8 of "
-    "dimension 1 that first returns something else, though it is given what a has there)"
+    "before positions 4:7 it puts 0, not what a has at 3:4 (called on 3 parts in b; the one at 4:8 of dimension 1 is "
+    "the first to return something else, though it is given what a has there)"
 )
 
 

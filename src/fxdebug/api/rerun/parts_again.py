@@ -222,9 +222,9 @@ def _wrong_state(
         padded = 0 if part is None else place - part.start  # by what stands before the first position of a
         at_end = place - padded
         there = f"{at_end - count}:{at_end}"
-        before = f"what it puts before {at_end}:{at_end + new.shape[dim]} is "
+        before = f"before positions {at_end}:{at_end + new.shape[dim]} it puts "
         if not bool(own.any()):
-            return f"{before}0, and not what a has at {there}"
+            return f"{before}0, not what a has at {there}"
         shifted = _places(whole, own, dim)
         if shifted:
             return f"{before}what a has at {shifted[0] - padded}:{shifted[0] - padded + count}, not at {there}"
@@ -233,7 +233,7 @@ def _wrong_state(
             fits = tensor.ndim == own.ndim and _rest(tensor.shape, dim) == _rest(own.shape, dim)
             if fits and tensor.shape[dim] >= at_end and _alike(own, tensor.narrow(dim, at_end - count, count)):
                 return f"{before}what {other.op} returns in a at {there}, not what a has there"
-        return f"{before}not what a has at {there}"
+        return f"{before}something else than what a has at {there}"
     return None
 
 
@@ -268,7 +268,7 @@ def _wrong_start(b: _Seen, node: Node, part: _Part, a: _Seen) -> str | None:
     if not states or not part.start or states[0].stats is None:
         return None
     if states[0].stats.absmax == 0:
-        return f"it begins {part.text} with the state 0: the state after {part.start - 1} is not passed on"
+        return f"it begins at {part.start} with the state 0: that after position {part.start - 1} is not passed on"
     for whole in a.within(part.whole):
         if whole.op in RECURRENT and whole.tensor.ndim == 3:
             dim = next((dim for dim in (0, 1) if whole.tensor.shape[dim] == part.length), None)
@@ -279,8 +279,8 @@ def _wrong_start(b: _Seen, node: Node, part: _Part, a: _Seen) -> str | None:
             if own is None or abs(own - states_of_a[part.start - 1]) <= CLOSE * own:
                 return None
             at = [place for place, size in enumerate(states_of_a) if abs(size - own) <= CLOSE * own]
-            after = f"a's after {at[0]}" if at else "none of a's"
-            return f"it begins {part.text} with another state than a's after {part.start - 1}: {after}"
+            after = f"that after position {at[0]} of a" if at else "a state that a has nowhere"
+            return f"it begins at {part.start} with {after}, not with that after position {part.start - 1}"
     return None
 
 
@@ -301,7 +301,7 @@ def _wrong_place(b: _Seen, node: Node, result: _Result, part: _Part, a: _Seen) -
     if not places or part.start in places or not _has_effect(b, node, part, a):
         return None
     there = f"{places[0]}:{places[0] + part.count}"
-    return f"at {part.text} {result.op} returns what it returns in a at {there}"
+    return f"for positions {part.text} it returns what {result.op} of a returns for {there}"
 
 
 def _has_effect(b: _Seen, node: Node, part: _Part, a: _Seen) -> bool:

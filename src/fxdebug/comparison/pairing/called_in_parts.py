@@ -39,8 +39,8 @@ class UnlikePart:
         start = sum(self.sizes[: self.part])
         stop = start + self.sizes[self.part]
         return (
-            f"{CALLED}{len(self.sizes)} parts in b: it is the one at {start}:{stop} of dimension {self.dimension} that "
-            "first returns something else, though it is given what a has there"
+            f"{CALLED}{len(self.sizes)} parts in b; the one at {start}:{stop} of dimension {self.dimension} is the "
+            "first to return something else, though it is given what a has there"
         )
 
 
