@@ -140,6 +140,34 @@ class LossFacts:
 
 @brief
 @dataclass(frozen=True, slots=True)
+class PartFacts:
+    """What the parts of a loss are for, as its graph shows at every look.
+
+    ``rarer``: log-probabilities of what was drawn, times weights, are minimised, so that what has a large weight
+    becomes rarer; it is the mean of these weights at first and at the end. ``weights_alike`` is the one that all have.
+    ``learned_weights``: they learn, too. ``entropy_sunk``: beside such terms an entropy is minimised. ``overlap``: an
+    overlap of answers with targets is minimised. ``repels``: two things that learn are driven apart without a bound.
+    ``bits`` is a function of a margin that is given labels of 0 and 1, and the share of zeros. ``code_upside_down``: the
+    distance of a code from its prior is made large. ``code_cut``: nothing else in the loss depends on the code.
+    ``ratio_of_one`` counts looks at a clipped surrogate whose ratio was exactly 1 with examples that came before.
+    ``cosine_scale`` is by what logits that are cosines are multiplied.
+    """
+
+    rarer: tuple[float, float] | None = None
+    weights_alike: float | None = None
+    learned_weights: bool = False
+    entropy_sunk: bool = False
+    overlap: bool = False
+    repels: bool = False
+    bits: tuple[str, float] | None = None
+    code_upside_down: bool = False
+    code_cut: bool = False
+    ratio_of_one: int = 0
+    cosine_scale: float | None = None
+
+
+@brief
+@dataclass(frozen=True, slots=True)
 class MixedBatch:
     """A module that goes over the examples of a batch as over a sequence: its path and class, and the sizes it takes.
 
@@ -229,7 +257,7 @@ class LearningFacts:
     softmax inside of the model goes over the examples of a batch. ``uphill`` is the share of the first steps in which
     weights went where gradients point, and not against them. ``first_pass`` is the step in which most examples came
     back, 0 where none was seen to. ``kept`` is the norm of the weights over that at the beginning. ``asleep`` are
-    parameters that an optimizer has, of modules that never ran.
+    parameters that an optimizer has, of modules that never ran. ``parts`` are those of the loss.
     """
 
     number: int
@@ -308,6 +336,7 @@ class LearningFacts:
     first_pass: int = 0
     kept: float = 1.0
     asleep: Names = Names()
+    parts: PartFacts = PartFacts()
 
 
 @brief

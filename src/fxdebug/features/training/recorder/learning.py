@@ -38,6 +38,7 @@ from fxdebug.features.training.loss.loss_graph import (
     read_loss,
     takes_output,
 )
+from fxdebug.features.training.loss.loss_parts import LossParts
 from fxdebug.features.training.loss.loss_terms import reached_by, terms_of
 from fxdebug.features.training.recorder.gradient_norm import number_of
 from fxdebug.features.training.recorder.leaf_calls import (
@@ -212,6 +213,8 @@ class Learning:
         self._stepped: set[int] = set()  # weights that were changed after it
         self._idle_terms: dict[frozenset[int], list[frozenset[int]]] = {}  # what was changed, and what idle ones reach
         self._weighed: Counter[frozenset[int]] = Counter()  # losses of several terms, by what was changed
+        self._parts = LossParts()
+        self._is_again = False  # did most examples of the batch come before?
         self._late: list[tuple[Tensor, Tensor]] = []  # small gradients that the last step used, with what they were
         self._clipped_late: list[float] = []  # by how much gradients were scaled after a step
 
@@ -256,7 +259,7 @@ class Learning:
                     self._spreads.append(float(_wide(given[0].detach()).std()))
                 step.batch = given[0].shape[0] if given[0].dim() else 1
                 step.digests.append(digest_of(given))
-                if not self._pass and len(self._examples) < MOST_EXAMPLES:
+                if (not self._pass or self.looks_at(number)) and len(self._examples) < MOST_EXAMPLES:
                     self._note_pass(number, rows_of(given[0]), step.batch)
                 sizes = [float(t.detach().abs().max()) for t in given[:2] if t.is_floating_point() and t.numel()]
                 step.largest = max([*sizes, *([] if step.largest is None else [step.largest])], default=None)
@@ -270,7 +273,9 @@ class Learning:
 
     def _note_pass(self, number: int, rows: Sequence[int], batch: int) -> None:
         """Note the step in which most examples come back, as far as they are known: a pass through the data is over."""
-        if len(rows) > 1 and sum(row in self._examples for row in rows) > len(rows) ** 2 / batch / 2:
+        known = sum(row in self._examples for row in rows)
+        self._is_again = len(rows) > 1 and 2 * known > len(rows)
+        if not self._pass and len(rows) > 1 and known > len(rows) ** 2 / batch / 2:
             self._pass = number
         self._examples.update(rows)
 
@@ -425,6 +430,7 @@ class Learning:
         looks = self.looks_at(number) or self._backwards <= 3
         if looks:
             self._note_code(number, root)
+            self._parts.look(root, self._outputs, is_again=self._is_again)
             with untracked():
                 self._cosine = None if read.kind else cosine_factor(root, self._outputs)
         if looks or not self._believed or value != value or abs(value) == float("inf"):
@@ -436,6 +442,7 @@ class Learning:
         factor = read.factor / scale
         if looks:
             self._note_bounds(read)
+            self._parts.look_at_logits(read.prediction)
         if looks or self._believed is None:
             found = computed_again(read)
             reduction = "" if found is None else _reduction(found, value / factor if factor else 0.0, root)
@@ -900,6 +907,7 @@ class Learning:
             if self._ran
             else Names(),
             weighs_examples="over batch" in self._softmaxes,
+            parts=self._parts.facts(),
         )
 
     def _kept(self) -> float:
