@@ -58,6 +58,9 @@ BOOK = RuleBook(
         RuleSpec("targets shifted", ERROR, "targets are shifted by another number than 1", "shifted"),
         RuleSpec("sees ahead", ERROR, "a model that is to tell the next token sees it", "shifted"),
         RuleSpec("target in input", ERROR, "an input has the target"),
+        RuleSpec("targets differ", ERROR, "the same inputs come with other targets", "barely"),
+        RuleSpec("targets of others", ERROR, "targets belong to other examples of the batch", "barely"),
+        RuleSpec("targets turned", ERROR, "targets fit their inputs only where they are turned"),
         RuleSpec("targets unrelated", ADVICE, "nothing that is computed tells of the targets", "chance plateau"),
         RuleSpec(
             "targets unequal",

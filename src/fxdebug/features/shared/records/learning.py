@@ -168,6 +168,39 @@ class PartFacts:
 
 @brief
 @dataclass(frozen=True, slots=True)
+class SameInputs:
+    """Inputs that came ``again``: how often with the target that they had before, and how often by ``chance``.
+
+    Of numbers ``alike`` is the share of their variance that the input tells. ``one`` is the share of all examples that
+    the commonest input has, ``one_alike`` what ``alike`` is of these.
+    """
+
+    again: int
+    alike: float
+    chance: float
+    one: float = 0.0
+    one_alike: float = 1.0
+
+
+@brief
+@dataclass(frozen=True, slots=True)
+class RowFacts:
+    """Which targets belong to which inputs, inside of batches and across them.
+
+    ``other`` is the order of targets, other than their own, that fits the inputs best, with how many deviations it lies
+    above orders drawn at random; ``own`` is the same of the order that they have, both inside of each batch by itself;
+    ``across`` is that of what batches have in common. ``turned`` are examples whose targets fit their inputs only where
+    they are turned, how, and of how many.
+    """
+
+    other: tuple[str, float] | None = None
+    own: float | None = None
+    across: float | None = None
+    turned: tuple[int, str, int] | None = None
+
+
+@brief
+@dataclass(frozen=True, slots=True)
 class MixedBatch:
     """A module that goes over the examples of a batch as over a sequence: its path and class, and the sizes it takes.
 
@@ -258,6 +291,7 @@ class LearningFacts:
     weights went where gradients point, and not against them. ``first_pass`` is the step in which most examples came
     back, 0 where none was seen to. ``kept`` is the norm of the weights over that at the beginning. ``asleep`` are
     parameters that an optimizer has, of modules that never ran. ``parts`` are those of the loss.
+    ``same_inputs`` tells whether inputs that came again had the same targets, ``rows`` which targets belong to which.
     """
 
     number: int
@@ -337,6 +371,8 @@ class LearningFacts:
     kept: float = 1.0
     asleep: Names = Names()
     parts: PartFacts = PartFacts()
+    same_inputs: SameInputs | None = None
+    rows: RowFacts = RowFacts()
 
 
 @brief

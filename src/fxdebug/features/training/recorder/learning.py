@@ -23,6 +23,7 @@ from fxdebug.features.shared.records.learning import (
     MixedBatch,
     Names,
     OptimizerFacts,
+    RowFacts,
     StepSigns,
 )
 from fxdebug.features.training.loss.loss_graph import (
@@ -40,6 +41,8 @@ from fxdebug.features.training.loss.loss_graph import (
 )
 from fxdebug.features.training.loss.loss_parts import LossParts
 from fxdebug.features.training.loss.loss_terms import reached_by, terms_of
+from fxdebug.features.training.pairs.same_inputs import Repeated
+from fxdebug.features.training.pairs.turned_targets import Turned
 from fxdebug.features.training.recorder.gradient_norm import number_of
 from fxdebug.features.training.recorder.leaf_calls import (
     BOUNDED,
@@ -214,6 +217,8 @@ class Learning:
         self._idle_terms: dict[frozenset[int], list[frozenset[int]]] = {}  # what was changed, and what idle ones reach
         self._weighed: Counter[frozenset[int]] = Counter()  # losses of several terms, by what was changed
         self._parts = LossParts()
+        self._forwards = 0  # since the last backward
+        self._repeated, self._turned = Repeated(), Turned()
         self._is_again = False  # did most examples of the batch come before?
         self._late: list[tuple[Tensor, Tensor]] = []  # small gradients that the last step used, with what they were
         self._clipped_late: list[float] = []  # by how much gradients were scaled after a step
@@ -252,6 +257,7 @@ class Learning:
             with untracked():
                 self._note_clipped_late()
         self._calls = None
+        self._forwards += 1
         self._given = given
         if given:
             with untracked():
@@ -390,6 +396,7 @@ class Learning:
         self._look_at_terms(root)
         if number < WHOLE and step.backwards <= 2:
             self._look_at_graph(number, root)
+        self._forwards = 0
         self._at = time.perf_counter()
 
     def let_go(self) -> None:
@@ -467,7 +474,12 @@ class Learning:
                 self._emptied = number
             self._note_mixed(tuple(target.shape))
             if self._calls is not None and self._calls.last_linear is not None:
-                self._features.add(self._calls.last_linear, target, read.kind, read.ignore)
+                examples = len(self._given[0]) if self._given and self._given[0].dim() else 0
+                self._features.add(self._calls.last_linear, target, read.kind, read.ignore, examples)
+            if self._forwards == 1 and self._given:
+                self._repeated.add(self._given, target)
+                if looks:
+                    self._turned.add(self._given[0], target)
 
     def _look_at_terms(self, root: Tensor) -> None:
         """Note what the terms of the first losses are, and which weights each of them depends on."""
@@ -908,6 +920,8 @@ class Learning:
             else Names(),
             weighs_examples="over batch" in self._softmaxes,
             parts=self._parts.facts(),
+            same_inputs=self._repeated.facts(),
+            rows=replace(self._features.rows(self._loss.kind) if draws else RowFacts(), turned=self._turned.most),
         )
 
     def _kept(self) -> float:

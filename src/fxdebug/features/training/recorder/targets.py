@@ -16,7 +16,9 @@ import torch
 from torch import Tensor
 
 from fxdebug.capture.probe import untracked
+from fxdebug.features.shared.records.learning import RowFacts
 from fxdebug.features.training.loss.loss_graph import LossRead
+from fxdebug.features.training.pairs.fitting_rows import fitting
 from fxdebug.features.training.recorder.samples import digest_of
 
 MOST_TARGETS = 300_000  # that are counted: a share of 1e-5 is known
@@ -346,9 +348,11 @@ class Features:
         self._first: list[tuple[Tensor, Tensor]] = []
         self._last: deque[tuple[Tensor, Tensor]] = deque()
         self._begin: tuple[str, int, float | None] | None = None  # what was found of the first batches, and of how many
+        self._fits: tuple[int, RowFacts | None] = 0, None  # the same of the order of rows
+        self._are_examples = True  # is each row an example of the batch?
 
-    def add(self, features: Tensor, target: Tensor, kind: str, ignore: int) -> None:
-        """Keep the features of one batch and its targets, row by row."""
+    def add(self, features: Tensor, target: Tensor, kind: str, ignore: int, examples: int) -> None:
+        """Keep the features of one batch and its targets, row by row; ``examples`` are those of the batch."""
         with untracked():
             rows = features.detach().reshape(-1, features.shape[-1])
             rows = rows[:, :: max(1, rows.shape[1] // MOST_FEATURES)][:, :MOST_FEATURES]
@@ -366,6 +370,7 @@ class Features:
                     return
             if len(rows) < 4:
                 return
+            self._are_examples = self._are_examples and len(rows) == examples == len(target)
             pair = rows[:256].float().cpu(), flat[:256].cpu()
         if sum(len(x) for x, _ in self._first) < ENOUGH_ROWS:
             self._first.append(pair)
@@ -386,12 +391,21 @@ class Features:
         return None if first is None or last is None else (first, last, rows)
 
 
+    def rows(self, kind: str) -> RowFacts:
+        """Return which order of the targets fits the features of the first batches, where each row is an example."""
+        if not self._are_examples or sum(len(x) for x, _ in self._first) < FEWEST_ROWS:
+            return RowFacts()
+        if self._fits[0] != len(self._first):
+            batches = _batches(self._first, kind)
+            self._fits = len(self._first), None if batches is None else fitting(batches)
+        return self._fits[1] or RowFacts()
+
+
 @np.errstate(all="ignore")
-def _chance(pairs: list[tuple[Tensor, Tensor]], kind: str) -> float | None:
-    """Return the p-value of a permutation test: features against targets, permuted inside of each batch."""
+def _batches(pairs: list[tuple[Tensor, Tensor]], kind: str) -> list[tuple[_Numbers, _Numbers]] | None:
+    """Return the features and the targets of each batch, centred; classes as a column each."""
     if len({x.shape[1] for x, _ in pairs}) != 1 or len({y.shape[1] for _, y in pairs}) != 1:
         return None
-    generator = np.random.default_rng(0)
     classes = (
         sorted({int(c) for _, y in pairs for c in y[:, 0].tolist()})[:MOST_CLASSES] if kind == "cross_entropy" else []
     )
@@ -402,7 +416,14 @@ def _chance(pairs: list[tuple[Tensor, Tensor]], kind: str) -> float | None:
         x = x - x.mean(0)
         x = x / (x.std(0, ddof=1) + 1e-9 * np.abs(x).max() + 1e-30)
         batches.append((x, told - told.mean(0)))
-    if not all(np.isfinite(x).all() and np.isfinite(told).all() for x, told in batches):
+    return batches if all(np.isfinite(x).all() and np.isfinite(told).all() for x, told in batches) else None
+
+
+@np.errstate(all="ignore")
+def _chance(pairs: list[tuple[Tensor, Tensor]], kind: str) -> float | None:
+    """Return the p-value of a permutation test: features against targets, permuted inside of each batch."""
+    batches, generator = _batches(pairs, kind), np.random.default_rng(0)
+    if batches is None:
         return None
 
     def size(permuted: bool) -> float:

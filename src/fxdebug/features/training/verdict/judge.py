@@ -9,7 +9,7 @@ from statistics import fmean
 from fxdebug.brief import brief
 from fxdebug.data.findings import ADVICE, ERROR, SEVERITIES, WARNING, Finding
 from fxdebug.features.shared.records.training import TrainingRecord
-from fxdebug.features.training.verdict import of_data, of_loop, of_model, of_numbers, of_parts, of_rates
+from fxdebug.features.training.verdict import of_data, of_loop, of_model, of_numbers, of_pairs, of_parts, of_rates
 from fxdebug.features.training.verdict.limits import Limits
 from fxdebug.features.training.verdict.progress import FLAT, Progress, is_game
 from fxdebug.features.training.verdict.seen import Seen, found, g, middle, seen_of
@@ -107,7 +107,7 @@ def _causes(seen: Seen, incidents: Sequence[Finding]) -> list[Finding]:
     is_skipped = EXPLAINED in rules | explained
     told = [one for one in incidents if one.rule not in rules and not (is_skipped and one.rule == "no step")]
     causes = sorted([one for one in told if one.rule in CAUSES], key=lambda one: CAUSES.index(one.rule))
-    listed = [*causes, *own, *of_parts.rules(seen), *of_data.rules(seen), *of_model.rules(seen), *of_numbers.rules(seen)]
+    listed = [*causes, *own, *of_parts.rules(seen), *of_pairs.rules(seen), *of_data.rules(seen), *of_model.rules(seen), *of_numbers.rules(seen)]
     listed += of_rates.schedules(seen)
     if not any(one.severity == ERROR for one in listed):
         listed += of_rates.size(seen)

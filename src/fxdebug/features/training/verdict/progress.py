@@ -20,6 +20,8 @@ CHANCE = 2.0  # standard errors
 NEARLY_ALL = 0.95
 SMALL_FALL = 0.01
 SMALL_RISE = 0.1
+NEARLY_DONE = 0.05  # of what it began with
+FIRST = 5
 
 State: TypeAlias = Literal["none", "early", "falling", "slow", "flat", "above", "rising", "not finite"]
 
