@@ -292,6 +292,8 @@ class LearningFacts:
     back, 0 where none was seen to. ``kept`` is the norm of the weights over that at the beginning. ``asleep`` are
     parameters that an optimizer has, of modules that never ran. ``parts`` are those of the loss.
     ``same_inputs`` tells whether inputs that came again had the same targets, ``rows`` which targets belong to which.
+    ``detached_state`` is a module, empty for the model, that runs several times for one loss, and is always given what
+    it returned before without its gradient.
     """
 
     number: int
@@ -373,6 +375,7 @@ class LearningFacts:
     parts: PartFacts = PartFacts()
     same_inputs: SameInputs | None = None
     rows: RowFacts = RowFacts()
+    detached_state: str | None = None
 
 
 @brief

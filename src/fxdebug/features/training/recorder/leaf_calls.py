@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -89,6 +90,9 @@ class LeafCalls(ForwardsOnly):
         self.ran: set[str] = set()
         self.sequences: list[SequenceCall] = []
         self.ignored: list[tuple[str, Tensor]] = []  # keys that an attention is told to ignore, as True
+        self.detached: Counter[str] = Counter()  # calls that are given what the one before returned, without its gradient
+        self.again: Counter[str] = Counter()  # calls of a module that ran before in this forward
+        self.first_given: Tensor | None = None  # what the first layer takes
         self.ahead: list[str] = []  # recurrent layers and attentions that see the places that follow
         self._open = open_calls.OpenCalls(sites)
 
@@ -121,6 +125,9 @@ class LeafCalls(ForwardsOnly):
                 self.ignored.append((path, mask.detach() if mask.dtype is torch.bool else mask.detach() == -math.inf))
         given = [t for _, t in named_tensors((args, kwargs)) if t.is_floating_point()]
         made = [t for _, t in named_tensors(output) if t.is_floating_point()]
+        self._note_again(path, given)
+        if not self.calls and given:
+            self.first_given = given[0].detach()
         zeros = None
         if made and isinstance(module, RECTIFIERS) and made[0].numel():
             with untracked():
@@ -147,6 +154,17 @@ class LeafCalls(ForwardsOnly):
                 is_given_zeros, bounded, len(made[0]) if made and made[0].dim() > 1 else 0, _apart(given), _apart(made),
             )
         )  # fmt: skip
+
+
+    def _note_again(self, path: str, given: Sequence[Tensor]) -> None:
+        """Note whether a module that runs again is given what it returned before, without its gradient."""
+        last = next((one for one in reversed(self.calls) if one.path == path), None)
+        if last is None or not last.gives:
+            return
+        self.again[path] += 1
+        made = {ref.cdata for ref in last.written if not ref.expired()}
+        own = [t for t in given if StorageWeakRef(t.untyped_storage()).cdata in made]
+        self.detached[path] += int(bool(own) and not any(t.requires_grad for t in own))
 
 
 def _sees_ahead(module: nn.Module, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
@@ -234,6 +252,28 @@ def place_of_cut(calls: list[LeafCall], cut: Collection[str], inputs: Collection
                 "for none)"
             )
     return ""
+
+
+def viewed_for_moved(before: Tensor, after: Tensor) -> bool:
+    """Are numbers left where they are, and sizes exchanged as if they had been moved?
+
+    >>> x = torch.zeros(4, 5, 5, 3)
+    >>> viewed_for_moved(x, x.view(4, 3, 5, 5)), viewed_for_moved(x, x.permute(0, 3, 1, 2))
+    (True, False)
+    """
+    is_same = StorageWeakRef(before.untyped_storage()).cdata == StorageWeakRef(after.untyped_storage()).cdata
+    is_whole = before.numel() == after.numel() and before.is_contiguous() and after.is_contiguous()
+    return is_same and is_whole and sizes_exchanged(tuple(before.shape), tuple(after.shape))
+
+
+def sizes_exchanged(before: Sequence[int], after: Sequence[int]) -> bool:
+    """Are sizes the same ones in another order, in which numbers would have to move?
+
+    >>> sizes_exchanged((4, 5, 5, 3), (4, 3, 5, 5)), sizes_exchanged((4, 1, 5), (4, 5, 1))
+    (True, False)
+    """
+    one, other = ([size for size in sizes if size != 1] for sizes in (before, after))
+    return one != other and sorted(one) == sorted(other) and len(before) == len(after) > 2
 
 
 def storages_of(content: Any) -> list[int]:

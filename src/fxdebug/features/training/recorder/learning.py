@@ -53,8 +53,10 @@ from fxdebug.features.training.recorder.leaf_calls import (
     LeafCalls,
     keeps_padding_alone,
     place_of_cut,
+    sizes_exchanged,
     spread,
     storages_of,
+    viewed_for_moved,
 )
 from fxdebug.features.training.recorder.loop_facts import LoopFacts
 from fxdebug.features.training.recorder.model_facts import ModelFacts, names_of, products_in, weights_of
@@ -79,6 +81,7 @@ ROUNDING = 1e-6  # of the largest gradient of a step
 ALIKE = 1e-2  # of how far they were from one another at first, and of the largest magnitude
 TURNED = 0.1  # of their size, by which answers differ from their mean: a cosine of 0.99
 LOST, LARGE_APART = 3e-3, 0.1  # of the largest magnitude: what is next to nothing, and what differs
+FEWEST_AGAIN = 2  # calls of a module that ran before
 SURE_LOOKS = 3  # at which they were, one after the other
 NO_CODE = 0.1  # nats of an example, of all dimensions of a code together
 FEW_GRADIENTS = 4  # that are looked at again after a step
@@ -218,6 +221,8 @@ class Learning:
         self._weighed: Counter[frozenset[int]] = Counter()  # losses of several terms, by what was changed
         self._parts = LossParts()
         self._forwards = 0  # since the last backward
+        self._handed: list[bool] = []  # was each given what the one before returned, without its gradient?
+        self._detached: dict[str, bool] = {}  # modules, or the model itself, that always are
         self._repeated, self._turned = Repeated(), Turned()
         self._is_again = False  # did most examples of the batch come before?
         self._late: list[tuple[Tensor, Tensor]] = []  # small gradients that the last step used, with what they were
@@ -256,6 +261,10 @@ class Learning:
             step.seconds["before"] = now - self._since
             with untracked():
                 self._note_clipped_late()
+        if self._forwards and given:
+            made = set(storages_of(self._outputs))
+            own = [t for t in given if type(t) is Tensor and storages_of([t])[0] in made]
+            self._handed.append(bool(own) and not any(t.requires_grad for t in own))
         self._calls = None
         self._forwards += 1
         self._given = given
@@ -318,6 +327,12 @@ class Learning:
         if self._calls is not None:
             self._ran |= self._calls.ran
             self._ahead |= dict.fromkeys(self._calls.ahead)
+            first = self._calls.first_given
+            if first is not None and self._given and viewed_for_moved(self._given[0], first):
+                self._viewed |= {_sizes(tuple(self._given[0].shape), tuple(first.shape)): None}
+            for path, count in self._calls.again.items():
+                is_cut = count >= FEWEST_AGAIN and self._calls.detached[path] == count
+                self._detached[path] = is_cut and self._detached.get(path, True)
             self._note_masks()
             self._note_last_dropout(self._calls)
             self._outdated.update([*dict.fromkeys(self._calls.outdated)])
@@ -396,7 +411,9 @@ class Learning:
         self._look_at_terms(root)
         if number < WHOLE and step.backwards <= 2:
             self._look_at_graph(number, root)
-        self._forwards = 0
+        if len(self._handed) >= FEWEST_AGAIN:
+            self._detached[""] = all(self._handed) and self._detached.get("", True)
+        self._forwards, self._handed = 0, []
         self._at = time.perf_counter()
 
     def let_go(self) -> None:
@@ -920,6 +937,7 @@ class Learning:
             else Names(),
             weighs_examples="over batch" in self._softmaxes,
             parts=self._parts.facts(),
+            detached_state=next((path for path, is_cut in self._detached.items() if is_cut), None),
             same_inputs=self._repeated.facts(),
             rows=replace(self._features.rows(self._loss.kind) if draws else RowFacts(), turned=self._turned.most),
         )
@@ -1109,15 +1127,28 @@ def _has_no_mask(node: Any) -> bool:
 
 
 def _viewed(node: Any, given: Sequence[Tensor]) -> dict[tuple[str, str], None]:
-    """Return the sizes before and after a view that exchanges the first two of the input, and moves no numbers."""
+    """Return the sizes before and after a view that exchanges sizes of the input, and moves no numbers.
+
+    Also of heads: a view of (examples, places, heads × width) as (examples, heads, places, width).
+    """
     if type(node).__name__ not in ("ViewBackward0", "UnsafeViewBackward0") or not given or given[0].dim() < 2:
         return {}
     before, after = tuple(node._saved_self_sym_sizes), tuple(node._input_metadata[0].shape)
     one, other = given[0].shape[:2]
     exchanges = len(before) == len(after) > 2 and before[2:] == after[2:] and before[:2] == after[1::-1]
-    if not exchanges or one == other or 1 in (one, other) or {one, other} != set(before[:2]):
+    exchanges = exchanges and one != other and 1 not in (one, other) and {one, other} == set(before[:2])
+    is_permuted = before[:1] == after[:1] == (one,) and 3 < len(before) + 1 and sizes_exchanged(before, after)
+    is_of_heads = (
+        len(before) == 3 and len(after) == 4 and before[:2] == (one, other) == (after[0], after[2])
+        and 1 not in (after[1], after[2], after[3]) and after[1] != after[2] and after[1] * after[3] == before[2]
+    )  # fmt: skip
+    if not (exchanges or is_permuted or is_of_heads):
         return {}
-    return {("×".join(map(str, before)), "×".join(map(str, after))): None}
+    return {_sizes(before, after): None}
+
+
+def _sizes(before: Sequence[int], after: Sequence[int]) -> tuple[str, str]:
+    return "×".join(map(str, before)), "×".join(map(str, after))
 
 
 def _signed(dimension: int) -> int:

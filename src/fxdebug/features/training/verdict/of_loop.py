@@ -24,6 +24,7 @@ def rules(seen: Seen) -> Found:
     yield from _optimizers(seen)
     yield from _outdated(seen)
     yield from _cut(seen)
+    yield from _detached_state(seen)
     yield from _never_used(seen)
     yield from _idle(seen)
     yield from _idle_term(seen)
@@ -117,6 +118,23 @@ def _cut(seen: Seen) -> Found:
             "learn.",
             path=path_of(facts.detached.some[0]), op=facts.detached.some[0], others=facts.detached.some[1:],
         )  # fmt: skip
+
+
+def _detached_state(seen: Seen) -> Found:
+    """Yield that a state is detached each time that it is handed on."""
+    path, progress = seen.facts.detached_state, seen.progress
+    if path is None or seen.steps < FEWEST:
+        return
+    constant = progress.constant
+    is_done = progress.state == "falling" and (constant is None or progress.last < seen.limits.halved * constant)
+    what = f"{path} is run" if path else "the model is run"
+    yield found(
+        "gradient cut", ADVICE if is_done else ERROR if progress.is_bad else WARNING,
+        f"{what} several times for one loss, and each time it is given what it returned before without its gradient: it "
+        f"cannot learn to keep anything from one call to the next (loss {g(progress.first)} → {g(progress.last)})",
+        "Hand the state on as it is, and detach it only where a piece of a long sequence ends, after backward().",
+        path=path,
+    )  # fmt: skip
 
 
 def _never_used(seen: Seen) -> Found:
