@@ -147,8 +147,8 @@ class PartFacts:
     becomes rarer; it is the mean of these weights at first and at the end. ``weights_alike`` is the one that all have.
     ``learned_weights``: they learn, too. ``entropy_sunk``: beside such terms an entropy is minimised. ``overlap``: an
     overlap of answers with targets is minimised. ``repels``: two things that learn are driven apart without a bound.
-    ``bits`` is a function of a margin that is given labels of 0 and 1, and the share of zeros. ``code_upside_down``: the
-    distance of a code from its prior is made large. ``code_cut``: nothing else in the loss depends on the code.
+    ``bits`` is a function of a margin that is given labels of 0 and 1, and the share of zeros. ``code_upside_down``:
+    the distance of a code from its prior is made large. ``code_cut``: nothing else in the loss depends on the code.
     ``ratio_of_one`` counts looks at a clipped surrogate whose ratio was exactly 1 with examples that came before.
     ``cosine_scale`` is by what logits that are cosines are multiplied.
     """
@@ -293,7 +293,7 @@ class LearningFacts:
     parameters that an optimizer has, of modules that never ran. ``parts`` are those of the loss.
     ``same_inputs`` tells whether inputs that came again had the same targets, ``rows`` which targets belong to which.
     ``detached_state`` is a module, empty for the model, that runs several times for one loss, and is always given what
-    it returned before without its gradient.
+    it returned before without its gradient. ``after_step`` are backwards between a step and the next forward.
     """
 
     number: int
@@ -376,6 +376,7 @@ class LearningFacts:
     same_inputs: SameInputs | None = None
     rows: RowFacts = RowFacts()
     detached_state: str | None = None
+    after_step: int = 0
 
 
 @brief

@@ -38,7 +38,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Action:
-    """Log-probabilities of what was drawn, times ``weights``; ``None`` where these learn, too. ``sign`` is that of both."""
+    """Log-probabilities of what was drawn, times ``weights`` (``None`` where these learn, too); ``sign`` is of both."""
 
     sign: float
     weights: Tensor | None

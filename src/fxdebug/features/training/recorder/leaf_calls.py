@@ -90,7 +90,7 @@ class LeafCalls(ForwardsOnly):
         self.ran: set[str] = set()
         self.sequences: list[SequenceCall] = []
         self.ignored: list[tuple[str, Tensor]] = []  # keys that an attention is told to ignore, as True
-        self.detached: Counter[str] = Counter()  # calls that are given what the one before returned, without its gradient
+        self.detached: Counter[str] = Counter()  # calls given what the last one returned, without gradient
         self.again: Counter[str] = Counter()  # calls of a module that ran before in this forward
         self.first_given: Tensor | None = None  # what the first layer takes
         self.ahead: list[str] = []  # recurrent layers and attentions that see the places that follow
@@ -154,7 +154,6 @@ class LeafCalls(ForwardsOnly):
                 is_given_zeros, bounded, len(made[0]) if made and made[0].dim() > 1 else 0, _apart(given), _apart(made),
             )
         )  # fmt: skip
-
 
     def _note_again(self, path: str, given: Sequence[Tensor]) -> None:
         """Note whether a module that runs again is given what it returned before, without its gradient."""

@@ -220,6 +220,7 @@ class Learning:
         self._idle_terms: dict[frozenset[int], list[frozenset[int]]] = {}  # what was changed, and what idle ones reach
         self._weighed: Counter[frozenset[int]] = Counter()  # losses of several terms, by what was changed
         self._parts = LossParts()
+        self._after_step = 0  # backwards that came after the step that they were for
         self._forwards = 0  # since the last backward
         self._handed: list[bool] = []  # was each given what the one before returned, without its gradient?
         self._detached: dict[str, bool] = {}  # modules, or the model itself, that always are
@@ -394,6 +395,7 @@ class Learning:
         """Read in the graph what the loss is; note whether gradients are there already."""
         step = self._step
         if step is None:
+            self._after_step += 1
             return
         step.backwards += 1
         self._backwards += 1
@@ -937,6 +939,7 @@ class Learning:
             else Names(),
             weighs_examples="over batch" in self._softmaxes,
             parts=self._parts.facts(),
+            after_step=self._after_step,
             detached_state=next((path for path, is_cut in self._detached.items() if is_cut), None),
             same_inputs=self._repeated.facts(),
             rows=replace(self._features.rows(self._loss.kind) if draws else RowFacts(), turned=self._turned.most),
@@ -1137,7 +1140,7 @@ def _viewed(node: Any, given: Sequence[Tensor]) -> dict[tuple[str, str], None]:
     one, other = given[0].shape[:2]
     exchanges = len(before) == len(after) > 2 and before[2:] == after[2:] and before[:2] == after[1::-1]
     exchanges = exchanges and one != other and 1 not in (one, other) and {one, other} == set(before[:2])
-    is_permuted = before[:1] == after[:1] == (one,) and 3 < len(before) + 1 and sizes_exchanged(before, after)
+    is_permuted = before[:1] == after[:1] == (one,) and len(before) + 1 > 3 and sizes_exchanged(before, after)
     is_of_heads = (
         len(before) == 3 and len(after) == 4 and before[:2] == (one, other) == (after[0], after[2])
         and 1 not in (after[1], after[2], after[3]) and after[1] != after[2] and after[1] * after[3] == before[2]

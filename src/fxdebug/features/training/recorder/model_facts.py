@@ -228,9 +228,8 @@ def _is_fresh_table(parameter: Tensor) -> bool:
         return False
     fourth = float(((x - x.mean()) ** 4).mean()) / deviation**4
     columns, rows = x.std(0), x.std(1)  # what was learned has columns and rows of many sizes
-    even = all(
-        float((one / usual - 1).square().mean()) < 2 * SURE / (2 * n) for one, n in ((columns, len(x)), (rows, x.shape[1]))
-    )
+    sizes = ((columns, len(x)), (rows, x.shape[1]))
+    even = all(float((one / usual - 1).square().mean()) < SURE / n for one, n in sizes)
     return abs(fourth - 3) < SURE * math.sqrt(24 / count) and even
 
 

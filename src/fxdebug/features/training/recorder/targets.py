@@ -62,6 +62,7 @@ class Targets:
         self._inputs: list[Tensor] = []
         self._labels: list[Tensor] = []
         self._held_rows = 0
+        self._steps = 0  # numbers of each place, of inputs that are sequences
         self.others_tell: float | None = None  # of a target that an input has
         self.are_places = True  # is the class of each row its place in the batch?
         self.is_empty = False  # were all targets of the last loss ignored?
@@ -160,6 +161,7 @@ class Targets:
             return
         if len(given) != flat.numel() or not len(given) or given[0].numel() > MOST_COLUMNS:
             return
+        self._steps = given.shape[2] if given.dim() == 3 else 0
         self._inputs.append(given.detach().reshape(len(given), -1).float().cpu())
         self._labels.append(flat.float().cpu())
         self._held_rows += len(given)
@@ -325,7 +327,8 @@ class Targets:
             at = int(np.abs(found).argmax())
             if float(abs(found[at])) >= least:
                 self.others_tell = _explained(given, at, column)
-                return f"input {at}", name, float(found[at]), len(labels)
+                place = f"number {at % self._steps} of place {at // self._steps}" if self._steps else f"input {at}"
+                return place, name, float(found[at]), len(labels)
         return None
 
 
@@ -389,7 +392,6 @@ class Features:
                 self._begin = kind, len(self._first), _chance(self._first, kind)
             first, last = self._begin[2], _chance(now, kind)
         return None if first is None or last is None else (first, last, rows)
-
 
     def rows(self, kind: str) -> RowFacts:
         """Return which order of the targets fits the features of the first batches, where each row is an example."""

@@ -107,7 +107,15 @@ def _causes(seen: Seen, incidents: Sequence[Finding]) -> list[Finding]:
     is_skipped = EXPLAINED in rules | explained
     told = [one for one in incidents if one.rule not in rules and not (is_skipped and one.rule == "no step")]
     causes = sorted([one for one in told if one.rule in CAUSES], key=lambda one: CAUSES.index(one.rule))
-    listed = [*causes, *own, *of_parts.rules(seen), *of_pairs.rules(seen), *of_data.rules(seen), *of_model.rules(seen), *of_numbers.rules(seen)]
+    listed = [
+        *causes,
+        *own,
+        *of_parts.rules(seen),
+        *of_pairs.rules(seen),
+        *of_data.rules(seen),
+        *of_model.rules(seen),
+        *of_numbers.rules(seen),
+    ]
     listed += of_rates.schedules(seen)
     if not any(one.severity == ERROR for one in listed):
         listed += of_rates.size(seen)

@@ -239,7 +239,8 @@ def _told(seen: Seen) -> Found:
     if leak is not None and seen.facts.alone:
         place, what, size, rows = leak
         is_number = what == "the target" and seen.facts.loss.kind in DISTANCES
-        may_be_meant = is_number and (seen.facts.loss.others_tell or 0.0) < TOLD  # a lesson: find this input
+        is_lesson = place.startswith("number")  # of a sequence: one to be kept in mind, or found
+        may_be_meant = is_lesson or (is_number and (seen.facts.loss.others_tell or 0.0) < TOLD)
         yield found(
             "target in input", ADVICE if may_be_meant else ERROR,
             f"{place} is {what} itself: their correlation is {size:.4f} over {rows} examples",

@@ -130,8 +130,8 @@ def _detached_state(seen: Seen) -> Found:
     what = f"{path} is run" if path else "the model is run"
     yield found(
         "gradient cut", ADVICE if is_done else ERROR if progress.is_bad else WARNING,
-        f"{what} several times for one loss, and each time it is given what it returned before without its gradient: it "
-        f"cannot learn to keep anything from one call to the next (loss {g(progress.first)} → {g(progress.last)})",
+        f"{what} several times for one loss, and each time it is given what it returned before without its gradient: "
+        f"it cannot learn to keep anything from one call to the next (loss {g(progress.first)} → {g(progress.last)})",
         "Hand the state on as it is, and detach it only where a piece of a long sequence ends, after backward().",
         path=path,
     )  # fmt: skip
@@ -204,6 +204,13 @@ def _cleared(seen: Seen) -> Found:
             "Call zero_grad() after step(), or before the forward.",
         )  # fmt: skip
     facts = seen.facts
+    if facts.after_step > MOST * seen.steps >= FEWEST and not any(one.used for one in seen.signs):
+        yield found(
+            "cleared before step", ERROR,
+            f"backward() comes after step(), {facts.after_step} times in {seen.steps} steps, and gradients are cleared "
+            "before the next step: none sees a gradient",
+            "Call backward() before step(), and zero_grad() after it.",
+        )  # fmt: skip
     between = [one for one in seen.signs if one.cleared]
     if len(between) >= FEWEST and len(between) > MOST * len(seen.signs) and facts.alone and not facts.nested:
         count = middle([float(one.backwards) for one in seen.signs]) or 0

@@ -41,23 +41,23 @@ def rules(seen: Seen) -> Found:
             measured=same.one, threshold=MOST,
         )  # fmt: skip
         return
-    if same is not None and same.chance < NEARLY_ONE and not are_all_one:
-        if same.alike - same.chance < BY_CHANCE * (1 - same.chance):
-            what = (
-                f"the input tells {100 * same.alike:.0f} % of the variance of its targets"
-                if same.chance == 0
-                else f"{100 * same.alike:.0f} % of them with the target that they had before (by chance "
-                f"{100 * same.chance:.0f} %)"
-            )
-            yield found(
-                "targets differ", ERROR,
-                f"{same.again} times an input came that had come before, and {what}: nothing can be learned of such "
-                f"({way})",
-                "Look whether inputs and targets are shuffled apart, and whether inputs have become alike: unknown "
-                "tokens, a cast to integers, one array that is stored many times.",
-                measured=same.alike, threshold=same.chance,
-            )  # fmt: skip
-            return
+    by_chance = same is not None and same.alike - same.chance < BY_CHANCE * (1 - same.chance)
+    if same is not None and same.chance < NEARLY_ONE and by_chance and not are_all_one:
+        what = (
+            f"the input tells {100 * same.alike:.0f} % of the variance of its targets"
+            if same.chance == 0
+            else f"{100 * same.alike:.0f} % of them with the target that they had before (by chance "
+            f"{100 * same.chance:.0f} %)"
+        )
+        yield found(
+            "targets differ", ERROR,
+            f"{same.again} times an input came that had come before, and {what}: nothing can be learned of such "
+            f"({way})",
+            "Look whether inputs and targets are shuffled apart, and whether inputs have become alike: unknown "
+            "tokens, a cast to integers, one array that is stored many times.",
+            measured=same.alike, threshold=same.chance,
+        )  # fmt: skip
+        return
     rows = seen.facts.rows
     if rows.own is None or rows.other is None:
         return
@@ -66,7 +66,7 @@ def rules(seen: Seen) -> Found:
             "targets of others", ERROR,
             f"inside of a batch targets fit the inputs if they are taken {_order(rows.other[0])} ({rows.other[1]:.1f} "
             f"deviations above orders drawn at random), and not as they are ({rows.own:.1f}; {way})",
-            "Look at how inputs and targets are put side by side: an index that is off by one, a roll, a flip, a queue.",
+            "Look at how inputs and targets are put side by side: an index that is off by one, a roll, a flip.",
             measured=rows.own, threshold=MISFITS,
         )  # fmt: skip
     elif rows.own > FITS and rows.across is not None and rows.across < IN_COMMON * rows.own:

@@ -44,8 +44,8 @@ def rules(seen: Seen) -> Found:
     if parts.weights_alike is not None and seen.steps >= seen.limits.steps:
         yield found(
             "rewards alike", WARNING,
-            f"log-probabilities of actions are weighed by {g(parts.weights_alike)}, all of them, at every look: nothing "
-            f"says which action was better ({way})",
+            f"log-probabilities of actions are weighed by {g(parts.weights_alike)}, all of them, at every look: "
+            f"nothing says which action was better ({way})",
             "Look at how rewards are made and summed up, and whether all are taken from one step.",
             measured=parts.weights_alike,
         )  # fmt: skip
@@ -70,7 +70,8 @@ def _signs(seen: Seen, way: str) -> Found:
     if parts.code_upside_down:
         yield found(
             "wrong sign", ERROR,
-            f"the distance of the code from its prior is subtracted from the loss: it is made as large as it gets ({way})",
+            f"the distance of the code from its prior is subtracted from the loss: it is made as large "
+            f"as it gets ({way})",
             "Add it: -0.5 * (1 + logvar - mean² - exp(logvar)), with a positive weight.", op="exp",
         )  # fmt: skip
     if parts.entropy_sunk:
