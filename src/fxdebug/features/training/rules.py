@@ -53,6 +53,7 @@ BOOK = RuleBook(
         RuleSpec("targets ignored", ERROR, "all targets are the index that is ignored"),
         RuleSpec("targets alike", ERROR, "all targets have one value", "alike"),
         RuleSpec("targets out of range", ERROR, "targets of a binary cross entropy are below 0 or above 1"),
+        RuleSpec("targets not finite", ERROR, "targets are NaN or infinite", subject=NOT_FINITE),
         RuleSpec("labels smoothed", ERROR, "smoothed labels leave next to nothing to learn"),
         RuleSpec("targets are inputs", ERROR, "targets are what the model is given", "shifted"),
         RuleSpec("targets shifted", ERROR, "targets are shifted by another number than 1", "shifted"),

@@ -150,7 +150,9 @@ class PartFacts:
     ``bits`` is a function of a margin that is given labels of 0 and 1, and the share of zeros. ``code_upside_down``:
     the distance of a code from its prior is made large. ``code_cut``: nothing else in the loss depends on the code.
     ``ratio_of_one`` counts looks at a clipped surrogate whose ratio was exactly 1 with examples that came before.
-    ``cosine_scale`` is by what logits that are cosines are multiplied.
+    ``cosine_scale`` is by what logits that are cosines are multiplied. ``margin`` is what margins come to in the last
+    looks, where all of them come to about the same. ``without_gradient`` is a part of the loss that changes and has no
+    gradient, on average, and the whole loss.
     """
 
     rarer: tuple[float, float] | None = None
@@ -164,6 +166,8 @@ class PartFacts:
     code_cut: bool = False
     ratio_of_one: int = 0
     cosine_scale: float | None = None
+    margin: float | None = None
+    without_gradient: tuple[float, float] | None = None
 
 
 @brief
@@ -294,6 +298,8 @@ class LearningFacts:
     ``same_inputs`` tells whether inputs that came again had the same targets, ``rows`` which targets belong to which.
     ``detached_state`` is a module, empty for the model, that runs several times for one loss, and is always given what
     it returned before without its gradient. ``after_step`` are backwards between a step and the next forward.
+    ``places_alike`` is the module from which on all places of an example are alike, where each has a target.
+    ``infinite_targets`` are the step of a loss that is not finite, the targets that are not, and all of them.
     """
 
     number: int
@@ -377,6 +383,8 @@ class LearningFacts:
     rows: RowFacts = RowFacts()
     detached_state: str | None = None
     after_step: int = 0
+    places_alike: str | None = None
+    infinite_targets: tuple[int, int, int] | None = None
 
 
 @brief

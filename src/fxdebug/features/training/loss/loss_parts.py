@@ -13,7 +13,16 @@ from torch import Tensor
 
 from fxdebug.capture.probe import untracked
 from fxdebug.features.shared.records.learning import PartFacts
-from fxdebug.features.training.loss.loss_graph import PASSED, behind_views, elements_of, ends_of, name_of, scalar_of
+from fxdebug.features.training.loss.loss_graph import (
+    PASSED,
+    behind_views,
+    computed_again,
+    elements_of,
+    ends_of,
+    name_of,
+    read_function,
+    scalar_of,
+)
 from fxdebug.features.training.loss.loss_terms import MOST_REACHED, Term
 
 MOST_PARTS = 64
@@ -21,6 +30,8 @@ MOST_STEPS = 400  # nodes on the way to them
 DEPTH = 8  # operations inside of a margin
 FEWEST = 8  # numbers
 FEWEST_LOOKS = 3
+ALIKE, STEADY = 0.15, 0.1  # of the mean: how far margins differ from one another, and from look to look
+LEAST_REST = 0.05  # of the loss
 _GATHERED = frozenset("Mean Sum Stack Cat Expand Squeeze".split())
 _MARGINS = frozenset("Relu ClampMin Clamp Softplus Log1P Log LogSigmoid".split())
 _INSIDE = _MARGINS | frozenset("Rsub Add Sub Neg Exp Mul Div Pow".split())
@@ -397,6 +408,58 @@ def _behind_expand(node: Any) -> Any:
     return node
 
 
+def _level_of(margin: Any) -> float | None:
+    """Return the mean of what was clamped at 0, where all of it comes to about the same."""
+    saved = margin._saved_result if name_of(margin) == "Relu" else margin._saved_self
+    with untracked():
+        numbers = saved.detach().float()
+        mean, deviation = float(numbers.mean()), float(numbers.std())
+    return mean if 0 <= deviation < ALIKE * mean else None
+
+
+def rest_without_gradient(root: Tensor) -> float | None:
+    """Return what a loss adds that has no gradient, where all else in it is known; ``None`` where it adds nothing so.
+
+    >>> import torch
+    >>> x, y = torch.ones(3, requires_grad=True), torch.zeros(3)
+    >>> rest_without_gradient(2 * torch.nn.functional.mse_loss(x, y) + torch.tensor(5.0))
+    5.0
+    """
+    pending, whole, adds = [(root.grad_fn, 1.0)], 0.0, False
+    for _ in range(MOST_PARTS):
+        if not pending:
+            break
+        node, factor = pending.pop()
+        name, inputs = name_of(node), _inputs(node)
+        if name in ("Add", "Sub") and elements_of(node) == 1:
+            adds = adds or len(inputs) == 1
+            pending += [
+                (one, factor * (-1 if place and name == "Sub" else 1))
+                for place, (one, _) in enumerate(node.next_functions)
+                if one is not None
+            ]
+        elif name == "Neg":
+            pending.append((inputs[0], -factor))
+        elif name in ("Mul", "Div") and len(inputs) == 1 and (number := scalar_of(_constant(node))):
+            pending.append((inputs[0], factor * number if name == "Mul" else factor / number))
+        else:
+            found = _known_loss(node)
+            if found is None:
+                return None
+            whole += factor * found
+    with untracked():
+        rest = float(root.detach()) - whole
+    return round(rest, 6) if adds and not pending else None
+
+
+def _known_loss(node: Any) -> float | None:
+    """Return a loss that one of torch's functions gave, computed again."""
+    read = read_function(node)
+    found = None if read is None else computed_again(read)
+    divisor = {1: found[1], 2: 1}.get(getattr(node, "_saved_reduction", 0)) if found else None
+    return found[0] / divisor if found and divisor else None
+
+
 def _constant(node: Any) -> Any:
     """Return what a product or quotient takes beside what learns."""
     other = getattr(node, "_saved_other", None)
@@ -417,6 +480,8 @@ class LossParts:
         self._again = 0  # looks at a clipped surrogate with examples that came before
         self._bits: tuple[str, float] | None = None
         self._scale: float | None = None
+        self._margins: list[float | None] = []
+        self._rests: list[tuple[float, float]] = []
 
     def look(self, root: Tensor, outputs: Sequence[Tensor], *, is_again: bool) -> None:
         """Look at the parts of one loss; ``is_again``: its examples came before."""
@@ -437,11 +502,38 @@ class LossParts:
         bits = next((found for one in parts if (found := margin_of_bits(one.node)) is not None), None)
         self._note("bits", bits is not None)
         self._bits = bits or self._bits
+        margins = [
+            one.node for one in parts if name_of(one.node) in ("Relu", "ClampMin") and elements_of(one.node) >= FEWEST
+        ]
+        if margins:
+            self._margins.append(_level_of(margins[0]))
+        rest = rest_without_gradient(root)
+        if rest is not None:
+            self._rests.append((rest, float(root.detach())))
         code = code_in(parts)
         if code is not None:
             self._note("code upside down", code.sign < 0)
             others = [one.node for one in parts if one.node not in code.nodes]
             self._note("code cut", bool(others) and reaches(others, code.mean) is False)
+
+    @property
+    def _margin(self) -> float | None:
+        """What margins have come to in the last looks, where all of them come to about the same."""
+        last = self._margins[-FEWEST_LOOKS:]
+        if len(self._margins) < 2 * FEWEST_LOOKS or None in last:
+            return None
+        known = [one for one in last if one is not None]
+        return fmean(known) if max(known) - min(known) < STEADY * fmean(known) else None
+
+    @property
+    def _without_gradient(self) -> tuple[float, float] | None:
+        """The part of the loss that has no gradient, where it changes, and the whole."""
+        if len(self._rests) < FEWEST_LOOKS:
+            return None
+        rests = [rest for rest, _ in self._rests]
+        is_large = all(abs(rest) > LEAST_REST * abs(whole) for rest, whole in self._rests)
+        changes = max(rests) - min(rests) > LEAST_REST * abs(fmean(rests))
+        return (fmean(rests), fmean([whole for _, whole in self._rests])) if is_large and changes else None
 
     def look_at_logits(self, prediction: Any) -> None:
         """Note by what cosines are multiplied, where a loss takes such."""
@@ -483,4 +575,6 @@ class LossParts:
             code_cut=self._always("code cut"),
             ratio_of_one=self._again if self._always("ratio of one", self._again) else 0,
             cosine_scale=self._scale,
+            margin=self._margin,
+            without_gradient=self._without_gradient,
         )

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from fxdebug.capture.probe import ForwardsOnly, Sites, members, named_tensors, untracked
+from fxdebug.capture.probe import ForwardsOnly, Sites, internals, members, named_tensors, untracked
 from fxdebug.features.shared.gradients import open_calls
 
 RECTIFIERS = (nn.ReLU, nn.ReLU6, nn.GELU, nn.SiLU, nn.LeakyReLU, nn.ELU, nn.Hardtanh, nn.Threshold)
@@ -24,6 +24,7 @@ SILENT = 0.999  # of the elements are 0
 BOUNDS = {nn.Sigmoid: (0.0, 1.0), nn.Tanh: (-1.0, 1.0), nn.Hardsigmoid: (0.0, 1.0)}
 AT_BOUND = 0.01  # of the distance between both: as `activations.saturated` has it
 BOUNDED = 0.9  # of the elements are there
+FEWEST_PLACES = 4
 FEWEST_ROWS, MOST_ROWS = 8, 64  # examples of a batch that are compared
 MOST_TOLD = 256  # numbers of each
 
@@ -34,7 +35,8 @@ class LeafCall:
 
     ``zeros`` is the share of zeros that an activation returned, ``is_given_zeros`` whether a layer is given nothing
     else, ``bounded`` the share at a bound of a sigmoid or tanh; ``None`` for other modules. ``rows`` is the first size
-    of what it returned, ``given_apart`` and ``made_apart`` how far the rows of both are apart.
+    of what it returned, ``given_apart`` and ``made_apart`` how far the rows of both are apart, ``places_given`` and
+    ``places_made`` their places.
     """
 
     path: str
@@ -49,6 +51,8 @@ class LeafCall:
     bounded: float | None = None
     rows: int = 0
     given_apart: float | None = None
+    places_given: float | None = None
+    places_made: float | None = None
     made_apart: float | None = None
 
 
@@ -92,6 +96,7 @@ class LeafCalls(ForwardsOnly):
         self.ignored: list[tuple[str, Tensor]] = []  # keys that an attention is told to ignore, as True
         self.detached: Counter[str] = Counter()  # calls given what the last one returned, without gradient
         self.again: Counter[str] = Counter()  # calls of a module that ran before in this forward
+        self.keeps_all = True  # are numbers for the backward kept, and not computed again?
         self.first_given: Tensor | None = None  # what the first layer takes
         self.ahead: list[str] = []  # recurrent layers and attentions that see the places that follow
         self._open = open_calls.OpenCalls(sites)
@@ -108,6 +113,7 @@ class LeafCalls(ForwardsOnly):
     def note(self, path: str, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         """Note a call; of tensors without memory, or without the operations that this takes, only that it was made."""
         self.ran.add(path)
+        self.keeps_all = self.keeps_all and internals.top_saved_tensors_hooks() is None
         with contextlib.suppress(Exception):
             self._note(path, module, args, kwargs, output)
 
@@ -152,6 +158,7 @@ class LeafCalls(ForwardsOnly):
                 tuple([StorageWeakRef(t.untyped_storage()) for t in given]),
                 tuple([StorageWeakRef(t.untyped_storage()) for t in made]), zeros,
                 is_given_zeros, bounded, len(made[0]) if made and made[0].dim() > 1 else 0, _apart(given), _apart(made),
+                _places_apart(given), _places_apart(made),
             )
         )  # fmt: skip
 
@@ -187,6 +194,16 @@ def _apart(tensors: list[Tensor]) -> float | None:
         return None
     with untracked():
         distance, largest = spread(tensors[0])
+    return distance / largest if largest else 0.0
+
+
+def _places_apart(tensors: list[Tensor]) -> float | None:
+    """Return how far the places of examples are apart, relative to the largest magnitude."""
+    if not tensors or tensors[0].dim() != 3 or tensors[0].shape[1] < FEWEST_PLACES:
+        return None
+    with untracked():
+        some = tensors[0].detach()[:FEWEST_ROWS, :MOST_ROWS, :MOST_TOLD].float()
+        distance, largest = float((some - some[:, :1]).abs().max()), float(some.abs().max())
     return distance / largest if largest else 0.0
 
 
@@ -266,13 +283,24 @@ def viewed_for_moved(before: Tensor, after: Tensor) -> bool:
 
 
 def sizes_exchanged(before: Sequence[int], after: Sequence[int]) -> bool:
-    """Are sizes the same ones in another order, in which numbers would have to move?
+    """Does a view keep the examples and another size, and give that one to other numbers, which had to be moved?
 
-    >>> sizes_exchanged((4, 5, 5, 3), (4, 3, 5, 5)), sizes_exchanged((4, 1, 5), (4, 5, 1))
+    >>> sizes_exchanged((4, 5, 5, 3), (4, 3, 5, 5)), sizes_exchanged((4, 6, 8), (4, 2, 6, 4))
+    (True, True)
+    >>> sizes_exchanged((4, 2, 5, 3), (4, 5, 6)), sizes_exchanged((4, 6, 8), (4, 6, 2, 4))
     (True, False)
     """
-    one, other = ([size for size in sizes if size != 1] for sizes in (before, after))
-    return one != other and sorted(one) == sorted(other) and len(before) == len(after) > 2
+    if len(before) < 3 or len(after) < 3 or before[0] != after[0]:
+        return False
+    one, other = ({math.prod(sizes[i:]) for i in range(len(sizes))} for sizes in (before, after))
+    if one <= other or other <= one:  # sizes are only split, or only put together
+        return False
+    return any(
+        before[1:].count(size) == after[1:].count(size) == 1
+        and math.prod(before[before.index(size, 1) + 1 :]) != math.prod(after[after.index(size, 1) + 1 :])
+        for size in before[1:]
+        if size != 1
+    )
 
 
 def storages_of(content: Any) -> list[int]:

@@ -63,11 +63,12 @@ from fxdebug.features.training.recorder.model_facts import ModelFacts, names_of,
 from fxdebug.features.training.recorder.samples import Rows, counts_of, digest_of, joined, rows_of, sample, short
 from fxdebug.features.training.recorder.targets import Features, Targets
 
-OFTEN = 10  # steps between two looks at the innermost calls, in the first steps
+OFTEN = 11  # steps between two looks at the innermost calls, in the first steps
 EARLY = 200
 ENDS = 8  # parameters of each end whose gradients are looked at before a backward
 FEW = 64  # elements of each of them
 LEAK = 0.995
+AT_THE_END = "the relu at the end"
 MOST_NAMED = 8  # layers
 MOST_SETTINGS = 16  # of an optimizer
 _TOLD_ELSEWHERE = frozenset(
@@ -81,6 +82,7 @@ ROUNDING = 1e-6  # of the largest gradient of a step
 ALIKE = 1e-2  # of how far they were from one another at first, and of the largest magnitude
 TURNED = 0.1  # of their size, by which answers differ from their mean: a cosine of 0.99
 LOST, LARGE_APART = 3e-3, 0.1  # of the largest magnitude: what is next to nothing, and what differs
+AHEAD = 1e-3  # of what an attention looks at
 FEWEST_AGAIN = 2  # calls of a module that ran before
 SURE_LOOKS = 3  # at which they were, one after the other
 NO_CODE = 0.1  # nats of an example, of all dimensions of a code together
@@ -220,6 +222,9 @@ class Learning:
         self._idle_terms: dict[frozenset[int], list[frozenset[int]]] = {}  # what was changed, and what idle ones reach
         self._weighed: Counter[frozenset[int]] = Counter()  # losses of several terms, by what was changed
         self._parts = LossParts()
+        self._infinite: tuple[int, int, int] | None = None  # the step, targets that are not finite, and all of it
+        self._are_of_places = False  # has each place of an example a target?
+        self._places_alike: str | None = None  # a module, empty where it did not show at a look
         self._after_step = 0  # backwards that came after the step that they were for
         self._forwards = 0  # since the last backward
         self._handed: list[bool] = []  # was each given what the one before returned, without its gradient?
@@ -232,8 +237,9 @@ class Learning:
     @staticmethod
     def looks_at(number: int) -> bool:
         """Are the innermost calls of this step looked at?"""
-        is_early = number < EARLY and number % OFTEN == 0
-        return number < 3 or is_early or number & (number - 1) == 0
+        is_early = number < EARLY and number % OFTEN == 0  # an odd number: of optimizers that take turns each is seen
+        power = 1 << number.bit_length() - 1
+        return number < 3 or is_early or number == (power if power.bit_length() % 2 else 2 * power - 1)
 
     def observer(self, sites: Sites) -> LeafCalls:
         """Return an observer of the innermost calls of the forward that begins."""
@@ -376,6 +382,7 @@ class Learning:
         else:
             self._one_way.append(self._loop.steps)
         self._note_lost(count, distance <= LOST * largest)
+        self._note_places()
 
     def _note_lost(self, count: int, is_lost: bool) -> None:
         """Note modules that return the same for all examples, though what they are given differs; and from where on."""
@@ -389,13 +396,22 @@ class Learning:
         if is_lost and begin is not None and (calls[begin].given_apart or 0.0) <= LARGE_APART:
             self._lost[calls[begin].path, "is given"] += 1
 
+    def _note_places(self) -> None:
+        """Note from which module on all places of an example are alike, though they differ in front of it."""
+        calls = [one for one in (self._calls.calls if self._calls is not None else ()) if one.places_made is not None]
+        begin = next((i for i in range(len(calls)) if max(one.places_made or 0.0 for one in calls[i:]) <= LOST), None)
+        first = calls[0].places_given if calls else None
+        if begin is None or first is None or first <= LARGE_APART:
+            self._places_alike = ""
+        elif self._places_alike is None:
+            self._places_alike = calls[begin].path
+
     # The backward --------------------------------------------------------------------------------
 
     def before_backward(self, number: int, root: Tensor, scale: float) -> None:
         """Read in the graph what the loss is; note whether gradients are there already."""
         step = self._step
         if step is None:
-            self._after_step += 1
             return
         step.backwards += 1
         self._backwards += 1
@@ -467,7 +483,7 @@ class Learning:
             return
         factor = read.factor / scale
         if looks:
-            self._note_bounds(read)
+            self._note_bounds(number, read)
             self._parts.look_at_logits(read.prediction)
         if looks or self._believed is None:
             found = computed_again(read)
@@ -486,7 +502,11 @@ class Learning:
         if read.smoothing:
             self._smoothing = read.smoothing, read.classes
         if target is not None:
-            self._targets.add(read, target, self._given[0] if self._given else None)
+            self._targets.add(read, target, self._given, self._outputs[0] if self._outputs else None)
+            made = tuple(self._outputs[0].shape[:-1]) if self._outputs and self._outputs[0].dim() == 3 else ()
+            self._are_of_places = bool(made) and target.numel() in (math.prod(made), self._outputs[0].numel())
+            if self._infinite is None and not math.isfinite(value):
+                self._note_infinite(number, target)
             if looks:
                 self._targets.note_reach(number, target)
             if self._targets.is_empty and self._emptied is None:
@@ -527,9 +547,18 @@ class Learning:
         if idle is not None:
             self._idle_terms.setdefault(changed, []).append(idle)
 
-    def _note_bounds(self, read: LossRead) -> None:
+    def _note_infinite(self, number: int, target: Tensor) -> None:
+        """Note targets that are not finite, where the loss is not."""
+        with untracked():
+            count = int((~target.detach().isfinite()).sum())
+        self._infinite = (number, count, target.numel()) if count else None
+
+    def _note_bounds(self, number: int, read: LossRead) -> None:
         """Note what keeps the answers within bounds, and whether the logits of classes stay within 1."""
         self._bounds = bounds_of(read)
+        if self._bounds is not None and self._bounds[0] == "relu" and self._outputs:
+            with untracked():
+                self._note_zeros(AT_THE_END, number, float((self._outputs[0].detach() == 0).float().mean()))
         if read.kind == "cross_entropy" and self._outputs and self._outputs[0].is_floating_point():
             with untracked():
                 self._logits.append(float(self._outputs[0].detach().abs().max()))
@@ -539,7 +568,9 @@ class Learning:
         for mean, variance in gaussians(root, self._outputs):
             with untracked():
                 m, v = _wide(mean.detach()), _wide(variance.detach())
-                found = float(0.5 * (m.square() + v.exp() - 1 - v).sum()) / max(len(m) if m.dim() else 1, 1)
+                found = float(0.5 * (m.square() + v.exp() - 1 - v).sum()) / max(
+                    len(m) * (m.shape[1] if m.dim() == 3 else 1) if m.dim() else 1, 1
+                )
             if found < NO_CODE:
                 self._empty.append((number, found))
             else:
@@ -620,7 +651,14 @@ class Learning:
             return {"over batch"} if is_row and target is not None and target.dim() and len(target) == rows else set()
         length = self._given[0].shape[1] if self._given[0].dim() == 2 else 0
         is_of_places = len(shape) > 2 and shape[-2:] == (length, length) and dimension in (-1, len(shape) - 1)
-        return {"attention"} if is_of_places and length > 1 and _has_no_mask(node) else set()
+        if not is_of_places or length < 2:
+            return set()
+        if self._calls is None or not self._calls.keeps_all:
+            return {"attention"} if _has_no_mask(node) else set()
+        with untracked():
+            shares = node._saved_result.detach().float()
+            ahead, whole = float(shares.triu(1).sum()), float(shares.sum())
+        return {"attention"} if ahead > AHEAD * whole else set()
 
     def _note_zeros(self, path: str, number: int, share: float) -> None:
         self._zeros.setdefault(path, {})[number] = share
@@ -629,6 +667,7 @@ class Learning:
         """Note the size of the gradients, before anybody clips or clears them."""
         step = self._step
         if step is None:
+            self._after_step += int(any(p.grad is not None for p in self._loop.parameters))
             return
         step.seconds["backward"] += time.perf_counter() - self._at
         with untracked():
@@ -751,6 +790,7 @@ class Learning:
         self._stepping = False
         self._step = self._mark = None
         self._since = time.perf_counter()
+        self._targets.end_step()
         self._given, self._outputs, self._read = [], [], LossRead()  # as large as the program's: none outlives a step
         if step is None:
             return None
@@ -940,6 +980,8 @@ class Learning:
             weighs_examples="over batch" in self._softmaxes,
             parts=self._parts.facts(),
             after_step=self._after_step,
+            places_alike=self._places_alike or None if self._are_of_places else None,
+            infinite_targets=self._infinite,
             detached_state=next((path for path, is_cut in self._detached.items() if is_cut), None),
             same_inputs=self._repeated.facts(),
             rows=replace(self._features.rows(self._loss.kind) if draws else RowFacts(), turned=self._turned.most),
@@ -1132,7 +1174,7 @@ def _has_no_mask(node: Any) -> bool:
 def _viewed(node: Any, given: Sequence[Tensor]) -> dict[tuple[str, str], None]:
     """Return the sizes before and after a view that exchanges sizes of the input, and moves no numbers.
 
-    Also of heads: a view of (examples, places, heads × width) as (examples, heads, places, width).
+    Also of others: a view of (examples, places, heads × width) as (examples, heads, places, width).
     """
     if type(node).__name__ not in ("ViewBackward0", "UnsafeViewBackward0") or not given or given[0].dim() < 2:
         return {}
@@ -1140,12 +1182,8 @@ def _viewed(node: Any, given: Sequence[Tensor]) -> dict[tuple[str, str], None]:
     one, other = given[0].shape[:2]
     exchanges = len(before) == len(after) > 2 and before[2:] == after[2:] and before[:2] == after[1::-1]
     exchanges = exchanges and one != other and 1 not in (one, other) and {one, other} == set(before[:2])
-    is_permuted = before[:1] == after[:1] == (one,) and len(before) + 1 > 3 and sizes_exchanged(before, after)
-    is_of_heads = (
-        len(before) == 3 and len(after) == 4 and before[:2] == (one, other) == (after[0], after[2])
-        and 1 not in (after[1], after[2], after[3]) and after[1] != after[2] and after[1] * after[3] == before[2]
-    )  # fmt: skip
-    if not (exchanges or is_permuted or is_of_heads):
+    is_of_examples = before[:1] == (one,) and sizes_exchanged(before, after)
+    if not (exchanges or (is_of_examples and set(given[0].shape[1:]) & set(before[1:]) & set(after[1:]))):
         return {}
     return {_sizes(before, after): None}
 

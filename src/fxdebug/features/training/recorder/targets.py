@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
+from collections.abc import Sequence
 from statistics import fmean, median
 
 import numpy as np
@@ -28,6 +29,7 @@ MOST_DIFFERENT = 64  # batches of targets that are told apart
 MOST_COLUMNS = 4096  # that have a mean of their own
 MOST_ROWS = 600  # of inputs that are held against the targets
 FEWEST_ROWS = 100
+FEWEST_OF_STEP = 8  # targets
 SHIFTS = range(-2, 4)
 SHIFTED_STEPS = 40
 DRAWS = 99
@@ -49,7 +51,8 @@ class Targets:
     def __init__(self) -> None:
         self.seen = self.ignored = self.batches = 0
         self.classes: Counter[int] = Counter()
-        self.entropies: deque[tuple[float, int]] = deque(maxlen=MOST_BATCHES)  # of batches, with their sizes
+        self._of_step: Counter[int] = Counter()
+        self.entropies: deque[tuple[float, int]] = deque(maxlen=MOST_BATCHES)  # of steps, with their sizes
         self.shifts = {k: [0, 0] for k in SHIFTS}
         self._shifted = 0
         self._weights: Tensor | None = None
@@ -69,8 +72,13 @@ class Targets:
         self.digests: set[str] = set()
         self._reaches: list[tuple[int, float]] = []  # the largest magnitude of numbers at each look
 
-    def add(self, read: LossRead, target: Tensor, first_input: Tensor | None) -> None:
-        """Count the targets of one loss; ``first_input`` is what the model was given with them."""
+    def add(self, read: LossRead, target: Tensor, given: Sequence[Tensor], answer: Tensor | None) -> None:
+        """Count the targets of one loss; ``given`` is what the model was given with them, ``answer`` what it returned."""
+        first_input = given[0] if given else None
+        places = answer.shape[1] if answer is not None and answer.dim() == 3 else math.inf
+        tokens = next((one for one in given if one.dim() == 2 and not one.is_floating_point()), None)
+        if tokens is not None and tokens.shape[1] > places:  # which of its places an answer is for is not known
+            tokens = None
         with untracked():
             self.batches += 1
             target = target.detach()
@@ -78,12 +86,20 @@ class Targets:
                 self.digests.add(digest_of([target]))
             if read.kind == "cross_entropy":
                 self._add_classes(read, target)
+                if tokens is not None:
+                    self._hold_against(target.reshape(-1), read.ignore, tokens)
                 if first_input is not None:
-                    self._hold_against(target.reshape(-1), read.ignore, first_input)
+                    self._keep_pairs(target.reshape(-1), first_input)
             else:
                 self._add_numbers(target)
                 if first_input is not None and target.dim() <= 2 and target.numel() == len(target):
                     self._keep_pairs(target.reshape(-1), first_input)
+
+    def end_step(self) -> None:
+        """Note how the classes of a step differ, of all its backwards together."""
+        found, self._of_step = self._of_step, Counter()
+        if found.total() >= FEWEST_OF_STEP:
+            self.entropies.append((_entropy(found.values()), found.total()))
 
     def note_reach(self, number: int, target: Tensor) -> None:
         """Note how far numbers reach at a step."""
@@ -106,8 +122,7 @@ class Targets:
         values, counts = kept.unique(return_counts=True)
         found = dict(zip(values.tolist(), counts.tolist()))
         self.classes.update(found)
-        if kept.numel() >= 8:
-            self.entropies.append((_entropy(found.values()), kept.numel()))
+        self._of_step.update(found)
 
     def _add_numbers(self, target: Tensor) -> None:
         self.seen += target.numel()
@@ -137,10 +152,7 @@ class Targets:
 
     def _hold_against(self, flat: Tensor, ignore: int, given: Tensor) -> None:
         """Compare classes with the tokens that the model was given, place by place."""
-        if given.is_floating_point():
-            self._keep_pairs(flat, given)
-            return
-        if given.dim() != 2 or self._shifted >= SHIFTED_STEPS or flat.numel() % len(given):
+        if self._shifted >= SHIFTED_STEPS or flat.numel() % len(given):
             return
         target = flat.reshape(len(given), -1)
         length, width = target.shape[1], given.shape[1]

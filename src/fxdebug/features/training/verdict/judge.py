@@ -110,6 +110,7 @@ def _causes(seen: Seen, incidents: Sequence[Finding]) -> list[Finding]:
     listed = [
         *causes,
         *own,
+        *of_numbers.rounded(seen),
         *of_parts.rules(seen),
         *of_pairs.rules(seen),
         *of_data.rules(seen),
@@ -253,6 +254,19 @@ def _alike(seen: Seen) -> list[Finding]:
                 "of the model are from one another, both of which learn: it is lowest where all answers are the same, "
                 "so that it says nothing of what is learned",
                 "Detach one side (a teacher, a target network, stop-gradient), or add a term that keeps answers apart.",
+            )
+        ]  # fmt: skip
+    margin = seen.facts.parts.margin
+    if margin is not None and progress.constant is None and progress.state in ("falling", "flat", "slow"):
+        return [
+            found(
+                "answers alike", ADVICE,
+                f"the loss went from {g(progress.first)} to {g(progress.last)}, and is made of margins that all come "
+                f"to about {g(margin)} in the last looks, give or take a few hundredths: that is what they come to where "
+                "all answers are the same, so that answers have drawn together (collapse)",
+                "Lower the learning rate, take the mean over all triplets that still have a loss in place of the "
+                "hardest ones, or divide answers by their norm.",
+                measured=margin,
             )
         ]  # fmt: skip
     if since is None or progress.constant is not None or progress.state not in ("falling", "flat"):

@@ -165,7 +165,16 @@ def _idle(seen: Seen) -> Found:
 
 
 def _idle_term(seen: Seen) -> Found:
-    both = seen.facts.idle_term
+    both, rest = seen.facts.idle_term, seen.facts.parts.without_gradient
+    if rest is not None:
+        yield found(
+            "idle term", ADVICE if seen.progress.state == "falling" and seen.facts.alone else WARNING,
+            f"a part of the loss has no gradient: {g(rest[0])} of {g(rest[1])} on average, and it changes from step to "
+            "step: it is computed, and teaches nothing",
+            "Look for detach(), no_grad() or .data on the way to this term: a generator learns through the "
+            "discriminator, so its score is not to be detached in the generator's own step.",
+            measured=rest[0],
+        )  # fmt: skip
     if both is not None and both[1].count and not seen.facts.missing.count:
         reached, changed = both
         some = listed(reached) if reached.count else "weights that are none of the model's"
