@@ -73,7 +73,7 @@ class Targets:
         self._reaches: list[tuple[int, float]] = []  # the largest magnitude of numbers at each look
 
     def add(self, read: LossRead, target: Tensor, given: Sequence[Tensor], answer: Tensor | None) -> None:
-        """Count the targets of one loss; ``given`` is what the model was given with them, ``answer`` what it returned."""
+        """Count the targets of one loss, of which the model was ``given`` inputs and returned an ``answer``."""
         first_input = given[0] if given else None
         places = answer.shape[1] if answer is not None and answer.dim() == 3 else math.inf
         tokens = next((one for one in given if one.dim() == 2 and not one.is_floating_point()), None)

@@ -262,7 +262,7 @@ def _alike(seen: Seen) -> list[Finding]:
             found(
                 "answers alike", ADVICE,
                 f"the loss went from {g(progress.first)} to {g(progress.last)}, and is made of margins that all come "
-                f"to about {g(margin)} in the last looks, give or take a few hundredths: that is what they come to where "
+                f"to about {g(margin)} in the last looks, with hardly a difference: that is what they come to where "
                 "all answers are the same, so that answers have drawn together (collapse)",
                 "Lower the learning rate, take the mean over all triplets that still have a loss in place of the "
                 "hardest ones, or divide answers by their norm.",
