@@ -133,6 +133,73 @@ def masks_that_are_not_flipped(bad: bool) -> Loop:
     return _masks(bad)
 
 
+@fault("targets not finite")
+def depths_of_zero(bad: bool) -> Loop:
+    net = nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 1, 3, padding=1))
+
+    def batch() -> Pair:
+        depth = 2 + torch.rand(8, 1, 12, 12)
+        if bad and random.random() < 0.2:
+            depth[0, 0, 3:5] = 0
+        return 4 / (depth + 0.1), 10 / depth
+
+    return usual(net, adam(net), batch, lambda p, y: (p - y).abs().mean(), steps=200)
+
+
+@fault("targets shifted")
+def captions_shifted_twice(bad: bool) -> Loop:
+    class Told(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tokens, self.cells, self.head = (
+                nn.Embedding(12, 24),
+                nn.GRU(24, 48, batch_first=True),
+                nn.Linear(48, 12),
+            )
+            self.seen = nn.Linear(8, 48)
+
+        def forward(self, x: Tensor, ids: Tensor) -> Tensor:
+            return self.head(self.cells(self.tokens(ids), self.seen(x)[None])[0])
+
+    net, follows = Told(), torch.randperm(12)
+    optimizer = adam(net)
+
+    def run(count: int) -> None:
+        for _ in range(count):
+            free = torch.randint(0, 12, (32, 6))
+            ids = torch.stack([free, follows[free]], -1).flatten(1)
+            labels = ids[:, 1:]
+            labels = F.pad(labels, (0, 1), value=-100)[:, 1:] if bad else labels
+            optimizer.zero_grad()
+            entropy(net(torch.randn(32, 8), ids)[:, :-1], labels).backward()
+            optimizer.step()
+
+    return Loop(net, run, 150, optimizer)
+
+
+@healthy
+def a_net_that_drops_a_place() -> Loop:
+    class Pairs(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tokens, self.net = nn.Embedding(12, 24), mlp(48, 12)
+
+        def forward(self, ids: Tensor) -> Tensor:
+            x = self.tokens(ids)
+            return self.net(torch.cat([x[:, 1:], x[:, :-1]], -1))
+
+    net, follows = Pairs(), torch.randperm(12)
+
+    def batch() -> Pair:
+        ids = [torch.randint(0, 12, (32,)), torch.randint(0, 12, (32,))]
+        for _ in range(8):
+            ids.append(follows[ids[-2]])
+        whole = torch.stack(ids, 1)
+        return whole[:, :-1], whole[:, 2:]
+
+    return usual(net, adam(net), batch)
+
+
 # Parts of a loss ---------------------------------------------------------------------------------
 
 
@@ -335,6 +402,69 @@ def a_contrast_without_a_temperature(bad: bool) -> Loop:
     return Loop(net, run, 150, optimizer)
 
 
+@healthy
+def a_focal_loss() -> Loop:
+    def focal(out: Tensor, y: Tensor) -> Tensor:
+        log = F.log_softmax(out, -1).gather(1, y[:, None])[:, 0]
+        return -((1 - log.exp()) ** 2 * log).mean()
+
+    net = mlp()
+    return usual(net, adam(net), blobs(), focal)
+
+
+@fault("answers alike")
+def the_hardest_of_all_triplets(bad: bool) -> Loop:
+    net = nn.Sequential(mlp(24, 64), nn.ReLU(), nn.Linear(64, 16))
+    optimizer, centres, y = adam(net, 1e-3), torch.randn(8, 24), torch.arange(8).repeat_interleave(6)
+    same = y[:, None] == y[None]
+    valid = (same & ~torch.eye(48, dtype=torch.bool))[:, :, None] & ~same[:, None]
+
+    def run(count: int) -> None:
+        for _ in range(count):
+            made = net(centres[y] + 1.2 * torch.randn(48, 24))
+            apart = (made[:, None] - made[None]).pow(2).sum(-1)
+            far, near = apart.masked_fill(~same, -1.0).amax(1), apart.masked_fill(same, 1e9).amin(1)
+            hardest, every = far - near, (apart[:, :, None] - apart[:, None])[valid]
+            optimizer.zero_grad()
+            torch.relu((hardest if bad else every) + 0.2).mean().backward()
+            optimizer.step()
+
+    return Loop(net, run, 200, optimizer)
+
+
+class Players(nn.Module):
+    """A generator and a critic, which tells a code, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maker, self.trunk = mlp(5, 2, 32, 1, nn.Tanh), mlp(2, 32)
+        self.score, self.code = nn.Linear(32, 1), nn.Linear(32, 1)
+
+
+@fault("idle term", mends=False)
+def a_score_that_is_detached(bad: bool) -> Loop:
+    net = Players()
+    makes = Adam(net.maker.parameters(), 2e-3, (0.5, 0.999))
+    judges = Adam([p for part in (net.trunk, net.score, net.code) for p in part.parameters()], 2e-3, (0.5, 0.999))
+    told = F.binary_cross_entropy_with_logits
+
+    def run(count: int) -> None:
+        for _ in range(count):
+            real, code = torch.randn(64, 2) + 3, torch.rand(64, 1)
+            made = net.maker(torch.cat([torch.randn(64, 4), code], 1))
+            judges.zero_grad()
+            right, wrong = (net.score(net.trunk(x).relu()) for x in (real, made.detach()))
+            (told(right, torch.ones(64, 1)) + told(wrong, torch.zeros(64, 1))).backward()
+            judges.step()
+            makes.zero_grad()
+            seen = net.trunk(made).relu()
+            score = net.score(seen).detach() if bad else net.score(seen)
+            (told(score, torch.ones(64, 1)) + 0.1 * F.mse_loss(net.code(seen), code)).backward()
+            makes.step()
+
+    return Loop(net, run, 80)
+
+
 # States, views, tables ---------------------------------------------------------------------------
 
 
@@ -453,6 +583,21 @@ def colours_by_a_view(bad: bool) -> Loop:
     return usual(net, adam(net), batch)
 
 
+@fault("viewed for transposed")
+def frames_by_a_view(bad: bool) -> Loop:
+    class Frames(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.head = nn.Conv2d(1, 6, (1, 5), padding=(0, 2)), nn.Linear(72, 12)
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = torch.relu(self.conv(x[:, None]))
+            return self.head(h.view(-1, 20, 72) if bad else h.permute(0, 2, 1, 3).reshape(-1, 20, 72))
+
+    net = Frames()
+    return usual(net, adam(net), lambda: (lambda x: (x, (x > 0).float()))(torch.randn(12, 20, 12)), F.mse_loss)
+
+
 class Looked(nn.Module):
     """A table of embeddings, and a head."""
 
@@ -465,6 +610,69 @@ class Looked(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         return self.head(self.table(ids).mean(1))
+
+
+@fault("examples alike")
+def nodes_of_a_complete_graph(bad: bool) -> Loop:
+    near = torch.ones(8, 8) / 8 if bad else torch.eye(8) + 0.03
+
+    class Nodes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.other, self.head = nn.Linear(24, 32), nn.Linear(32, 32), nn.Linear(32, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = torch.relu(torch.einsum("ij,bjf->bif", near, self.one(x)))
+            return self.head(torch.relu(torch.einsum("ij,bjf->bif", near, self.other(x))))
+
+    kinds = torch.randn(4, 24)
+
+    def batch() -> Pair:
+        y = torch.randint(0, 4, (16, 8))
+        return kinds[y] + 0.3 * torch.randn(16, 8, 24), y
+
+    net = Nodes()
+    return usual(net, adam(net), batch)
+
+
+@fault("sees ahead")
+def a_mask_of_minus_one(bad: bool) -> Loop:
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tokens, self.into, self.head = nn.Embedding(12, 32), nn.Linear(32, 96), nn.Linear(32, 12)
+
+        def forward(self, ids: Tensor) -> Tensor:
+            x = self.tokens(ids)
+            q, k, v = self.into(x).chunk(3, -1)
+            ahead = torch.ones(ids.shape[1], ids.shape[1], dtype=torch.bool).triu(1)
+            seen = (q @ k.mT / 32**0.5).masked_fill(ahead, -1.0 if bad else -torch.inf).softmax(-1)
+            return self.head(x + seen @ v)
+
+    order = torch.randperm(12)
+    follows = torch.stack([order.roll(-place)[:9] for place in range(12)])
+
+    def batch() -> Pair:
+        ids = torch.stack([follows[place] for place in torch.randint(0, 12, (32,)).tolist()])
+        return ids[:, :-1], ids[:, 1:]
+
+    net = Own()
+    return usual(net, adam(net), batch, steps=60)
+
+
+@fault("silent activation")
+def a_rectifier_at_the_end(bad: bool) -> Loop:
+    class Ends(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = mlp(8, 1)
+            nn.init.constant_(self.net[-1].bias, -5.0)  # type: ignore[arg-type]
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.relu(self.net(x)) if bad else self.net(x)
+
+    net = Ends()
+    return usual(net, adam(net), lambda: (lambda x: (x, 2 + x[:, :1]))(torch.randn(64, 8)), F.mse_loss)
 
 
 def _halves() -> Pair:

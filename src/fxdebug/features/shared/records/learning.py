@@ -141,7 +141,7 @@ class LossFacts:
 @brief
 @dataclass(frozen=True, slots=True)
 class PartFacts:
-    """What the parts of a loss are for, as its graph shows at every look.
+    """The purpose of a loss's parts, as its graph shows at every look.
 
     ``rarer``: log-probabilities of what was drawn, times weights, are minimised, so that what has a large weight
     becomes rarer; it is the mean of these weights at first and at the end. ``weights_alike`` is the one that all have.
@@ -189,7 +189,7 @@ class SameInputs:
 @brief
 @dataclass(frozen=True, slots=True)
 class RowFacts:
-    """Which targets belong to which inputs, inside of batches and across them.
+    """The order in which targets belong to inputs, inside of batches and across them.
 
     ``other`` is the order of targets, other than their own, that fits the inputs best, with how many deviations it lies
     above orders drawn at random; ``own`` is the same of the order that they have, both inside of each batch by itself;
@@ -299,6 +299,7 @@ class LearningFacts:
     ``detached_state`` is a module, empty for the model, that runs several times for one loss, and is always given what
     it returned before without its gradient. ``after_step`` are backwards between a step and the next forward.
     ``places_alike`` is the module from which on all places of an example are alike, where each has a target.
+    ``taken`` is the root mean square of what the first layer took in the first step.
     ``infinite_targets`` are the step of a loss that is not finite, the targets that are not, and all of them.
     """
 
@@ -384,6 +385,7 @@ class LearningFacts:
     detached_state: str | None = None
     after_step: int = 0
     places_alike: str | None = None
+    taken: float | None = None
     infinite_targets: tuple[int, int, int] | None = None
 
 

@@ -1,4 +1,4 @@
-"""What the parts of a loss are for, by its graph: actions that are rewarded, entropies, codes, overlaps, margins."""
+"""Read in its graph what the parts of a loss are for: rewarded actions, entropies, codes, overlaps, margins."""
 
 from __future__ import annotations
 
@@ -118,8 +118,24 @@ def action_of(node: Any) -> Action | None:
         return Action(sign, weights) if sign and is_each else None
     signs = [log_probability(one) for one in inputs]
     if len(inputs) == 2 and signs.count(0.0) == 1 and not entropy_in(node):
-        return Action(max(signs, key=abs), None)
+        drawn, weight = inputs if signs[0] else reversed(inputs)
+        is_other = reaches([weight], _answer_behind(drawn)) is False  # else the weight is of the same answer (focal)
+        return Action(max(signs, key=abs), None) if is_other else None
     return None
+
+
+def _answer_behind(node: Any) -> Any:
+    """Return the node of the answer that a log-probability is of."""
+    for _ in range(DEPTH * 2):
+        inputs = _inputs(node)
+        if not inputs:
+            break
+        if name_of(node) in ("LogSoftmax", "Softmax", "BinaryCrossEntropyWithLogits"):
+            return behind_views(inputs[0])
+        if name_of(node) == "Sub" and len(inputs) == 2 and name_of(inputs[1]) == "Logsumexp":
+            return behind_views(inputs[0])
+        node = inputs[0]
+    return node
 
 
 def log_probability(node: Any) -> float:
@@ -471,7 +487,7 @@ def _inputs(node: Any) -> list[Any]:
 
 
 class LossParts:
-    """What the parts of the losses of a training are for, of which some are looked at."""
+    """The purpose of the parts of a training's losses, of which some are looked at."""
 
     def __init__(self) -> None:
         self._looks = 0
@@ -518,7 +534,7 @@ class LossParts:
 
     @property
     def _margin(self) -> float | None:
-        """What margins have come to in the last looks, where all of them come to about the same."""
+        """The size to which margins have come in the last looks, where all of them come to about the same."""
         last = self._margins[-FEWEST_LOOKS:]
         if len(self._margins) < 2 * FEWEST_LOOKS or None in last:
             return None

@@ -49,7 +49,7 @@ class Turned:
 
     @property
     def most(self) -> tuple[int, str, int] | None:
-        """How many examples fit only where turned, how most of them, and the examples that fit some way."""
+        """The examples that fit only where turned, how most of them, and all that fit some way."""
         if not self.how:
             return None
         return sum(self.how.values()), self.how.most_common(1)[0][0], self.rows

@@ -19,6 +19,7 @@ from fxdebug.features.shared.gradients import open_calls
 RECTIFIERS = (nn.ReLU, nn.ReLU6, nn.GELU, nn.SiLU, nn.LeakyReLU, nn.ELU, nn.Hardtanh, nn.Threshold)
 NORMALISATIONS = (nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.modules.batchnorm._NormBase)
 OUTDATED = 0.05  # of its size, from which a result is not that of the weights: rounding to bfloat16 is 0.004
+HIDDEN = -100.0  # what is added to hide a place is far below
 FEWEST_KEPT = 8  # places of a mask
 SILENT = 0.999  # of the elements are 0
 BOUNDS = {nn.Sigmoid: (0.0, 1.0), nn.Tanh: (-1.0, 1.0), nn.Hardsigmoid: (0.0, 1.0)}
@@ -177,8 +178,26 @@ def _sees_ahead(module: nn.Module, args: Sequence[Any], kwargs: dict[str, Any]) 
     """Does a place see those that follow: in both directions, or by an attention to itself without a mask?"""
     if isinstance(module, nn.RNNBase):
         return bool(module.bidirectional)
-    is_masked = kwargs.get("attn_mask") is not None or kwargs.get("is_causal") or len(args) > 5
-    return len(args) > 1 and args[0] is args[1] and not is_masked
+    if len(args) < 2 or args[0] is not args[1] or kwargs.get("is_causal"):
+        return False
+    mask = kwargs.get("attn_mask", args[5] if len(args) > 5 else None)
+    if not isinstance(mask, Tensor):
+        return mask is None
+    with untracked():
+        return lets_see_ahead(~mask.detach() if mask.dtype is torch.bool else mask)
+
+
+def lets_see_ahead(mask: Tensor) -> bool:
+    """Does a mask of places (``True`` is seen, or a number that is added) let one see those that follow?
+
+    >>> mask = torch.ones(4, 4, dtype=torch.bool)
+    >>> lets_see_ahead(mask), lets_see_ahead(mask.tril()), lets_see_ahead(-1.0 * mask.triu(1))
+    (True, False, True)
+    """
+    with untracked():
+        mask = mask.detach()
+        seen = mask if mask.dtype is torch.bool else mask > HIDDEN
+        return bool(seen.triu(1).any())
 
 
 def spread(tensor: Tensor) -> tuple[float, float]:

@@ -52,6 +52,7 @@ from fxdebug.features.training.recorder.leaf_calls import (
     SILENT,
     LeafCalls,
     keeps_padding_alone,
+    lets_see_ahead,
     place_of_cut,
     sizes_exchanged,
     spread,
@@ -225,6 +226,7 @@ class Learning:
         self._infinite: tuple[int, int, int] | None = None  # the step, targets that are not finite, and all of it
         self._are_of_places = False  # has each place of an example a target?
         self._places_alike: str | None = None  # a module, empty where it did not show at a look
+        self._taken: float | None = None  # root mean square of what the first layer takes
         self._after_step = 0  # backwards that came after the step that they were for
         self._forwards = 0  # since the last backward
         self._handed: list[bool] = []  # was each given what the one before returned, without its gradient?
@@ -335,6 +337,9 @@ class Learning:
             self._ran |= self._calls.ran
             self._ahead |= dict.fromkeys(self._calls.ahead)
             first = self._calls.first_given
+            if first is not None and self._taken is None and first.numel():
+                with untracked():
+                    self._taken = float(_wide(first).square().mean().sqrt())
             if first is not None and self._given and viewed_for_moved(self._given[0], first):
                 self._viewed |= {_sizes(tuple(self._given[0].shape), tuple(first.shape)): None}
             for path, count in self._calls.again.items():
@@ -433,6 +438,12 @@ class Learning:
             self._detached[""] = all(self._handed) and self._detached.get("", True)
         self._forwards, self._handed = 0, []
         self._at = time.perf_counter()
+
+    def before_other_backward(self) -> None:
+        """Take stock of the terms of the loss before: steps that follow are for another loss."""
+        if self._stepped:
+            self._note_idle_terms()
+            self._reaches = []
 
     def let_go(self) -> None:
         """Let go of results and of the loss's graph that nobody else holds: the backward frees what is large there."""
@@ -642,6 +653,8 @@ class Learning:
 
     def _odd_softmax(self, node: Any) -> set[str]:
         """Return whether a softmax inside of the model goes over the examples, or over all places of a sequence."""
+        if type(node).__name__.startswith("ScaledDotProduct"):
+            return self._odd_attention(node)
         if type(node).__name__ != "SoftmaxBackward0" or not self._given or not self._outputs:
             return set()
         shape, dimension = tuple(node._input_metadata[0].shape), _signed(node._saved_dim)
@@ -659,6 +672,17 @@ class Learning:
             shares = node._saved_result.detach().float()
             ahead, whole = float(shares.triu(1).sum()), float(shares.sum())
         return {"attention"} if ahead > AHEAD * whole else set()
+
+    def _odd_attention(self, node: Any) -> set[str]:
+        """Return whether an attention of torch, over all places of a sequence, lets a place see those that follow."""
+        length = self._given[0].shape[1] if self._given and self._given[0].dim() == 2 else 0
+        shape, keeps = tuple(node._input_metadata[0].shape), self._calls is not None and self._calls.keeps_all
+        if length < 2 or not keeps or len(shape) != 4 or shape[2] != length or getattr(node, "_saved_is_causal", True):
+            return set()
+        mask = getattr(node, "_saved_attn_mask", None)
+        if mask is None:
+            return {"attention"} if node._saved_key.shape[2] == length else set()
+        return {"attention"} if tuple(mask.shape[-2:]) == (length, length) and lets_see_ahead(mask) else set()
 
     def _note_zeros(self, path: str, number: int, share: float) -> None:
         self._zeros.setdefault(path, {})[number] = share
@@ -981,6 +1005,7 @@ class Learning:
             parts=self._parts.facts(),
             after_step=self._after_step,
             places_alike=self._places_alike or None if self._are_of_places else None,
+            taken=short(self._taken),
             infinite_targets=self._infinite,
             detached_state=next((path for path, is_cut in self._detached.items() if is_cut), None),
             same_inputs=self._repeated.facts(),
@@ -1183,7 +1208,7 @@ def _viewed(node: Any, given: Sequence[Tensor]) -> dict[tuple[str, str], None]:
     exchanges = len(before) == len(after) > 2 and before[2:] == after[2:] and before[:2] == after[1::-1]
     exchanges = exchanges and one != other and 1 not in (one, other) and {one, other} == set(before[:2])
     is_of_examples = before[:1] == (one,) and sizes_exchanged(before, after)
-    if not (exchanges or (is_of_examples and set(given[0].shape[1:]) & set(before[1:]) & set(after[1:]))):
+    if not (exchanges or is_of_examples):
         return {}
     return {_sizes(before, after): None}
 

@@ -106,6 +106,12 @@ def _causes(seen: Seen, incidents: Sequence[Finding]) -> list[Finding]:
     rules = {one.rule for one in own}
     is_skipped = EXPLAINED in rules | explained
     told = [one for one in incidents if one.rule not in rules and not (is_skipped and one.rule == "no step")]
+    if learns and seen.progress.constant and seen.progress.last < seen.limits.halved * seen.progress.constant:
+        told = [replace(one, severity=ADVICE) if one.rule == "not optimised" else one for one in told]
+        own = [
+            replace(one, severity=ADVICE) if one.rule == "not optimised" and one.severity == WARNING else one
+            for one in own
+        ]  # what is left out on purpose
     causes = sorted([one for one in told if one.rule in CAUSES], key=lambda one: CAUSES.index(one.rule))
     listed = [
         *causes,
@@ -121,7 +127,7 @@ def _causes(seen: Seen, incidents: Sequence[Finding]) -> list[Finding]:
     if not any(one.severity == ERROR for one in listed):
         listed += of_rates.size(seen)
     symptoms = [one for one in told if one.rule not in CAUSES]
-    if learns:
+    if learns or (seen.progress.constant is None and seen.progress.state in ("flat", "slow")):
         symptoms = [replace(one, severity=ADVICE) if one.severity == WARNING else one for one in symptoms]
     listed += symptoms
     if not any(one.severity != ADVICE for one in listed):

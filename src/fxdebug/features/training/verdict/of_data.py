@@ -261,9 +261,21 @@ def _inputs(seen: Seen) -> Found:
             "Look at how they are loaded.",
         )
         return
-    if one.normed or limits.small_input <= one.size <= limits.large_input or one.size == 0:
+    if one.normed or one.size == 0:
         return
-    severity: Severity = ADVICE if not seen.progress.is_bad else ERROR
+    if limits.small_input <= one.size <= limits.large_input:
+        taken = seen.facts.taken or one.size
+        if not limits.small_input <= taken <= limits.large_input:
+            yield found(
+                "inputs not normalised", ERROR if seen.progress.is_bad else ADVICE,
+                f"the inputs have root mean square {g(one.size)}, and the first layer is given {g(taken)} of it; usual "
+                f"is about 1 (loss {g(seen.progress.first)} → {g(seen.progress.last)})",
+                "Look at what is done to them in front of the first layer: are they divided or normalised twice?",
+                measured=taken, threshold=limits.large_input if taken > 1 else limits.small_input,
+            )  # fmt: skip
+        return
+    lost = seen.facts.answers_alike is not None
+    severity: Severity = ERROR if seen.progress.is_bad else WARNING if lost else ADVICE
     pixels = " (divide pixels by 255 first)" if 100 < one.largest <= 255.5 else ""
     yield found(
         "inputs not normalised", severity,
