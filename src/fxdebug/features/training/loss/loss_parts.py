@@ -424,6 +424,12 @@ def _behind_expand(node: Any) -> Any:
     return node
 
 
+def _is_margin(node: Any) -> bool:
+    """Is it something that is clamped at 0 from below?"""
+    is_open = name_of(node) == "Clamp" and node._saved_min == 0 and node._saved_max is None
+    return name_of(node) in ("Relu", "ClampMin") or is_open
+
+
 def _level_of(margin: Any) -> float | None:
     """Return the mean of what was clamped at 0, where all of it comes to about the same."""
     saved = margin._saved_result if name_of(margin) == "Relu" else margin._saved_self
@@ -518,9 +524,7 @@ class LossParts:
         bits = next((found for one in parts if (found := margin_of_bits(one.node)) is not None), None)
         self._note("bits", bits is not None)
         self._bits = bits or self._bits
-        margins = [
-            one.node for one in parts if name_of(one.node) in ("Relu", "ClampMin") and elements_of(one.node) >= FEWEST
-        ]
+        margins = [one.node for one in parts if _is_margin(one.node) and elements_of(one.node) >= FEWEST]
         if margins:
             self._margins.append(_level_of(margins[0]))
         rest = rest_without_gradient(root)

@@ -980,7 +980,7 @@ class Learning:
             else Names(),
             mixed=next((mixed for mixed, looks in self._mixed.values() if looks > 1), None),
             over_one=tuple([one for one, graphs in self._over_one.items() if graphs == self._graphs >= WHOLE]),
-            spreads=(short(self._spreads[0]) or 0.0, short(max(self._spreads[-SURE_LOOKS:])) or 0.0)
+            spreads=(short(self._spreads[0]) or 0.0, short(median(self._spreads[-SURE_LOOKS:])) or 0.0)
             if len(self._spreads) > 2 * SURE_LOOKS
             else None,
             clipped_late=(len(self._clipped_late), short(median(self._clipped_late)) or 0.0)

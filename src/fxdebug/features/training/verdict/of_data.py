@@ -158,6 +158,14 @@ def _smoothed(seen: Seen) -> Found:
 
 def _targets(seen: Seen) -> Found:
     loss = seen.facts.loss
+    infinite = seen.facts.infinite_targets
+    if infinite is not None and seen.progress.state == "not finite":
+        yield found(
+            "targets not finite", ERROR,
+            f"step {infinite[0]}: {infinite[1]} of {infinite[2]} targets are not finite, and so the loss is not",
+            "Look at how targets are made: a division by 0, a logarithm of 0, a value that is missing; leave such out "
+            "of the loss by a mask.", measured=infinite[1],
+        )  # fmt: skip
     if loss.targets and loss.ignored == loss.targets:
         yield found(
             "targets ignored", ERROR, f"all {loss.targets} targets are the ignored index: the mean of nothing is NaN",

@@ -28,14 +28,6 @@ def rules(seen: Seen) -> Found:
             f"step {zero[0]}: the loss takes the logarithm of 0, of {zero[1]} of {zero[2]} numbers",
             "Use cross_entropy on what the last layer returned, log_softmax, or clamp what the logarithm is taken of.",
         )  # fmt: skip
-    infinite = facts.infinite_targets
-    if infinite is not None and state == "not finite":
-        yield found(
-            "targets not finite", ERROR,
-            f"step {infinite[0]}: {infinite[1]} of {infinite[2]} targets are not finite, and so the loss is not",
-            "Look at how targets are made: a division by 0, a logarithm of 0, a value that is missing; leave such out "
-            "of the loss by a mask.", measured=infinite[1],
-        )  # fmt: skip
     root = facts.loss.root_of_zero
     if root is not None and (state == "not finite" or _is_followed(seen)):
         yield found(
