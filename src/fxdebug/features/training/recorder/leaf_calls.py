@@ -52,9 +52,9 @@ class LeafCall:
     bounded: float | None = None
     rows: int = 0
     given_apart: float | None = None
+    made_apart: float | None = None
     places_given: float | None = None
     places_made: float | None = None
-    made_apart: float | None = None
 
 
 @dataclass(frozen=True)

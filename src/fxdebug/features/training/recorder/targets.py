@@ -36,6 +36,7 @@ DRAWS = 99
 OUTLYING = 100.0  # times the distance within which nine of ten lie
 UNEQUAL = 2.0  # times, of counts and of weights of classes
 FOLLOWS = 0.8  # correlation of both
+ABOUT_HALF = 0.45  # of the steps up to the last look
 FIRST_LOOKS, FEWEST_LOOKS = 5, 10  # at how far numbers reach
 MOST_FEATURES = 256
 MOST_CLASSES = 32
@@ -262,7 +263,7 @@ class Targets:
         if len(self._reaches) < FEWEST_LOOKS:
             return None
         last, reach = self._reaches[-1]
-        half = next(size for number, size in self._reaches if number >= last / 2)
+        half = next(size for number, size in self._reaches if number >= ABOUT_HALF * last)
         return max(size for _, size in self._reaches[:FIRST_LOOKS]), half, reach
 
     @property

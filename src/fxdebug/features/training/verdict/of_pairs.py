@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from fxdebug.data.findings import ERROR, WARNING
-from fxdebug.features.training.verdict.seen import Found, Seen, found, g
+from fxdebug.features.training.verdict.seen import Found, Seen, found, g, middle
 
 BY_CHANCE = 0.1  # of the way from chance to certainty
 MOST = 0.5  # of the examples
 NEARLY_ONE = 0.9  # kind of target
 FITS, MISFITS = 8.0, 3.0  # deviations
+FIRST, SMALL = 5, 0.1  # steps, and the update over weight
 IN_COMMON = 0.4  # of what goes together inside of batches
 FEWEST_TURNED, SHARE_TURNED = 16, 0.1
 
@@ -69,7 +70,12 @@ def rules(seen: Seen) -> Found:
             "Look at how inputs and targets are put side by side: an index that is off by one, a roll, a flip.",
             measured=rows.own, threshold=MISFITS,
         )  # fmt: skip
-    elif rows.own > FITS and rows.across is not None and rows.across < IN_COMMON * rows.own:
+    elif (
+        rows.own > FITS
+        and rows.across is not None
+        and rows.across < IN_COMMON * rows.own
+        and (middle(seen.updates[:FIRST]) or 0.0) < SMALL  # else what is computed changes from batch to batch
+    ):
         yield found(
             "targets differ", ERROR,
             f"inside of each batch targets go with what is computed of the inputs ({rows.own:.1f} deviations above "
