@@ -240,8 +240,8 @@ class Learning:
     def looks_at(number: int) -> bool:
         """Are the innermost calls of this step looked at?"""
         is_early = number < EARLY and number % OFTEN == 0  # an odd number: of optimizers that take turns each is seen
-        power = 1 << max(number.bit_length() - 1, 0)
-        return number < 3 or is_early or number == (power if power.bit_length() % 2 else 2 * power - 1)
+        power = max(number.bit_length() - 1, 0)
+        return number < 3 or is_early or number == (1 << power) + power % 2
 
     def observer(self, sites: Sites) -> LeafCalls:
         """Return an observer of the innermost calls of the forward that begins."""
