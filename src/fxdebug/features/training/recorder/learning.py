@@ -64,7 +64,7 @@ from fxdebug.features.training.recorder.model_facts import ModelFacts, names_of,
 from fxdebug.features.training.recorder.samples import Rows, counts_of, digest_of, joined, rows_of, sample, short
 from fxdebug.features.training.recorder.targets import Features, Targets
 
-OFTEN = 11  # steps between two looks at the innermost calls, in the first steps
+OFTEN = 10  # steps between two looks at the innermost calls, in the first steps
 EARLY = 200
 ENDS = 8  # parameters of each end whose gradients are looked at before a backward
 FEW = 64  # elements of each of them
@@ -239,7 +239,7 @@ class Learning:
     @staticmethod
     def looks_at(number: int) -> bool:
         """Are the innermost calls of this step looked at?"""
-        is_early = number < EARLY and number % OFTEN == 0  # an odd number: of optimizers that take turns each is seen
+        is_early = number < EARLY and number % OFTEN == number // OFTEN % 2  # in turn: of optimizers that take turns
         power = max(number.bit_length() - 1, 0)
         return number < 3 or is_early or number == (1 << power) + power % 2
 

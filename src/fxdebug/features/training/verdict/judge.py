@@ -106,12 +106,6 @@ def _causes(seen: Seen, incidents: Sequence[Finding]) -> list[Finding]:
     rules = {one.rule for one in own}
     is_skipped = EXPLAINED in rules | explained
     told = [one for one in incidents if one.rule not in rules and not (is_skipped and one.rule == "no step")]
-    if learns and seen.progress.constant and seen.progress.last < seen.limits.halved * seen.progress.constant:
-        told = [replace(one, severity=ADVICE) if one.rule == "not optimised" else one for one in told]
-        own = [
-            replace(one, severity=ADVICE) if one.rule == "not optimised" and one.severity == WARNING else one
-            for one in own
-        ]  # what is left out on purpose
     causes = sorted([one for one in told if one.rule in CAUSES], key=lambda one: CAUSES.index(one.rule))
     listed = [
         *causes,

@@ -74,6 +74,7 @@ def rules(seen: Seen) -> Found:
         rows.own > FITS
         and rows.across is not None
         and rows.across < IN_COMMON * rows.own
+        and not seen.facts.changed_between
         and (middle(seen.updates[:FIRST]) or 0.0) < SMALL  # else what is computed changes from batch to batch
     ):
         yield found(
