@@ -28,6 +28,7 @@ import learn_faults  # noqa: E402
 import learn_general  # noqa: E402
 import learn_healthy  # noqa: E402
 import learn_held_out  # noqa: E402
+import learn_links  # noqa: E402
 import learn_others  # noqa: E402
 import learn_reports  # noqa: E402
 import learn_strangers  # noqa: E402
@@ -43,6 +44,7 @@ BARS = {
     "beginnings": (0.95, 0, 0),
     "strangers": (0.95, 0, 0),
     "general": (0.95, 0, 0),
+    "links": (0.95, 0, 0),
     "blind": (0.75, 1, 1),
     "others": (0.75, 1, 1),
     "reports": (0.75, 1, 1),
@@ -54,6 +56,7 @@ SETS = {
     "beginnings": learn_begins.CASES.every,
     "strangers": learn_strangers.CASES.every,
     "general": learn_general.CASES.every,
+    "links": learn_links.CASES.every,
     "blind": learn_blind.CASES.every,
     "others": learn_others.CASES.every,
     "reports": learn_reports.CASES.every,

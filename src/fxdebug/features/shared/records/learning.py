@@ -140,6 +140,71 @@ class LossFacts:
 
 @brief
 @dataclass(frozen=True, slots=True)
+class PartFacts:
+    """The purpose of a loss's parts, as its graph shows at every look.
+
+    ``rarer``: log-probabilities of what was drawn, times weights, are minimised, so that what has a large weight
+    becomes rarer; it is the mean of these weights at first and at the end. ``weights_alike`` is the one that all have.
+    ``learned_weights``: they learn, too. ``entropy_sunk``: beside such terms an entropy is minimised. ``overlap``: an
+    overlap of answers with targets is minimised. ``repels``: two things that learn are driven apart without a bound.
+    ``bits`` is a function of a margin that is given labels of 0 and 1, and the share of zeros. ``code_upside_down``:
+    the distance of a code from its prior is made large. ``code_cut``: nothing else in the loss depends on the code.
+    ``ratio_of_one`` counts looks at a clipped surrogate whose ratio was exactly 1 with examples that came before.
+    ``cosine_scale`` is by what logits that are cosines are multiplied. ``margin`` is what margins come to in the last
+    looks, where all of them come to about the same. ``without_gradient`` is a part of the loss that changes and has no
+    gradient, on average, and the whole loss.
+    """
+
+    rarer: tuple[float, float] | None = None
+    weights_alike: float | None = None
+    learned_weights: bool = False
+    entropy_sunk: bool = False
+    overlap: bool = False
+    repels: bool = False
+    bits: tuple[str, float] | None = None
+    code_upside_down: bool = False
+    code_cut: bool = False
+    ratio_of_one: int = 0
+    cosine_scale: float | None = None
+    margin: float | None = None
+    without_gradient: tuple[float, float] | None = None
+
+
+@brief
+@dataclass(frozen=True, slots=True)
+class SameInputs:
+    """Inputs that came ``again``: how often with the target that they had before, and how often by ``chance``.
+
+    Of numbers ``alike`` is the share of their variance that the input tells. ``one`` is the share of all examples that
+    the commonest input has, ``one_alike`` what ``alike`` is of these.
+    """
+
+    again: int
+    alike: float
+    chance: float
+    one: float = 0.0
+    one_alike: float = 1.0
+
+
+@brief
+@dataclass(frozen=True, slots=True)
+class RowFacts:
+    """The order in which targets belong to inputs, inside of batches and across them.
+
+    ``other`` is the order of targets, other than their own, that fits the inputs best, with how many deviations it lies
+    above orders drawn at random; ``own`` is the same of the order that they have, both inside of each batch by itself;
+    ``across`` is that of what batches have in common. ``turned`` are examples whose targets fit their inputs only where
+    they are turned, how, and of how many.
+    """
+
+    other: tuple[str, float] | None = None
+    own: float | None = None
+    across: float | None = None
+    turned: tuple[int, str, int] | None = None
+
+
+@brief
+@dataclass(frozen=True, slots=True)
 class MixedBatch:
     """A module that goes over the examples of a batch as over a sequence: its path and class, and the sizes it takes.
 
@@ -229,7 +294,13 @@ class LearningFacts:
     softmax inside of the model goes over the examples of a batch. ``uphill`` is the share of the first steps in which
     weights went where gradients point, and not against them. ``first_pass`` is the step in which most examples came
     back, 0 where none was seen to. ``kept`` is the norm of the weights over that at the beginning. ``asleep`` are
-    parameters that an optimizer has, of modules that never ran.
+    parameters that an optimizer has, of modules that never ran. ``parts`` are those of the loss.
+    ``same_inputs`` tells whether inputs that came again had the same targets, ``rows`` which targets belong to which.
+    ``detached_state`` is a module, empty for the model, that runs several times for one loss, and is always given what
+    it returned before without its gradient. ``after_step`` are backwards between a step and the next forward.
+    ``places_alike`` is the module from which on all places of an example are alike, where each has a target.
+    ``taken`` is the root mean square of what the first layer took in the first step.
+    ``infinite_targets`` are the step of a loss that is not finite, the targets that are not, and all of them.
     """
 
     number: int
@@ -308,6 +379,14 @@ class LearningFacts:
     first_pass: int = 0
     kept: float = 1.0
     asleep: Names = Names()
+    parts: PartFacts = PartFacts()
+    same_inputs: SameInputs | None = None
+    rows: RowFacts = RowFacts()
+    detached_state: str | None = None
+    after_step: int = 0
+    places_alike: str | None = None
+    taken: float | None = None
+    infinite_targets: tuple[int, int, int] | None = None
 
 
 @brief

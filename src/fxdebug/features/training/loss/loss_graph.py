@@ -111,6 +111,12 @@ def read_loss(root: Tensor, outputs: Sequence[Tensor] = ()) -> LossRead:
     return LossRead(terms=_terms(root))
 
 
+def read_function(node: Any) -> LossRead | None:
+    """Return which loss a node is, where one of torch's functions made it."""
+    read = _of_function(node, name_of(node), 1.0) if name_of(node) in _LOSSES else None
+    return read if read is not None and read.kind else None
+
+
 def _of_function(node: Any, name: str, factor: float) -> LossRead:
     weight = getattr(node, "_saved_weight", None)
     given = node.next_functions[0][0]

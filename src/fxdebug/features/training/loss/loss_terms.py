@@ -15,6 +15,7 @@ MOST_TERMS = 32
 MOST_STEPS = 200  # nodes on the way to the terms
 MOST_REACHED = 5000  # nodes in which weights are looked for
 _DISTANCES = frozenset("MseLoss SmoothL1Loss HuberLoss".split())
+_WITHIN = frozenset("Div Sigmoid Tanh Softmax Clamp Hardtanh".split())  # of vectors: divided by their norm
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,14 @@ class Term:
     def attracts(self) -> bool:
         """Does it draw two things together that both learn?"""
         return bool(self.sides)
+
+    @property
+    def repels_freely(self) -> bool:
+        """Is it how far two things that learn are apart, which no operation keeps within bounds?"""
+        sides = self.sides
+        if not sides and name_of(self.node) in ("LinalgVectorNorm", "Norm") and name_of(first_of(self.node)) == "Sub":
+            sides = tuple([behind_views(one) for one in _inputs(first_of(self.node))])
+        return len(sides) == 2 and not any(name_of(one) in _WITHIN for one in sides)
 
     @property
     def is_surrogate_upside_down(self) -> bool:
@@ -98,6 +107,11 @@ def reached_by(term: Term) -> frozenset[int] | None:
             found.add(id(variable))
         pending += [inner for inner, _ in node.next_functions]
     return frozenset(found)
+
+
+def first_of(node: Any) -> Any:
+    """Return the node that made the first thing that an operation takes and that learns, behind views."""
+    return behind_views(next(iter(_inputs(node)), None))
 
 
 def _inputs(node: Any) -> list[Any]:

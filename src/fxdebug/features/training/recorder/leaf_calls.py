@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,17 +13,19 @@ import torch
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from fxdebug.capture.probe import ForwardsOnly, Sites, members, named_tensors, untracked
+from fxdebug.capture.probe import ForwardsOnly, Sites, internals, members, named_tensors, untracked
 from fxdebug.features.shared.gradients import open_calls
 
 RECTIFIERS = (nn.ReLU, nn.ReLU6, nn.GELU, nn.SiLU, nn.LeakyReLU, nn.ELU, nn.Hardtanh, nn.Threshold)
 NORMALISATIONS = (nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.modules.batchnorm._NormBase)
 OUTDATED = 0.05  # of its size, from which a result is not that of the weights: rounding to bfloat16 is 0.004
+HIDDEN = -100.0  # what is added to hide a place is far below
 FEWEST_KEPT = 8  # places of a mask
 SILENT = 0.999  # of the elements are 0
 BOUNDS = {nn.Sigmoid: (0.0, 1.0), nn.Tanh: (-1.0, 1.0), nn.Hardsigmoid: (0.0, 1.0)}
 AT_BOUND = 0.01  # of the distance between both: as `activations.saturated` has it
 BOUNDED = 0.9  # of the elements are there
+FEWEST_PLACES = 4
 FEWEST_ROWS, MOST_ROWS = 8, 64  # examples of a batch that are compared
 MOST_TOLD = 256  # numbers of each
 
@@ -33,7 +36,8 @@ class LeafCall:
 
     ``zeros`` is the share of zeros that an activation returned, ``is_given_zeros`` whether a layer is given nothing
     else, ``bounded`` the share at a bound of a sigmoid or tanh; ``None`` for other modules. ``rows`` is the first size
-    of what it returned, ``given_apart`` and ``made_apart`` how far the rows of both are apart.
+    of what it returned, ``given_apart`` and ``made_apart`` how far the rows of both are apart, ``places_given`` and
+    ``places_made`` their places.
     """
 
     path: str
@@ -49,6 +53,8 @@ class LeafCall:
     rows: int = 0
     given_apart: float | None = None
     made_apart: float | None = None
+    places_given: float | None = None
+    places_made: float | None = None
 
 
 @dataclass(frozen=True)
@@ -89,6 +95,10 @@ class LeafCalls(ForwardsOnly):
         self.ran: set[str] = set()
         self.sequences: list[SequenceCall] = []
         self.ignored: list[tuple[str, Tensor]] = []  # keys that an attention is told to ignore, as True
+        self.detached: Counter[str] = Counter()  # calls given what the last one returned, without gradient
+        self.again: Counter[str] = Counter()  # calls of a module that ran before in this forward
+        self.keeps_all = True  # are numbers for the backward kept, and not computed again?
+        self.first_given: Tensor | None = None  # what the first layer takes
         self.ahead: list[str] = []  # recurrent layers and attentions that see the places that follow
         self._open = open_calls.OpenCalls(sites)
 
@@ -104,6 +114,7 @@ class LeafCalls(ForwardsOnly):
     def note(self, path: str, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         """Note a call; of tensors without memory, or without the operations that this takes, only that it was made."""
         self.ran.add(path)
+        self.keeps_all = self.keeps_all and internals.top_saved_tensors_hooks() is None
         with contextlib.suppress(Exception):
             self._note(path, module, args, kwargs, output)
 
@@ -121,6 +132,9 @@ class LeafCalls(ForwardsOnly):
                 self.ignored.append((path, mask.detach() if mask.dtype is torch.bool else mask.detach() == -math.inf))
         given = [t for _, t in named_tensors((args, kwargs)) if t.is_floating_point()]
         made = [t for _, t in named_tensors(output) if t.is_floating_point()]
+        self._note_again(path, given)
+        if not self.calls and given:
+            self.first_given = given[0].detach()
         zeros = None
         if made and isinstance(module, RECTIFIERS) and made[0].numel():
             with untracked():
@@ -145,16 +159,45 @@ class LeafCalls(ForwardsOnly):
                 tuple([StorageWeakRef(t.untyped_storage()) for t in given]),
                 tuple([StorageWeakRef(t.untyped_storage()) for t in made]), zeros,
                 is_given_zeros, bounded, len(made[0]) if made and made[0].dim() > 1 else 0, _apart(given), _apart(made),
+                _places_apart(given), _places_apart(made),
             )
         )  # fmt: skip
+
+    def _note_again(self, path: str, given: Sequence[Tensor]) -> None:
+        """Note whether a module that runs again is given what it returned before, without its gradient."""
+        last = next((one for one in reversed(self.calls) if one.path == path), None)
+        if last is None or not last.gives:
+            return
+        self.again[path] += 1
+        made = {ref.cdata for ref in last.written if not ref.expired()}
+        own = [t for t in given if StorageWeakRef(t.untyped_storage()).cdata in made]
+        self.detached[path] += int(bool(own) and not any(t.requires_grad for t in own))
 
 
 def _sees_ahead(module: nn.Module, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
     """Does a place see those that follow: in both directions, or by an attention to itself without a mask?"""
     if isinstance(module, nn.RNNBase):
         return bool(module.bidirectional)
-    is_masked = kwargs.get("attn_mask") is not None or kwargs.get("is_causal") or len(args) > 5
-    return len(args) > 1 and args[0] is args[1] and not is_masked
+    if len(args) < 2 or args[0] is not args[1] or kwargs.get("is_causal"):
+        return False
+    mask = kwargs.get("attn_mask", args[5] if len(args) > 5 else None)
+    if not isinstance(mask, Tensor):
+        return mask is None
+    with untracked():
+        return lets_see_ahead(~mask.detach() if mask.dtype is torch.bool else mask)
+
+
+def lets_see_ahead(mask: Tensor) -> bool:
+    """Does a mask of places (``True`` is seen, or a number that is added) let one see those that follow?
+
+    >>> mask = torch.ones(4, 4, dtype=torch.bool)
+    >>> lets_see_ahead(mask), lets_see_ahead(mask.tril()), lets_see_ahead(-1.0 * mask.triu(1))
+    (True, False, True)
+    """
+    with untracked():
+        mask = mask.detach()
+        seen = mask if mask.dtype is torch.bool else mask > HIDDEN
+        return bool(seen.triu(1).any())
 
 
 def spread(tensor: Tensor) -> tuple[float, float]:
@@ -170,6 +213,16 @@ def _apart(tensors: list[Tensor]) -> float | None:
         return None
     with untracked():
         distance, largest = spread(tensors[0])
+    return distance / largest if largest else 0.0
+
+
+def _places_apart(tensors: list[Tensor]) -> float | None:
+    """Return how far the places of examples are apart, relative to the largest magnitude."""
+    if not tensors or tensors[0].dim() != 3 or tensors[0].shape[1] < FEWEST_PLACES:
+        return None
+    with untracked():
+        some = tensors[0].detach()[:FEWEST_ROWS, :MOST_ROWS, :MOST_TOLD].float()
+        distance, largest = float((some - some[:, :1]).abs().max()), float(some.abs().max())
     return distance / largest if largest else 0.0
 
 
@@ -234,6 +287,39 @@ def place_of_cut(calls: list[LeafCall], cut: Collection[str], inputs: Collection
                 "for none)"
             )
     return ""
+
+
+def viewed_for_moved(before: Tensor, after: Tensor) -> bool:
+    """Are numbers left where they are, and sizes exchanged as if they had been moved?
+
+    >>> x = torch.zeros(4, 5, 5, 3)
+    >>> viewed_for_moved(x, x.view(4, 3, 5, 5)), viewed_for_moved(x, x.permute(0, 3, 1, 2))
+    (True, False)
+    """
+    is_same = StorageWeakRef(before.untyped_storage()).cdata == StorageWeakRef(after.untyped_storage()).cdata
+    is_whole = before.numel() == after.numel() and before.is_contiguous() and after.is_contiguous()
+    return is_same and is_whole and sizes_exchanged(tuple(before.shape), tuple(after.shape))
+
+
+def sizes_exchanged(before: Sequence[int], after: Sequence[int]) -> bool:
+    """Does a view keep the examples and another size, and give that one to other numbers, which had to be moved?
+
+    >>> sizes_exchanged((4, 5, 5, 3), (4, 3, 5, 5)), sizes_exchanged((4, 6, 8), (4, 2, 6, 4))
+    (True, True)
+    >>> sizes_exchanged((4, 2, 5, 3), (4, 5, 6)), sizes_exchanged((4, 6, 8), (4, 6, 2, 4))
+    (True, False)
+    """
+    if len(before) < 3 or len(after) < 3 or before[0] != after[0]:
+        return False
+    one, other = ({math.prod(sizes[i:]) for i in range(len(sizes))} for sizes in (before, after))
+    if one <= other or other <= one:  # sizes are only split, or only put together
+        return False
+    return any(
+        before[1:].count(size) == after[1:].count(size) == 1
+        and math.prod(before[before.index(size, 1) + 1 :]) != math.prod(after[after.index(size, 1) + 1 :])
+        for size in before[1:]
+        if size != 1
+    )
 
 
 def storages_of(content: Any) -> list[int]:

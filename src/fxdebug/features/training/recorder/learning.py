@@ -23,6 +23,7 @@ from fxdebug.features.shared.records.learning import (
     MixedBatch,
     Names,
     OptimizerFacts,
+    RowFacts,
     StepSigns,
 )
 from fxdebug.features.training.loss.loss_graph import (
@@ -38,7 +39,10 @@ from fxdebug.features.training.loss.loss_graph import (
     read_loss,
     takes_output,
 )
+from fxdebug.features.training.loss.loss_parts import LossParts
 from fxdebug.features.training.loss.loss_terms import reached_by, terms_of
+from fxdebug.features.training.pairs.same_inputs import Repeated
+from fxdebug.features.training.pairs.turned_targets import Turned
 from fxdebug.features.training.recorder.gradient_norm import number_of
 from fxdebug.features.training.recorder.leaf_calls import (
     BOUNDED,
@@ -48,9 +52,12 @@ from fxdebug.features.training.recorder.leaf_calls import (
     SILENT,
     LeafCalls,
     keeps_padding_alone,
+    lets_see_ahead,
     place_of_cut,
+    sizes_exchanged,
     spread,
     storages_of,
+    viewed_for_moved,
 )
 from fxdebug.features.training.recorder.loop_facts import LoopFacts
 from fxdebug.features.training.recorder.model_facts import ModelFacts, names_of, products_in, weights_of
@@ -62,6 +69,7 @@ EARLY = 200
 ENDS = 8  # parameters of each end whose gradients are looked at before a backward
 FEW = 64  # elements of each of them
 LEAK = 0.995
+AT_THE_END = "the relu at the end"
 MOST_NAMED = 8  # layers
 MOST_SETTINGS = 16  # of an optimizer
 _TOLD_ELSEWHERE = frozenset(
@@ -75,6 +83,8 @@ ROUNDING = 1e-6  # of the largest gradient of a step
 ALIKE = 1e-2  # of how far they were from one another at first, and of the largest magnitude
 TURNED = 0.1  # of their size, by which answers differ from their mean: a cosine of 0.99
 LOST, LARGE_APART = 3e-3, 0.1  # of the largest magnitude: what is next to nothing, and what differs
+AHEAD = 1e-3  # of what an attention looks at
+FEWEST_AGAIN = 2  # calls of a module that ran before
 SURE_LOOKS = 3  # at which they were, one after the other
 NO_CODE = 0.1  # nats of an example, of all dimensions of a code together
 FEW_GRADIENTS = 4  # that are looked at again after a step
@@ -212,14 +222,26 @@ class Learning:
         self._stepped: set[int] = set()  # weights that were changed after it
         self._idle_terms: dict[frozenset[int], list[frozenset[int]]] = {}  # what was changed, and what idle ones reach
         self._weighed: Counter[frozenset[int]] = Counter()  # losses of several terms, by what was changed
+        self._parts = LossParts()
+        self._infinite: tuple[int, int, int] | None = None  # the step, targets that are not finite, and all of it
+        self._are_of_places = False  # has each place of an example a target?
+        self._places_alike: str | None = None  # a module, empty where it did not show at a look
+        self._taken: float | None = None  # root mean square of what the first layer takes
+        self._after_step = 0  # backwards that came after the step that they were for
+        self._forwards = 0  # since the last backward
+        self._handed: list[bool] = []  # was each given what the one before returned, without its gradient?
+        self._detached: dict[str, bool] = {}  # modules, or the model itself, that always are
+        self._repeated, self._turned = Repeated(), Turned()
+        self._is_again = False  # did most examples of the batch come before?
         self._late: list[tuple[Tensor, Tensor]] = []  # small gradients that the last step used, with what they were
         self._clipped_late: list[float] = []  # by how much gradients were scaled after a step
 
     @staticmethod
     def looks_at(number: int) -> bool:
         """Are the innermost calls of this step looked at?"""
-        is_early = number < EARLY and number % OFTEN == 0
-        return number < 3 or is_early or number & (number - 1) == 0
+        is_early = number < EARLY and number % OFTEN == number // OFTEN % 2  # in turn: of optimizers that take turns
+        power = max(number.bit_length() - 1, 0)
+        return number < 3 or is_early or number == (1 << power) + power % 2
 
     def observer(self, sites: Sites) -> LeafCalls:
         """Return an observer of the innermost calls of the forward that begins."""
@@ -248,7 +270,12 @@ class Learning:
             step.seconds["before"] = now - self._since
             with untracked():
                 self._note_clipped_late()
+        if self._forwards and given:
+            made = set(storages_of(self._outputs))
+            own = [t for t in given if type(t) is Tensor and storages_of([t])[0] in made]
+            self._handed.append(bool(own) and not any(t.requires_grad for t in own))
         self._calls = None
+        self._forwards += 1
         self._given = given
         if given:
             with untracked():
@@ -256,7 +283,7 @@ class Learning:
                     self._spreads.append(float(_wide(given[0].detach()).std()))
                 step.batch = given[0].shape[0] if given[0].dim() else 1
                 step.digests.append(digest_of(given))
-                if not self._pass and len(self._examples) < MOST_EXAMPLES:
+                if (not self._pass or self.looks_at(number)) and len(self._examples) < MOST_EXAMPLES:
                     self._note_pass(number, rows_of(given[0]), step.batch)
                 sizes = [float(t.detach().abs().max()) for t in given[:2] if t.is_floating_point() and t.numel()]
                 step.largest = max([*sizes, *([] if step.largest is None else [step.largest])], default=None)
@@ -270,7 +297,9 @@ class Learning:
 
     def _note_pass(self, number: int, rows: Sequence[int], batch: int) -> None:
         """Note the step in which most examples come back, as far as they are known: a pass through the data is over."""
-        if len(rows) > 1 and sum(row in self._examples for row in rows) > len(rows) ** 2 / batch / 2:
+        known = sum(row in self._examples for row in rows)
+        self._is_again = len(rows) > 1 and 2 * known > len(rows)
+        if not self._pass and len(rows) > 1 and known > len(rows) ** 2 / batch / 2:
             self._pass = number
         self._examples.update(rows)
 
@@ -307,6 +336,15 @@ class Learning:
         if self._calls is not None:
             self._ran |= self._calls.ran
             self._ahead |= dict.fromkeys(self._calls.ahead)
+            first = self._calls.first_given
+            if first is not None and self._taken is None and first.numel():
+                with untracked():
+                    self._taken = float(_wide(first).square().mean().sqrt())
+            if first is not None and self._given and viewed_for_moved(self._given[0], first):
+                self._viewed |= {_sizes(tuple(self._given[0].shape), tuple(first.shape)): None}
+            for path, count in self._calls.again.items():
+                is_cut = count >= FEWEST_AGAIN and self._calls.detached[path] == count
+                self._detached[path] = is_cut and self._detached.get(path, True)
             self._note_masks()
             self._note_last_dropout(self._calls)
             self._outdated.update([*dict.fromkeys(self._calls.outdated)])
@@ -349,6 +387,7 @@ class Learning:
         else:
             self._one_way.append(self._loop.steps)
         self._note_lost(count, distance <= LOST * largest)
+        self._note_places()
 
     def _note_lost(self, count: int, is_lost: bool) -> None:
         """Note modules that return the same for all examples, though what they are given differs; and from where on."""
@@ -361,6 +400,16 @@ class Learning:
         begin = next((i for i in range(len(calls)) if max(apart[i:]) <= LOST), None)
         if is_lost and begin is not None and (calls[begin].given_apart or 0.0) <= LARGE_APART:
             self._lost[calls[begin].path, "is given"] += 1
+
+    def _note_places(self) -> None:
+        """Note from which module on all places of an example are alike, though they differ in front of it."""
+        calls = [one for one in (self._calls.calls if self._calls is not None else ()) if one.places_made is not None]
+        begin = next((i for i in range(len(calls)) if max(one.places_made or 0.0 for one in calls[i:]) <= LOST), None)
+        first = calls[0].places_given if calls else None
+        if begin is None or first is None or first <= LARGE_APART:
+            self._places_alike = ""
+        elif self._places_alike is None:
+            self._places_alike = calls[begin].path
 
     # The backward --------------------------------------------------------------------------------
 
@@ -385,7 +434,16 @@ class Learning:
         self._look_at_terms(root)
         if number < WHOLE and step.backwards <= 2:
             self._look_at_graph(number, root)
+        if len(self._handed) >= FEWEST_AGAIN:
+            self._detached[""] = all(self._handed) and self._detached.get("", True)
+        self._forwards, self._handed = 0, []
         self._at = time.perf_counter()
+
+    def before_other_backward(self) -> None:
+        """Take stock of the terms of the loss before: steps that follow are for another loss."""
+        if self._stepped:
+            self._note_idle_terms()
+            self._reaches = []
 
     def let_go(self) -> None:
         """Let go of results and of the loss's graph that nobody else holds: the backward frees what is large there."""
@@ -425,6 +483,7 @@ class Learning:
         looks = self.looks_at(number) or self._backwards <= 3
         if looks:
             self._note_code(number, root)
+            self._parts.look(root, self._outputs, is_again=self._is_again)
             with untracked():
                 self._cosine = None if read.kind else cosine_factor(root, self._outputs)
         if looks or not self._believed or value != value or abs(value) == float("inf"):
@@ -435,7 +494,8 @@ class Learning:
             return
         factor = read.factor / scale
         if looks:
-            self._note_bounds(read)
+            self._note_bounds(number, read)
+            self._parts.look_at_logits(read.prediction)
         if looks or self._believed is None:
             found = computed_again(read)
             reduction = "" if found is None else _reduction(found, value / factor if factor else 0.0, root)
@@ -453,14 +513,23 @@ class Learning:
         if read.smoothing:
             self._smoothing = read.smoothing, read.classes
         if target is not None:
-            self._targets.add(read, target, self._given[0] if self._given else None)
+            self._targets.add(read, target, self._given, self._outputs[0] if self._outputs else None)
+            made = tuple(self._outputs[0].shape[:-1]) if self._outputs and self._outputs[0].dim() == 3 else ()
+            self._are_of_places = bool(made) and target.numel() in (math.prod(made), self._outputs[0].numel())
+            if self._infinite is None and not math.isfinite(value):
+                self._note_infinite(number, target)
             if looks:
                 self._targets.note_reach(number, target)
             if self._targets.is_empty and self._emptied is None:
                 self._emptied = number
             self._note_mixed(tuple(target.shape))
             if self._calls is not None and self._calls.last_linear is not None:
-                self._features.add(self._calls.last_linear, target, read.kind, read.ignore)
+                examples = len(self._given[0]) if self._given and self._given[0].dim() else 0
+                self._features.add(self._calls.last_linear, target, read.kind, read.ignore, examples)
+            if self._forwards == 1 and self._given:
+                self._repeated.add(self._given, target)
+                if looks:
+                    self._turned.add(self._given[0], target)
 
     def _look_at_terms(self, root: Tensor) -> None:
         """Note what the terms of the first losses are, and which weights each of them depends on."""
@@ -489,9 +558,18 @@ class Learning:
         if idle is not None:
             self._idle_terms.setdefault(changed, []).append(idle)
 
-    def _note_bounds(self, read: LossRead) -> None:
+    def _note_infinite(self, number: int, target: Tensor) -> None:
+        """Note targets that are not finite, where the loss is not."""
+        with untracked():
+            count = int((~target.detach().isfinite()).sum())
+        self._infinite = (number, count, target.numel()) if count else None
+
+    def _note_bounds(self, number: int, read: LossRead) -> None:
         """Note what keeps the answers within bounds, and whether the logits of classes stay within 1."""
         self._bounds = bounds_of(read)
+        if self._bounds is not None and self._bounds[0] == "relu" and self._outputs:
+            with untracked():
+                self._note_zeros(AT_THE_END, number, float((self._outputs[0].detach() == 0).float().mean()))
         if read.kind == "cross_entropy" and self._outputs and self._outputs[0].is_floating_point():
             with untracked():
                 self._logits.append(float(self._outputs[0].detach().abs().max()))
@@ -501,7 +579,9 @@ class Learning:
         for mean, variance in gaussians(root, self._outputs):
             with untracked():
                 m, v = _wide(mean.detach()), _wide(variance.detach())
-                found = float(0.5 * (m.square() + v.exp() - 1 - v).sum()) / max(len(m) if m.dim() else 1, 1)
+                found = float(0.5 * (m.square() + v.exp() - 1 - v).sum()) / max(
+                    len(m) * (m.shape[1] if m.dim() == 3 else 1) if m.dim() else 1, 1
+                )
             if found < NO_CODE:
                 self._empty.append((number, found))
             else:
@@ -573,6 +653,8 @@ class Learning:
 
     def _odd_softmax(self, node: Any) -> set[str]:
         """Return whether a softmax inside of the model goes over the examples, or over all places of a sequence."""
+        if type(node).__name__.startswith("ScaledDotProduct"):
+            return self._odd_attention(node)
         if type(node).__name__ != "SoftmaxBackward0" or not self._given or not self._outputs:
             return set()
         shape, dimension = tuple(node._input_metadata[0].shape), _signed(node._saved_dim)
@@ -582,7 +664,25 @@ class Learning:
             return {"over batch"} if is_row and target is not None and target.dim() and len(target) == rows else set()
         length = self._given[0].shape[1] if self._given[0].dim() == 2 else 0
         is_of_places = len(shape) > 2 and shape[-2:] == (length, length) and dimension in (-1, len(shape) - 1)
-        return {"attention"} if is_of_places and length > 1 and _has_no_mask(node) else set()
+        if not is_of_places or length < 2:
+            return set()
+        if self._calls is None or not self._calls.keeps_all:
+            return {"attention"} if _has_no_mask(node) else set()
+        with untracked():
+            shares = node._saved_result.detach().float()
+            ahead, whole = float(shares.triu(1).sum()), float(shares.sum())
+        return {"attention"} if ahead > AHEAD * whole else set()
+
+    def _odd_attention(self, node: Any) -> set[str]:
+        """Return whether an attention of torch, over all places of a sequence, lets a place see those that follow."""
+        length = self._given[0].shape[1] if self._given and self._given[0].dim() == 2 else 0
+        shape, keeps = tuple(node._input_metadata[0].shape), self._calls is not None and self._calls.keeps_all
+        if length < 2 or not keeps or len(shape) != 4 or shape[2] != length or getattr(node, "_saved_is_causal", True):
+            return set()
+        mask = getattr(node, "_saved_attn_mask", None)
+        if mask is None:
+            return {"attention"} if node._saved_key.shape[2] == length else set()
+        return {"attention"} if tuple(mask.shape[-2:]) == (length, length) and lets_see_ahead(mask) else set()
 
     def _note_zeros(self, path: str, number: int, share: float) -> None:
         self._zeros.setdefault(path, {})[number] = share
@@ -591,6 +691,7 @@ class Learning:
         """Note the size of the gradients, before anybody clips or clears them."""
         step = self._step
         if step is None:
+            self._after_step += int(any(p.grad is not None for p in self._loop.parameters))
             return
         step.seconds["backward"] += time.perf_counter() - self._at
         with untracked():
@@ -713,6 +814,7 @@ class Learning:
         self._stepping = False
         self._step = self._mark = None
         self._since = time.perf_counter()
+        self._targets.end_step()
         self._given, self._outputs, self._read = [], [], LossRead()  # as large as the program's: none outlives a step
         if step is None:
             return None
@@ -878,7 +980,7 @@ class Learning:
             else Names(),
             mixed=next((mixed for mixed, looks in self._mixed.values() if looks > 1), None),
             over_one=tuple([one for one, graphs in self._over_one.items() if graphs == self._graphs >= WHOLE]),
-            spreads=(short(self._spreads[0]) or 0.0, short(max(self._spreads[-SURE_LOOKS:])) or 0.0)
+            spreads=(short(self._spreads[0]) or 0.0, short(median(self._spreads[-SURE_LOOKS:])) or 0.0)
             if len(self._spreads) > 2 * SURE_LOOKS
             else None,
             clipped_late=(len(self._clipped_late), short(median(self._clipped_late)) or 0.0)
@@ -900,6 +1002,14 @@ class Learning:
             if self._ran
             else Names(),
             weighs_examples="over batch" in self._softmaxes,
+            parts=self._parts.facts(),
+            after_step=self._after_step,
+            places_alike=self._places_alike or None if self._are_of_places else None,
+            taken=short(self._taken),
+            infinite_targets=self._infinite,
+            detached_state=next((path for path, is_cut in self._detached.items() if is_cut), None),
+            same_inputs=self._repeated.facts(),
+            rows=replace(self._features.rows(self._loss.kind) if draws else RowFacts(), turned=self._turned.most),
         )
 
     def _kept(self) -> float:
@@ -1087,15 +1197,24 @@ def _has_no_mask(node: Any) -> bool:
 
 
 def _viewed(node: Any, given: Sequence[Tensor]) -> dict[tuple[str, str], None]:
-    """Return the sizes before and after a view that exchanges the first two of the input, and moves no numbers."""
+    """Return the sizes before and after a view that exchanges sizes of the input, and moves no numbers.
+
+    Also of others: a view of (examples, places, heads × width) as (examples, heads, places, width).
+    """
     if type(node).__name__ not in ("ViewBackward0", "UnsafeViewBackward0") or not given or given[0].dim() < 2:
         return {}
     before, after = tuple(node._saved_self_sym_sizes), tuple(node._input_metadata[0].shape)
     one, other = given[0].shape[:2]
     exchanges = len(before) == len(after) > 2 and before[2:] == after[2:] and before[:2] == after[1::-1]
-    if not exchanges or one == other or 1 in (one, other) or {one, other} != set(before[:2]):
+    exchanges = exchanges and one != other and 1 not in (one, other) and {one, other} == set(before[:2])
+    is_of_examples = before[:1] == (one,) and sizes_exchanged(before, after)
+    if not (exchanges or is_of_examples):
         return {}
-    return {("×".join(map(str, before)), "×".join(map(str, after))): None}
+    return {_sizes(before, after): None}
+
+
+def _sizes(before: Sequence[int], after: Sequence[int]) -> tuple[str, str]:
+    return "×".join(map(str, before)), "×".join(map(str, after))
 
 
 def _signed(dimension: int) -> int:

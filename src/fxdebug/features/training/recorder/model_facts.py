@@ -19,6 +19,7 @@ STRONG = 0.8  # a dropout's noise is twice its signal
 ROUNDING = 1e-4  # of the largest number of a row
 SMALL_GAIN = 0.1  # three layers of it leave a thousandth of what differs between examples
 SURE = 4.0  # standard errors
+FEWEST_DRAWN = 1000  # numbers
 MOST_NODES = 20_000
 LARGE_GAIN = 4.0  # of a layer: He and others draw up to 1.67 (nn.init.calculate_gain), Linear itself 0.58
 MOST_COMPARED = 64  # matrices with which embeddings are compared
@@ -133,7 +134,8 @@ class ModelFacts:
         with untracked():
             for name, p in _matrices(self._model):
                 path, _, _ = name.rpartition(".")
-                if not p.requires_grad and not isinstance(modules.get(path), nn.Embedding) and _is_fresh(p):
+                is_table = isinstance(modules.get(path), (nn.Embedding, nn.EmbeddingBag))
+                if not p.requires_grad and (_is_fresh_table(p) if is_table else _is_fresh(p)):
                     found.append((name, p))
         return names_of(found, whole)
 
@@ -211,6 +213,24 @@ def _is_fresh(parameter: Tensor) -> bool:
         return False
     fourth = float(((x - x.mean()) ** 4).mean()) / deviation**4
     return abs(fourth - 3) < SURE * math.sqrt(24 / count)
+
+
+def _is_fresh_table(parameter: Tensor) -> bool:
+    """Has a table of embeddings the distribution with which torch draws it, N(0, 1), or N(0, 0.02)?"""
+    x = special_tensors.local_part(parameter).detach().float()
+    x = x[x.any(1)] if x.dim() == 2 and x.layout is torch.strided else x[:0]  # without the row of the padding
+    count = x.numel()
+    if count < FEWEST_DRAWN:
+        return False
+    deviation = float(x.std())
+    usual = min((1.0, 0.02), key=lambda one: abs(deviation - one))
+    if abs(deviation - usual) > SURE * usual / math.sqrt(2 * count) or abs(float(x.mean())) > SURE * usual / count**0.5:
+        return False
+    fourth = float(((x - x.mean()) ** 4).mean()) / deviation**4
+    columns, rows = x.std(0), x.std(1)  # what was learned has columns and rows of many sizes
+    sizes = ((columns, len(x)), (rows, x.shape[1]))
+    even = all(float((one / usual - 1).square().mean()) < SURE / n for one, n in sizes)
+    return abs(fourth - 3) < SURE * math.sqrt(24 / count) and even
 
 
 def products_in(root: Any) -> tuple[int, bool]:

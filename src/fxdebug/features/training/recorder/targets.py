@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
+from collections.abc import Sequence
 from statistics import fmean, median
 
 import numpy as np
@@ -16,7 +17,9 @@ import torch
 from torch import Tensor
 
 from fxdebug.capture.probe import untracked
+from fxdebug.features.shared.records.learning import RowFacts
 from fxdebug.features.training.loss.loss_graph import LossRead
+from fxdebug.features.training.pairs.fitting_rows import fitting
 from fxdebug.features.training.recorder.samples import digest_of
 
 MOST_TARGETS = 300_000  # that are counted: a share of 1e-5 is known
@@ -26,12 +29,14 @@ MOST_DIFFERENT = 64  # batches of targets that are told apart
 MOST_COLUMNS = 4096  # that have a mean of their own
 MOST_ROWS = 600  # of inputs that are held against the targets
 FEWEST_ROWS = 100
+FEWEST_OF_STEP = 8  # targets
 SHIFTS = range(-2, 4)
 SHIFTED_STEPS = 40
 DRAWS = 99
 OUTLYING = 100.0  # times the distance within which nine of ten lie
 UNEQUAL = 2.0  # times, of counts and of weights of classes
 FOLLOWS = 0.8  # correlation of both
+ABOUT_HALF = 0.45  # of the steps up to the last look
 FIRST_LOOKS, FEWEST_LOOKS = 5, 10  # at how far numbers reach
 MOST_FEATURES = 256
 MOST_CLASSES = 32
@@ -47,7 +52,8 @@ class Targets:
     def __init__(self) -> None:
         self.seen = self.ignored = self.batches = 0
         self.classes: Counter[int] = Counter()
-        self.entropies: deque[tuple[float, int]] = deque(maxlen=MOST_BATCHES)  # of batches, with their sizes
+        self._of_step: Counter[int] = Counter()
+        self.entropies: deque[tuple[float, int]] = deque(maxlen=MOST_BATCHES)  # of steps, with their sizes
         self.shifts = {k: [0, 0] for k in SHIFTS}
         self._shifted = 0
         self._weights: Tensor | None = None
@@ -60,14 +66,20 @@ class Targets:
         self._inputs: list[Tensor] = []
         self._labels: list[Tensor] = []
         self._held_rows = 0
+        self._steps = 0  # numbers of each place, of inputs that are sequences
         self.others_tell: float | None = None  # of a target that an input has
         self.are_places = True  # is the class of each row its place in the batch?
         self.is_empty = False  # were all targets of the last loss ignored?
         self.digests: set[str] = set()
         self._reaches: list[tuple[int, float]] = []  # the largest magnitude of numbers at each look
 
-    def add(self, read: LossRead, target: Tensor, first_input: Tensor | None) -> None:
-        """Count the targets of one loss; ``first_input`` is what the model was given with them."""
+    def add(self, read: LossRead, target: Tensor, given: Sequence[Tensor], answer: Tensor | None) -> None:
+        """Count the targets of one loss, of which the model was ``given`` inputs and returned an ``answer``."""
+        first_input = given[0] if given else None
+        places = answer.shape[1] if answer is not None and answer.dim() == 3 else math.inf
+        tokens = next((one for one in given if one.dim() == 2 and not one.is_floating_point()), None)
+        if tokens is not None and tokens.shape[1] > places:  # which of its places an answer is for is not known
+            tokens = None
         with untracked():
             self.batches += 1
             target = target.detach()
@@ -75,12 +87,20 @@ class Targets:
                 self.digests.add(digest_of([target]))
             if read.kind == "cross_entropy":
                 self._add_classes(read, target)
+                if tokens is not None:
+                    self._hold_against(target.reshape(-1), read.ignore, tokens)
                 if first_input is not None:
-                    self._hold_against(target.reshape(-1), read.ignore, first_input)
+                    self._keep_pairs(target.reshape(-1), first_input)
             else:
                 self._add_numbers(target)
                 if first_input is not None and target.dim() <= 2 and target.numel() == len(target):
                     self._keep_pairs(target.reshape(-1), first_input)
+
+    def end_step(self) -> None:
+        """Note how the classes of a step differ, of all its backwards together."""
+        found, self._of_step = self._of_step, Counter()
+        if found.total() >= FEWEST_OF_STEP:
+            self.entropies.append((_entropy(found.values()), found.total()))
 
     def note_reach(self, number: int, target: Tensor) -> None:
         """Note how far numbers reach at a step."""
@@ -103,8 +123,7 @@ class Targets:
         values, counts = kept.unique(return_counts=True)
         found = dict(zip(values.tolist(), counts.tolist()))
         self.classes.update(found)
-        if kept.numel() >= 8:
-            self.entropies.append((_entropy(found.values()), kept.numel()))
+        self._of_step.update(found)
 
     def _add_numbers(self, target: Tensor) -> None:
         self.seen += target.numel()
@@ -134,10 +153,7 @@ class Targets:
 
     def _hold_against(self, flat: Tensor, ignore: int, given: Tensor) -> None:
         """Compare classes with the tokens that the model was given, place by place."""
-        if given.is_floating_point():
-            self._keep_pairs(flat, given)
-            return
-        if given.dim() != 2 or self._shifted >= SHIFTED_STEPS or flat.numel() % len(given):
+        if self._shifted >= SHIFTED_STEPS or flat.numel() % len(given):
             return
         target = flat.reshape(len(given), -1)
         length, width = target.shape[1], given.shape[1]
@@ -158,6 +174,7 @@ class Targets:
             return
         if len(given) != flat.numel() or not len(given) or given[0].numel() > MOST_COLUMNS:
             return
+        self._steps = given.shape[2] if given.dim() == 3 else 0
         self._inputs.append(given.detach().reshape(len(given), -1).float().cpu())
         self._labels.append(flat.float().cpu())
         self._held_rows += len(given)
@@ -246,7 +263,7 @@ class Targets:
         if len(self._reaches) < FEWEST_LOOKS:
             return None
         last, reach = self._reaches[-1]
-        half = next(size for number, size in self._reaches if number >= last / 2)
+        half = next(size for number, size in self._reaches if number >= ABOUT_HALF * last)
         return max(size for _, size in self._reaches[:FIRST_LOOKS]), half, reach
 
     @property
@@ -323,7 +340,8 @@ class Targets:
             at = int(np.abs(found).argmax())
             if float(abs(found[at])) >= least:
                 self.others_tell = _explained(given, at, column)
-                return f"input {at}", name, float(found[at]), len(labels)
+                place = f"number {at % self._steps} of place {at // self._steps}" if self._steps else f"input {at}"
+                return place, name, float(found[at]), len(labels)
         return None
 
 
@@ -346,9 +364,11 @@ class Features:
         self._first: list[tuple[Tensor, Tensor]] = []
         self._last: deque[tuple[Tensor, Tensor]] = deque()
         self._begin: tuple[str, int, float | None] | None = None  # what was found of the first batches, and of how many
+        self._fits: tuple[int, RowFacts | None] = 0, None  # the same of the order of rows
+        self._are_examples = True  # is each row an example of the batch?
 
-    def add(self, features: Tensor, target: Tensor, kind: str, ignore: int) -> None:
-        """Keep the features of one batch and its targets, row by row."""
+    def add(self, features: Tensor, target: Tensor, kind: str, ignore: int, examples: int) -> None:
+        """Keep the features of one batch and its targets, row by row; ``examples`` are those of the batch."""
         with untracked():
             rows = features.detach().reshape(-1, features.shape[-1])
             rows = rows[:, :: max(1, rows.shape[1] // MOST_FEATURES)][:, :MOST_FEATURES]
@@ -366,6 +386,7 @@ class Features:
                     return
             if len(rows) < 4:
                 return
+            self._are_examples = self._are_examples and len(rows) == examples == len(target)
             pair = rows[:256].float().cpu(), flat[:256].cpu()
         if sum(len(x) for x, _ in self._first) < ENOUGH_ROWS:
             self._first.append(pair)
@@ -385,13 +406,21 @@ class Features:
             first, last = self._begin[2], _chance(now, kind)
         return None if first is None or last is None else (first, last, rows)
 
+    def rows(self, kind: str) -> RowFacts:
+        """Return which order of the targets fits the features of the first batches, where each row is an example."""
+        if not self._are_examples or sum(len(x) for x, _ in self._first) < FEWEST_ROWS:
+            return RowFacts()
+        if self._fits[0] != len(self._first):
+            batches = _batches(self._first, kind)
+            self._fits = len(self._first), None if batches is None else fitting(batches)
+        return self._fits[1] or RowFacts()
+
 
 @np.errstate(all="ignore")
-def _chance(pairs: list[tuple[Tensor, Tensor]], kind: str) -> float | None:
-    """Return the p-value of a permutation test: features against targets, permuted inside of each batch."""
+def _batches(pairs: list[tuple[Tensor, Tensor]], kind: str) -> list[tuple[_Numbers, _Numbers]] | None:
+    """Return the features and the targets of each batch, centred; classes as a column each."""
     if len({x.shape[1] for x, _ in pairs}) != 1 or len({y.shape[1] for _, y in pairs}) != 1:
         return None
-    generator = np.random.default_rng(0)
     classes = (
         sorted({int(c) for _, y in pairs for c in y[:, 0].tolist()})[:MOST_CLASSES] if kind == "cross_entropy" else []
     )
@@ -402,7 +431,14 @@ def _chance(pairs: list[tuple[Tensor, Tensor]], kind: str) -> float | None:
         x = x - x.mean(0)
         x = x / (x.std(0, ddof=1) + 1e-9 * np.abs(x).max() + 1e-30)
         batches.append((x, told - told.mean(0)))
-    if not all(np.isfinite(x).all() and np.isfinite(told).all() for x, told in batches):
+    return batches if all(np.isfinite(x).all() and np.isfinite(told).all() for x, told in batches) else None
+
+
+@np.errstate(all="ignore")
+def _chance(pairs: list[tuple[Tensor, Tensor]], kind: str) -> float | None:
+    """Return the p-value of a permutation test: features against targets, permuted inside of each batch."""
+    batches, generator = _batches(pairs, kind), np.random.default_rng(0)
+    if batches is None:
         return None
 
     def size(permuted: bool) -> float:

@@ -304,6 +304,8 @@ class Watcher:
         """Note the loss; explain the step if it is not finite, or far above the last ones."""
         if self._is_in_method and self.method != "forward" and get_ident() == self._thread:
             self._has_own_backward = True
+        if not self._looks_away():
+            self._guarded(self.learning.before_other_backward)
         if (self._held or not self.facts.ran) and not self._looks_away():
             self._guarded(lambda: self._note_loss_in(tensors))
             if not keeps_graph:

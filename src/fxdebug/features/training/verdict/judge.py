@@ -9,7 +9,7 @@ from statistics import fmean
 from fxdebug.brief import brief
 from fxdebug.data.findings import ADVICE, ERROR, SEVERITIES, WARNING, Finding
 from fxdebug.features.shared.records.training import TrainingRecord
-from fxdebug.features.training.verdict import of_data, of_loop, of_model, of_numbers, of_rates
+from fxdebug.features.training.verdict import of_data, of_loop, of_model, of_numbers, of_pairs, of_parts, of_rates
 from fxdebug.features.training.verdict.limits import Limits
 from fxdebug.features.training.verdict.progress import FLAT, Progress, is_game
 from fxdebug.features.training.verdict.seen import Seen, found, g, middle, seen_of
@@ -21,7 +21,7 @@ CAUSES = (  # of incidents: what the loop, and what the loss is; numbers that ar
 GATED = ("other optimizer", "not optimised")  # told once it is sure: copies of weights, optimizers that come later
 TOLD = (
     "gradient cut", "targets unrelated", "same batch", "answers alike", "silent activation", "statistics stay",
-    "targets grow", "never used",
+    "targets grow", "never used", "wrong sign",
 )  # fmt: skip  # first, although they are advice
 PASSES = 3  # through the data
 AT_IT = 0.985  # of the constant answer
@@ -69,7 +69,7 @@ def judge(record: TrainingRecord, incidents: Sequence[Finding] = (), limits: Lim
     if told is not None:
         state = (
             "learns"
-            if progress.state == "falling" and told.rule not in ("answers alike", "targets unrelated")
+            if progress.state == "falling" and told.rule not in ("answers alike", "targets unrelated", "wrong sign")
             else "cannot tell"
         )
         return Verdict(state, _sentence(told), told.rule, tuple(listed), *numbers)
@@ -107,12 +107,21 @@ def _causes(seen: Seen, incidents: Sequence[Finding]) -> list[Finding]:
     is_skipped = EXPLAINED in rules | explained
     told = [one for one in incidents if one.rule not in rules and not (is_skipped and one.rule == "no step")]
     causes = sorted([one for one in told if one.rule in CAUSES], key=lambda one: CAUSES.index(one.rule))
-    listed = [*causes, *own, *of_data.rules(seen), *of_model.rules(seen), *of_numbers.rules(seen)]
+    listed = [
+        *causes,
+        *own,
+        *of_numbers.rounded(seen),
+        *of_parts.rules(seen),
+        *of_pairs.rules(seen),
+        *of_data.rules(seen),
+        *of_model.rules(seen),
+        *of_numbers.rules(seen),
+    ]
     listed += of_rates.schedules(seen)
     if not any(one.severity == ERROR for one in listed):
         listed += of_rates.size(seen)
     symptoms = [one for one in told if one.rule not in CAUSES]
-    if learns:
+    if learns or (seen.progress.constant is None and seen.progress.state in ("flat", "slow")):
         symptoms = [replace(one, severity=ADVICE) if one.severity == WARNING else one for one in symptoms]
     listed += symptoms
     if not any(one.severity != ADVICE for one in listed):
@@ -247,6 +256,19 @@ def _alike(seen: Seen) -> list[Finding]:
                 "Detach one side (a teacher, a target network, stop-gradient), or add a term that keeps answers apart.",
             )
         ]  # fmt: skip
+    margin = seen.facts.parts.margin
+    if margin is not None and progress.constant is None and progress.state in ("falling", "flat", "slow"):
+        return [
+            found(
+                "answers alike", ADVICE,
+                f"the loss went from {g(progress.first)} to {g(progress.last)}, and is made of margins that all come "
+                f"to about {g(margin)} in the last looks, with hardly a difference: that is what they come to where "
+                "all answers are the same, so that answers have drawn together (collapse)",
+                "Lower the learning rate, take the mean over all triplets that still have a loss in place of the "
+                "hardest ones, or divide answers by their norm.",
+                measured=margin,
+            )
+        ]  # fmt: skip
     if since is None or progress.constant is not None or progress.state not in ("falling", "flat"):
         return []
     return [
@@ -267,7 +289,8 @@ def _is_told(one: Finding, seen: Seen) -> bool:
         return seen.facts.resting.share > of_numbers.SHARE
     if one.rule in ("gradient cut", "never used"):
         return seen.progress.is_bad or seen.barely_learns
-    return one.rule in ("targets unrelated", "answers alike", "statistics stay", "targets grow") or everywhere
+    always = ("targets unrelated", "answers alike", "statistics stay", "targets grow", "wrong sign")
+    return one.rule in always or everywhere
 
 
 def _sentence(one: Finding) -> str:

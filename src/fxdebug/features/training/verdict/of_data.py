@@ -158,6 +158,14 @@ def _smoothed(seen: Seen) -> Found:
 
 def _targets(seen: Seen) -> Found:
     loss = seen.facts.loss
+    infinite = seen.facts.infinite_targets
+    if infinite is not None and seen.progress.state == "not finite":
+        yield found(
+            "targets not finite", ERROR,
+            f"step {infinite[0]}: {infinite[1]} of {infinite[2]} targets are not finite, and so the loss is not",
+            "Look at how targets are made: a division by 0, a logarithm of 0, a value that is missing; leave such out "
+            "of the loss by a mask.", measured=infinite[1],
+        )  # fmt: skip
     if loss.targets and loss.ignored == loss.targets:
         yield found(
             "targets ignored", ERROR, f"all {loss.targets} targets are the ignored index: the mean of nothing is NaN",
@@ -239,7 +247,8 @@ def _told(seen: Seen) -> Found:
     if leak is not None and seen.facts.alone:
         place, what, size, rows = leak
         is_number = what == "the target" and seen.facts.loss.kind in DISTANCES
-        may_be_meant = is_number and (seen.facts.loss.others_tell or 0.0) < TOLD  # a lesson: find this input
+        is_lesson = place.startswith("number")  # of a sequence: one to be kept in mind, or found
+        may_be_meant = is_lesson or (is_number and (seen.facts.loss.others_tell or 0.0) < TOLD)
         yield found(
             "target in input", ADVICE if may_be_meant else ERROR,
             f"{place} is {what} itself: their correlation is {size:.4f} over {rows} examples",
@@ -260,9 +269,21 @@ def _inputs(seen: Seen) -> Found:
             "Look at how they are loaded.",
         )
         return
-    if one.normed or limits.small_input <= one.size <= limits.large_input or one.size == 0:
+    if one.normed or one.size == 0:
         return
-    severity: Severity = ADVICE if not seen.progress.is_bad else ERROR
+    if limits.small_input <= one.size <= limits.large_input:
+        taken = seen.facts.taken or one.size
+        if not limits.small_input <= taken <= limits.large_input:
+            yield found(
+                "inputs not normalised", ERROR if seen.progress.is_bad else ADVICE,
+                f"the inputs have root mean square {g(one.size)}, and the first layer is given {g(taken)} of it; usual "
+                f"is about 1 (loss {g(seen.progress.first)} → {g(seen.progress.last)})",
+                "Look at what is done to them in front of the first layer: are they divided or normalised twice?",
+                measured=taken, threshold=limits.large_input if taken > 1 else limits.small_input,
+            )  # fmt: skip
+        return
+    lost = seen.facts.answers_alike is not None
+    severity: Severity = ERROR if seen.progress.is_bad else WARNING if lost else ADVICE
     pixels = " (divide pixels by 255 first)" if 100 < one.largest <= 255.5 else ""
     yield found(
         "inputs not normalised", severity,

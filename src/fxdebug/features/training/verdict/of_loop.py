@@ -24,6 +24,7 @@ def rules(seen: Seen) -> Found:
     yield from _optimizers(seen)
     yield from _outdated(seen)
     yield from _cut(seen)
+    yield from _detached_state(seen)
     yield from _never_used(seen)
     yield from _idle(seen)
     yield from _idle_term(seen)
@@ -119,6 +120,23 @@ def _cut(seen: Seen) -> Found:
         )  # fmt: skip
 
 
+def _detached_state(seen: Seen) -> Found:
+    """Yield that a state is detached each time that it is handed on."""
+    path, progress = seen.facts.detached_state, seen.progress
+    if path is None or seen.steps < FEWEST:
+        return
+    constant = progress.constant
+    is_done = progress.state == "falling" and (constant is None or progress.last < seen.limits.halved * constant)
+    what = f"{path} is run" if path else "the model is run"
+    yield found(
+        "gradient cut", ADVICE if is_done else ERROR if progress.is_bad else WARNING,
+        f"{what} several times for one loss, and each time it is given what it returned before without its gradient: "
+        f"it cannot learn to keep anything from one call to the next (loss {g(progress.first)} → {g(progress.last)})",
+        "Hand the state on as it is, and detach it only where a piece of a long sequence ends, after backward().",
+        path=path,
+    )  # fmt: skip
+
+
 def _never_used(seen: Seen) -> Found:
     """Yield that an optimizer has modules that never ran."""
     resting = seen.facts.asleep
@@ -147,7 +165,16 @@ def _idle(seen: Seen) -> Found:
 
 
 def _idle_term(seen: Seen) -> Found:
-    both = seen.facts.idle_term
+    both, rest = seen.facts.idle_term, seen.facts.parts.without_gradient
+    if rest is not None:
+        yield found(
+            "idle term", ADVICE if seen.progress.state == "falling" and seen.facts.alone else WARNING,
+            f"a part of the loss has no gradient: {g(rest[0])} of {g(rest[1])} on average, and it changes from step to "
+            "step: it is computed, and teaches nothing",
+            "Look for detach(), no_grad() or .data on the way to this term: a generator learns through the "
+            "discriminator, so its score is not to be detached in the generator's own step.",
+            measured=rest[0],
+        )  # fmt: skip
     if both is not None and both[1].count and not seen.facts.missing.count:
         reached, changed = both
         some = listed(reached) if reached.count else "weights that are none of the model's"
@@ -186,6 +213,13 @@ def _cleared(seen: Seen) -> Found:
             "Call zero_grad() after step(), or before the forward.",
         )  # fmt: skip
     facts = seen.facts
+    if facts.after_step > MOST * seen.steps >= FEWEST and not any(one.used for one in seen.signs):
+        yield found(
+            "cleared before step", ERROR,
+            f"backward() comes after step(), {facts.after_step} times in {seen.steps} steps, and gradients are cleared "
+            "before the next step: none sees a gradient",
+            "Call backward() before step(), and zero_grad() after it.",
+        )  # fmt: skip
     between = [one for one in seen.signs if one.cleared]
     if len(between) >= FEWEST and len(between) > MOST * len(seen.signs) and facts.alone and not facts.nested:
         count = middle([float(one.backwards) for one in seen.signs]) or 0

@@ -157,8 +157,18 @@ def rules(seen: Seen) -> Found:
 
 
 def _lost(seen: Seen) -> Found:
-    """Yield that all examples are the same behind a module: what the inputs told is lost."""
-    lost, progress = seen.facts.lost, seen.progress
+    """Yield that all examples, or all places, are the same behind a module: what the inputs told is lost."""
+    lost, progress, place = seen.facts.lost, seen.progress, seen.facts.places_alike
+    if place and seen.steps >= FEWEST_ALIKE and (progress.is_bad or seen.barely_learns):
+        yield found(
+            "examples alike", ERROR,
+            f"from {place} on all places of an example are the same, to 0.3 %, at every look, though what the model is "
+            f"given differs, and each place has a target of its own: nothing can tell them apart (loss "
+            f"{g(progress.first)} → {g(progress.last)})",
+            "Look at what is put together there: a mean over all places (a graph in which all are joined), an "
+            "attention that sees all alike; add what a place was before.", path=place,
+        )  # fmt: skip
+        return
     if lost is None or seen.steps < FEWEST_ALIKE or seen.facts.silent or seen.facts.over_one:
         return
     path, way = lost

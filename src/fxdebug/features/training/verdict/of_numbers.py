@@ -37,16 +37,6 @@ def rules(seen: Seen) -> Found:
             "Add a small number under the root, (x + 1e-8).sqrt(), or use torch.linalg.vector_norm or torch.cdist.",
         )  # fmt: skip
     yield from _eps(seen)
-    moving = [one.unmoved for one, rate in zip(seen.signs, seen.rates) if one.unmoved is not None and rate > 0]
-    lost = middle(moving)
-    if len(moving) >= 5 and lost is not None and lost > seen.limits.unmoved and facts.dtype in NARROW:
-        yield found(
-            "updates rounded away", ERROR if state != "falling" else WARNING if seen.barely_learns else ADVICE,
-            f"{100 * lost:.0f} % of the elements that have a gradient do not change in a step: the update is below "
-            "half a unit "
-            f"in the last place of {facts.dtype}",
-            "Keep the weights in float32, and use autocast for speed.", measured=lost, threshold=seen.limits.unmoved,
-        )  # fmt: skip
     yield from _over_one(seen)
     if facts.silent:
         rest = (
@@ -62,7 +52,8 @@ def rules(seen: Seen) -> Found:
             if ends is not None
             else "Look at the weights and the bias in front of it (zeros, a bias far below 0?), and at the scale of "
             "the inputs.",
-            path=facts.silent[0].rpartition(" ")[2], measured=facts.resting.share, threshold=SHARE,
+            path="" if "the end" in facts.silent[0] else facts.silent[0].rpartition(" ")[2],
+            measured=facts.resting.share, threshold=SHARE,
         )  # fmt: skip
     if facts.bounded:
         yield found(
@@ -89,6 +80,21 @@ def rules(seen: Seen) -> Found:
                 "Use ReLU or GELU, a normalisation, or residual connections.",
                 op=first[0], measured=slope, threshold=seen.limits.slope,
             )  # fmt: skip
+
+
+def rounded(seen: Seen) -> Found:
+    """Yield that updates are lost in the dtype of the weights: told before what the model is like."""
+    facts, state = seen.facts, seen.progress.state
+    moving = [one.unmoved for one, rate in zip(seen.signs, seen.rates) if one.unmoved is not None and rate > 0]
+    lost = middle(moving)
+    if len(moving) >= 5 and lost is not None and lost > seen.limits.unmoved and facts.dtype in NARROW:
+        yield found(
+            "updates rounded away", ERROR if state != "falling" else WARNING if seen.barely_learns else ADVICE,
+            f"{100 * lost:.0f} % of the elements that have a gradient do not change in a step: the update is below "
+            "half a unit "
+            f"in the last place of {facts.dtype}",
+            "Keep the weights in float32, and use autocast for speed.", measured=lost, threshold=seen.limits.unmoved,
+        )  # fmt: skip
 
 
 def _over_one(seen: Seen) -> Found:

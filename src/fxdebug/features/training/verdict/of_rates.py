@@ -277,7 +277,7 @@ def size(seen: Seen) -> Found:
         )  # fmt: skip
         return
     is_large = bool(early) and median(early) > limits.large_update and max(early) > limits.largest_update
-    if top and is_large and _stalls(seen) and seen.facts.answers_alike is None:
+    if top and is_large and _stalls(seen) and seen.facts.answers_alike is None and seen.facts.parts.margin is None:
         yield found(
             "learning rate too high", WARNING,
             f"the loss fell from {g(progress.first)} in the first quarter of {progress.steps} steps, and stays at "

@@ -20,6 +20,7 @@ CHANCE = 2.0  # standard errors
 NEARLY_ALL = 0.95
 SMALL_FALL = 0.01
 SMALL_RISE = 0.1
+NEARLY_DONE = 0.05  # of what it began with
 
 State: TypeAlias = Literal["none", "early", "falling", "slow", "flat", "above", "rising", "not finite"]
 
@@ -82,6 +83,8 @@ def _state(first: float, begin: float, last: float, z: float, constant: float | 
         if last < limits.learned * constant and z > -2:
             return "slow"
         return "above" if z > SURE else "flat"
+    if 0 <= last < NEARLY_DONE * first and last < begin:
+        return "falling"  # it is done before the first quarter is over
     if z > SURE and begin - last > SMALL_FALL * abs(begin) and last < first:
         return "falling"
     if z < -SURE and last - begin > SMALL_RISE * abs(begin) and last > first:

@@ -1,0 +1,600 @@
+"""Read in its graph what the parts of a loss are for: rewarded actions, entropies, codes, overlaps, margins."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fxdebug.capture.probe import untracked
+from fxdebug.features.shared.records.learning import PartFacts
+from fxdebug.features.training.loss.loss_graph import (
+    PASSED,
+    behind_views,
+    computed_again,
+    elements_of,
+    ends_of,
+    name_of,
+    read_function,
+    scalar_of,
+)
+from fxdebug.features.training.loss.loss_terms import MOST_REACHED, Term
+
+MOST_PARTS = 64
+MOST_STEPS = 400  # nodes on the way to them
+DEPTH = 8  # operations inside of a margin
+FEWEST = 8  # numbers
+FEWEST_LOOKS = 3
+ALIKE, STEADY = 0.15, 0.1  # of the mean: how far margins differ from one another, and from look to look
+LEAST_REST = 0.05  # of the loss
+_GATHERED = frozenset("Mean Sum Stack Cat Expand Squeeze".split())
+_MARGINS = frozenset("Relu ClampMin Clamp Softplus Log1P Log LogSigmoid".split())
+_INSIDE = _MARGINS | frozenset("Rsub Add Sub Neg Exp Mul Div Pow".split())
+_PROBABILITIES = frozenset("Softmax Exp".split())
+_CHOSEN = frozenset("Gather Index Select".split())
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a loss: the node that made it, and the sign with which it is added up."""
+
+    node: Any
+    sign: float
+
+
+@dataclass(frozen=True)
+class Action:
+    """Log-probabilities of what was drawn, times ``weights`` (``None`` where these learn, too); ``sign`` is of both."""
+
+    sign: float
+    weights: Tensor | None
+
+
+def parts_of(root: Any, ends: Set[Any] = frozenset()) -> list[Part]:
+    """Return what a loss adds up, element by element, with the sign of each; ``root`` is its node.
+
+    >>> import torch
+    >>> x = torch.ones(3, requires_grad=True)
+    >>> [(name_of(part.node), part.sign) for part in parts_of((x.exp() - 0.5 * x.square()).mean().grad_fn)]
+    [('Exp', 1.0), ('Pow', -1.0)]
+    """
+    found, pending, steps = list[Part](), [(root, 1.0)], 0
+    while pending and len(found) < MOST_PARTS and steps < MOST_STEPS:
+        steps += 1
+        node, sign = pending.pop()
+        name, inputs = name_of(node), _inputs(node)
+        passes = 0.0 if node in ends or not name or action_of(node) is not None else _passes(node, name, inputs)
+        if not passes:
+            found += [] if node is None else [Part(node, sign)]
+        elif name == "Sub" and len(node.next_functions) == 2:
+            first, second = (one for one, _ in node.next_functions)
+            pending += [(one, each) for one, each in ((second, -sign), (first, sign)) if one is not None]
+        else:
+            pending += [(one, sign * passes) for one in reversed(inputs)]
+    return found
+
+
+def _passes(node: Any, name: str, inputs: Sequence[Any]) -> float:
+    """Return the sign that an operation gives to what it takes, where it only adds up, scales or moves; else 0."""
+    if name in ("Neg", "Rsub"):
+        return -1.0
+    if name in ("Add", "Sub") or name in PASSED or name in _GATHERED:
+        return 1.0
+    if name in ("Mul", "Div") and len(inputs) == 1:
+        other = _constant(node)
+        if other is None:
+            return 0.0
+        number = scalar_of(other)
+        if number is not None:
+            return math.copysign(1.0, number) if number else 0.0
+        if isinstance(other, Tensor) and other.numel() and not other.is_complex():
+            with untracked():
+                low, high = (float(one) for one in torch.aminmax(other.detach().float()))
+            return 1.0 if low >= 0 < high else -1.0 if high <= 0 > low else 0.0
+    return 0.0
+
+
+def action_of(node: Any) -> Action | None:
+    """Return the log-probabilities of what was drawn, with what they are multiplied by; ``None`` of another operation.
+
+    >>> import torch
+    >>> logits, reward = torch.zeros(8, 4, requires_grad=True), torch.arange(8.0)
+    >>> drawn = torch.distributions.Categorical(logits=logits)
+    >>> loss = drawn.log_prob(drawn.sample()) * reward
+    >>> action_of(loss.grad_fn).sign, action_of(loss.grad_fn).weights.tolist() == reward.tolist()
+    (1.0, True)
+    """
+    if name_of(node) != "Mul" or elements_of(node) < 2:
+        return None
+    inputs = _inputs(node)
+    if len(inputs) == 1:
+        sign, weights = log_probability(inputs[0]), _constant(node)
+        is_each = isinstance(weights, Tensor) and weights.numel() > 1
+        return Action(sign, weights) if sign and is_each else None
+    signs = [log_probability(one) for one in inputs]
+    if len(inputs) == 2 and signs.count(0.0) == 1 and not entropy_in(node):
+        drawn, weight = inputs if signs[0] else reversed(inputs)
+        is_other = reaches([weight], _answer_behind(drawn)) is False  # else the weight is of the same answer (focal)
+        return Action(max(signs, key=abs), None) if is_other else None
+    return None
+
+
+def _answer_behind(node: Any) -> Any:
+    """Return the node of the answer that a log-probability is of."""
+    for _ in range(DEPTH * 2):
+        inputs = _inputs(node)
+        if not inputs:
+            break
+        if name_of(node) in ("LogSoftmax", "Softmax", "BinaryCrossEntropyWithLogits"):
+            return behind_views(inputs[0])
+        if name_of(node) == "Sub" and len(inputs) == 2 and name_of(inputs[1]) == "Logsumexp":
+            return behind_views(inputs[0])
+        node = inputs[0]
+    return node
+
+
+def log_probability(node: Any) -> float:
+    """Return 1 of the log-probability of something that was drawn, -1 of its negative, 0 of anything else."""
+    sign, is_chosen = 1.0, False
+    for _ in range(DEPTH * 2):
+        name, inputs = name_of(node), _inputs(node)
+        if name == "Neg":
+            sign = -sign
+        elif name in ("NllLoss", "NllLoss2D") and elements_of(node) > 1:
+            return -sign
+        elif name == "LogSoftmax" or (name == "Sub" and len(inputs) == 2 and name_of(inputs[1]) == "Logsumexp"):
+            return sign if is_chosen else 0.0
+        elif name == "Log":
+            inner = behind_views(inputs[0]) if inputs else None
+            was = is_chosen
+            while name_of(inner) in ("Clamp", "Gather", "Add", "Div") and _inputs(inner):
+                was = was or name_of(inner) == "Gather"
+                inner = behind_views(_inputs(inner)[0])
+            is_picked = was or (bool(inputs) and behind_views(inputs[0]) is not inputs[0])
+            return sign if is_picked and name_of(inner) == "Softmax" else 0.0
+        elif name == "Sub" and _is_normal(node):
+            return sign
+        elif name not in PASSED and name not in _GATHERED and name not in (*_CHOSEN, "Clamp"):
+            return 0.0
+        is_chosen = is_chosen or name in _CHOSEN
+        if not inputs:
+            return 0.0
+        node = inputs[0]
+    return 0.0
+
+
+def _is_normal(node: Any) -> bool:
+    """Is it the log-density of a normal distribution: -(x - mean)² / (2 · variance) - …?"""
+    for _ in range(3):
+        inputs = _inputs(node)
+        if name_of(node) != "Sub" or not inputs:
+            break
+        node = inputs[0]
+    for name in ("Div", "Neg", "Pow", "Sub"):
+        if name_of(node) != name or not _inputs(node):
+            return False
+        node = _inputs(node)[0]
+    return True
+
+
+def entropy_in(node: Any) -> bool:
+    """Is it probabilities times their logarithms?
+
+    >>> import torch
+    >>> logits = torch.zeros(8, 4, requires_grad=True)
+    >>> entropy = torch.distributions.Categorical(logits=logits).entropy()
+    >>> [(entropy_in(part.node), part.sign) for part in parts_of(entropy.grad_fn)]
+    [(True, -1.0)]
+    """
+    inputs = [_behind_clamp(one) for one in _inputs(node)]
+    if name_of(node) != "Mul" or len(inputs) != 2:
+        return False
+    return any(
+        _is_probability(one) and _is_logarithm(other) for one, other in (inputs, reversed(inputs))
+    )  # fmt: skip
+
+
+def _is_probability(node: Any) -> bool:
+    name = name_of(node)
+    return name in _PROBABILITIES or (name == "Div" and name_of(behind_views(_inputs(node)[0])) == "Softmax")
+
+
+def _is_logarithm(node: Any) -> bool:
+    inputs = _inputs(node)
+    return name_of(node) in ("LogSoftmax", "Log") or (
+        name_of(node) == "Sub" and len(inputs) == 2 and name_of(inputs[1]) == "Logsumexp"
+    )
+
+
+def _behind_clamp(node: Any) -> Any:
+    node = behind_views(node)
+    return behind_views(_inputs(node)[0]) if name_of(node) == "Clamp" else node
+
+
+@dataclass(frozen=True)
+class Code:
+    """A code's distance from its prior: the nodes of its mean and of its variance, the sign, and all of its parts."""
+
+    mean: Any
+    variance: Any
+    sign: float
+    nodes: frozenset[Any]
+
+
+def code_in(parts: Sequence[Part]) -> Code | None:
+    """Return the distance of a normal distribution from the usual one, v - log v + mean², where a loss adds it up.
+
+    >>> import torch
+    >>> m, v = torch.ones(4, 3, requires_grad=True), torch.zeros(4, 3, requires_grad=True)
+    >>> code_in(parts_of((-0.5 * (1 + v - m.pow(2) - v.exp())).sum().grad_fn)).sign
+    1.0
+    """
+    for part in parts:
+        inner = behind_views(_inputs(part.node)[0]) if _inputs(part.node) else None
+        size = elements_of(part.node)
+        if name_of(part.node) not in ("Exp", "Pow") or inner is None:
+            continue
+        against = [one for one in parts if one.sign == -part.sign and elements_of(one.node) == size]
+        log = next((one for one in against if _is_log_of(one.node, part.node, inner)), None)
+        squares = [one for one in parts if one.sign == part.sign and _is_square(one.node) and one is not part]
+        square = next((one for one in squares if elements_of(one.node) == size), None)
+        if log is not None and square is not None:
+            mean = behind_views(_inputs(square.node)[0])
+            return Code(mean, inner, part.sign, frozenset([part.node, log.node, square.node]))
+    return None
+
+
+def _is_log_of(node: Any, variance: Any, inner: Any) -> bool:
+    """Is it the logarithm of a variance, or what the variance is the exponential of?"""
+    if name_of(node) == "Log":
+        return bool(_inputs(node)) and behind_views(_inputs(node)[0]) is variance
+    return name_of(variance) == "Exp" and behind_views(node) is inner
+
+
+def _is_square(node: Any) -> bool:
+    inputs = _inputs(node)
+    if name_of(node) == "Pow":
+        return scalar_of(node._saved_exponent) == 2
+    return name_of(node) == "Mul" and len(inputs) == 2 and inputs[0] is inputs[1]
+
+
+def reaches(begin: Sequence[Any], end: Any) -> bool | None:
+    """Does a graph lead from some nodes to another? ``None`` where it is too large to say."""
+    pending, known = list(begin), set[Any]()
+    while pending:
+        node = pending.pop()
+        if node is None or node in known:
+            continue
+        if node is end:
+            return True
+        known.add(node)
+        if len(known) > MOST_REACHED:
+            return None
+        pending += [inner for inner, _ in node.next_functions]
+    return False
+
+
+def overlaps(node: Any) -> bool:
+    """Is it an overlap of answers with targets of 0 and 1, over the size of both (Dice, Jaccard)?
+
+    >>> import torch
+    >>> p, t = torch.rand(16, requires_grad=True).sigmoid(), torch.tensor([0.0, 1.0] * 8)
+    >>> overlaps((2 * (p * t).sum() / (p.sum() + t.sum())).grad_fn)
+    True
+    """
+    inputs = _inputs(node)
+    if name_of(node) != "Div" or len(inputs) != 2:
+        return False
+    shared = list[Any]()
+    for part in _inner_parts(inputs[0]):
+        if name_of(part) == "Mul" and len(_inputs(part)) == 1 and _are_bits(_constant(part)):
+            shared.append(behind_views(_inputs(part)[0]))
+    below = {behind_views(part) for part in _inner_parts(inputs[1])}
+    below |= {behind_views(_inputs(part)[0]) for part in _inner_parts(inputs[1]) if _is_square(part)}
+    return any(one in below for one in shared)
+
+
+def _inner_parts(node: Any) -> Iterator[Any]:
+    """Yield what a sum adds up, where products with targets count as parts."""
+    pending, steps = [node], 0
+    while pending and steps < MOST_STEPS:
+        steps += 1
+        node = pending.pop()
+        name, inputs = name_of(node), _inputs(node)
+        is_scaled = name in ("Mul", "Div") and len(inputs) == 1 and scalar_of(_constant(node)) is not None
+        if name in ("Add", "Sub", "Neg", "Rsub") or name in _GATHERED or name in PASSED or is_scaled:
+            pending += inputs
+            if not any(name == one for one in ("Add", "Sub")):
+                yield node
+        else:
+            yield node
+
+
+def margin_of_bits(node: Any) -> tuple[str, float] | None:
+    """Return the function of a margin that is given labels of 0 and 1 for -1 and 1, with the share of zeros.
+
+    >>> import torch
+    >>> x, t = torch.zeros(8, requires_grad=True), torch.tensor([0.0, 1.0] * 4)
+    >>> margin_of_bits((1 - x * t).relu().grad_fn), margin_of_bits((1 - x * (2 * t - 1)).relu().grad_fn)
+    (('relu', 0.5), None)
+    """
+    name = name_of(node)
+    if name == "SoftMarginLoss":
+        bits = node._saved_target
+        return ("soft_margin_loss", _share_of_zeros(bits)) if _are_bits(bits) else None
+    if name == "Pow" and _inputs(node):
+        return margin_of_bits(_inputs(node)[0])
+    if name not in _MARGINS:
+        return None
+    pending = [(inner, 1) for inner in _inputs(node)]
+    while pending:
+        inner, depth = pending.pop()
+        kind, inputs = name_of(inner), _inputs(inner)
+        if kind == "Mul" and len(inputs) == 1 and _are_bits(bits := _constant(inner)):
+            return name.lower(), _share_of_zeros(bits)
+        if depth < DEPTH and (kind in _INSIDE or kind in PASSED):
+            pending += [(one, depth + 1) for one in inputs]
+    return None
+
+
+def _are_bits(numbers: object) -> bool:
+    """Are numbers 0 and 1 (or 0 and -1), and are there both?"""
+    if not isinstance(numbers, Tensor) or numbers.numel() < FEWEST or numbers.is_complex():
+        return False
+    with untracked():
+        sizes = numbers.detach().abs()
+        return bool(((sizes == 0) | (sizes == 1)).all()) and 0 < int(sizes.count_nonzero()) < sizes.numel()
+
+
+def _share_of_zeros(numbers: Any) -> float:
+    with untracked():
+        return 1 - int(numbers.detach().count_nonzero()) / numbers.numel()
+
+
+def ratio_in(node: Any) -> Tensor | None:
+    """Return the ratio of probabilities that a clipped surrogate takes; ``None`` of another operation.
+
+    >>> import torch
+    >>> ratio, gain = torch.zeros(4, requires_grad=True).exp(), torch.ones(4)
+    >>> ratio_in(torch.min(ratio * gain, ratio.clamp(0.8, 1.2) * gain).grad_fn).tolist()
+    [1.0, 1.0, 1.0, 1.0]
+    """
+    if name_of(node) not in ("Minimum", "Maximum"):
+        return None
+    pending = list(_inputs(node))
+    for _ in range(DEPTH * 2):
+        if not pending:
+            break
+        inner = pending.pop(0)
+        if name_of(inner) == "Exp":
+            return inner._saved_result  # type: ignore[no-any-return]
+        if name_of(inner) in ("Mul", "Clamp", "Neg") or name_of(inner) in PASSED:
+            pending += _inputs(inner)
+    return None
+
+
+def cosine_scale(prediction: Any) -> float | None:
+    """Return by what cosines are multiplied, where a prediction is cosines of vectors and classes, or of two vectors.
+
+    >>> import torch
+    >>> one, other = (torch.randn(4, 3, requires_grad=True) for _ in range(2))
+    >>> unit = torch.nn.functional.normalize
+    >>> cosine_scale((unit(one) @ unit(other).T / 0.5).grad_fn), cosine_scale((one @ other.T).grad_fn)
+    (2.0, None)
+    """
+    node, scale = behind_views(prediction), 1.0
+    for _ in range(DEPTH):
+        if name_of(node) not in ("Mul", "Div") or len(_inputs(node)) != 1:
+            break
+        number = scalar_of(_constant(node))
+        if not number:
+            return None
+        scale = scale * number if name_of(node) == "Mul" else scale / number
+        node = behind_views(_inputs(node)[0])
+    inputs = [behind_views(one) for one in _inputs(node)]
+    if name_of(node) == "Sum" and len(inputs) == 1 and name_of(inputs[0]) == "Mul":
+        inputs = _inputs(inputs[0])
+    elif name_of(node) not in ("Mm", "Bmm"):
+        return None
+    return abs(scale) if len(inputs) == 2 and all(_is_unit(one) for one in inputs) else None
+
+
+def _is_unit(node: Any) -> bool:
+    """Is it something divided by its norm?"""
+    node = _behind_expand(node)
+    inputs = _inputs(node)
+    if name_of(node) != "Div" or len(inputs) != 2:
+        return False
+    norm = _behind_expand(inputs[1])
+    for _ in range(3):
+        if name_of(norm) in ("ClampMin", "Clamp", "Add") and _inputs(norm):
+            norm = _behind_expand(_inputs(norm)[0])
+    return name_of(norm) in ("LinalgVectorNorm", "Norm", "Sqrt")
+
+
+def _behind_expand(node: Any) -> Any:
+    node = behind_views(node)
+    while name_of(node) == "Expand" and _inputs(node):
+        node = behind_views(_inputs(node)[0])
+    return node
+
+
+def _is_margin(node: Any) -> bool:
+    """Is it something that is clamped at 0 from below?"""
+    is_open = name_of(node) == "Clamp" and node._saved_min == 0 and node._saved_max is None
+    return name_of(node) in ("Relu", "ClampMin") or is_open
+
+
+def _level_of(margin: Any) -> float | None:
+    """Return the mean of what was clamped at 0, where all of it comes to about the same."""
+    saved = margin._saved_result if name_of(margin) == "Relu" else margin._saved_self
+    with untracked():
+        numbers = saved.detach().float()
+        mean, deviation = float(numbers.mean()), float(numbers.std())
+    return mean if 0 <= deviation < ALIKE * mean else None
+
+
+def rest_without_gradient(root: Tensor) -> float | None:
+    """Return what a loss adds that has no gradient, where all else in it is known; ``None`` where it adds nothing so.
+
+    >>> import torch
+    >>> x, y = torch.ones(3, requires_grad=True), torch.zeros(3)
+    >>> rest_without_gradient(2 * torch.nn.functional.mse_loss(x, y) + torch.tensor(5.0))
+    5.0
+    """
+    pending, whole, adds = [(root.grad_fn, 1.0)], 0.0, False
+    for _ in range(MOST_PARTS):
+        if not pending:
+            break
+        node, factor = pending.pop()
+        name, inputs = name_of(node), _inputs(node)
+        if name in ("Add", "Sub") and elements_of(node) == 1:
+            adds = adds or len(inputs) == 1
+            pending += [
+                (one, factor * (-1 if place and name == "Sub" else 1))
+                for place, (one, _) in enumerate(node.next_functions)
+                if one is not None
+            ]
+        elif name == "Neg":
+            pending.append((inputs[0], -factor))
+        elif name in ("Mul", "Div") and len(inputs) == 1 and (number := scalar_of(_constant(node))):
+            pending.append((inputs[0], factor * number if name == "Mul" else factor / number))
+        else:
+            found = _known_loss(node)
+            if found is None:
+                return None
+            whole += factor * found
+    with untracked():
+        rest = float(root.detach()) - whole
+    return round(rest, 6) if adds and not pending else None
+
+
+def _known_loss(node: Any) -> float | None:
+    """Return a loss that one of torch's functions gave, computed again."""
+    read = read_function(node)
+    found = None if read is None else computed_again(read)
+    divisor = {1: found[1], 2: 1}.get(getattr(node, "_saved_reduction", 0)) if found else None
+    return found[0] / divisor if found and divisor else None
+
+
+def _constant(node: Any) -> Any:
+    """Return what a product or quotient takes beside what learns."""
+    other = getattr(node, "_saved_other", None)
+    return getattr(node, "_saved_self", None) if other is None else other
+
+
+def _inputs(node: Any) -> list[Any]:
+    return [] if node is None else [inner for inner, _ in node.next_functions if inner is not None]
+
+
+class LossParts:
+    """The purpose of the parts of a training's losses, of which some are looked at."""
+
+    def __init__(self) -> None:
+        self._looks = 0
+        self._seen: dict[str, int] = {}  # what showed, and at how many looks
+        self._weights: list[float] = []  # their means
+        self._again = 0  # looks at a clipped surrogate with examples that came before
+        self._bits: tuple[str, float] | None = None
+        self._scale: float | None = None
+        self._margins: list[float | None] = []
+        self._rests: list[tuple[float, float]] = []
+
+    def look(self, root: Tensor, outputs: Sequence[Tensor], *, is_again: bool) -> None:
+        """Look at the parts of one loss; ``is_again``: its examples came before."""
+        self._looks += 1
+        parts = parts_of(root.grad_fn, ends_of(outputs))
+        actions = [(one, action) for one in parts if (action := action_of(one.node)) is not None]
+        ratios = [ratio for one in parts if (ratio := ratio_in(one.node)) is not None]
+        for part, action in actions:
+            self._note_action(part.sign * action.sign, action)
+        if ratios and is_again:
+            self._again += 1
+            with untracked():
+                self._note("ratio of one", all(bool((one.detach() == 1).all()) for one in ratios))
+        is_of_actions = bool(actions or ratios)
+        self._note("entropy sunk", is_of_actions and any(one.sign < 0 and entropy_in(one.node) for one in parts))
+        self._note("overlap", any(one.sign > 0 and overlaps(one.node) for one in parts))
+        self._note("repels", any(one.sign < 0 and Term(one.node, 1.0).repels_freely for one in parts))
+        bits = next((found for one in parts if (found := margin_of_bits(one.node)) is not None), None)
+        self._note("bits", bits is not None)
+        self._bits = bits or self._bits
+        margins = [one.node for one in parts if _is_margin(one.node) and elements_of(one.node) >= FEWEST]
+        if margins:
+            self._margins.append(_level_of(margins[0]))
+        rest = rest_without_gradient(root)
+        if rest is not None:
+            self._rests.append((rest, float(root.detach())))
+        code = code_in(parts)
+        if code is not None:
+            self._note("code upside down", code.sign < 0)
+            others = [one.node for one in parts if one.node not in code.nodes]
+            self._note("code cut", bool(others) and reaches(others, code.mean) is False)
+
+    @property
+    def _margin(self) -> float | None:
+        """The size to which margins have come in the last looks, where all of them come to about the same."""
+        last = self._margins[-FEWEST_LOOKS:]
+        if len(self._margins) < 2 * FEWEST_LOOKS or None in last:
+            return None
+        known = [one for one in last if one is not None]
+        return fmean(known) if max(known) - min(known) < STEADY * fmean(known) else None
+
+    @property
+    def _without_gradient(self) -> tuple[float, float] | None:
+        """The part of the loss that has no gradient, where it changes, and the whole."""
+        if len(self._rests) < FEWEST_LOOKS:
+            return None
+        rests = [rest for rest, _ in self._rests]
+        is_large = all(abs(rest) > LEAST_REST * abs(whole) for rest, whole in self._rests)
+        changes = max(rests) - min(rests) > LEAST_REST * abs(fmean(rests))
+        return (fmean(rests), fmean([whole for _, whole in self._rests])) if is_large and changes else None
+
+    def look_at_logits(self, prediction: Any) -> None:
+        """Note by what cosines are multiplied, where a loss takes such."""
+        self._scale = cosine_scale(prediction)
+
+    def _note(self, what: str, holds: bool) -> None:
+        self._seen[what] = self._seen.get(what, 0) + int(holds)
+
+    def _note_action(self, sign: float, action: Action) -> None:
+        self._note("actions", True)
+        self._note("learned weights", action.weights is None)
+        if action.weights is None:
+            return
+        with untracked():
+            weights = action.weights.detach().float()
+            low, high = (float(one) for one in torch.aminmax(weights))
+            self._note("rare", sign > 0)
+            self._note("weights alike", weights.numel() >= FEWEST and low == high)
+            self._weights.append(float(weights.mean()))
+
+    def _always(self, what: str, of: int | None = None) -> bool:
+        """Did something show at every look, and at several?"""
+        return self._seen.get(what, 0) >= max(self._looks if of is None else of, FEWEST_LOOKS)
+
+    def facts(self) -> PartFacts:
+        """Return what showed at every look."""
+        actions = self._seen.get("actions", 0)
+        size = max(1, len(self._weights) // 4)
+        means = (fmean(self._weights[:size]), fmean(self._weights[-size:])) if self._weights else None
+        return PartFacts(
+            rarer=means if self._always("rare", actions) else None,
+            weights_alike=means[0] if means is not None and self._always("weights alike", actions) else None,
+            learned_weights=self._always("learned weights", actions),
+            entropy_sunk=self._always("entropy sunk"),
+            overlap=self._always("overlap"),
+            repels=self._always("repels"),
+            bits=self._bits if self._always("bits") else None,
+            code_upside_down=self._always("code upside down"),
+            code_cut=self._always("code cut"),
+            ratio_of_one=self._again if self._always("ratio of one", self._again) else 0,
+            cosine_scale=self._scale,
+            margin=self._margin,
+            without_gradient=self._without_gradient,
+        )

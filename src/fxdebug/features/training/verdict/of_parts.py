@@ -1,0 +1,118 @@
+"""Rules about the parts of a loss: which way each of them drives, and whether it tells anything apart."""
+
+from __future__ import annotations
+
+import math
+
+from fxdebug.data.findings import ADVICE, ERROR, WARNING
+from fxdebug.features.training.verdict.seen import Found, Seen, found, g
+
+LOW_SCALE = 4.0  # of cosines: 10 to 30 is usual
+FAR_FROM = 0.2  # of the constant answer, below which a loss cannot fall
+
+
+def rules(seen: Seen) -> Found:
+    """Yield what is wrong with the parts of a loss, the first cause first."""
+    parts, progress = seen.facts.parts, seen.progress
+    way = f"loss {g(progress.first)} → {g(progress.last)}"
+    if not seen.facts.maximizes:
+        yield from _signs(seen, way)
+    if parts.code_cut:
+        yield found(
+            "gradient cut", ERROR,
+            "nothing in the loss but the distance from the prior depends on the mean and the variance of the code: "
+            f"what is drawn from them has no gradient, and the encoder learns nothing of what it is to encode ({way})",
+            "Draw with rsample(), or mean + deviation * torch.randn_like(deviation); look for sample(), detach() or "
+            "no_grad() in between.", op="sample",
+        )  # fmt: skip
+    if parts.bits is not None:
+        name, zeros = parts.bits
+        yield found(
+            "targets out of range", ERROR if progress.is_bad else WARNING,
+            f"{name} of answers times labels is given labels of 0 and 1, where it takes -1 and 1: the loss of the "
+            f"{100 * zeros:.0f} % that are 0 is the same whatever the answer, and they teach nothing ({way})",
+            "Give it 2 * label - 1.", op=name, measured=zeros,
+        )  # fmt: skip
+    if parts.ratio_of_one:
+        yield found(
+            "ratio stays", WARNING,
+            f"the ratio of probabilities in a clipped surrogate is exactly 1 at all {parts.ratio_of_one} looks with "
+            "examples that came before: the old log-probabilities are those of now, so that nothing is ever clipped",
+            "Keep the log-probabilities of when the actions were drawn (detached), and compute only the new ones again "
+            "in each pass.", measured=1.0,
+        )  # fmt: skip
+    if parts.weights_alike is not None and seen.steps >= seen.limits.steps:
+        yield found(
+            "rewards alike", WARNING,
+            f"log-probabilities of actions are weighed by {g(parts.weights_alike)}, all of them, at every look: "
+            f"nothing says which action was better ({way})",
+            "Look at how rewards are made and summed up, and whether all are taken from one step.",
+            measured=parts.weights_alike,
+        )  # fmt: skip
+    if parts.learned_weights:
+        yield found(
+            "advantage learns", WARNING,
+            "log-probabilities of actions are weighed by numbers that ask for a gradient: the value that is subtracted "
+            f"there learns to make this term small, not to tell what follows ({way})",
+            "Detach what they are weighed by: returns - values.detach().",
+        )  # fmt: skip
+    yield from _cosines(seen)
+
+
+def _signs(seen: Seen, way: str) -> Found:
+    parts, falls = seen.facts.parts, seen.progress.state == "falling"
+    if parts.overlap:
+        yield found(
+            "wrong sign", ERROR,
+            f"what is minimised is the overlap of answers and targets itself: they part ({way})",
+            "Minimise 1 - overlap.", op="overlap",
+        )  # fmt: skip
+    if parts.code_upside_down:
+        yield found(
+            "wrong sign", ERROR,
+            f"the distance of the code from its prior is subtracted from the loss: it is made as large "
+            f"as it gets ({way})",
+            "Add it: -0.5 * (1 + logvar - mean² - exp(logvar)), with a positive weight.", op="exp",
+        )  # fmt: skip
+    if parts.entropy_sunk:
+        yield found(
+            "wrong sign", WARNING,
+            "beside what rewards actions, the entropy of their probabilities is minimised: soon one action is always "
+            f"taken ({way})",
+            "Subtract the entropy from the loss: - 0.01 * entropy.", op="entropy",
+        )  # fmt: skip
+    if parts.repels and falls and seen.progress.last < 0 and seen.facts.alone:
+        yield found(
+            "wrong sign", WARNING,
+            "a distance of two things that learn is subtracted, and nothing bounds it: the loss falls below 0 by "
+            f"driving them apart ({way})",
+            "Bound it by a margin, relu(margin - distance), or divide vectors by their norm.", op="sub",
+            measured=seen.progress.last,
+        )  # fmt: skip
+    if parts.rarer is not None:
+        first, last = parts.rarer
+        yield found(
+            "wrong sign", ADVICE,
+            "what is minimised is the log-probability of actions times weights, so that actions with large weights "
+            f"become rarer (weights on average {g(first)} → {g(last)}; {way}): right where weights are costs",
+            "Where they are rewards, returns or advantages, put a minus in front: -(log_prob * weight).mean().",
+            op="log_prob", measured=last,
+        )  # fmt: skip
+
+
+def _cosines(seen: Seen) -> Found:
+    """Yield that logits are cosines, and hardly multiplied: the loss has a bound far above 0."""
+    scale, progress, loss = seen.facts.parts.cosine_scale, seen.progress, seen.facts.loss
+    if scale is None or scale > LOW_SCALE or loss.kind != "cross_entropy" or progress.state in ("none", "early"):
+        return
+    constant = progress.constant
+    classes = loss.classes if not loss.in_batch or not seen.signs else max(loss.classes, seen.signs[0].batch)
+    least = math.log(1 + (classes - 1) * math.exp(-2 * scale)) if classes > 1 else 0.0
+    if constant is None or least < FAR_FROM * constant or loss.widest is not None:
+        return
+    yield found(
+        "logits bounded", ERROR if progress.is_bad else WARNING,
+        f"logits are cosines times {g(scale)}, and stay within a distance of {g(2 * scale)}: of {classes} classes the "
+        f"loss cannot fall below {g(least)} (now {g(progress.last)}, a constant answer has {g(constant)})",
+        "Multiply cosines by 10 to 30, or divide them by a temperature of 0.05 to 0.1.", measured=2 * scale,
+    )  # fmt: skip
