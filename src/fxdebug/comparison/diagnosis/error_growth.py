@@ -1,4 +1,4 @@
-"""How large rounding errors may become: what values carry, and what an operation makes of those of its inputs.
+"""Limits of rounding errors: what values carry, and what an operation makes of the errors of its inputs.
 
 A value that was computed in float32 from bfloat16 is no more exact than bfloat16. Under autocast, and wherever a model
 casts, dtypes narrower than those of weights and inputs come and go.
