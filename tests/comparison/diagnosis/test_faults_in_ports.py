@@ -171,7 +171,7 @@ def _in_code(fault: str) -> Callable[[Any], None]:
 
 
 FAULTS: dict[str, tuple[Callable[[Any], None], str, set[str], str]] = {
-    "scale": (_in_code("scale"), "blocks.0", {"einsum"}, "scaled_dot_product_attention in a, einsum("),
+    "scale": (_in_code("scale"), "blocks.0", {"einsum"}, "scaled_dot_product_attention(is_causal=True) in a, einsum("),
     "mask": (_in_code("mask"), "blocks.0", {"invert", "tril"}, "the mask lets 57% through in a, 69% in b"),
     "dropout": (_in_code("dropout"), "blocks.0", {"dropout"}, "random numbers were drawn"),
     "norm": (_in_code("norm"), "blocks.0", {"LayerNorm"}, "layers.0.key_norm of a"),

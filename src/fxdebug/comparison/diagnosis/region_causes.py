@@ -498,6 +498,9 @@ def _equal_steps(divergence: Divergence) -> Cause:
     swapped = inputs_swapped(judge, result)
     if swapped is not None:
         return order_cause(judge, result, swapped)
+    idle = _idle_weight(divergence)
+    if idle is not None:
+        return idle
     for left, right in zip(divergence.in_a.computing, divergence.in_b.computing):
         only_a, only_b = differing_settings(left, right)
         # in another layout the same part is in another place
@@ -518,6 +521,22 @@ def _equal_steps(divergence: Divergence) -> Cause:
     in_a, in_b = ([_written(step) for step in side.computing] for side in (divergence.in_a, divergence.in_b))
     because = f"{listed(in_a)} in a, {listed(in_b)} in b" if in_a and in_b and in_a != in_b else SAME_OPERATIONS
     return divergence.cause("values", last, because, partner=divergence.in_a.last)
+
+
+def _idle_weight(divergence: Divergence) -> Cause | None:
+    """Return the operation that one run gives a weight, and the other run, which has that weight, something else."""
+    pairs = divergence.judge.pairs
+    for left, right in zip(divergence.in_a.computing, divergence.in_b.computing):
+        if left.name != right.name:
+            continue
+        for one, other, run in ((left, right, pairs.b), (right, left, pairs.a)):
+            idle = [x.value.name for x in one.weights if x.value.name and _is_never_used(x.value, run)]
+            makers = [maker.op for x in other.data if (maker := run.maker(x.value)) is not None]
+            if len(idle) == 1 and len(one.weights) > len(other.weights):
+                texts = idle[0], f"the result of {makers[-1]}" if makers else "something else"
+                because = on_both_sides(*(texts if one is left else texts[::-1]))
+                return divergence.cause("wiring", right, f"it is given {because}", partner=left)
+    return None
 
 
 def _written(step: Step) -> str:
