@@ -257,7 +257,12 @@ def _alike(seen: Seen) -> list[Finding]:
             )
         ]  # fmt: skip
     margin = seen.facts.parts.margin
-    if margin is not None and progress.constant is None and progress.state in ("falling", "flat", "slow"):
+    if (
+        since is None
+        and margin is not None
+        and progress.constant is None
+        and progress.state in ("falling", "flat", "slow")
+    ):
         return [
             found(
                 "answers alike", ADVICE,
