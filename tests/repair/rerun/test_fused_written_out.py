@@ -215,3 +215,6 @@ def test_another_activation_is_told_by_its_name_and_not_by_its_parts() -> None:
 
     first = compare_models(net(F.gelu), net(F.silu), X, budget=0).first
     assert first is not None and (first.path, first.op) == ("1", "silu")
+    first = compare_models(net(F.gelu), net(F.silu), X).first
+    assert first is not None and (first.because, first.proven) == ("gelu in a, silu in b", True)
+    assert first.repair == "gelu of a in the place of silu: with this edit b returns what a returns"

@@ -53,9 +53,11 @@ def _told_in_turn(found: ComparisonData, runs: EditedRuns, until: float, tries: 
         if step is None:
             return None
         edit, row, behind = step
+        places = {part.place for part in edit.parts}  # a later edit of a place is made instead of an earlier one
+        chosen = [(known, of) for known, of in chosen if not {part.place for part in known.parts} <= places]
         chosen.append((edit, row))
         if behind.plain.first is None or is_repaired_by(edit, current):
-            return _told(found, chosen)
+            return _told(found, chosen) if len(chosen) > 1 else None  # single edits are tried by themselves
         first, current = behind.plain.first, behind
     return None
 
@@ -89,14 +91,11 @@ def _of_all_kinds(first: Row, runs: EditedRuns, until: float) -> Iterator[tuple[
 
 def _told(found: ComparisonData, chosen: list[tuple[PlannedEdit, Row]]) -> ComparisonData:
     more = len(chosen) - 1
-    with_all = f"with this and {more} more edit{'s' * (more > 1)}" if more else "with this edit"
-    known = {(row.path, row.op, row.kind, row.because): row for row in reversed(found.findings)}
+    with_all = f"with this and {more} more edit{'s' * (more > 1)}"
+    known = {(row.path, row.op, row.kind): row for row in reversed(found.findings)}
+    told = [row if row.proven else known.get((row.path, row.op, row.kind), row) for _, row in chosen]
     rows = [
-        proven_by_edit(
-            known.get((row.path, row.op, row.kind, row.because), row),
-            edit,
-            f"{edit.words}: {with_all} b returns what a returns",
-        )
-        for edit, row in chosen
+        proven_by_edit(row, edit, f"{edit.words}: {with_all} b returns what a returns")
+        for (edit, _), row in zip(chosen, told)
     ]
     return with_findings(found, rows)

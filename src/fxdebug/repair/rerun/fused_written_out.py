@@ -119,4 +119,6 @@ def closeness(row: Row | None) -> int:
         return 0
     if _SAME_NAME.search(row.because):
         return -1
+    if row.kind == "constant" and ", and not in " in row.because:
+        return _CLOSENESS["values"]  # a number that one side alone has is a part of another formula
     return _CLOSENESS.get(row.kind, NAMED)

@@ -21,7 +21,7 @@ from fxdebug.comparison.steps import Step
 from fxdebug.repair.rerun.edited_runs import EditedRuns, Returned
 from fxdebug.repair.rerun.replaced_operations import Place, Ran, ReplacedOperations
 from fxdebug.repair.trials.edit_parts import Part, PlannedEdit, Source, seen_as_in_a
-from fxdebug.repair.trials.edits_of_operations import OF_REGION, Edit, place_of
+from fxdebug.repair.trials.edits_of_operations import IN_ITS_PLACE, OF_REGION, Edit, place_of
 from fxdebug.repair.trials.planned_edits import EditPlan
 from fxdebug.repair.trials.regions_of_a import recomputed
 
@@ -120,6 +120,9 @@ def proven_by_edit(row: Row, edit: PlannedEdit, told: str) -> Row:
     names = edit.words.partition(OF_REGION)[0]
     if edit.of_region and not says_more_than_a_region(row, names.split(", ")):
         row = replace(row, because=f"{names} in a, other operations in b")
+    in_place = names.partition(IN_ITS_PLACE)[0]
+    if row.kind == "extra" and not edit.of_region and in_place not in (names, row.op):  # it is one for another
+        row = replace(row, kind="values", because=f"{in_place} in a, {row.op} in b")
     return row.proven_by(told, by_region=edit.of_region)
 
 
