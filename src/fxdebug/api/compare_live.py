@@ -241,9 +241,14 @@ def _compared(
     return with_other_bits(doubtful_last(with_effects(whole, isolated, edited, until)), isolated, edited, until)
 
 
-def _is_of_one_weight(row: Row) -> bool:
-    """Does a finding say that a weight of one name differs? Those of two names may just not face each other."""
-    return row.kind == "weights" and "that of a" in row.because
+def _comes_to_the_same(row: Row, *, beside: bool) -> bool:
+    """May a finding come to the same, where both models return the same?
+
+    ``beside``: the plain runs have findings, too. Weights of two names may just not face each other.
+    """
+    if not beside:
+        return row.kind not in ("constant", "dtype") or row.measures.what == "shape"
+    return row.kind in ("values", "missing", "extra") or (row.kind == "weights" and "that of a" not in row.because)
 
 
 def _judged(runs: _Runs) -> Comparison:
@@ -258,8 +263,7 @@ def _judged(runs: _Runs) -> Comparison:
     findings, rows = joined(plain, isolated)
     if returns_the_same(plain):
         # in parts, in another order, or with what a adds to a weight in the weight itself: it comes to the same
-        findings = tuple([row for row in findings if row.kind in ("constant", "dtype") or _is_of_one_weight(row)])
-        findings = tuple([row for row in findings if row.measures.what != "shape"])
+        findings = tuple([row for row in findings if not _comes_to_the_same(row, beside=bool(plain.findings))])
     whole = replace(
         isolated,
         findings=findings,

@@ -116,7 +116,14 @@ def _row(first: Row, way: _Way, edit: PlannedEdit) -> Row:
         because = f"{a} is given {one} in a, {other} in b" if a == b else f"{a} with {one} in a, {b} with {other} in b"
     row = proven_at(first, at, "values", because, edit.words, by_region=edit.of_region)
     in_a = None if first.a is None else first.a.node
+    names_it = any(_names_a_module_of(first, weight) for weight in way.weights)
     told = first.position in {step.index for step in way.of_b} or in_a in {step.node.id for step in way.of_a}
-    told = told and says_more_than_a_region(first, [step.op for step in way.of_a])
     told = told and (not way.weights or (first.kind == "missing" and a != b))
+    told = (told or names_it) and says_more_than_a_region(first, [step.op for step in way.of_a])
     return first.proven_by(row.repair, by_region=row.by_region) if told else row
+
+
+def _names_a_module_of(row: Row, weight: str) -> bool:
+    """Does a finding begin with a module that a weight is in?"""
+    word = row.because.partition(" ")[0]
+    return weight.startswith(f"{word}.")

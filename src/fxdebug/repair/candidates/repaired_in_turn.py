@@ -14,10 +14,11 @@ from typing import TypeAlias
 from fxdebug.comparison.diagnosis.weights.folded_norm import FOLDED
 from fxdebug.comparison.result import ComparisonData, Row
 from fxdebug.repair.candidates.other_regions import rows_of_regions
-from fxdebug.repair.candidates.varied_operations import promising_edits
+from fxdebug.repair.candidates.varied_operations import promising_edits, rows_to_look_at
 from fxdebug.repair.rerun.edited_runs import EditedRuns
 from fxdebug.repair.rerun.replaced_operations import ReplacedOperations
 from fxdebug.repair.trials.edit_parts import PlannedEdit
+from fxdebug.repair.trials.edits_of_operations import IN_ITS_PLACE
 from fxdebug.repair.trials.planned_edits import EditPlan
 from fxdebug.repair.trials.tried_repairs import edits_at, is_repaired_by, proven_by_edit, with_findings
 
@@ -31,15 +32,17 @@ Tries: TypeAlias = Callable[[Row, EditedRuns, float], Iterator[tuple[PlannedEdit
 def told_in_turn(found: ComparisonData, runs: EditedRuns, until: float) -> ComparisonData | None:
     """Return a comparison with the faults that all have to be repaired, in the order in which they show.
 
+    Each edit says what is wrong: no operation of a is put in the place of one of b, nor a region.
+
     ``None`` where a finding is proven already, and where no such edits make b return what a returns. No run begins
     after ``until``.
     """
-    return _told_in_turn(found, runs, until, _planned)
+    return _told_in_turn(found, runs, until, _that_say_why)
 
 
 def told_in_turn_by_all(found: ComparisonData, runs: EditedRuns, until: float) -> ComparisonData | None:
     """Return the same with operations computed another way, and with operations of a, among the edits."""
-    return _told_in_turn(found, runs, until, _of_all_kinds)
+    return _told_in_turn(found, runs, until, _of_all_kinds) if rows_to_look_at(found) else None
 
 
 def _told_in_turn(found: ComparisonData, runs: EditedRuns, until: float, tries: Tries) -> ComparisonData | None:
@@ -82,6 +85,10 @@ def _next(current: EditedRuns, first: Row, until: float, tries: Tries) -> tuple[
 
 def _planned(first: Row, runs: EditedRuns, until: float) -> Iterator[tuple[PlannedEdit, Row]]:
     yield from ((edit, first) for edit in EditPlan(runs).edits(first)[:MOST_EDITS])
+
+
+def _that_say_why(first: Row, runs: EditedRuns, until: float) -> Iterator[tuple[PlannedEdit, Row]]:
+    yield from (each for each in _planned(first, runs, until) if IN_ITS_PLACE not in each[0].words)
 
 
 def _of_all_kinds(first: Row, runs: EditedRuns, until: float) -> Iterator[tuple[PlannedEdit, Row]]:

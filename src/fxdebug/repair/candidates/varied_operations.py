@@ -68,13 +68,13 @@ def told_of_variations(found: ComparisonData, runs: EditedRuns, until: float) ->
 
 
 def rows_to_look_at(found: ComparisonData) -> list[Row]:
-    """Return the findings around which operations are tried: the first one, and the earliest that names an operation.
+    """Return the findings around which operations are tried: the first, and the earliest that names an operation.
 
-    None where the first one names a weight, an input or what is infinite. A call of which nothing inside is told stands
-    behind the others.
+    None where the first one names a weight, an input, a draw or what is infinite. A call stands behind the others where
+    nothing inside of it is told.
     """
     first = found.first
-    if first is None or first.kind in ("weights", "input", "nonfinite"):
+    if first is None or first.kind in ("weights", "input", "nonfinite", "random"):
         return []
     earliest = min((row for row in found.findings if row.op), key=lambda row: row.position, default=first)
     known = [first] if first is earliest else [first, earliest]
