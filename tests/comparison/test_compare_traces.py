@@ -13,6 +13,7 @@ from torch import nn
 
 import fxdebug
 from fxdebug import compare, fx_debug
+from fxdebug.comparison.diagnosis import diagnoser
 from fxdebug.comparison.result import KINDS
 from fxdebug.comparison.tolerance import tolerance_of
 from fxdebug.errors import UsageError
@@ -36,6 +37,22 @@ def test_a_changed_weight_is_named_with_its_call_operation_and_line(values):
     assert first.a.path == first.b.path == "blocks.1.down"
     assert len(comparison.findings) == 1
     assert {row.path for row in comparison.chain()} >= {"blocks.1", "blocks.2", "head", ""}
+
+
+@pytest.mark.parametrize("parts", [["_diagnosed", "_behind"], ["_behind"]])
+def test_a_rule_that_fails_costs_the_cause_and_not_the_comparison(
+    parts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*args: object) -> None:
+        raise ZeroDivisionError
+
+    for part in parts:
+        monkeypatch.setattr(diagnoser.Diagnoser, part, fails)
+    first = changed(lambda other: other.blocks[1].down.weight[3].mul_(2), "stats").first
+    assert (first.path, first.op) == ("blocks.1.down", "linear")
+    if "_diagnosed" in parts:
+        told = f"the same inputs give other values; {diagnoser.NOT_LOOKED_FOR} (ZeroDivisionError)"
+        assert (first.kind, first.because) == ("values", told)
 
 
 def test_every_changed_weight_that_was_given_the_right_values_is_found():

@@ -47,6 +47,7 @@ from fxdebug.comparison.steps import Step, StepInput, StepList
 from fxdebug.comparison.thresholds import VIEWS
 from fxdebug.comparison.tolerance import error_between, visible_share
 from fxdebug.data.values import Value, shape_text
+from fxdebug.errors import FxDebugError
 from fxdebug.operators.dtypes import EPS
 from fxdebug.operators.names import (
     COMMUTATIVE,
@@ -65,6 +66,8 @@ _BY_CUDNN = ("conv", "lstm", "gru", "rnn")  # the beginnings of names of operati
 
 
 OTHER_ELEMENTS = "inputs with the same statistics give other values: their elements are others, or in another order"
+
+NOT_LOOKED_FOR = "what is behind it could not be looked for"
 
 
 class _Told(NamedTuple):
@@ -88,7 +91,21 @@ class Diagnoser:
         self._weights = Weights(self._pairs.a.trace), Weights(self._pairs.b.trace)
 
     def diagnose(self, result: StepResult) -> Cause | None:
-        """Return the cause of a step's error; ``None`` where the error was inherited, or there is none."""
+        """Return the cause of a step's error; ``None`` where the error was inherited, or there is none.
+
+        Where looking for it fails, the finding says so: a comparison is not lost by a rule.
+        """
+        try:
+            return self._diagnosed(result)
+        except FxDebugError:
+            raise
+        except Exception as error:  # of ours
+            if not (result.exceeds_tolerance and result.adds):
+                return None
+            step, because = result.step, f"{SAME_INPUTS}; {NOT_LOOKED_FOR} ({type(error).__name__})"
+            return make_cause(self._judge, "values", step.call, step.op, because, result)
+
+    def _diagnosed(self, result: StepResult) -> Cause | None:
         cast = self._other_dtype(result) if self._judge.same_dtypes else None
         if cast is not None:
             return cast
@@ -130,8 +147,14 @@ class Diagnoser:
         The step that shows it may come long after. Returns the cause itself where nothing is behind it, and ``None``
         where that was named before.
         """
-        if cause.is_weight_told:
+        try:
+            return cause if cause.is_weight_told else self._behind(cause)
+        except FxDebugError:
+            raise
+        except Exception:  # of ours: the step that shows it is told
             return cause
+
+    def _behind(self, cause: Cause) -> Cause | None:
         result = self._judge.results.get(cause.position)
         if result is not None and cause.kind in ("values", "wiring"):
             moved = moves_changed(self._judge, cause, result)

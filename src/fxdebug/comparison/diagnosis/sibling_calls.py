@@ -13,6 +13,7 @@ from fxdebug.comparison.result import Kind
 from fxdebug.comparison.steps import Step, StepList
 from fxdebug.data.calls import Call
 
+_SIZED_BY_DATA = frozenset(["split", "split_with_sizes"])  # as the rows of each expert
 MOST_DIFFERENCES = 4  # beyond which two calls are no siblings
 
 
@@ -32,6 +33,8 @@ def sibling_cause(
     unlike = differs_from_siblings(divergence.judge.pairs.b, divergence.in_b.computing, fits)
     if unlike is None or (unlike.kind == "constant" and _has_alike(divergence.in_a.computing, unlike.step)):
         return None
+    if differs_from_siblings(divergence.judge.pairs.a, divergence.in_a.computing) is not None:
+        return None  # so they do in a: every second layer has windows that are shifted
     step = unlike.step
     return divergence.cause_in(unlike.kind, step.call, unlike.op, unlike.because, step=step, partner=partner)
 
@@ -90,7 +93,8 @@ def _first_difference(run: StepList, sibling: Call, call: Call) -> UnlikeSibling
     same = aligned_pairs(one, other, lambda x, y: float(x.name == y.name), lambda step: step.name)
     left, right = {x.index for x, _ in same}, {y.index for _, y in same}
     missing, extra = [x for x in one if x.index not in left], [y for y in other if y.index not in right]
-    changed = [(y, *settings) for x, y in same if all(settings := differing_settings(x, y))]
+    known = [(x, y) for x, y in same if y.name not in _SIZED_BY_DATA]
+    changed = [(y, *settings) for x, y in known if all(settings := differing_settings(x, y))]
     if not same or not 0 < len(missing) + len(extra) + len(changed) <= MOST_DIFFERENCES:
         return None
     if changed:
