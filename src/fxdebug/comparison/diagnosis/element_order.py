@@ -114,7 +114,7 @@ def moves_changed(judge: Judge, cause: Cause, result: StepResult) -> ElementOrde
         if (one.name, _amount(one)) != (other.name, _amount(other)):
             texts = [f"{side.op}({', '.join(as_written(*side.constants))})" for side in (one, other)]
             return ElementOrder("constant", other, f"{texts[0]} in a, {texts[1]} in b")
-    counts = [sum(step.name in MOVES for step in run.steps) for run in (pairs.a, pairs.b)]
+    counts = [sum(step.name in MOVES and not step.transparent for step in run.steps) for run in (pairs.a, pairs.b)]
     if len(in_b) > len(in_a) and counts[1] > counts[0]:
         step = in_b[len(in_a)]
         return ElementOrder(
@@ -180,7 +180,7 @@ def picks_other_rows(judge: Judge, cause: Cause) -> bool:
 
 def _moves_before(run: StepList, starts: Iterable[Step | None]) -> list[Step]:
     """Return the shifts and flips that some steps depend on, or are, the latest first."""
-    return [step for step in _steps_upstream(run, starts) if step.name in MOVES]
+    return [step for step in _steps_upstream(run, starts) if step.name in MOVES and not step.transparent]
 
 
 def _steps_upstream(run: StepList, starts: Iterable[Step | None]) -> Iterator[Step]:
