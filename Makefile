@@ -16,6 +16,7 @@
 # make bench          time and memory of tracing, against the plain forward and similar tools; fails below a bar
 # make bench-compare  faults planted in models: does `compare` find them, and nothing in equal pairs; fails below a bar
 # make bench-ports    what is told of ports after public reports, beside what was told before; fails on what a mended port is told
+# make bench-loops    what the verdict concludes of trainings after public reports; fails on warnings where one learns
 # make bench-health   healthy trainings and trained models with no finding, planted faults each with one; fails below a bar
 # make bench-learn   does the verdict on a training name what is wrong, and leave healthy ones alone; fails below a bar
 # make bench-tune   do `profile --try` and `tune` name what makes a model slow, and promise nothing else; fails below a bar
@@ -43,7 +44,7 @@ LIBRARIES := timm torch_geometric diffusers vit-pytorch peft x-transformers ultr
 CHROMIUM := command -v chromium >/dev/null || command -v google-chrome >/dev/null || { [ "$$(id -u)" = 0 ] && \
 	apt-get update --quiet >/dev/null 2>&1 && apt-get install --yes --no-install-recommends chromium >/dev/null 2>&1; }
 
-.PHONY: help test-of mutate setup demo test native native-asan sweep fuzz page zoo check bench bench-compare bench-ports bench-health bench-learn bench-tune bench-page programs compat gpu libs format
+.PHONY: help test-of mutate setup demo test native native-asan sweep fuzz page zoo check bench bench-compare bench-ports bench-loops bench-health bench-learn bench-tune bench-page programs compat gpu libs format
 .DEFAULT_GOAL := setup
 
 setup: $(READY)
@@ -117,6 +118,9 @@ bench-compare: $(READY)
 
 bench-ports: $(READY)
 	$(BIN)/python tools/bench_ports.py $(BENCH)
+
+bench-loops: $(READY)
+	$(BIN)/python tools/bench_loops.py $(BENCH)
 
 bench-learn: $(READY)
 	$(BIN)/python tools/bench_learn.py --mended $(BENCH)
