@@ -183,7 +183,7 @@ class SameInputs:
     alike: float
     chance: float
     one: float = 0.0
-    one_alike: float = 1.0
+    one_alike: float | None = None
 
 
 @brief

@@ -559,8 +559,13 @@ class Learning:
             self._idle_terms.setdefault(changed, []).append(idle)
 
     def _note_infinite(self, number: int, target: Tensor) -> None:
-        """Note targets that are not finite, where the loss is not."""
+        """Note targets that are not finite, where the loss is not and what the model returned is.
+
+        Targets may be known by their distance from an answer alone.
+        """
         with untracked():
+            if not all(bool(made.detach().isfinite().all()) for made in self._outputs):
+                return
             count = int((~target.detach().isfinite()).sum())
         self._infinite = (number, count, target.numel()) if count else None
 

@@ -159,9 +159,7 @@ def _smoothed(seen: Seen) -> Found:
 def _targets(seen: Seen) -> Found:
     loss = seen.facts.loss
     infinite = seen.facts.infinite_targets
-    # all of them at a later step are what is left of an answer that is not finite, where both are known by a difference
-    own = infinite is not None and (infinite[0] == 0 or infinite[1] < infinite[2])
-    if infinite is not None and own and seen.progress.state == "not finite":
+    if infinite is not None and seen.progress.state == "not finite":
         yield found(
             "targets not finite", ERROR,
             f"step {infinite[0]}: {infinite[1]} of {infinite[2]} targets are not finite, and so the loss is not",

@@ -32,7 +32,8 @@ def rules(seen: Seen) -> Found:
         return
     same = seen.facts.same_inputs
     are_all_one = len({one.digest for one in seen.signs}) == 1
-    if same is not None and same.one > MOST and same.one_alike - same.chance < BY_CHANCE and not are_all_one:
+    told = None if same is None or same.one_alike is None else same.one_alike - same.chance
+    if same is not None and same.one > MOST and told is not None and told < BY_CHANCE and not are_all_one:
         yield found(
             "inputs alike", ERROR if progress.is_bad else WARNING,
             f"{100 * same.one:.0f} % of the examples are one and the same input, and their targets differ: nothing can "
