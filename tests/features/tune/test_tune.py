@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +21,7 @@ from fxdebug.features.shared.tried_settings import free_cores, pairs, process_kn
 from fxdebug.features.shared.tried_settings.free_cores import FreeCores
 from fxdebug.features.shared.tried_settings.knobs import Knob, Try
 from fxdebug.features.shared.tried_settings.subject import Subject
-from fxdebug.features.shared.tried_settings.trial import KNOBS
+from fxdebug.features.shared.tried_settings.trial import KNOBS, as_before
 
 COUNT = FreeCores.count
 BUSY: list[random.Random] = []
@@ -507,3 +508,10 @@ def test_the_picture_and_the_files_of_a_report_are_written(tmp_path: Any, one_th
     assert report.plot(tmp_path / "tune.png").stat().st_size > 1000
     report.json(tmp_path / "tune.json")
     assert fxdebug.Report.load(tmp_path / "tune.json").text(width=80) == report.text(width=80)
+
+
+def test_the_depth_of_recursion_that_a_compiler_raises_is_put_back() -> None:
+    before = sys.getrecursionlimit()
+    with as_before(Subject(torch.nn.Linear(2, 2), (torch.ones(1, 2),), {})):
+        sys.setrecursionlimit(before + 500)
+    assert sys.getrecursionlimit() == before

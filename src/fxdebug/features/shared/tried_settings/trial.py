@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -222,12 +223,15 @@ def _refused(one: Try, why: str) -> TrialRow:
 def as_before(base: Subject) -> Iterator[None]:
     """Put the model, the random generators and the settings of the process back after trials."""
     threads, flags = torch.get_num_threads(), [(m, m.training) for m in members.modules_of(base.model)]
+    depth = sys.getrecursionlimit()  # inductor raises it for good
     try:
         with base.unchanged():
             yield
     finally:
         if torch.get_num_threads() != threads:
             torch.set_num_threads(threads)
+        if sys.getrecursionlimit() != depth:
+            sys.setrecursionlimit(depth)
         for module, training in flags:
             module.training = training
 
