@@ -51,6 +51,7 @@ class ReplacedOperations:
         self._counts: dict[Place, int] = {}
         self._given: tuple[Any, Any, Any] = (None, (), {})
         self._counted: dict[Counted, Place] = {}  # which places some operations have, as far as a trace says so
+        self._is_placed = False  # by a trace
         self._before: dict[Counted | Place, Callable[[Ran], Any]] = {}
 
     def as_in(self, trace: TraceData) -> ReplacedOperations:
@@ -59,10 +60,10 @@ class ReplacedOperations:
         A graph that was traced symbolically counts the operations on Python's numbers, too: of ``x[: n + 1] + y`` the
         sum of two tensors is ``add_1`` there.
         """
-        if self._counted:
+        if self._is_placed:
             return self  # it is known of which trace they are
         found = ReplacedOperations(self._changes)
-        found.made, found._before = self.made, self._before
+        found.made, found._before, found._calls, found._is_placed = self.made, self._before, self._calls, True
         known = _counted_places(trace, self._calls)
         found._counted = {counted: place for counted, place in known if place in self._changes}
         return found
@@ -70,7 +71,7 @@ class ReplacedOperations:
     def behind(self, other: ReplacedOperations) -> ReplacedOperations:
         """Return the same with the results of another one replaced before; these are none of ``made``."""
         found = ReplacedOperations(self._changes)
-        found.made, found._counted = self.made, self._counted
+        found.made, found._counted, found._is_placed = self.made, self._counted, self._is_placed
         found._calls = self._calls | other._calls
         counted: dict[Place, Counted] = {place: counted for counted, place in other._counted.items()}
         own = {counted.get(place, place): change for place, change in other._changes.items()}
@@ -105,14 +106,15 @@ class ReplacedOperations:
         index, name = call_tape.index, op_name(entry.what)
         counted = index, _without_side(name), self._count(index, f"{_without_side(name)}()")
         named = index, node_name(name, self._count(index, name))
-        place = self._counted.get(counted, named)
-        if place == named and counted not in self._counted and named in self._counted.values():
-            return result  # the trace has that name for another one
+        place: Place | None = self._counted.get(counted, named)
+        if counted not in self._counted and named in self._counted.values():
+            place = None  # the trace has that name for another one
         before = self._before.get(counted) or self._before.get(named)
         function, args, kwargs = self._given
         with self._recorder.unwatched():
             ran = Ran(function, tuple(args), dict(kwargs or {}), result)
-            return self.replaced(place, ran if before is None else ran._replace(result=before(ran)))
+            ran = ran if before is None else ran._replace(result=before(ran))
+            return ran.result if place is None else self.replaced(place, ran)
 
     def _count(self, call: int, name: str) -> int:
         """Return how many operations of a name ran in a call before, and count one more."""
