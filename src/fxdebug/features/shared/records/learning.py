@@ -86,7 +86,7 @@ class LossFacts:
     halfway, and at the end. ``upturned`` is the commonest class, its share, and its weight over that of the rarest,
     where weights of classes grow with their counts. ``bound`` is the largest magnitude of logits, where they have
     stayed at it for long. ``outlying`` is a number a hundred times as far out as nine of ten targets, and where these
-    lie.
+    lie. ``is_contrast``: the class of each row is the first of its columns, which is put in front of many others.
     ``shifts`` tells how often target[i] is input[i + k]: k, agreements, places. ``leak`` are an input, what it tells of
     the target, their correlation and the examples; ``others_tell`` is the share of the target's variance that a line
     through the other inputs explains. ``unrelated``: the probabilities, at the beginning and now, that
@@ -136,6 +136,7 @@ class LossFacts:
     upturned: tuple[int, float, float] | None = None
     bound: float | None = None
     outlying: tuple[float, float, float] | None = None
+    is_contrast: bool = False
 
 
 @brief
@@ -152,7 +153,8 @@ class PartFacts:
     ``ratio_of_one`` counts looks at a clipped surrogate whose ratio was exactly 1 with examples that came before.
     ``cosine_scale`` is by what logits that are cosines are multiplied. ``margin`` is what margins come to in the last
     looks, where all of them come to about the same. ``without_gradient`` is a part of the loss that changes and has no
-    gradient, on average, and the whole loss.
+    gradient, on average, and the whole loss. ``each_with_each`` are the examples of a batch, where what rewards an
+    action is multiplied with the probabilities of all others, because it has a dimension of 1 more.
     """
 
     rarer: tuple[float, float] | None = None
@@ -168,6 +170,7 @@ class PartFacts:
     cosine_scale: float | None = None
     margin: float | None = None
     without_gradient: tuple[float, float] | None = None
+    each_with_each: int = 0
 
 
 @brief
@@ -300,6 +303,7 @@ class LearningFacts:
     it returned before without its gradient. ``after_step`` are backwards between a step and the next forward.
     ``places_alike`` is the module from which on all places of an example are alike, where each has a target.
     ``taken`` is the root mean square of what the first layer took in the first step.
+    ``hidden``: a mask of attention hides all places.
     ``infinite_targets`` are the step of a loss that is not finite, the targets that are not, and all of them.
     """
 
@@ -382,6 +386,7 @@ class LearningFacts:
     parts: PartFacts = PartFacts()
     same_inputs: SameInputs | None = None
     rows: RowFacts = RowFacts()
+    hidden: bool = False
     detached_state: str | None = None
     after_step: int = 0
     places_alike: str | None = None

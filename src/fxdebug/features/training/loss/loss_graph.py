@@ -232,6 +232,71 @@ def bounds_of(read: LossRead) -> tuple[str, float, float] | None:
     return (name.lower(), *sorted((low * scale, high * scale)))  # type: ignore[return-value]
 
 
+def start_of(read: LossRead, outputs: Sequence[Tensor]) -> int | None:
+    """Return from which place on a loss takes what the model returned; ``None`` where it is not cut, but picked.
+
+    >>> import torch
+    >>> x = torch.randn(2, 6, 3, requires_grad=True) * 1
+    >>> loss = torch.nn.functional.cross_entropy(x[:, 2:].flatten(0, 1), torch.zeros(8).long())
+    >>> start_of(read_loss(loss, [x]), [x])
+    2
+    """
+    node, start, ends = read.node, 0, ends_of(outputs)
+    for _ in range(MOST):
+        if node is None or node in ends:
+            break
+        name = name_of(node)
+        if name == "Index":
+            return None
+        if name == "Slice" and _signed(node._saved_dim) in (1, -2):
+            start += max(int(node._saved_start), 0) if int(node._saved_start) < 1 << 62 else 0
+        node = node.next_functions[0][0] if node.next_functions else None
+    return start
+
+
+def is_first_of_many(read: LossRead) -> bool:
+    """Is what a loss is given one column in front of others, all scaled alike: a positive before its negatives?
+
+    >>> import torch
+    >>> own, others = torch.randn(8, 1, requires_grad=True), torch.randn(8, 9, requires_grad=True)
+    >>> logits, first = torch.cat([own, others], 1) / 0.1, torch.zeros(8).long()
+    >>> is_first_of_many(read_loss(torch.nn.functional.cross_entropy(logits, first)))
+    True
+    """
+    node = read.prediction
+    while name_of(node) in ("Mul", "Div") and node.next_functions:
+        node = behind_views(node.next_functions[0][0])
+    if name_of(node) != "Cat" or _signed(node._saved_dim) not in (1, -1) or len(node.next_functions) < 2:
+        return False
+    first, rest = elements_of(node.next_functions[0][0]), elements_of(node)
+    rows = node._input_metadata[0].shape[0]
+    return first == rows < rest
+
+
+def is_divided(root: Tensor) -> bool:
+    """Is a loss, or one of the terms that it adds up, multiplied with a number below 1?
+
+    >>> import torch
+    >>> x = torch.ones(3, requires_grad=True)
+    >>> is_divided(x.mean() / 8), is_divided(x.mean() + x.exp().mean()), is_divided(x.mean() + x.exp().mean() / 8)
+    (True, False, True)
+    """
+    pending: list[Any] = [root.grad_fn]
+    for _ in range(MOST):
+        if not pending:
+            break
+        node = pending.pop()
+        name = name_of(node)
+        if name in ("Mul", "Div") and elements_of(node) == 1:
+            number = scalar_of(getattr(node, "_saved_other", None))
+            if number is None or (abs(number) < 1 if name == "Mul" else abs(number) > 1):
+                return True
+            pending.append(node.next_functions[0][0])
+        elif name in ("Add", "Sub", "Neg"):
+            pending += [inner for inner, _ in node.next_functions if inner is not None]
+    return False
+
+
 def computed_again(read: LossRead) -> tuple[float, int, int] | None:
     """Return the sum of the terms of a loss, their weight, and the rows of the batch; ``None`` if not known."""
     node = read.node

@@ -474,6 +474,30 @@ def rest_without_gradient(root: Tensor) -> float | None:
     return round(rest, 6) if adds and not pending else None
 
 
+def meets_each(node: Any) -> int:
+    """Return the examples, where numbers of each are multiplied with what learns of all others; else 0.
+
+    >>> import torch
+    >>> ratio, advantage = torch.ones(8, requires_grad=True) * 1, torch.ones(8, 1)
+    >>> meets_each((ratio * advantage).grad_fn), meets_each((ratio * advantage[:, 0]).grad_fn)
+    (8, 0)
+    """
+    for _ in range(DEPTH * 2):
+        inputs = _inputs(node)
+        if name_of(node) == "Mul" and len(inputs) == 1:
+            other, count = _constant(node), elements_of(inputs[0])
+            if (
+                isinstance(other, Tensor)
+                and tuple(other.shape) == (count, 1)
+                and elements_of(node) == count * count > 1
+            ):
+                return count
+        if not inputs:
+            return 0
+        node = inputs[0]
+    return 0
+
+
 def _known_loss(node: Any) -> float | None:
     """Return a loss that one of torch's functions gave, computed again."""
     read = read_function(node)
@@ -504,6 +528,7 @@ class LossParts:
         self._scale: float | None = None
         self._margins: list[float | None] = []
         self._rests: list[tuple[float, float]] = []
+        self._each_with_each = 0
 
     def look(self, root: Tensor, outputs: Sequence[Tensor], *, is_again: bool) -> None:
         """Look at the parts of one loss; ``is_again``: its examples came before."""
@@ -518,6 +543,10 @@ class LossParts:
             with untracked():
                 self._note("ratio of one", all(bool((one.detach() == 1).all()) for one in ratios))
         is_of_actions = bool(actions or ratios)
+        each = max([meets_each(one.node) for one in parts], default=0) if is_of_actions else 0
+        self._note("each with each", each > 0)
+        self._note("of actions", is_of_actions)
+        self._each_with_each = each or self._each_with_each
         self._note("entropy sunk", is_of_actions and any(one.sign < 0 and entropy_in(one.node) for one in parts))
         self._note("overlap", any(one.sign > 0 and overlaps(one.node) for one in parts))
         self._note("repels", any(one.sign < 0 and Term(one.node, 1.0).repels_freely for one in parts))
@@ -597,4 +626,7 @@ class LossParts:
             cosine_scale=self._scale,
             margin=self._margin,
             without_gradient=self._without_gradient,
+            each_with_each=self._each_with_each
+            if self._always("each with each", self._seen.get("of actions", 0))
+            else 0,
         )

@@ -35,8 +35,11 @@ from fxdebug.features.training.loss.loss_graph import (
     computed_again,
     cosine_factor,
     gaussians,
+    is_divided,
+    is_first_of_many,
     logarithms_and_roots,
     read_loss,
+    start_of,
     takes_output,
 )
 from fxdebug.features.training.loss.loss_parts import LossParts
@@ -142,6 +145,11 @@ class Learning:
     def __init__(self, model: nn.Module, facts: LoopFacts) -> None:
         self._model, self._loop = model, facts
         self._names = {id(p): name for name, p in members.named_parameters_of(model)}
+        self._lists = {
+            path
+            for path, module in members.named_modules_of(model)
+            if isinstance(module, (nn.ParameterList, nn.ParameterDict))
+        }
         self._whole = sum(p.numel() for p in members.parameters_of(model))
         self._about = ModelFacts(model)
         self._step: _Step | None = None
@@ -201,6 +209,9 @@ class Learning:
         self._idle: dict[int, tuple[str, list[Tensor], int]] = {}  # optimizers that never had a gradient: their steps
         self._fed: set[int] = set()  # those that had one
         self._terms = 0
+        self._is_divided = False  # is a backward, or a term of it, multiplied with a number below 1?
+        self._is_contrast: bool | None = None  # is the class of each row the first of many columns?
+        self._hidden: list[bool] = []  # walks of the whole graph in which a mask hid all places
         self._looks: Counter[int] = Counter()  # at gradients of parameters
         self._rests: Counter[int] = Counter()  # of which all elements were 0
         self._left: Tensor | None = None  # weights, as the last step left them
@@ -290,6 +301,8 @@ class Learning:
         if self.looks_at(number) or step.training != self._model.training or not self._about.modes:
             self._about.note_modes()
             step.training = self._model.training
+        if number < WHOLE and given and type(given[0]) is Tensor and given[0]._base is not None:
+            self._viewed |= _viewed_before(given[0]._base, given[0])
         if self._inputs is None and number == 0 and given and given[0].is_floating_point() and given[0].numel() > 1:
             with untracked():
                 self._inputs = _inputs(given[0])
@@ -482,6 +495,7 @@ class Learning:
         value = number_of(root) / scale
         looks = self.looks_at(number) or self._backwards <= 3
         if looks:
+            self._is_divided = self._is_divided or is_divided(root)
             self._note_code(number, root)
             self._parts.look(root, self._outputs, is_again=self._is_again)
             with untracked():
@@ -495,6 +509,7 @@ class Learning:
         factor = read.factor / scale
         if looks:
             self._note_bounds(number, read)
+            self._is_contrast = self._is_contrast is not False and is_first_of_many(read)
             self._parts.look_at_logits(read.prediction)
         if looks or self._believed is None:
             found = computed_again(read)
@@ -513,7 +528,8 @@ class Learning:
         if read.smoothing:
             self._smoothing = read.smoothing, read.classes
         if target is not None:
-            self._targets.add(read, target, self._given, self._outputs[0] if self._outputs else None)
+            answer = self._outputs[0] if self._outputs else None
+            self._targets.add(read, target, self._given, answer, start_of(read, self._outputs))
             made = tuple(self._outputs[0].shape[:-1]) if self._outputs and self._outputs[0].dim() == 3 else ()
             self._are_of_places = bool(made) and target.numel() in (math.prod(made), self._outputs[0].numel())
             if self._infinite is None and not math.isfinite(value):
@@ -626,7 +642,7 @@ class Learning:
 
     def _look_at_graph(self, number: int, root: Tensor) -> None:
         pending: list[Any] = [root.grad_fn]
-        known, one = set[Any](), set[str]()
+        known, one, hides = set[Any](), set[str](), list[bool]()
         while pending:
             node = pending.pop()
             if node is None or node in known:
@@ -636,6 +652,7 @@ class Learning:
                 one.add(kind)
             self._viewed |= _viewed(node, self._given)
             self._softmaxes |= self._odd_softmax(node)
+            hides += [] if (hidden := _hides_all(node)) is None else [hidden]
             if (variable := getattr(node, "variable", None)) is not None:
                 self._in_graph.add(id(variable))
             factors, others = weights_of(node)
@@ -643,6 +660,7 @@ class Learning:
             self._others |= others
             pending += [inner for inner, _ in node.next_functions]
         self._over_one.update(one)
+        self._hidden.append(bool(hides) and all(hides) and self._calls is not None and self._calls.keeps_all)
         self._graphs += 1
         behind = [t.grad_fn for t in self._outputs if t.grad_fn is not None]
         if behind:
@@ -902,7 +920,7 @@ class Learning:
         own = list(members.named_parameters_of(self._model))
         trainable = [(name, p) for name, p in own if p.requires_grad]
         gone = [(n, p) for n, p in trainable if id(p) not in self._reached and p.grad is None and self._reached]
-        ran = [(n, p) for n, p in gone if n.rpartition(".")[0] in self._ran]
+        ran = [(n, p) for n, p in gone if self._owner(n) in self._ran]
         missing, elements = self._loop.unoptimised
         norms, resting, unused = self._about.norms()
         drops, drops_resting, strong, strongest = self._about.drops()
@@ -1014,8 +1032,15 @@ class Learning:
             infinite_targets=self._infinite,
             detached_state=next((path for path, is_cut in self._detached.items() if is_cut), None),
             same_inputs=self._repeated.facts(),
+            hidden=len(self._hidden) >= WHOLE and all(self._hidden),
             rows=replace(self._features.rows(self._loss.kind) if draws else RowFacts(), turned=self._turned.most),
         )
+
+    def _owner(self, name: str) -> str:
+        """Return the module that uses a parameter: of a list of them, which is never called, the one around it."""
+        path = name.rpartition(".")[0]
+        is_list = path in self._lists
+        return path.rpartition(".")[0] if is_list else path
 
     def _kept(self) -> float:
         """Return the norm of the weights now over that at the beginning, of their samples."""
@@ -1055,12 +1080,14 @@ class Learning:
         lowest, highest = targets.reach
         return LossFacts(
             kind=loss.kind, known=known, reduction=loss.reduction, elements=loss.elements, factor=loss.factor,
-            divided=loss.divided, terms=self._terms,
-            constant=targets.constant(loss.kind, self._bend, self._smoothing) if is_measured else None,
+            divided=loss.divided or (not loss.kind and self._is_divided), terms=self._terms,
+            constant=targets.constant(loss.kind, self._bend, self._smoothing)
+            if is_measured and not self._is_contrast
+            else None,
             log_of_zero=self._of_zero.get("Log"), root_of_zero=self._of_zero.get("Sqrt"), over_batch=loss.over_batch,
             level=short(targets.level_and_spread[0]), spread=short(targets.level_and_spread[1]),
             targets=targets.seen, ignored=targets.ignored,
-            only=targets.only if targets.batches else None, classes=targets.different,
+            only=targets.only if targets.batches and not self._is_contrast else None, classes=targets.different,
             within=targets.within, shuffled=targets.shuffled,
             batches=targets.batches,
             shifts=tuple([(k, agree, places) for k, (agree, places) in targets.shifts.items() if places]),
@@ -1073,7 +1100,7 @@ class Learning:
             bound=short(_bound_of(self._logits)),
             widest=short(max(self._logits)) if _are_at_one(self._logits) else None,
             smoothing=self._smoothing[0], lowest_loss=_floor(*self._smoothing),
-            attracts=bool(self._attracts), both_learn=bool(self._both_learn),
+            attracts=bool(self._attracts), both_learn=bool(self._both_learn), is_contrast=bool(self._is_contrast),
             upside_down=bool(self._upside_down), grown=targets.grown,
         )  # fmt: skip
 
@@ -1216,6 +1243,28 @@ def _viewed(node: Any, given: Sequence[Tensor]) -> dict[tuple[str, str], None]:
     if not (exchanges or is_of_examples):
         return {}
     return {_sizes(before, after): None}
+
+
+def _viewed_before(whole: Tensor, given: Tensor) -> dict[tuple[str, str], None]:
+    """Return the sizes of a matrix and of a view of all of it, which exchanges rows and columns and moves no number."""
+    before, after = tuple(whole.shape), tuple(given.shape)
+    is_whole = len(before) == 2 and whole.is_contiguous() and given.is_contiguous() and whole.numel() == given.numel()
+    if not is_whole or after[:2] != before[::-1] or before[0] == before[1] or 1 in before:
+        return {}
+    return {_sizes(before, after): None}
+
+
+def _hides_all(node: Any) -> bool | None:
+    """Does the mask in front of a softmax hide all places? ``None`` of anything else, and of one without a mask."""
+    if type(node).__name__ != "SoftmaxBackward0" or not node.next_functions:
+        return None
+    inner = behind_views(node.next_functions[0][0])
+    kind = type(inner).__name__.partition("Backward")[0]
+    if kind not in ("MaskedFill", "Where"):
+        return None
+    with untracked():
+        mask = inner._saved_mask if kind == "MaskedFill" else ~inner._saved_condition
+        return bool(mask.all()) and mask.numel() > 1
 
 
 def _sizes(before: Sequence[int], after: Sequence[int]) -> tuple[str, str]:

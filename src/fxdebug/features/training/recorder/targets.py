@@ -73,13 +73,20 @@ class Targets:
         self.digests: set[str] = set()
         self._reaches: list[tuple[int, float]] = []  # the largest magnitude of numbers at each look
 
-    def add(self, read: LossRead, target: Tensor, given: Sequence[Tensor], answer: Tensor | None) -> None:
-        """Count the targets of one loss, of which the model was ``given`` inputs and returned an ``answer``."""
+    def add(
+        self, read: LossRead, target: Tensor, given: Sequence[Tensor], answer: Tensor | None, start: int | None = 0
+    ) -> None:
+        """Count the targets of one loss, of which the model was ``given`` inputs and returned an ``answer``.
+
+        The loss takes the answer from the place ``start`` on.
+        """
         first_input = given[0] if given else None
         places = answer.shape[1] if answer is not None and answer.dim() == 3 else math.inf
         tokens = next((one for one in given if one.dim() == 2 and not one.is_floating_point()), None)
         if tokens is not None and tokens.shape[1] > places:  # which of its places an answer is for is not known
             tokens = None
+        if tokens is not None and tokens.shape[1] != places:  # the answer has others in front, or is none of places
+            start = 0
         with untracked():
             self.batches += 1
             target = target.detach()
@@ -87,8 +94,8 @@ class Targets:
                 self.digests.add(digest_of([target]))
             if read.kind == "cross_entropy":
                 self._add_classes(read, target)
-                if tokens is not None:
-                    self._hold_against(target.reshape(-1), read.ignore, tokens)
+                if tokens is not None and start is not None and start < tokens.shape[1]:
+                    self._hold_against(target.reshape(-1), read.ignore, tokens, start)
                 if first_input is not None:
                     self._keep_pairs(target.reshape(-1), first_input)
             else:
@@ -151,20 +158,21 @@ class Targets:
         self._mean = self._mean + gap * (count / whole)
         self._rows = whole
 
-    def _hold_against(self, flat: Tensor, ignore: int, given: Tensor) -> None:
+    def _hold_against(self, flat: Tensor, ignore: int, given: Tensor, start: int) -> None:
         """Compare classes with the tokens that the model was given, place by place."""
         if self._shifted >= SHIFTED_STEPS or flat.numel() % len(given):
             return
         target = flat.reshape(len(given), -1)
         length, width = target.shape[1], given.shape[1]
-        if not (length >= width - 1 and length <= width and length > 4):
+        if not (length >= width - 1 - start and length <= width and length > 4):
             return
         self._shifted += 1
         for k in SHIFTS:
-            first, last = max(0, -k), min(length, width - k)
+            at = start + k  # target[i] is for the place start + i
+            first, last = max(0, -at), min(length, width - at)
             if last - first < 2:
                 continue
-            ours, theirs = target[:, first:last], given[:, first + k : last + k]
+            ours, theirs = target[:, first:last], given[:, first + at : last + at]
             counts = ours != ignore
             self.shifts[k][0] += int(((ours == theirs) & counts).sum())
             self.shifts[k][1] += int(counts.sum())

@@ -21,6 +21,8 @@ BEYOND = 0.1  # of the targets
 DRIFT = 10.0  # times: a deviation goes so far when something is done to the data over and over
 AT_FLOOR = 1.15  # times the least loss that such logits come to
 STILL_GROWS = 1.2  # times
+FAR_GROWN = 100.0  # times: values of rewards that go on and on reach 20 to 100 times one of them
+NEXT_TO_NOTHING = 1 / 254  # of shares: masks of 0 and 1 that are divided by 255 reach 0.0039
 FAR_LEVEL = 10.0  # of targets: layers begin with results of about 1
 FAR_LOSS = 3.0  # times the constant answer
 
@@ -133,7 +135,7 @@ def _grown(seen: Seen) -> Found:
     first, half, last = grown
     if last > DRIFT * first and last > STILL_GROWS * half:
         yield found(
-            "targets grow", WARNING if progress.state == "rising" else ADVICE,
+            "targets grow", WARNING if progress.state == "rising" and last > FAR_GROWN * first else ADVICE,
             f"targets reach {g(first)} in the first steps, {g(half)} halfway, and {g(last)} at the end, and go on: "
             f"what is made of the model's own answers grows with them (loss {g(progress.first)} → {g(progress.last)})",
             "Where targets are rewards and the value of what follows: add nothing after the end of an episode "
@@ -188,6 +190,14 @@ def _targets(seen: Seen) -> Found:
             "Bring them to 0 and 1: of -1 and 1 by (target + 1) / 2." if lowest < 0 else
             f"Divide them by {g(highest)}, or compare: (target > 0).float().",
             measured=highest, threshold=1.0,
+        )  # fmt: skip
+    elif loss.kind in BINARY and lowest == 0 < highest <= NEXT_TO_NOTHING and loss.targets >= FEWEST_TARGETS:
+        yield found(
+            "targets out of range", ERROR if seen.progress.is_bad else WARNING,
+            f"targets of {loss.kind} lie between 0 and {g(highest)} (1 / {1 / highest:.4g}): the answer 0 is right "
+            f"nearly everywhere, and has a loss of {g(seen.progress.constant)} (now {g(seen.progress.last)})",
+            "Are masks of 0 and 1 divided by 255, as pictures are? Compare: (target > 0).float().",
+            measured=highest, threshold=NEXT_TO_NOTHING,
         )  # fmt: skip
     if loss.targets and loss.ignored > 0.98 * loss.targets:
         yield found(

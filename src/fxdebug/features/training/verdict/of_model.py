@@ -52,6 +52,14 @@ def rules(seen: Seen) -> Found:
             "True means ignore: give it ids == padding, which is ~keep.", path=facts.inverted[0],
             op="MultiheadAttention", others=facts.inverted[1:],
         )  # fmt: skip
+    if facts.hidden:
+        yield found(
+            "mask inverted", WARNING if learns else ERROR,
+            "the mask of attention hides all places of all examples: the shares are the same for all of them, and "
+            f"nothing can be looked up (loss {g(seen.progress.first)} → {g(seen.progress.last)})",
+            "Look at how the mask is made: 1 for what is to be seen where the model asks for that (ids != padding), "
+            "True for what is to be hidden where it fills those in.", op="softmax",
+        )  # fmt: skip
     if facts.loss.factor < 0 and facts.loss.known and facts.alone and not facts.maximizes:
         yield _wrong_sign(seen)
     if facts.loss.cosine == 1 and facts.alone and not facts.maximizes and seen.progress.last < TURNED_AWAY:

@@ -103,7 +103,8 @@ def _over_one(seen: Seen) -> Found:
     if over:
         makes = "its bias" if over[0] == "layer norm" else "1" if over[0] == "softmax" else "0"
         yield found(
-            "normalised alone", ERROR if seen.progress.is_bad else ADVICE,
+            "normalised alone",
+            ERROR if seen.progress.is_bad else WARNING if seen.facts.resting.count else ADVICE,
             f"a {over[0]} runs over a dimension of 1 element, and returns {makes} for every input: nothing in front of "
             f"it counts, and no gradient passes (loss {g(seen.progress.first)} → {g(seen.progress.last)})",
             "Give it the dimension that has the numbers to be compared: the keys of an attention, the classes, the "

@@ -41,6 +41,14 @@ def rules(seen: Seen) -> Found:
             "Keep the log-probabilities of when the actions were drawn (detached), and compute only the new ones again "
             "in each pass.", measured=1.0,
         )  # fmt: skip
+    if parts.each_with_each:
+        count = parts.each_with_each
+        yield found(
+            "loss input", ERROR,
+            f"what rewards actions has {count}×1 numbers, and their probabilities {count}: multiplied they are "
+            f"{count}×{count}, so that each action is rewarded for what all others brought",
+            "Give both the same shape: squeeze(1) one, or unsqueeze(1) the other.", op="mul",
+        )  # fmt: skip
     if parts.weights_alike is not None and seen.steps >= seen.limits.steps:
         yield found(
             "rewards alike", WARNING,

@@ -16,6 +16,8 @@ HARDLY = 0.2  # of its steps
 STILL = 0.05  # of the loss
 NOTHING = 0.01  # of the highest learning rate
 JUMP = 5.0
+LARGE = 0.3  # update over weight
+WRECKED = 1.5  # times the loss of before
 VANISHED = 0.1  # of the norm of the weights at the beginning
 RISES = 0.5  # of what the loss had fallen
 INERT = 0.985  # momentum: 0.9 to 0.98 is usual
@@ -80,7 +82,10 @@ def _climbs(seen: Seen) -> Found:
     losses, rates = list(seen.losses), seen.rates
     finite = [loss for loss in losses if math.isfinite(loss)]
     size = max(5, len(finite) // 20)
-    if len(rates) < len(losses) or len(finite) < 3 * FEWEST or seen.progress.constant is None:
+    if len(rates) < len(losses) or len(finite) < 3 * FEWEST:
+        return
+    is_known = seen.progress.constant is not None or (seen.facts.alone and min(finite) >= 0)
+    if not is_known or (seen.progress.constant is None and max(seen.updates, default=0.0) <= LARGE):
         return
     levels = [(median(finite[i : i + size]), i + size // 2) for i in range(0, len(finite) - size + 1, size)]
     (lowest, at), (last, _) = min(levels), levels[-1]
@@ -105,16 +110,45 @@ def _spent(seen: Seen) -> Found:
     low = [step for step in range(start + 1, len(rates)) if rates[step] < NOTHING * top]
     if len(low) < FEWEST or len(low) <= seen.limits.spent * len(rates) or not top:
         return
+    wrecked = _wrecked(seen, start, low[0])
+    if wrecked is not None:
+        yield wrecked
+        return
     learns = seen.progress.state == "falling"
+    was_too_high = max([one.update for one in seen.signs[1 : low[0]] if one.update is not None], default=0.0) > LARGE
     yield found(
         "rate spent early",
-        ERROR if not learns else WARNING if _was_still_falling(seen, low[0]) or _has_stopped(seen) else ADVICE,
+        ADVICE
+        if was_too_high and not learns  # that it fell is not why
+        else ERROR
+        if not learns else WARNING if _was_still_falling(seen, low[0]) or _has_stopped(seen) else ADVICE,
         f"the learning rate fell from {g(top)} to {g(rates[-1])}, and is under 1 % of its highest since step "
         f"{low[0]}, for "
         f"{100 * len(low) / len(rates):.0f} % of {len(rates)} steps",
         "Look at the scheduler: its number of steps, and whether step() is called for each batch where it counts "
         "epochs.",
         measured=len(low) / len(rates), threshold=seen.limits.spent,
+    )  # fmt: skip
+
+
+def _wrecked(seen: Seen, top: int, low: int) -> Finding | None:
+    """Return that the rate was far too high at its highest: the loss was lower before it fell, and not after it."""
+    losses, signs = seen.losses, seen.signs
+    if len(signs) < len(losses) or len(losses) < len(seen.rates) or top < FEW or not all(map(math.isfinite, losses)):
+        return None
+    size = max(5, len(losses) // 20)
+    before = min([median(losses[i : i + size]) for i in range(max(top - size, 1))])
+    change = max([one.update for one in signs[1:low] if one.update is not None], default=None)
+    after, last = median(losses[low : low + size]), median(losses[-size:])
+    if change is None or change < LARGE or before <= 0 or min(after, last) < WRECKED * before:
+        return None
+    return found(
+        "learning rate too high", ERROR,
+        f"the learning rate rises to {g(seen.rates[top])} at step {top}, and steps change the weights by up to "
+        f"{100 * change:.3g} % (0.1 to 1 % is usual); the loss was {g(before)} before, and is {g(last)} since, though "
+        f"the rate has fallen to {g(seen.rates[-1])}",
+        "Look at what the warm-up leads to: its end is to be the learning rate itself, not a factor of 1.",
+        measured=change, threshold=LARGE,
     )  # fmt: skip
 
 
@@ -169,16 +203,25 @@ def _sums(seen: Seen) -> Found:
         )  # fmt: skip
     added = middle([float(one.added) for one in seen.signs if one.added is not None])
     carried = sum(one.carried for one in seen.signs[1:]) > 0.5 * len(seen.signs)
-    if added is None or added < 2 or loss.divided or not loss.known or loss.reduction != "mean":
+    if added is None or added < 2 or loss.divided:
+        return
+    finite = [one for one in seen.losses if math.isfinite(one)]
+    if not loss.known and not loss.kind and progress.is_bad and len(finite) >= FEWEST:  # means, as most losses are
+        is_sure = _went_up(finite) and progress.last > 1.1 * abs(progress.first)
+    elif not loss.known or loss.reduction != "mean":
+        return
+    if not loss.known and not is_sure:
         return
     if facts.alone and not facts.nested and not carried:
         adapts = any(one.adapts and one.own for one in facts.optimizers)
         name = next((one.name for one in facts.optimizers if one.own), "the optimizer")
+        of_mean = ", each of a mean," if loss.known else ""
+        rises = "" if loss.known else f"; the loss went from {g(progress.first)} to {g(progress.last)}"
         harmless = f" (which does not change the size of the steps of {name})" if adapts else ""
         yield found(
             "accumulated undivided", ERROR if is_sure and not adapts else ADVICE,
-            f"a step adds the gradients of {added:.0f} backwards, each of a mean, and divides none: they are "
-            f"{added:.0f} times those of the mean{harmless}",
+            f"a step adds the gradients of {added:.0f} backwards{of_mean} and divides "
+            f"none: they are {added:.0f} times those of the mean{harmless}{rises}",
             f"Divide the loss by {added:.0f} before backward(), or the learning rate by {added:.0f}.",
         )  # fmt: skip
 
