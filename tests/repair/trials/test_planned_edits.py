@@ -136,6 +136,23 @@ def test_a_value_that_b_does_not_have_is_not_taken_from_a() -> None:
     assert "cos, mul of a in the place of all that makes " in row.repair
 
 
+def test_a_weight_that_a_casts_to_the_dtype_it_has_is_made_by_no_operation() -> None:
+    def scaled(layer: Layer, x: Tensor) -> Tensor:
+        return layer.down(x.softmax(-1) * (1.0 + layer.norm.weight.float()))
+
+    def unscaled(layer: Layer, x: Tensor) -> Tensor:
+        return layer.down(x.softmax(-1))
+
+    torch.manual_seed(0)
+    model = nn.Sequential(Layer(scaled))
+    other = copy.deepcopy(model)
+    other[0].body = unscaled
+    row = fxdebug.compare_models(model, other, X).first  # the cast returns the weight itself, as if it had made it
+    assert row is not None and row.proven
+    made = "softmax, add, mul with 0.norm.weight of a in the place of all that makes softmax"
+    assert row.repair.partition(": with ")[0] == made
+
+
 def test_the_first_operation_with_a_name_of_python_is_edited_by_the_name_of_its_node() -> None:
     model = nn.Sequential(Layer(right))
     trace = fxdebug.fx_debug(model, X)

@@ -271,7 +271,7 @@ class EditPlan:
     def _is_constant(self, step: Step) -> bool:
         """Is it made of nothing that the model was given or has?"""
         if step.index not in self._constants:
-            self._constants[step.index] = False  # a value written in place can be its maker's own input: not known
+            self._constants[step.index] = False  # a cast of a weight that returns the weight is its own maker
             makers = [self._pairs.a.makers.get(given.value.number) for given in step.inputs]
             known = bool(makers) and all(each is not None and self._is_constant(each) for each in makers)
             self._constants[step.index] = known or step.name in FACTORIES

@@ -132,7 +132,7 @@ def _of_function(node: Any, name: str, factor: float) -> LossRead:
         if weight is not None or getattr(node, "_saved_pos_weight", None) is not None:
             return LossRead(terms=1)
     return LossRead(
-        _LOSSES[name], node._saved_target, _signed(getattr(node, "_saved_ignore_index", -100)), weight, factor, 1, node,
+        _LOSSES[name], node._saved_target, signed(getattr(node, "_saved_ignore_index", -100)), weight, factor, 1, node,
         behind_views(prediction), over_batch=over_batch,
     )  # fmt: skip
 
@@ -195,7 +195,7 @@ def _smoothed(parts: Sequence[Any], factor: float) -> LossRead | None:
 def _picked(node: Any, name: str, saved: Tensor, dimension: int) -> Tensor | None:
     """Return the targets with which the classes' logarithms were picked or weighted."""
     if name == "Gather":
-        is_of_classes = _signed(node._saved_dim) in (dimension, dimension - saved.dim())
+        is_of_classes = signed(node._saved_dim) in (dimension, dimension - saved.dim())
         return node._saved_index if is_of_classes else None
     if name == "Index":
         indices = [index for index in node._saved_indices if index is not None]
@@ -248,7 +248,7 @@ def start_of(read: LossRead, outputs: Sequence[Tensor]) -> int | None:
         name = name_of(node)
         if name == "Index":
             return None
-        if name == "Slice" and _signed(node._saved_dim) in (1, -2):
+        if name == "Slice" and signed(node._saved_dim) in (1, -2):
             start += max(int(node._saved_start), 0) if int(node._saved_start) < 1 << 62 else 0
         node = node.next_functions[0][0] if node.next_functions else None
     return start
@@ -266,7 +266,7 @@ def is_first_of_many(read: LossRead) -> bool:
     node = read.prediction
     while name_of(node) in ("Mul", "Div") and node.next_functions:
         node = behind_views(node.next_functions[0][0])
-    if name_of(node) != "Cat" or _signed(node._saved_dim) not in (1, -1) or len(node.next_functions) < 2:
+    if name_of(node) != "Cat" or signed(node._saved_dim) not in (1, -1) or len(node.next_functions) < 2:
         return False
     first, rest = elements_of(node.next_functions[0][0]), elements_of(node)
     rows = node._input_metadata[0].shape[0]
@@ -516,9 +516,14 @@ def scalar_of(content: Any) -> float | None:
     return None
 
 
-def _signed(number: int) -> int:
+def signed(number: int) -> int:
+    """Return a number as it was given: autograd keeps negative ones as numbers of 64 bits without a sign.
+
+    >>> signed((1 << 64) - 1), signed(2)
+    (-1, 2)
+    """
     return number - (1 << 64) if number >= 1 << 63 else number
 
 
 def _dimension(node: Any, dimensions: int) -> int:
-    return _signed(int(node._saved_dim)) % max(dimensions, 1)
+    return signed(int(node._saved_dim)) % max(dimensions, 1)

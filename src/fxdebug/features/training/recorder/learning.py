@@ -38,7 +38,9 @@ from fxdebug.features.training.loss.loss_graph import (
     is_divided,
     is_first_of_many,
     logarithms_and_roots,
+    name_of,
     read_loss,
+    signed,
     start_of,
     takes_output,
 )
@@ -680,7 +682,7 @@ class Learning:
             return self._odd_attention(node)
         if type(node).__name__ != "SoftmaxBackward0" or not self._given or not self._outputs:
             return set()
-        shape, dimension = tuple(node._input_metadata[0].shape), _signed(node._saved_dim)
+        shape, dimension = tuple(node._input_metadata[0].shape), signed(node._saved_dim)
         rows, target = len(self._given[0]) if self._given[0].dim() else 0, self._read.target
         is_row = self._outputs[0].dim() > 1 and len(self._outputs[0]) == rows and target is not None
         if dimension in (0, -len(shape)) and len(shape) > 1 and rows == shape[0] != shape[1] and rows >= FEWEST_ROWS:
@@ -1207,7 +1209,7 @@ def _over_one(node: Any) -> str:
     name = type(node).__name__
     if name in ("SoftmaxBackward0", "LogSoftmaxBackward0"):
         shape = node._input_metadata[0].shape  # what is saved is not read: a checkpoint would run again for it
-        return name[: -len("Backward0")].lower() if len(shape) and shape[_signed(node._saved_dim)] == 1 else ""
+        return name[: -len("Backward0")].lower() if len(shape) and shape[signed(node._saved_dim)] == 1 else ""
     if name == "NativeLayerNormBackward0" and math.prod(node._saved_normalized_shape) == 1:
         return "layer norm"
     return ""
@@ -1256,10 +1258,10 @@ def _viewed_before(whole: Tensor, given: Tensor) -> dict[tuple[str, str], None]:
 
 def _hides_all(node: Any) -> bool | None:
     """Does the mask in front of a softmax hide all places? ``None`` of anything else, and of one without a mask."""
-    if type(node).__name__ != "SoftmaxBackward0" or not node.next_functions:
+    if name_of(node) != "Softmax" or not node.next_functions:
         return None
     inner = behind_views(node.next_functions[0][0])
-    kind = type(inner).__name__.partition("Backward")[0]
+    kind = name_of(inner)
     if kind not in ("MaskedFill", "Where"):
         return None
     with untracked():
@@ -1269,11 +1271,6 @@ def _hides_all(node: Any) -> bool | None:
 
 def _sizes(before: Sequence[int], after: Sequence[int]) -> tuple[str, str]:
     return "×".join(map(str, before)), "×".join(map(str, after))
-
-
-def _signed(dimension: int) -> int:
-    """Return a dimension as it was given: autograd keeps negative ones as numbers of 64 bits without a sign."""
-    return dimension - (1 << 64) if dimension >= 1 << 63 else dimension
 
 
 def _is_small(gradient: Tensor | None) -> bool:

@@ -114,14 +114,13 @@ def _spent(seen: Seen) -> Found:
     if wrecked is not None:
         yield wrecked
         return
-    learns = seen.progress.state == "falling"
-    was_too_high = max([one.update for one in seen.signs[1 : low[0]] if one.update is not None], default=0.0) > LARGE
+    if seen.progress.state != "falling":
+        was_too_high = (_largest_update(seen, low[0]) or 0.0) > LARGE  # that it fell is not why
+        severity: Severity = ADVICE if was_too_high else ERROR
+    else:
+        severity = WARNING if _was_still_falling(seen, low[0]) or _has_stopped(seen) else ADVICE
     yield found(
-        "rate spent early",
-        ADVICE
-        if was_too_high and not learns  # that it fell is not why
-        else ERROR
-        if not learns else WARNING if _was_still_falling(seen, low[0]) or _has_stopped(seen) else ADVICE,
+        "rate spent early", severity,
         f"the learning rate fell from {g(top)} to {g(rates[-1])}, and is under 1 % of its highest since step "
         f"{low[0]}, for "
         f"{100 * len(low) / len(rates):.0f} % of {len(rates)} steps",
@@ -138,7 +137,7 @@ def _wrecked(seen: Seen, top: int, low: int) -> Finding | None:
         return None
     size = max(5, len(losses) // 20)
     before = min([median(losses[i : i + size]) for i in range(max(top - size, 1))])
-    change = max([one.update for one in signs[1:low] if one.update is not None], default=None)
+    change = _largest_update(seen, low)
     after, last = median(losses[low : low + size]), median(losses[-size:])
     if change is None or change < LARGE or before <= 0 or min(after, last) < WRECKED * before:
         return None
@@ -150,6 +149,11 @@ def _wrecked(seen: Seen, top: int, low: int) -> Finding | None:
         "Look at what the warm-up leads to: its end is to be the learning rate itself, not a factor of 1.",
         measured=change, threshold=LARGE,
     )  # fmt: skip
+
+
+def _largest_update(seen: Seen, until: int) -> float | None:
+    """Return the largest update over weight of the steps before one, but for the first."""
+    return max([one.update for one in seen.signs[1:until] if one.update is not None], default=None)
 
 
 def _was_still_falling(seen: Seen, step: int) -> bool:
@@ -206,11 +210,12 @@ def _sums(seen: Seen) -> Found:
     if added is None or added < 2 or loss.divided:
         return
     finite = [one for one in seen.losses if math.isfinite(one)]
-    if not loss.known and not loss.kind and progress.is_bad and len(finite) >= FEWEST:  # means, as most losses are
-        is_sure = _went_up(finite) and progress.last > 1.1 * abs(progress.first)
-    elif not loss.known or loss.reduction != "mean":
-        return
-    if not loss.known and not is_sure:
+    if loss.known:
+        is_told = loss.reduction == "mean"
+    else:  # taken for a mean, as most losses are, where it rises
+        rises_far = len(finite) >= FEWEST and _went_up(finite) and progress.last > 1.1 * abs(progress.first)
+        is_told = is_sure = not loss.kind and progress.is_bad and rises_far
+    if not is_told:
         return
     if facts.alone and not facts.nested and not carried:
         adapts = any(one.adapts and one.own for one in facts.optimizers)
