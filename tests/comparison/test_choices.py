@@ -12,7 +12,7 @@ from torch import nn
 from fxdebug import compare, compare_models, fx_debug
 from fxdebug.api.comparison import Comparison
 from fxdebug.comparison.tolerance import least_share_between
-from support import routed
+from support import routed, sweep
 
 WAYS = ("stats", "tensors", "models")
 PRECISIONS = {
@@ -31,20 +31,26 @@ def compared(a: nn.Module, b: nn.Module, x: torch.Tensor, way: str, precision: s
         return compare(*(fx_debug(m, x.to(dtype), values=way) for m, dtype in ((a, one), (b, other))))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize(("a", "b"), list(itertools.product(routed.IMPLEMENTATIONS, repeat=2)))
-def test_experts_that_are_given_their_rows_in_another_way_are_equal(a, b, way, precision):
+@pytest.mark.parametrize(
+    ("pair", "precision", "way"),
+    sweep.spread(itertools.product(routed.IMPLEMENTATIONS, repeat=2), PRECISIONS, WAYS, rounds=2),
+)
+def test_experts_that_are_given_their_rows_in_another_way_are_equal(pair, way, precision):
+    a, b = pair
     for ties in (False, True):
         models = routed.Routed(a, ties=ties), routed.Routed(b, ties=ties)
         found = compared(*models, routed.rows(), way, precision)
         assert (found.findings, found.verdict) == ((), "equal")
 
 
-@pytest.mark.parametrize("offset", [8.0, 24.0, 32.0, 64.0])
-@pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize(("a", "b"), [("loop", "grouped"), ("grouped", "loop"), ("grouped", "dense")])
-def test_rounding_of_large_numbers_in_float32_is_no_finding_of_another_implementation(a, b, precision, offset):
+@pytest.mark.parametrize(
+    ("offset", "pair", "precision"),
+    sweep.spread(
+        [8.0, 24.0, 32.0, 64.0], [("loop", "grouped"), ("grouped", "loop"), ("grouped", "dense")], PRECISIONS, rounds=3
+    ),
+)
+def test_rounding_of_large_numbers_in_float32_is_no_finding_of_another_implementation(pair, precision, offset):
+    a, b = pair
     models = routed.Routed(a, offset=offset), routed.Routed(b, offset=offset)
     for way in ("stats", "tensors"):
         found = compared(*models, routed.rows(), way, precision)

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from fxdebug import fx_debug
+from support import sweep
 
 ANSWERS: dict[str, Callable[..., Any]] = {
     "__repr__": lambda self: "x",
@@ -111,8 +112,7 @@ def all_asked(model: nn.Module, given: Any, values: str) -> None:
     assert trace.root.status != "verified" or trace.root.fx is not None
 
 
-@pytest.mark.parametrize("method", ANSWERS)
-@pytest.mark.parametrize("base", BASES, ids=lambda base: base.__name__)
+@pytest.mark.parametrize(("method", "base"), sweep.spread(ANSWERS, BASES, rounds=2))
 def test_a_method_of_an_argument_runs_as_often_as_without_a_recording(base: type, method: str) -> None:
     thing, asked = noticing(base, method)
     for values in ("stats", "tensors"):

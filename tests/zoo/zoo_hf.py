@@ -9,6 +9,7 @@ where the recipe is a key of ``RECIPES``.
 """
 
 import dataclasses
+import functools
 import inspect
 import re
 from pathlib import Path
@@ -673,13 +674,19 @@ def entry(model_type, class_name, recipe):
     return f"hf/{model_type}/{class_name}", build
 
 
-def transformers_entries(list_file=None):
+@functools.cache
+def _offered():
+    """Names of all classes: to ask for one would import its architecture, and there are hundreds."""
     import transformers
 
+    return frozenset(dir(transformers))
+
+
+def transformers_entries(list_file=None):
     path = Path(list_file or Path(__file__).with_name("zoo_hf.txt"))
     if not path.exists():
         return
-    offered = frozenset(dir(transformers))  # to ask for a class would import its architecture, and there are hundreds
+    offered = _offered()
     for line in path.read_text().splitlines():
         if not line or line.startswith("#"):
             continue

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from fxdebug import compare, compare_models, fx_debug
 from fxdebug.api.comparison import Comparison
+from support import sweep
 
 WIDTH, HEADS, SIZE, WORDS, TOKENS = 32, 4, 8, 40, 7
 IDS = torch.arange(2 * TOKENS).reshape(2, TOKENS) * 5 % WORDS
@@ -190,7 +191,7 @@ BY_MODELS = {
     "first place": "0:7 of dimension 0 in b, where a's values need 2:9",
 }
 # with compare_models the norm behind the keys is found to be given the values: as right
-CASES = [(name, way) for name in FAULTS for way in WAYS if (name, way) != ("keys and values", "models")]
+CASES = [pair for pair in sweep.spread(FAULTS, WAYS) if pair != ("keys and values", "models")]
 
 
 @pytest.mark.parametrize(("name", "way"), CASES)

@@ -13,6 +13,7 @@ import fxdebug
 from fxdebug import fx_debug
 from fxdebug.errors import LoadError, SaveError
 from fxdebug.features.golden import run as golden
+from support import sweep
 from support.golden_runs import some
 from zoo import zoo, zoo_sample
 
@@ -25,7 +26,7 @@ NAMES = [name for name, _ in zoo_sample.entries(False) if name.split("/")[0] in 
 # Golden files ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", sweep.sampled(NAMES, 4, DIFFERENT))
 def test_a_run_is_equal_to_its_golden_file(name, tmp_path):
     build = zoo_sample.quietly(dict(zoo.zoo())[name])
     paths = []

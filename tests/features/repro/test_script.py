@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 import fxdebug
 from fxdebug.api.comparison import Comparison
+from support import sweep
 
 ALONE = "import sys, runpy; sys.modules['fxdebug'] = None; runpy.run_path({!r}, run_name='__main__')"
 
@@ -133,7 +134,7 @@ def returned(script: str) -> list[str]:
     return [line.removeprefix("    return ") for line in script.splitlines() if line.startswith("    return ")]
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", sweep.sampled(FAULTS, 3))
 def test_a_script_shows_the_difference_without_the_model_and_without_fxdebug(fault: str, tmp_path: Path) -> None:
     plant, one, other = FAULTS[fault]
     comparison = compared(plant)

@@ -16,6 +16,7 @@ import torch
 import fxdebug
 from fxdebug.apps.cli.main import main
 from fxdebug.features.training.saved.training_file import read_training
+from support import sweep
 
 MAKES = """
 import os, sys
@@ -152,7 +153,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
 
-@pytest.mark.parametrize("name", BY_ENVIRONMENT)
+@pytest.mark.parametrize("name", sweep.sampled(BY_ENVIRONMENT, 4, ["it forks", "it starts", "none"]))
 def test_the_variable_watches_a_script_that_runs_as_it_would(name: str, python: Path, tmp_path: Path) -> None:
     if "fork" in name + BY_ENVIRONMENT[name][0] and not hasattr(os, "fork"):
         pytest.skip("this system has no fork")

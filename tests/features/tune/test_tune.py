@@ -22,6 +22,7 @@ from fxdebug.features.shared.tried_settings.free_cores import FreeCores
 from fxdebug.features.shared.tried_settings.knobs import Knob, Try
 from fxdebug.features.shared.tried_settings.subject import Subject
 from fxdebug.features.shared.tried_settings.trial import KNOBS, as_before
+from support import sweep
 
 COUNT = FreeCores.count
 BUSY: list[random.Random] = []
@@ -275,8 +276,7 @@ OF_GPU = ("TF32", "cuDNN benchmark")
 SETTINGS = [name for name in KNOBS if not name.startswith("compile")]
 
 
-@pytest.mark.parametrize("ends", [None, ValueError, KeyboardInterrupt])
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize(("name", "ends"), sweep.spread(SETTINGS, [None, ValueError, KeyboardInterrupt]))
 def test_everything_is_put_back_also_after_an_exception_and_an_interrupt(
     name: str, ends: type[BaseException] | None, one_thread: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fxdebug import compare_models
+from support import sweep
 
 X = torch.randn(3, 5, 16, generator=torch.Generator().manual_seed(0))
 PADDED = torch.zeros(3, 5, dtype=torch.bool).index_fill(1, torch.tensor([4]), True)
@@ -138,11 +139,13 @@ def pair(kind: str, fault: str) -> tuple[nn.Module, nn.Module, tuple[Tensor, ...
     return a, b, (X, *masks)
 
 
-@pytest.mark.parametrize("gradients", [False, True])
-@pytest.mark.parametrize(("kind", "fault", "op", "what", "sentence"), FAULTS)
-def test_a_fault_inside_of_a_fused_operation_is_named(
-    kind: str, fault: str, op: str, what: str, sentence: str, gradients: bool
-) -> None:
+@pytest.mark.parametrize(
+    ("case", "gradients"),
+    sweep.spread(FAULTS, [False, True]),
+    ids=lambda one: " ".join(one[:2]) if isinstance(one, tuple) else str(one),
+)
+def test_a_fault_inside_of_a_fused_operation_is_named(case: tuple[str, str, str, str, str], gradients: bool) -> None:
+    kind, fault, op, what, sentence = case
     a, b, inputs = pair(kind, fault)
     with torch.set_grad_enabled(gradients):  # without gradients, attention runs as one kernel
         found = compare_models(a, b, inputs)

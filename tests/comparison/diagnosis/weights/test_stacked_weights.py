@@ -10,6 +10,7 @@ import torch
 
 from fxdebug import compare, compare_models, fx_debug
 from fxdebug.api.comparison import Comparison
+from support import sweep
 from support.stacked_experts import WIDTH, X, listed, stacked
 
 LAYOUTS = {
@@ -78,9 +79,7 @@ FAULTS: dict[str, tuple[Callable[[Any], object], str]] = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize(("layout", "fault", "way"), sweep.spread(LAYOUTS, FAULTS, WAYS, rounds=3))
 def test_the_wrong_slice_of_a_stack_is_named(fault, layout, way):
     plant, because = FAULTS[fault]
     a = listed()
@@ -94,9 +93,7 @@ def test_the_wrong_slice_of_a_stack_is_named(fault, layout, way):
     assert first.op == product
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("number", [slice(None), slice(1, 2)])
+@pytest.mark.parametrize(("layout", "number", "way"), sweep.spread(LAYOUTS, [slice(None), slice(1, 2)], WAYS, rounds=2))
 def test_halves_of_slices_in_other_places_than_in_other_layers_are_named(number, layout, way):
     a = listed()
     b = stacked(a, *LAYOUTS[layout])
