@@ -45,8 +45,8 @@ class Window(nn.Module):
         places = torch.arange(x.shape[1]) + (0 if self.keeps == "places" else start)
         k = self.k(x + self.places(places))
         k = k if past is None else torch.cat([past[0], k], 1)
-        at = torch.arange(start, start + x.shape[1])
-        of_keys = torch.arange(start + x.shape[1] - k.shape[1], start + x.shape[1])
+        at = torch.arange(x.shape[1]) + (k.shape[1] - x.shape[1])
+        of_keys = torch.arange(k.shape[1])
         hidden = (of_keys > at[:, None]) | (of_keys <= at[:, None] - 4)
         weights = (self.q(x) @ k.mT).masked_fill(hidden, -torch.inf).softmax(-1)
         return weights @ k, (k[:, -2 if self.keeps == "two" else -3 :], start + x.shape[1])
@@ -93,7 +93,13 @@ CASES = [
     (Causal, "inputs", "nothing", "cat", f"{PUTS} 0, not what a has at 1:4"),
     (Causal, "inputs", "results", "cat", f"{PUTS} what sigmoid returns in a at 1:4, not what a has there"),
     (Causal, "inputs", "shifted", "cat", f"{PUTS} what a has at 0:3, not at 1:4"),
-    (Window, "three", "two", "softmax", "position 4 attends to 3 keys, to 4 in a"),
+    (
+        Window,
+        "three",
+        "two",
+        "softmax",
+        "position 4 attends to keys from 1 on in a; b keeps 2 positions before 4:8, from 2 on",
+    ),
     (Window, "three", "places", "arange", "for positions 4:8 it returns what arange of a returns for 0:4"),
     (
         Recurrent,

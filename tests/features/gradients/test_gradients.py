@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import linecache
 import math
 from collections.abc import Callable
 from typing import Any
@@ -388,3 +389,54 @@ def test_parts_whose_gradients_stop_at_different_places_are_told_apart() -> None
         ("not reached", "net.0", True),
         ("not reached", "net.2", False),
     ]
+
+
+class _Residual(nn.Module):
+    """Two quantisers in a row, with gradients that pass as if they were not there."""
+
+    def __init__(self, detached: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.enc, self.detached = nn.Linear(5, 4), detached
+
+    def forward(self, x: Tensor) -> Tensor:
+        latent = self.enc(x)
+        codes = latent + (latent.round() - latent).detach()
+        rest = latent - (codes.detach() if self.detached else codes)
+        return rest.square().mean()
+
+
+def test_where_gradients_cancel_is_told_of_parameters_whose_gradient_is_0() -> None:
+    x = torch.randn(8, 5)
+    (finding,) = fxdebug.gradients(_Residual(detached=False), x, lambda output: output).findings
+    assert (finding.rule, finding.severity) == ("zero gradient", "warning")
+    assert finding.what.endswith(
+        "it is exactly 0, as the gradients of sub and add cancel where the result of linear in enc is used"
+    )
+    assert finding.source is not None and "rest = " in linecache.getline(*_place(finding.source))
+    assert not fxdebug.gradients(_Residual(detached=True), x, lambda output: output).findings
+
+
+def _place(source: str) -> tuple[str, int]:
+    file, _, line = source.rpartition(":")
+    return file, int(line)
+
+
+class _Scaled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Linear(3, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.net(x) + torch.exp(200 * x)
+
+
+def test_a_loss_that_is_not_finite_is_told_with_the_operation_of_the_forward_that_began() -> None:
+    (finding, *_) = fxdebug.gradients(_Scaled(), torch.ones(2, 3), torch.mean).findings
+    assert (finding.rule, finding.op) == ("loss not finite", "exp")
+    assert finding.what == (
+        "the loss is inf, and it begins in the forward: exp of up to 200 is beyond the largest float32, 3.4e+38: "
+        "6 +Inf of 6 elements"
+    )
+    of_loss = fxdebug.gradients(_Scaled().net, torch.ones(2, 3), lambda output: output.sum() * torch.inf).findings[0]
+    assert of_loss.what.endswith("every gradient behind it is without meaning")

@@ -478,3 +478,53 @@ def test_a_model_in_evaluation_that_is_as_it_was_made_gets_a_note_after_loading(
     ]
     assert notes(Net()) == []  # about to learn
     assert notes(trained()) == []
+
+
+class _Towers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 16))
+        self.head = nn.Sequential(nn.Linear(16, 12), nn.ReLU(), nn.Linear(12, 4))
+
+
+def _trained_beside(untrained: str) -> _Towers:
+    """Make a model that learned, and take one part of it as it was made."""
+    torch.manual_seed(0)
+    model, fresh = _Towers(), _Towers()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.mul_(2.5)
+            if untrained and name.startswith(untrained):
+                parameter.copy_(fresh.get_parameter(name))
+    return model.eval()
+
+
+def test_a_part_of_small_layers_that_is_as_drawn_is_found_beside_trained_ones() -> None:
+    (finding,) = fxdebug.check(_trained_beside("head."), analyses=["state"]).findings
+    assert (finding.rule, finding.path) == ("not loaded", "head")
+    assert finding.what == "all 2 layers of head are as torch draws them, and 2 other layers are trained"
+    assert not fxdebug.check(_trained_beside(""), analyses=["state"]).findings
+    assert not fxdebug.check(_trained_beside("head.").train(), analyses=["state"]).findings  # about to be tuned
+    assert not fxdebug.check(_Towers().eval(), analyses=["state"]).findings
+
+
+@pytest.mark.parametrize("norm", [nn.utils.weight_norm, nn.utils.parametrizations.weight_norm])
+@pytest.mark.filterwarnings("ignore:.*weight_norm.*:FutureWarning")
+def test_directions_as_drawn_beside_trained_lengths_are_found(norm: Callable[[nn.Module], nn.Module]) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Sequential(*[norm(nn.Conv1d(6, 6, 3)) for _ in range(3)]), nn.Conv1d(6, 1, 1)).eval()
+    assert not fxdebug.check(model, analyses=["state"]).findings
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith(("weight_g", "original0")):
+                parameter.mul_(1.5)
+    (finding,) = fxdebug.check(model, analyses=["state"]).findings
+    assert finding.what == "the directions of all 3 layers of 0 are as torch draws them, and their lengths are trained"
+
+
+def test_a_dict_of_names_for_one_module_is_told_where_all_are_one() -> None:
+    layer = nn.Linear(4, 4)
+    (finding,) = fxdebug.check(nn.ModuleDict(dict.fromkeys(("a", "b", "c"), layer)), analyses=["state"]).findings
+    assert finding.what == "the model has 3 entries that are one module: they share all weights"
+    alias = nn.ModuleDict({"user": layer, "item": layer, "other": nn.Linear(4, 4)})
+    assert not fxdebug.check(alias, analyses=["state"]).findings  # two names for one may be meant

@@ -142,6 +142,9 @@ def _reason(a: _Seen, b: _Seen, first: Row) -> tuple[Node, str] | None:
         part = _part_of(a, b, first) if first.because.startswith(CALLED) else None
         results = b.results if part is None else b.within(part.call)
         known = [*a.given, *[each.tensor for each in (a.results if part is None else a.within(part.whole))]]
+        short = None if part is None else _short_cache(a, b, results, part)
+        if short is not None:
+            return short
         for result in results:
             node = b.node(result)
             if node is None:
@@ -347,6 +350,38 @@ def _other_keys(result: _Result, part: _Part, a: _Seen) -> str | None:
             seen = [int((row.reshape(-1, row.shape[-1])[0] != 0).sum()) for row in rows]
             if seen[0] != seen[1]:
                 return f"position {part.start + at} attends to {seen[1]} keys, to {seen[0]} in a"
+    return None
+
+
+def _short_cache(a: _Seen, b: _Seen, results: Sequence[_Result], part: _Part) -> tuple[Node, str] | None:
+    """Say that b keeps fewer positions before a part than a position of a attends to, by weights or by their mask."""
+    for result in results:
+        other = result.tensor
+        if other.ndim < 2 or other.shape[-2] != part.count or not part.count < other.shape[-1] <= part.length:
+            continue
+        if result.op != "softmax" and other.dtype != torch.bool:
+            continue
+        first = part.start + part.count - other.shape[-1]  # the position of a that its first column stands for
+        for whole in a.within(part.whole):
+            one = whole.tensor
+            if (whole.op, one.dtype, one.ndim) != (result.op, other.dtype, other.ndim) or first <= 0:
+                continue
+            if one.shape[:-2] != other.shape[:-2] or one.shape[-2:] != (part.length, part.length):
+                continue
+            rows = one[..., part.start : part.start + part.count, :].reshape(-1, part.count, part.length)[0] != 0
+            own = other.reshape(-1, part.count, other.shape[-1])[0] != 0
+            if result.op != "softmax" and not torch.equal(rows[:, first:], own):
+                continue  # a mask of what is hidden, or another one
+            at = next((at for at in range(part.count) if bool(rows[at, :first].any())), None)
+            node = b.node(result)
+            if at is None or node is None:
+                continue
+            needed = int(rows[at].nonzero()[0])
+            kept = f"{other.shape[-1] - part.count} position{'s' if other.shape[-1] - part.count > 1 else ''}"
+            return node, (
+                f"position {part.start + at} attends to keys from {needed} on in a; b keeps {kept} before "
+                f"{part.text}, from {first} on"
+            )
     return None
 
 

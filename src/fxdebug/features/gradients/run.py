@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from fxdebug.analyses.numbers.numerics import check_numerics
 from fxdebug.api.losses import loss_of_output
 from fxdebug.api.reports.report import Report
-from fxdebug.api.run_model import arguments
+from fxdebug.api.run_model import arguments, fx_debug
+from fxdebug.capture.probe import deep_copy, state_restored
+from fxdebug.data.findings import ERROR, Finding
+from fxdebug.data.report import ReportData
 from fxdebug.features.gradients.report import GradientRow, gradients_report
 from fxdebug.features.shared.gradients import gradient_runs
 from fxdebug.features.shared.gradients.rules import Limits
@@ -49,7 +55,45 @@ def gradients(
     data = gradients_report(
         record, type(model).__name__, settings, limits=Limits() if limits is None else limits, history=history
     )
+    if record.loss is not None and not math.isfinite(record.loss):
+        data = _with_origin(data, model, args, keywords)
     return Report.of(data)
+
+
+def _with_origin(
+    data: ReportData[GradientRow], model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> ReportData[GradientRow]:
+    """Say where in the forward the NaN or infinity of a loss begins, if the model makes it and not the loss."""
+    made = _first_not_finite(model, args, kwargs)
+    if made is None:
+        return data
+    told = [
+        replace(
+            finding,
+            path=made.path,
+            call=made.call,
+            node=made.node,
+            op=made.op,
+            source=made.source,
+            what=f"{finding.what.partition(':')[0]}, and it begins in the forward: {made.what}",
+            advice=made.advice or finding.advice,
+        )
+        if finding.rule == "loss not finite"
+        else finding
+        for finding in data.findings
+    ]
+    return replace(data, findings=tuple(told))
+
+
+def _first_not_finite(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Finding | None:
+    try:
+        with state_restored(model):
+            trace = fx_debug(model, *deep_copy((args, dict(kwargs))))
+            found = check_numerics(trace).findings
+    except Exception:  # of the model, or of copies: the finding stays without a place
+        return None
+    bad = [one for one in found if one.severity == ERROR and one.output]
+    return bad[0] if bad else None
 
 
 def on_model(given: GivenModel, limits: Limits) -> Report[GradientRow]:

@@ -10,9 +10,22 @@ from torch import Tensor, nn
 from fxdebug.capture.probe import members
 from fxdebug.data.findings import WARNING, Finding
 from fxdebug.data.measures import counted
-from fxdebug.features.shared.drawn.as_drawn import LAYERS, LEAST, drawn_as, is_readable, is_trained, own
+from fxdebug.features.shared.drawn.as_drawn import (
+    LAYERS,
+    LEAST,
+    drawn_as,
+    is_readable,
+    is_trained,
+    own,
+    parts_as_drawn,
+)
 
 ADAPTERS = ("lora", "adapter")
+EXPERTS = "expert"  # one that no router chose is as it was drawn in a trained model, too
+ADVICE_ON_NAMES = (
+    "Look whether the checkpoint has it under another name (fxdebug weights FILE MODEL), or whether it is to be tied "
+    "to another weight."
+)
 
 
 @dataclass(frozen=True)
@@ -30,6 +43,24 @@ def find_not_loaded(model: nn.Module) -> Iterator[Finding]:
     In a model whose norms and biases are as at their start nothing is trained, and nothing is found. A zero matrix that
     asks for gradients in a model most of which does not is that of an adapter that is about to learn.
     """
+    parts = [] if model.training else parts_as_drawn(model)
+    modules = dict(members.named_modules_of(model))
+    for part in parts:
+        if any(word in part.path.lower() for word in (*ADAPTERS, EXPERTS)):
+            continue
+        all_of_it = f"all {part.layers} layers of {part.path}"
+        what = f"{all_of_it} are as torch draws them, and {part.others} other layers are trained"
+        if part.scaled == part.layers:
+            what = f"the directions of {all_of_it} are as torch draws them, and their lengths are trained"
+        yield Finding(
+            rule="not loaded",
+            severity=WARNING,
+            path=part.path,
+            call=f"{part.path}#0",
+            op=type(modules[part.path]).__name__,
+            what=what,
+            advice=ADVICE_ON_NAMES,
+        )
     if not is_trained(model):
         return
     spread = _initializer_range(model)
@@ -42,7 +73,7 @@ def find_not_loaded(model: nn.Module) -> Iterator[Finding]:
         name = members.join(layer.path, "weight")
         if layer.weight.requires_grad and 2 * frozen > len(layers):
             continue
-        if any(word in name.lower() for word in ADAPTERS):
+        if any(word in name.lower() for word in ADAPTERS) or any(name.startswith(f"{part.path}.") for part in parts):
             continue
         rest = f"{len(layers) - len(as_at_start)} of {len(layers)} matrices of the model are trained"
         yield Finding(
@@ -52,8 +83,7 @@ def find_not_loaded(model: nn.Module) -> Iterator[Finding]:
             call=f"{layer.path}#0",
             op=type(layer.module).__name__,
             what=f"{name} is all zero: {rest}" if layer.zero else f"{name} is as it was drawn ({layer.drawn}): {rest}",
-            advice="Look whether the checkpoint has it under another name (fxdebug weights FILE MODEL), or whether it "
-            "is to be tied to another weight.",
+            advice=ADVICE_ON_NAMES,
         )
 
 

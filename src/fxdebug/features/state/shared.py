@@ -107,14 +107,15 @@ def _has_data(weight: Tensor | None) -> bool:
 def find_repeated(model: nn.Module) -> Iterator[Finding]:
     """Yield lists of modules that have one module with weights several times."""
     for path, module in members.named_modules_of(model):
-        if not isinstance(module, (nn.ModuleList, nn.Sequential)):
+        named = isinstance(module, nn.ModuleDict)  # two names for one module may be meant: all for one are told
+        if not named and not isinstance(module, (nn.ModuleList, nn.Sequential)):
             continue
         entries: dict[int, list[str]] = {}
         for index, one in module._modules.items():
             if one is not None and members.parameters_of(one):
                 entries.setdefault(id(one), []).append(index)
         for index, *others in entries.values():
-            if others:
+            if others and (not named or (len(others) > 1 and len(entries) == 1)):
                 place, times = members.join(path, index), 1 + len(others)
                 yield Finding(
                     rule="repeated module",
@@ -124,9 +125,11 @@ def find_repeated(model: nn.Module) -> Iterator[Finding]:
                     op=type(module._modules[index]).__name__,
                     what=f"{path or 'the model'} has {times} entries that are one module: they share all weights",
                     measured=float(times),
-                    advice="[layer] * n repeats one module: make each, [Layer() for _ in range(n)], or copy.deepcopy.",
+                    advice="dict.fromkeys(names, Layer()) repeats one: make each, {name: Layer() for name in names}."
+                    if named
+                    else "[layer] * n repeats one module: make each, [Layer() for _ in range(n)], or copy.deepcopy.",
                 )
-        if len(entries) > 1:
+        if len(entries) > 1 and not named:
             yield from _shared_inside(path, [module._modules[first] for first, *_ in entries.values()])
 
 

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import torch
 from torch import Tensor, nn
 
 from fxdebug.analyses.paired_names import prefix_between
@@ -17,6 +18,7 @@ from fxdebug.capture.probe import members, special_tensors, untracked
 from fxdebug.data.calls import Note
 from fxdebug.data.report import ReportData
 from fxdebug.errors import UsageError
+from fxdebug.features.shared.drawn.as_drawn import is_trained
 from fxdebug.features.shared.units.measured_activations import units_on
 from fxdebug.features.weights.changed.averages import find_as_drawn, find_no_averages
 from fxdebug.features.weights.changed.changes import ChangeRow, changes_report
@@ -120,7 +122,7 @@ def _of_model(
         layers=next((n for n in (getattr(config, name, None) for name in LAYERS) if isinstance(n, int)), None),
     )
 
-    def report(drawn: Drawn) -> ReportData[WeightRow]:
+    def report(drawn: Drawn, fresh: bool | None) -> ReportData[WeightRow]:
         return weights_report(
             facts,
             type(model).__name__,
@@ -132,11 +134,15 @@ def _of_model(
             notes=notes,
         )
 
-    first = report(drawn)
+    first = report(drawn, fresh)
     if not any(finding.rule == "initialisation" for finding in first.findings):
         return first
+    if fresh is None:  # small matrices fit some scheme by chance: norms and biases tell of training
+        with untracked(), torch.no_grad():
+            if is_trained(model):
+                return report(drawn, False)
     again = fresh_deviations(model)  # a class may draw each of its weights in a way of its own
-    return report(replace(drawn, again=again)) if again else first
+    return report(replace(drawn, again=again), fresh) if again else first
 
 
 LAYERS = ("num_hidden_layers", "n_layer", "num_layers")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,9 @@ SMALL = 64  # elements of one matrix that tells with others
 ROUNDED = 1 / 128  # by which a narrow dtype may round the largest number up
 NORMAL_ERRORS = 3.0  # standard errors of a deviation
 LEARNED = 0.03  # deviation of the weights of a norm: some models draw them around 0 or 1 with 0.02
+GROUP = 150  # elements of the layers of one part that tell together
+SCALED = 1e-2  # by which a length was trained
+NEAR = 5.0  # as EDGE, where small layers tell together: the largest lies farther off once in 150
 EDGE = 20.0  # gaps between neighbours that the largest of uniform numbers may lie below their bound
 LAYERS = (nn.Linear, nn.Embedding, nn.EmbeddingBag, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
@@ -64,6 +68,85 @@ def is_trained(model: nn.Module) -> bool:
             biases.append(not _is_constant(bias) and float(bias.detach().abs().max()) > 1.001 / math.sqrt(fan_in))
     told = norms or biases
     return bool(told) and 2 * sum(told) > len(told)
+
+
+@dataclass(frozen=True)
+class DrawnPart:
+    """A part of a model all ``layers`` of which are as torch draws them, beside ``others`` that are trained.
+
+    Of ``scaled`` of its layers the length is trained, and the direction is not.
+    """
+
+    path: str
+    layers: int
+    others: int
+    scaled: int
+
+
+def parts_as_drawn(model: nn.Module) -> list[DrawnPart]:
+    """Return the parts of a model all layers of which are as torch draws them, beside others that are trained.
+
+    What is trained is told by norms and biases. Each layer may be small: a part has at least two, with enough elements
+    together. The length of a weight that was trained apart from its direction counts as one of the others. Nothing is
+    told where training shows in less than two others, or not in most of them.
+    """
+    drawn: dict[str, Tensor] = {}
+    learned: dict[str, bool] = {}
+    scaled: set[str] = set()  # layers whose length is not that of their direction, as it is where torch makes both
+    for path, module in members.named_modules_of(model):
+        weight, bias = own(module, "weight"), own(module, "bias")
+        if isinstance(module, LAYERS) and not isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
+            if weight is None and (parts := _length_and_direction(module)) is not None:
+                length, weight = parts
+                if is_readable(weight) and _is_scaled(length, weight):
+                    scaled.add(path)
+                    bias = None  # it may be loaded, as the length is
+            if weight is None or weight.ndim < 2 or not is_readable(weight):
+                continue
+            bound = 1 / math.sqrt(max(weight[0].numel(), 1))
+            numbers = [one.detach().flatten().double() / bound for one in (weight, bias) if one is not None]
+            largest = [float(one.abs().max()) for one in numbers]
+            gap = NEAR / numbers[0].numel()
+            fits = 1 - gap <= largest[0] and all(one <= 1 + ROUNDED for one in largest)
+            drawn[path] = torch.cat(numbers) if fits and weight.requires_grad else torch.empty(0)
+            if bias is not None and bias.numel() > 1:
+                learned[path] = largest[1] > 1.001 and not _is_constant(bias)
+        elif weight is not None and weight.ndim == 1 and weight.numel() > 1 and is_readable(weight):
+            learned[path] = bool(weight.detach().double().std() > LEARNED)
+    found: list[DrawnPart] = []
+    for path, _ in members.named_modules_of(model):
+        inside = [numbers for name, numbers in drawn.items() if name.startswith(f"{path}.")]
+        if not path or len(inside) < 2 or any(path.startswith(f"{outer.path}.") for outer in found):
+            continue
+        others = [told for name, told in learned.items() if not name.startswith(f"{path}.")]
+        lengths = [True for name in scaled if name.startswith(f"{path}.")]
+        others += lengths
+        together = torch.cat(inside)
+        if (
+            min(map(len, inside))
+            and len(together) >= GROUP
+            and _is_even(together)
+            and 2 <= sum(others) > len(others) / 2
+        ):
+            found.append(DrawnPart(path, len(inside), sum(others), len(lengths)))
+    return found
+
+
+def _length_and_direction(module: nn.Module) -> tuple[Tensor, Tensor] | None:
+    """Return the two that a weight is kept as under ``weight_norm``."""
+    kept = module._modules.get("parametrizations")
+    one = None if kept is None else kept._modules.get("weight")
+    length = own(module, "weight_g") if one is None else own(one, "original0")
+    direction = own(module, "weight_v") if one is None else own(one, "original1")
+    return None if length is None or direction is None else (length, direction)
+
+
+def _is_scaled(length: Tensor, direction: Tensor) -> bool:
+    """Is a length another than that of its direction, in most of the rows that it scales?"""
+    if length.numel() != len(direction):
+        return False
+    of_rows = direction.detach().flatten(1).double().norm(dim=1)
+    return bool(((length.detach().flatten().double() / of_rows - 1).abs() > SCALED).double().mean() > 0.5)
 
 
 def _is_constant(vector: Tensor) -> bool:

@@ -19,7 +19,14 @@ from fxdebug.features.shared.gradients.loss_inputs import function_of_loss, loss
 from fxdebug.features.shared.gradients.recomputations import Recomputations
 from fxdebug.features.shared.gradients.unregistered_leaves import Found, UnregisteredLeaves, outside_of
 from fxdebug.features.shared.gradients.value_gradients import ValueGradients, gradient_numbers, note_gradient
-from fxdebug.features.shared.records.gradients import GradientRecord, GradientStop, ParameterGradient, Reach, norm_of
+from fxdebug.features.shared.records.gradients import (
+    Cancelled,
+    GradientRecord,
+    GradientStop,
+    ParameterGradient,
+    Reach,
+    norm_of,
+)
 from fxdebug.features.shared.times.timed_runs import Loss, scalar_loss
 from fxdebug.stats.measure import measure
 
@@ -82,7 +89,7 @@ def run_with_gradients(
                     scalar.backward()
             missing = {name: p for name, p in members.named_parameters_of(model) if p.requires_grad and p.grad is None}
             stops = probe.guard("where gradients stop", probe.stops.of, missing) or ()
-            flat = probe.guard("where derivatives are 0", _flat, probe.stops, model) or ()
+            flat, cancelled = probe.guard("where gradients are 0", _zeros, probe.stops, model) or ((), ())
         finally:
             probe.forget()
         if keep is not None:
@@ -114,19 +121,20 @@ def run_with_gradients(
             flat=flat,
             recomputed=tuple(again.found),
             moved_again=tuple(again.moved),
+            cancelled=cancelled,
             foreign=optimised is not None and bool(parameters) and not any(p.optimised for p in parameters),
         )
 
 
-def _flat(stops: GradientStops, model: nn.Module) -> tuple[GradientStop, ...]:
-    """Return the operations with the derivative 0 behind parameters whose gradient is 0."""
-    if not stops.has_flat:
-        return ()
+def _zeros(stops: GradientStops, model: nn.Module) -> tuple[tuple[GradientStop, ...], tuple[Cancelled, ...]]:
+    """Return the operations with the derivative 0, and where gradients cancel, behind parameters of gradient 0."""
+    if not stops.makes_zeros:
+        return (), ()
     with untracked():
         zero = {
             name: p for name, p in members.named_parameters_of(model) if p.grad is not None and not bool(p.grad.any())
         }
-    return stops.flat_of(zero)
+    return stops.flat_of(zero), stops.cancelled_of(zero)
 
 
 def rates_of(optimizer: Optimizer) -> dict[int, float | None]:

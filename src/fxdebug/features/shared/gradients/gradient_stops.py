@@ -15,7 +15,7 @@ from typing import Any
 from torch import Tensor
 
 from fxdebug.capture.probe import named_tensors
-from fxdebug.features.shared.records.gradients import GradientStop
+from fxdebug.features.shared.records.gradients import Cancelled, GradientStop
 
 
 @dataclass
@@ -48,21 +48,41 @@ class GradientStops:
     def __init__(self) -> None:
         self._stops: list[_Stop] = []
         self._flat: list[_Stop] = []
+        self._arrived: set[Any] = set()  # nodes of these, at which a gradient arrived that is not 0
+        self._cancelled: list[tuple[_Stop, Cancelled]] = []
         self._marks: dict[int, tuple[weakref.ref[Tensor], frozenset[int]]] = {}
 
     def note_flat(self, result: Tensor, about: GradientStop) -> None:
         """Note an operation whose derivative is 0 everywhere."""
         self._flat.append(_Stop((result.grad_fn,), frozenset(), about))
 
+    def note_arrived(self, node: Any) -> None:
+        """Note that a gradient that is not 0 arrived at the node of an operation whose derivative is 0."""
+        self._arrived.add(node)
+
+    def note_cancelled(self, node: Any, about: Cancelled) -> None:
+        """Note a result, by its node, at which gradients cancel."""
+        self._cancelled.append((_Stop((node,), frozenset()), about))
+
     @property
-    def has_flat(self) -> bool:
-        """Was there an operation whose derivative is 0?"""
-        return bool(self._flat)
+    def makes_zeros(self) -> bool:
+        """Was there an operation whose derivative is 0, or at which gradients cancel?"""
+        return bool(self._flat or self._cancelled)
+
+    def cancelled_of(self, zero: Mapping[str, Tensor]) -> tuple[Cancelled, ...]:
+        """Return where gradients cancel that parameters with a gradient of 0 lead to, with these; last first."""
+        found = []
+        for stop, about in self._cancelled:
+            leaves = self._leaves(stop)
+            names = tuple([name for name, parameter in zero.items() if id(parameter) in leaves])
+            if names:
+                found.append(replace(about, parameters=names))
+        return tuple(found)
 
     def flat_of(self, zero: Mapping[str, Tensor]) -> tuple[GradientStop, ...]:
         """Return the operations whose derivative is 0 that parameters with a gradient of 0 lead to, with these."""
         stops = []
-        for stop in self._flat:
+        for stop in [one for one in self._flat if one.roots[0] in self._arrived]:
             leaves = self._leaves(stop)
             names = tuple([name for name, parameter in zero.items() if id(parameter) in leaves])
             if names and stop.about is not None:
@@ -129,6 +149,8 @@ class GradientStops:
         """Let go of tensors and of autograd's graph."""
         self._stops.clear()
         self._flat.clear()
+        self._arrived.clear()
+        self._cancelled.clear()
         self._marks.clear()
 
     def _head(self, position: int) -> int:

@@ -234,6 +234,8 @@ def _zero_gradients(
     whole = len(zero) == len([p for p in trained if p.gradient is not None])
     share = _elements(zero) / max(_elements(record.parameters), 1)
     flat = next((stop for stop in record.flat if {p.name for p in zero} <= set(stop.parameters)), None)
+    behind = [one for one in record.cancelled if {p.name for p in zero} <= set(one.parameters)]
+    at = behind[-1] if behind else None  # the nearest to the parameters
     silent = next((r for r in record.results if r.silent and function_of(r.type) in RECTIFIERS), None)
     names = _named([p.name for p in zero])
     what = f"no gradient reaches {names} ({quantity(100 * share, '%')} of all elements): it is exactly 0"
@@ -248,12 +250,18 @@ def _zero_gradients(
     elif flat is not None:
         severity, what = WARNING, f"{what}, as it comes back through {flat.op}, whose derivative is 0 everywhere"
         advice = f"Let the gradient pass as if it were not there: x + ({flat.op}(x) - x).detach()."
+    elif at is not None:
+        where = f" in {at.path}" if at.path else ""
+        senders = f" of {' and '.join(at.senders)}" if len(at.senders) > 1 else ""
+        severity, what = WARNING, f"{what}, as the gradients{senders} cancel where the result of {at.op}{where} is used"
+        advice = "What is added there is taken away again: detach one of both, if the other is to be learned from."
     elif silent is not None:
         severity = WARNING if whole or share >= SHARE else ADVICE
         what = f"{what}; {silent.path or 'the model'} ({silent.type}) returned only zeros"
         advice = "Where it returns 0 it has no slope: look at the weights and biases before it, and at its inputs."
     finding = _finding("zero gradient", severity, zero, what, advice, 0.0)
-    yield finding if flat is None else replace(finding, source=flat.source)
+    place = flat or (at if record.loss != 0 else None)
+    yield finding if place is None else replace(finding, source=place.source)
 
 
 def _no_update(

@@ -32,7 +32,14 @@ from fxdebug.capture.probe import (
 )
 from fxdebug.features.shared.gradients.gradient_stops import GradientStops
 from fxdebug.features.shared.gradients.open_calls import NumberedCall, OpenCalls
-from fxdebug.features.shared.records.gradients import BadBackward, GradientStop, ResultGradient, TensorGradient, norm_of
+from fxdebug.features.shared.records.gradients import (
+    BadBackward,
+    Cancelled,
+    GradientStop,
+    ResultGradient,
+    TensorGradient,
+    norm_of,
+)
 from fxdebug.operators.autograd_nodes import new_nodes
 from fxdebug.stats.measure import Unmeasurable, elements_of, measure
 
@@ -55,6 +62,7 @@ class ValueGradients(ForwardsOnly, MeasuringMode):
         self._calls = OpenCalls(sites)
         super().__init__(self._calls.path)
         self.bad: BadBackward | None = None
+        self._arriving: dict[tuple[Any, int], list[_Op | None]] = {}  # at a result: what sends a gradient that is not 0
         self.stops = GradientStops()
         self.checkpointed: set[str] = set()  # paths of modules that ran in a reentrant checkpoint
         self._ran_unregistered = ran_unregistered
@@ -129,13 +137,14 @@ class ValueGradients(ForwardsOnly, MeasuringMode):
         """Put hooks on the nodes of autograd's graph that were added since the last operation."""
         for new in new_nodes(node, self._known):
             kept = None if internals.top_saved_tensors_hooks() is not None else new  # a checkpoint computes them again
-            read = self.guard.hook("the gradients of an operation", self._reader(type(new).__name__, op, kept))
+            read = self.guard.hook("the gradients of an operation", self._reader(new, op, kept))
             self._handles.append(new.register_hook(read))
 
     # The backward --------------------------------------------------------------------------------
 
-    def _reader(self, node: str, op: _Op | None, kept: Any) -> Callable[[Sequence[Any], Sequence[Any]], None]:
+    def _reader(self, node: Any, op: _Op | None, kept: Any) -> Callable[[Sequence[Any], Sequence[Any]], None]:
         def read(made: Sequence[Any], given: Sequence[Any]) -> None:
+            self._look_for_zeros(node, op, made, given)
             if self.bad is not None or all(map(_is_finite, made)) or not all(map(_is_finite, given)):
                 return
             bad = [gradient for gradient in made if not _is_finite(gradient)]
@@ -149,8 +158,8 @@ class ValueGradients(ForwardsOnly, MeasuringMode):
                 path="" if call is None else call.path,
                 number=0 if call is None else call.number,
                 type="" if call is None else call.type,
-                op=node if op is None else op.name,
-                node=node,
+                op=type(node).__name__ if op is None else op.name,
+                node=type(node).__name__,
                 source=None if op is None else op.line(),
                 nan=nan,
                 inf=inf,
@@ -161,8 +170,28 @@ class ValueGradients(ForwardsOnly, MeasuringMode):
 
         return read
 
+    def _look_for_zeros(self, node: Any, op: _Op | None, made: Sequence[Any], given: Sequence[Any]) -> None:
+        """Note a result at which gradients that are not 0 arrive, and sum to exactly 0; and what arrives at FLAT."""
+        with untracked():
+            if op is not None and op.name.strip("_") in FLAT and not all(_is_silent(one) for one in given):
+                self.stops.note_arrived(node)
+            for place, gradient in enumerate(given):
+                senders = self._arriving.pop((node, place), [])
+                if len(senders) > 1 and op is not None and isinstance(gradient, Tensor) and _is_silent(gradient):
+                    call = None if op.call is None else self._calls.calls[op.call]
+                    named = tuple(dict.fromkeys(one.name for one in senders if one is not None))
+                    path, number = ("", 0) if call is None else (call.path, call.number)
+                    line = next((one.line() for one in senders if one is not None), None)
+                    self.stops.note_cancelled(node, Cancelled(path, number, op.name, line, named, ()))
+            for gradient, (before, place) in zip(made, node.next_functions):
+                if isinstance(gradient, Tensor) and type(before).__name__ != "AccumulateGrad":
+                    data = _data_of(gradient)
+                    if data.numel() > 1 and bool(data.any()):
+                        self._arriving.setdefault((before, place), []).append(op)
+
     def forget(self) -> None:
         """Take all hooks off and let go of autograd's graph."""
+        self._arriving.clear()
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
@@ -223,8 +252,10 @@ def _is_in_checkpoint(frame: FrameType | None) -> bool:
 _CHECKPOINT = CheckpointFunction.forward.__code__
 
 
-def _is_silent(tensor: Tensor) -> bool:
-    """Are all elements of a result 0?"""
+def _is_silent(tensor: Any) -> bool:
+    """Are all elements of a result, or of a gradient, 0? ``None``, for no gradient, is silent, too."""
+    if tensor is None:
+        return True
     if (
         type(tensor) not in special_tensors.PLAIN
         or tensor.is_meta

@@ -180,6 +180,24 @@ class GradientStop:
 
 @brief
 @dataclass(frozen=True, slots=True)
+class Cancelled:
+    """The result of an operation at which gradients arrive, none of them 0, that sum to exactly 0.
+
+    ``path`` is the module that the operation ``op`` is in; ``senders`` are the operations that use its result and send
+    these gradients, ``source`` is the user's line of the last of them. ``parameters`` are those that have a gradient of
+    0 and that the operation depends on, by name.
+    """
+
+    path: str
+    number: int
+    op: str
+    source: str | None
+    senders: tuple[str, ...]
+    parameters: tuple[str, ...]
+
+
+@brief
+@dataclass(frozen=True, slots=True)
 class Recomputed:
     """A module that the backward ran again and that did otherwise; ``within`` is the outermost one that it ran."""
 
@@ -197,7 +215,7 @@ class GradientRecord:
     modules that ran in a reentrant checkpoint. ``stops`` are where gradients of parameters stop, ``flat`` operations
     with the derivative 0 behind parameters whose gradient is 0. ``loss_inputs`` are operands of the loss that it is not
     made for. ``recomputed`` are modules that the backward ran again with other random numbers, ``moved_again`` batch
-    norms whose running statistics it moved once more.
+    norms whose running statistics it moved once more. ``cancelled`` are results whose gradients cancel, last first.
     """
 
     loss: float | None
@@ -214,3 +232,4 @@ class GradientRecord:
     flat: tuple[GradientStop, ...] = ()
     recomputed: tuple[Recomputed, ...] = ()
     moved_again: tuple[Recomputed, ...] = ()
+    cancelled: tuple[Cancelled, ...] = ()
