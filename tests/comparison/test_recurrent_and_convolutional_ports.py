@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from support import sweep
 from support.compared import WAYS, compared
 
 # Convolutions written as products of patches --------------------------------------------------------
@@ -268,8 +269,7 @@ class Layers(nn.Module):
         return x
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("place", [1, 2])
+@pytest.mark.parametrize(("way", "place"), sweep.spread(WAYS, [1, 2]))
 def test_the_cell_that_lacks_what_most_of_its_class_do_is_the_one_that_is_named(place, way):
     torch.manual_seed(0)
     a = Stacked()

@@ -12,6 +12,7 @@ from torch import nn
 from fxdebug import compare, compare_models, fx_debug
 from fxdebug.api.comparison import Comparison
 from support import small_decoders as small
+from support import sweep
 
 # How the reference and the port write their norms, positions, attention and gates.
 PAIRS = {
@@ -31,6 +32,9 @@ WAYS: dict[str, Callable[[nn.Module, nn.Module], Comparison]] = {
 }
 
 
+PRECISIONS = ("float32", "bfloat16", "autocast")
+
+
 def compared(way: str, precision: str, reference: Any, port: Any) -> Comparison:
     if precision == "bfloat16":
         reference, port = reference.bfloat16(), port.bfloat16()
@@ -38,9 +42,7 @@ def compared(way: str, precision: str, reference: Any, port: Any) -> Comparison:
         return WAYS[way](reference, port)
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16", "autocast"])
-@pytest.mark.parametrize("name", PAIRS)
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("name", "precision", "way"), sweep.spread(PAIRS, PRECISIONS, WAYS, rounds=3))
 def test_a_right_port_is_equal(way, name, precision):
     in_a, in_b = PAIRS[name]
     reference = small.decoder(**in_a)
@@ -55,9 +57,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16", "autocast"])
-@pytest.mark.parametrize("name", FAULTS)
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("name", "precision", "way"), sweep.spread(FAULTS, PRECISIONS, WAYS, rounds=3))
 def test_a_fault_is_named_in_narrow_dtypes_too(way, name, precision):
     if (way, name) == ("statistics", "scale") and precision != "float32":
         pytest.skip("so small a difference is below what bfloat16 rounds in statistics: tensors show it")

@@ -19,7 +19,7 @@ from fxdebug.data.report import ReportData
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value
 from fxdebug.errors import UsageError
-from fxdebug.exports import call_text, html, registry, text
+from fxdebug.exports import call_text, notebook, registry, text
 from fxdebug.narrow_output import as_printed
 from fxdebug.query import as_networkx, attach_measures, find, measures, node_lookup, patterns, walk
 from fxdebug.query.find import TypeCondition
@@ -478,4 +478,4 @@ class Trace(TraceData):
         printer.text(str(self))  # at the prompt of IPython
 
     def _repr_html_(self) -> str:
-        return html.cell(self)
+        return notebook.cell(self)

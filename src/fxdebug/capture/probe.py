@@ -4,7 +4,7 @@ A name is a class or a function, or a module where features need several functio
 """
 
 from fxdebug.capture.hooks import patch
-from fxdebug.capture.hooks.guard import Guard
+from fxdebug.capture.hooks.errors_to_notes import Guard
 from fxdebug.capture.hooks.observers import ForwardsOnly
 from fxdebug.capture.pausing import edits
 from fxdebug.capture.pausing.moments import Moment

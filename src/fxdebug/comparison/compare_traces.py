@@ -11,11 +11,11 @@ from fxdebug.comparison.coverage import coverage_of, missing_in
 from fxdebug.comparison.diagnosis.absorbed import is_absorbed
 from fxdebug.comparison.diagnosis.attention.seen_keys import with_seen_keys
 from fxdebug.comparison.diagnosis.cause import SAME_INPUTS, SAME_OPERATIONS, Cause, values_differ
-from fxdebug.comparison.diagnosis.diagnoser import Diagnoser
 from fxdebug.comparison.diagnosis.element_order import picks_other_rows
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge
 from fxdebug.comparison.diagnosis.isolated.handover import handover_findings
 from fxdebug.comparison.diagnosis.outputs import OutputDiagnosis
+from fxdebug.comparison.diagnosis.root_cause import Diagnoser
 from fxdebug.comparison.diagnosis.written_differently import (
     causes_of,
     constant_causes,

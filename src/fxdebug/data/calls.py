@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from fxdebug.brief import brief
-from fxdebug.data import notebook
+from fxdebug.data import call_html
 from fxdebug.data.graphs import CallGraph, Graph, Guard, RunGraphs, Status
 from fxdebug.data.values import Inputs, Outputs, Sharding, Stats
 from fxdebug.errors import UsageError
@@ -252,7 +252,7 @@ class Call(_TreeSlot):
         return source.fx(self)
 
     def _repr_html_(self) -> str:
-        return notebook.call_html(self)
+        return call_html.call_html(self)
 
     def with_ancestors(self) -> Iterator[Call]:
         """Yield this call and all calls that it is in, innermost first."""

@@ -14,7 +14,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Literal, TypeAlias, TypeVar, cast, get_args
 
 from fxdebug.brief import brief
-from fxdebug.data import notebook
+from fxdebug.data import call_html
 from fxdebug.errors import NotFound, nearest
 from fxdebug.printable import printable
 
@@ -201,7 +201,7 @@ class Value:
         return printable(f"<value {self.number} {self.label}{known}>")
 
     def _repr_html_(self) -> str:
-        return notebook.value_html(self)
+        return call_html.value_html(self)
 
     @property
     def numel(self) -> int:

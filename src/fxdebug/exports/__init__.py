@@ -1,1 +1,1 @@
-"""A trace or a comparison written for other programs and for reading; nothing here is read back."""
+"""A trace or a comparison written for other programs, for reading and for notebooks; nothing here is read back."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from fxdebug.analyses.numbers.findings import FindingKind
-from fxdebug.analyses.numbers.origins import OPERATIONS, Lineage, NodeInput, NodeResults, literals_of
+from fxdebug.analyses.numbers.lineage import OPERATIONS, Lineage, NodeInput, NodeResults, literals_of
 from fxdebug.data.findings import ADVICE, WARNING, Finding, Severity
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fxdebug.analyses.numbers.origins import NodeResults, literals_of
+from fxdebug.analyses.numbers.lineage import NodeResults, literals_of
 from fxdebug.operators.dtypes import DTYPES
 from fxdebug.operators.names import canonical
 from fxdebug.query.network import Node

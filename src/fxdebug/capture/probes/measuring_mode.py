@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from fxdebug.capture.hooks.guard import Guard
+from fxdebug.capture.hooks.errors_to_notes import Guard
 from fxdebug.capture.tape.compiled_regions import CompiledRegions
 from fxdebug.capture.tape.op_traits import METADATA, function_name
 from fxdebug.capture.torch_state import internals

@@ -1,1 +1,1 @@
-"""The ways to run a model: once, every forward, with a wider shadow, isolated."""
+"""The ways to run a model: once, every forward, from the same start."""

@@ -1,1 +1,1 @@
-"""Diagnosis: the steps that add error, and the causes."""
+"""Diagnosis: the steps that add error, and which operation, weight or argument is to blame."""

@@ -13,7 +13,8 @@ from fxdebug.comparison.result import ComparisonData
 from fxdebug.data.trace import TraceData
 from fxdebug.exports.comparison import text as comparison_text
 from fxdebug.exports.comparison.marks import CallKeys
-from fxdebug.exports.html import escape, policy, tree
+from fxdebug.exports.html import escape, policy
+from fxdebug.exports.notebook import tree
 from fxdebug.exports.page.comparison import comparison_data
 from fxdebug.exports.page.pack import Texts, compressed, packed
 from fxdebug.exports.page.run import DEFAULTS, PageOptions, run_data

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from fxdebug.analyses.numbers.findings import FindingKind
-from fxdebug.analyses.numbers.origins import is_operation, is_output
+from fxdebug.analyses.numbers.lineage import is_operation, is_output
 from fxdebug.cells import cell_len, shortened_to, wrapped
 from fxdebug.data.calls import Call, Note
 from fxdebug.data.findings import ERROR, WARNING, Finding

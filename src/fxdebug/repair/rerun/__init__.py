@@ -1,1 +1,1 @@
-"""Runs once more: with operations replaced, with the inputs of another run, with fused operations written out."""
+"""Runs once more: operations replaced, inputs of another run (isolating mode), fused operations written out."""

@@ -1,1 +1,1 @@
-"""The file ``trace.json`` and its relatives: the journal of an unfinished run, golden files."""
+"""The file ``trace.json`` and its relatives: the journal of an unfinished run, samples of values."""

@@ -1,1 +1,1 @@
-"""transformers' debug tree (``…_FULL_TENSORS.json``, ``…_SUMMARY.json``), written and read back, byte for byte."""
+"""transformers' debug tree (``…_FULL_TENSORS.json``, ``…_SUMMARY.json``), written byte for byte."""
