@@ -24,6 +24,7 @@ import torch  # noqa: E402
 import fxdebug  # noqa: E402
 import learn_begins  # noqa: E402
 import learn_blind  # noqa: E402
+import learn_classes  # noqa: E402
 import learn_faults  # noqa: E402
 import learn_general  # noqa: E402
 import learn_healthy  # noqa: E402
@@ -45,6 +46,7 @@ BARS = {
     "strangers": (0.95, 0, 0),
     "general": (0.95, 0, 0),
     "links": (0.95, 0, 0),
+    "classes": (0.95, 0, 0),
     "blind": (0.75, 1, 1),
     "others": (0.75, 1, 1),
     "reports": (0.75, 1, 1),
@@ -57,6 +59,7 @@ SETS = {
     "strangers": learn_strangers.CASES.every,
     "general": learn_general.CASES.every,
     "links": learn_links.CASES.every,
+    "classes": learn_classes.CASES.every,
     "blind": learn_blind.CASES.every,
     "others": learn_others.CASES.every,
     "reports": learn_reports.CASES.every,

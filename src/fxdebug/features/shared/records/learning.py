@@ -154,7 +154,8 @@ class PartFacts:
     ``cosine_scale`` is by what logits that are cosines are multiplied. ``margin`` is what margins come to in the last
     looks, where all of them come to about the same. ``without_gradient`` is a part of the loss that changes and has no
     gradient, on average, and the whole loss. ``each_with_each`` are the examples of a batch, where what rewards an
-    action is multiplied with the probabilities of all others, because it has a dimension of 1 more.
+    action is multiplied with the probabilities of all others, because it has a dimension of 1 more. ``shown`` are odd
+    things of its graph, by name, with numbers that tell how.
     """
 
     rarer: tuple[float, float] | None = None
@@ -171,6 +172,7 @@ class PartFacts:
     margin: float | None = None
     without_gradient: tuple[float, float] | None = None
     each_with_each: int = 0
+    shown: tuple[tuple[str, tuple[float, ...]], ...] = ()
 
 
 @brief

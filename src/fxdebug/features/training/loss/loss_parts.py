@@ -23,7 +23,7 @@ from fxdebug.features.training.loss.loss_graph import (
     read_function,
     scalar_of,
 )
-from fxdebug.features.training.loss.loss_terms import MOST_REACHED, Term
+from fxdebug.features.training.loss.loss_terms import MOST_REACHED, Term, inputs_of
 
 MOST_PARTS = 64
 MOST_STEPS = 400  # nodes on the way to them
@@ -67,7 +67,7 @@ def parts_of(root: Any, ends: Set[Any] = frozenset()) -> list[Part]:
     while pending and len(found) < MOST_PARTS and steps < MOST_STEPS:
         steps += 1
         node, sign = pending.pop()
-        name, inputs = name_of(node), _inputs(node)
+        name, inputs = name_of(node), inputs_of(node)
         passes = 0.0 if node in ends or not name or action_of(node) is not None else _passes(node, name, inputs)
         if not passes:
             found += [] if node is None else [Part(node, sign)]
@@ -111,7 +111,7 @@ def action_of(node: Any) -> Action | None:
     """
     if name_of(node) != "Mul" or elements_of(node) < 2:
         return None
-    inputs = _inputs(node)
+    inputs = inputs_of(node)
     if len(inputs) == 1:
         sign, weights = log_probability(inputs[0]), _constant(node)
         is_each = isinstance(weights, Tensor) and weights.numel() > 1
@@ -127,7 +127,7 @@ def action_of(node: Any) -> Action | None:
 def _answer_behind(node: Any) -> Any:
     """Return the node of the answer that a log-probability is of."""
     for _ in range(DEPTH * 2):
-        inputs = _inputs(node)
+        inputs = inputs_of(node)
         if not inputs:
             break
         if name_of(node) in ("LogSoftmax", "Softmax", "BinaryCrossEntropyWithLogits"):
@@ -142,7 +142,7 @@ def log_probability(node: Any) -> float:
     """Return 1 of the log-probability of something that was drawn, -1 of its negative, 0 of anything else."""
     sign, is_chosen = 1.0, False
     for _ in range(DEPTH * 2):
-        name, inputs = name_of(node), _inputs(node)
+        name, inputs = name_of(node), inputs_of(node)
         if name == "Neg":
             sign = -sign
         elif name in ("NllLoss", "NllLoss2D") and elements_of(node) > 1:
@@ -152,9 +152,9 @@ def log_probability(node: Any) -> float:
         elif name == "Log":
             inner = behind_views(inputs[0]) if inputs else None
             was = is_chosen
-            while name_of(inner) in ("Clamp", "Gather", "Add", "Div") and _inputs(inner):
+            while name_of(inner) in ("Clamp", "Gather", "Add", "Div") and inputs_of(inner):
                 was = was or name_of(inner) == "Gather"
-                inner = behind_views(_inputs(inner)[0])
+                inner = behind_views(inputs_of(inner)[0])
             is_picked = was or (bool(inputs) and behind_views(inputs[0]) is not inputs[0])
             return sign if is_picked and name_of(inner) == "Softmax" else 0.0
         elif name == "Sub" and _is_normal(node):
@@ -171,14 +171,14 @@ def log_probability(node: Any) -> float:
 def _is_normal(node: Any) -> bool:
     """Is it the log-density of a normal distribution: -(x - mean)² / (2 · variance) - …?"""
     for _ in range(3):
-        inputs = _inputs(node)
+        inputs = inputs_of(node)
         if name_of(node) != "Sub" or not inputs:
             break
         node = inputs[0]
     for name in ("Div", "Neg", "Pow", "Sub"):
-        if name_of(node) != name or not _inputs(node):
+        if name_of(node) != name or not inputs_of(node):
             return False
-        node = _inputs(node)[0]
+        node = inputs_of(node)[0]
     return True
 
 
@@ -191,7 +191,7 @@ def entropy_in(node: Any) -> bool:
     >>> [(entropy_in(part.node), part.sign) for part in parts_of(entropy.grad_fn)]
     [(True, -1.0)]
     """
-    inputs = [_behind_clamp(one) for one in _inputs(node)]
+    inputs = [_behind_clamp(one) for one in inputs_of(node)]
     if name_of(node) != "Mul" or len(inputs) != 2:
         return False
     return any(
@@ -201,11 +201,11 @@ def entropy_in(node: Any) -> bool:
 
 def _is_probability(node: Any) -> bool:
     name = name_of(node)
-    return name in _PROBABILITIES or (name == "Div" and name_of(behind_views(_inputs(node)[0])) == "Softmax")
+    return name in _PROBABILITIES or (name == "Div" and name_of(behind_views(inputs_of(node)[0])) == "Softmax")
 
 
 def _is_logarithm(node: Any) -> bool:
-    inputs = _inputs(node)
+    inputs = inputs_of(node)
     return name_of(node) in ("LogSoftmax", "Log") or (
         name_of(node) == "Sub" and len(inputs) == 2 and name_of(inputs[1]) == "Logsumexp"
     )
@@ -213,7 +213,7 @@ def _is_logarithm(node: Any) -> bool:
 
 def _behind_clamp(node: Any) -> Any:
     node = behind_views(node)
-    return behind_views(_inputs(node)[0]) if name_of(node) == "Clamp" else node
+    return behind_views(inputs_of(node)[0]) if name_of(node) == "Clamp" else node
 
 
 @dataclass(frozen=True)
@@ -235,7 +235,7 @@ def code_in(parts: Sequence[Part]) -> Code | None:
     1.0
     """
     for part in parts:
-        inner = behind_views(_inputs(part.node)[0]) if _inputs(part.node) else None
+        inner = behind_views(inputs_of(part.node)[0]) if inputs_of(part.node) else None
         size = elements_of(part.node)
         if name_of(part.node) not in ("Exp", "Pow") or inner is None:
             continue
@@ -244,7 +244,7 @@ def code_in(parts: Sequence[Part]) -> Code | None:
         squares = [one for one in parts if one.sign == part.sign and _is_square(one.node) and one is not part]
         square = next((one for one in squares if elements_of(one.node) == size), None)
         if log is not None and square is not None:
-            mean = behind_views(_inputs(square.node)[0])
+            mean = behind_views(inputs_of(square.node)[0])
             return Code(mean, inner, part.sign, frozenset([part.node, log.node, square.node]))
     return None
 
@@ -252,12 +252,12 @@ def code_in(parts: Sequence[Part]) -> Code | None:
 def _is_log_of(node: Any, variance: Any, inner: Any) -> bool:
     """Is it the logarithm of a variance, or what the variance is the exponential of?"""
     if name_of(node) == "Log":
-        return bool(_inputs(node)) and behind_views(_inputs(node)[0]) is variance
+        return bool(inputs_of(node)) and behind_views(inputs_of(node)[0]) is variance
     return name_of(variance) == "Exp" and behind_views(node) is inner
 
 
 def _is_square(node: Any) -> bool:
-    inputs = _inputs(node)
+    inputs = inputs_of(node)
     if name_of(node) == "Pow":
         return scalar_of(node._saved_exponent) == 2
     return name_of(node) == "Mul" and len(inputs) == 2 and inputs[0] is inputs[1]
@@ -287,15 +287,15 @@ def overlaps(node: Any) -> bool:
     >>> overlaps((2 * (p * t).sum() / (p.sum() + t.sum())).grad_fn)
     True
     """
-    inputs = _inputs(node)
+    inputs = inputs_of(node)
     if name_of(node) != "Div" or len(inputs) != 2:
         return False
     shared = list[Any]()
     for part in _inner_parts(inputs[0]):
-        if name_of(part) == "Mul" and len(_inputs(part)) == 1 and _are_bits(_constant(part)):
-            shared.append(behind_views(_inputs(part)[0]))
+        if name_of(part) == "Mul" and len(inputs_of(part)) == 1 and _are_bits(_constant(part)):
+            shared.append(behind_views(inputs_of(part)[0]))
     below = {behind_views(part) for part in _inner_parts(inputs[1])}
-    below |= {behind_views(_inputs(part)[0]) for part in _inner_parts(inputs[1]) if _is_square(part)}
+    below |= {behind_views(inputs_of(part)[0]) for part in _inner_parts(inputs[1]) if _is_square(part)}
     return any(one in below for one in shared)
 
 
@@ -305,7 +305,7 @@ def _inner_parts(node: Any) -> Iterator[Any]:
     while pending and steps < MOST_STEPS:
         steps += 1
         node = pending.pop()
-        name, inputs = name_of(node), _inputs(node)
+        name, inputs = name_of(node), inputs_of(node)
         is_scaled = name in ("Mul", "Div") and len(inputs) == 1 and scalar_of(_constant(node)) is not None
         if name in ("Add", "Sub", "Neg", "Rsub") or name in _GATHERED or name in PASSED or is_scaled:
             pending += inputs
@@ -327,14 +327,14 @@ def margin_of_bits(node: Any) -> tuple[str, float] | None:
     if name == "SoftMarginLoss":
         bits = node._saved_target
         return ("soft_margin_loss", _share_of_zeros(bits)) if _are_bits(bits) else None
-    if name == "Pow" and _inputs(node):
-        return margin_of_bits(_inputs(node)[0])
+    if name == "Pow" and inputs_of(node):
+        return margin_of_bits(inputs_of(node)[0])
     if name not in _MARGINS:
         return None
-    pending = [(inner, 1) for inner in _inputs(node)]
+    pending = [(inner, 1) for inner in inputs_of(node)]
     while pending:
         inner, depth = pending.pop()
-        kind, inputs = name_of(inner), _inputs(inner)
+        kind, inputs = name_of(inner), inputs_of(inner)
         if kind == "Mul" and len(inputs) == 1 and _are_bits(bits := _constant(inner)):
             return name.lower(), _share_of_zeros(bits)
         if depth < DEPTH and (kind in _INSIDE or kind in PASSED):
@@ -366,7 +366,7 @@ def ratio_in(node: Any) -> Tensor | None:
     """
     if name_of(node) not in ("Minimum", "Maximum"):
         return None
-    pending = list(_inputs(node))
+    pending = list(inputs_of(node))
     for _ in range(DEPTH * 2):
         if not pending:
             break
@@ -374,7 +374,7 @@ def ratio_in(node: Any) -> Tensor | None:
         if name_of(inner) == "Exp":
             return inner._saved_result  # type: ignore[no-any-return]
         if name_of(inner) in ("Mul", "Clamp", "Neg") or name_of(inner) in PASSED:
-            pending += _inputs(inner)
+            pending += inputs_of(inner)
     return None
 
 
@@ -389,16 +389,19 @@ def cosine_scale(prediction: Any) -> float | None:
     """
     node, scale = behind_views(prediction), 1.0
     for _ in range(DEPTH):
-        if name_of(node) not in ("Mul", "Div") or len(_inputs(node)) != 1:
+        if name_of(node) in ("MaskedFill", "Where") and len(inputs_of(node)) == 1:  # own pairs are left out
+            node = behind_views(inputs_of(node)[0])
+            continue
+        if name_of(node) not in ("Mul", "Div") or len(inputs_of(node)) != 1:
             break
         number = scalar_of(_constant(node))
         if not number:
             return None
         scale = scale * number if name_of(node) == "Mul" else scale / number
-        node = behind_views(_inputs(node)[0])
-    inputs = [behind_views(one) for one in _inputs(node)]
+        node = behind_views(inputs_of(node)[0])
+    inputs = [behind_views(one) for one in inputs_of(node)]
     if name_of(node) == "Sum" and len(inputs) == 1 and name_of(inputs[0]) == "Mul":
-        inputs = _inputs(inputs[0])
+        inputs = inputs_of(inputs[0])
     elif name_of(node) not in ("Mm", "Bmm"):
         return None
     return abs(scale) if len(inputs) == 2 and all(_is_unit(one) for one in inputs) else None
@@ -407,20 +410,20 @@ def cosine_scale(prediction: Any) -> float | None:
 def _is_unit(node: Any) -> bool:
     """Is it something divided by its norm?"""
     node = _behind_expand(node)
-    inputs = _inputs(node)
+    inputs = inputs_of(node)
     if name_of(node) != "Div" or len(inputs) != 2:
         return False
     norm = _behind_expand(inputs[1])
     for _ in range(3):
-        if name_of(norm) in ("ClampMin", "Clamp", "Add") and _inputs(norm):
-            norm = _behind_expand(_inputs(norm)[0])
+        if name_of(norm) in ("ClampMin", "Clamp", "Add") and inputs_of(norm):
+            norm = _behind_expand(inputs_of(norm)[0])
     return name_of(norm) in ("LinalgVectorNorm", "Norm", "Sqrt")
 
 
 def _behind_expand(node: Any) -> Any:
     node = behind_views(node)
-    while name_of(node) == "Expand" and _inputs(node):
-        node = behind_views(_inputs(node)[0])
+    while name_of(node) == "Expand" and inputs_of(node):
+        node = behind_views(inputs_of(node)[0])
     return node
 
 
@@ -447,14 +450,47 @@ def rest_without_gradient(root: Tensor) -> float | None:
     >>> rest_without_gradient(2 * torch.nn.functional.mse_loss(x, y) + torch.tensor(5.0))
     5.0
     """
-    pending, whole, adds = [(root.grad_fn, 1.0)], 0.0, False
+    terms, others = known_terms(root)
+    if others or not adds_constants(root):
+        return None
+    with untracked():
+        return round(float(root.detach()) - sum(share for _, share in terms), 6)
+
+
+def known_terms(root: Tensor) -> tuple[list[tuple[str, float]], int]:
+    """Return the terms of a loss that torch's functions made, with what they add to it, and the number of others."""
+    found, others = list[tuple[str, float]](), 0
+    for node, factor in _summands(root):
+        kind, value = _known_loss(node)
+        found += [] if value is None else [(kind, factor * value)]
+        others += value is None
+    return found, others
+
+
+def adds_constants(root: Tensor) -> bool:
+    """Does a loss add something that has no gradient?"""
+    pending = [root.grad_fn]
+    while pending:
+        node = pending.pop()
+        name, inputs = name_of(node), inputs_of(node)
+        if name in ("Add", "Sub") and elements_of(node) == 1:
+            if len(inputs) == 1:
+                return True
+            pending += inputs
+        elif name == "Neg" or (name in ("Mul", "Div") and len(inputs) == 1):
+            pending += inputs
+    return False
+
+
+def _summands(root: Tensor) -> Iterator[tuple[Any, float]]:
+    """Yield what a loss adds up, with the factor on each."""
+    pending = [(root.grad_fn, 1.0)]
     for _ in range(MOST_PARTS):
         if not pending:
-            break
+            return
         node, factor = pending.pop()
-        name, inputs = name_of(node), _inputs(node)
+        name, inputs = name_of(node), inputs_of(node)
         if name in ("Add", "Sub") and elements_of(node) == 1:
-            adds = adds or len(inputs) == 1
             pending += [
                 (one, factor * (-1 if place and name == "Sub" else 1))
                 for place, (one, _) in enumerate(node.next_functions)
@@ -465,13 +501,7 @@ def rest_without_gradient(root: Tensor) -> float | None:
         elif name in ("Mul", "Div") and len(inputs) == 1 and (number := scalar_of(_constant(node))):
             pending.append((inputs[0], factor * number if name == "Mul" else factor / number))
         else:
-            found = _known_loss(node)
-            if found is None:
-                return None
-            whole += factor * found
-    with untracked():
-        rest = float(root.detach()) - whole
-    return round(rest, 6) if adds and not pending else None
+            yield node, factor
 
 
 def meets_each(node: Any) -> int:
@@ -483,7 +513,7 @@ def meets_each(node: Any) -> int:
     (8, 0)
     """
     for _ in range(DEPTH * 2):
-        inputs = _inputs(node)
+        inputs = inputs_of(node)
         if name_of(node) == "Mul" and len(inputs) == 1:
             other, count = _constant(node), elements_of(inputs[0])
             if (
@@ -498,22 +528,18 @@ def meets_each(node: Any) -> int:
     return 0
 
 
-def _known_loss(node: Any) -> float | None:
-    """Return a loss that one of torch's functions gave, computed again."""
+def _known_loss(node: Any) -> tuple[str, float | None]:
+    """Return a loss that one of torch's functions gave: which, and what it is, computed again."""
     read = read_function(node)
     found = None if read is None else computed_again(read)
     divisor = {1: found[1], 2: 1}.get(getattr(node, "_saved_reduction", 0)) if found else None
-    return found[0] / divisor if found and divisor else None
+    return ("", None) if read is None else (read.kind, found[0] / divisor if found and divisor else None)
 
 
 def _constant(node: Any) -> Any:
     """Return what a product or quotient takes beside what learns."""
     other = getattr(node, "_saved_other", None)
     return getattr(node, "_saved_self", None) if other is None else other
-
-
-def _inputs(node: Any) -> list[Any]:
-    return [] if node is None else [inner for inner, _ in node.next_functions if inner is not None]
 
 
 class LossParts:

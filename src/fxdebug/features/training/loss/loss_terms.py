@@ -28,14 +28,14 @@ class Term:
     @property
     def sides(self) -> tuple[Any, ...]:
         """The nodes of two things that learn, where it draws these together; else none."""
-        name, inputs = name_of(self.node), _inputs(self.node)
+        name, inputs = name_of(self.node), inputs_of(self.node)
         if name in _DISTANCES and self.factor > 0:
             found = inputs
         elif name in ("Pow", "Abs") and self.factor > 0 and inputs and name_of(inputs[0]) == "Sub":
             is_square = name == "Abs" or scalar_of(self.node._saved_exponent) == 2
-            found = _inputs(inputs[0]) if is_square else []
+            found = inputs_of(inputs[0]) if is_square else []
         elif name == "Mul" and self.factor < 0 and [name_of(one) for one in inputs] == ["Div", "Div"]:  # a cosine
-            found = [_inputs(one)[0] for one in inputs]
+            found = [inputs_of(one)[0] for one in inputs]
         else:
             found = []
         return tuple([behind_views(one) for one in found]) if len(found) == 2 else ()
@@ -50,17 +50,17 @@ class Term:
         """Is it how far two things that learn are apart, which no operation keeps within bounds?"""
         sides = self.sides
         if not sides and name_of(self.node) in ("LinalgVectorNorm", "Norm") and name_of(first_of(self.node)) == "Sub":
-            sides = tuple([behind_views(one) for one in _inputs(first_of(self.node))])
+            sides = tuple([behind_views(one) for one in inputs_of(first_of(self.node))])
         return len(sides) == 2 and not any(name_of(one) in _WITHIN for one in sides)
 
     @property
     def is_surrogate_upside_down(self) -> bool:
         """Is it the smaller of a ratio times an advantage and the same of the clipped ratio, which is to be raised?"""
         name = {1.0: "Minimum", -1.0: "Maximum"}.get(math.copysign(1.0, self.factor))
-        inputs = _inputs(self.node)
+        inputs = inputs_of(self.node)
         if name_of(self.node) != name or [name_of(one) for one in inputs] != ["Mul", "Mul"]:
             return False
-        factors = [name_of(inner) for one in inputs for inner in _inputs(one)]
+        factors = [name_of(inner) for one in inputs for inner in inputs_of(one)]
         return factors.count("Clamp") == 1 or "Clip" in factors
 
 
@@ -78,7 +78,7 @@ def terms_of(root: Tensor, outputs: Sequence[Tensor] = ()) -> list[Term]:
     while pending and len(found) < MOST_TERMS and steps < MOST_STEPS:
         steps += 1
         node, factor = pending.pop()
-        name, inputs = name_of(node), _inputs(node)
+        name, inputs = name_of(node), inputs_of(node)
         if not name:
             found += [Term(node, factor)] if hasattr(node, "variable") else []
         elif name == "Sub" and elements_of(node) == 1 and node not in ends:
@@ -111,10 +111,11 @@ def reached_by(term: Term) -> frozenset[int] | None:
 
 def first_of(node: Any) -> Any:
     """Return the node that made the first thing that an operation takes and that learns, behind views."""
-    return behind_views(next(iter(_inputs(node)), None))
+    return behind_views(next(iter(inputs_of(node)), None))
 
 
-def _inputs(node: Any) -> list[Any]:
+def inputs_of(node: Any) -> list[Any]:
+    """Return the nodes that made what an operation takes and that learns."""
     return [] if node is None else [inner for inner, _ in node.next_functions if inner is not None]
 
 

@@ -19,6 +19,7 @@ from fxdebug.capture.probe import (
     state_restored,
     untracked,
 )
+from fxdebug.features.training.loss.loss_graph import name_of
 from fxdebug.stats.doubles import where_doubles
 
 COPIED = 1 << 26  # bytes of inputs: more are held as they are, and the loop must not write into them
@@ -88,7 +89,7 @@ class HeldForward:
                 return False
             if node is self._loss_node:
                 return True
-            if not type(node).__name__.startswith(("Mul", "Div", "ToCopy", "View", "Clone", "Alias")):
+            if name_of(node) not in ("Mul", "Div", "ToCopy", "View", "Clone", "Alias"):
                 return False
             inputs = [inner for inner, _ in node.next_functions if inner is not None]
             node = inputs[0] if len(inputs) == 1 else None

@@ -38,34 +38,31 @@ from fxdebug.features.training.loss.loss_graph import (
     is_divided,
     is_first_of_many,
     logarithms_and_roots,
-    name_of,
     read_loss,
-    signed,
     start_of,
     takes_output,
 )
 from fxdebug.features.training.loss.loss_parts import LossParts
 from fxdebug.features.training.loss.loss_terms import reached_by, terms_of
+from fxdebug.features.training.loss.odd_losses import OddLosses
+from fxdebug.features.training.loss.whole_graph import WHOLE, WholeGraph, sizes_told, viewed_before
+from fxdebug.features.training.pairs.alike_answers import SURE_LOOKS, AlikeAnswers
 from fxdebug.features.training.pairs.same_inputs import Repeated
 from fxdebug.features.training.pairs.turned_targets import Turned
 from fxdebug.features.training.recorder.gradient_norm import number_of
 from fxdebug.features.training.recorder.leaf_calls import (
     BOUNDED,
-    FEWEST_ROWS,
     MOST_TOLD,
     NORMALISATIONS,
     SILENT,
     LeafCalls,
     keeps_padding_alone,
-    lets_see_ahead,
     place_of_cut,
-    sizes_exchanged,
-    spread,
     storages_of,
     viewed_for_moved,
 )
 from fxdebug.features.training.recorder.loop_facts import LoopFacts
-from fxdebug.features.training.recorder.model_facts import ModelFacts, names_of, products_in, weights_of
+from fxdebug.features.training.recorder.model_facts import ModelFacts, names_of
 from fxdebug.features.training.recorder.samples import Rows, counts_of, digest_of, joined, rows_of, sample, short
 from fxdebug.features.training.recorder.targets import Features, Targets
 
@@ -85,15 +82,9 @@ ROUNDED, NEAR = 1e-3, 0.95  # of logits that are cosines: how far above 1, and f
 NEAR_SHARE = 0.1
 SAME = 0.999  # cosine of gradients that are only clipped
 ROUNDING = 1e-6  # of the largest gradient of a step
-ALIKE = 1e-2  # of how far they were from one another at first, and of the largest magnitude
-TURNED = 0.1  # of their size, by which answers differ from their mean: a cosine of 0.99
-LOST, LARGE_APART = 3e-3, 0.1  # of the largest magnitude: what is next to nothing, and what differs
-AHEAD = 1e-3  # of what an attention looks at
 FEWEST_AGAIN = 2  # calls of a module that ran before
-SURE_LOOKS = 3  # at which they were, one after the other
 NO_CODE = 0.1  # nats of an example, of all dimensions of a code together
 FEW_GRADIENTS = 4  # that are looked at again after a step
-WHOLE = 2  # steps whose whole graph is walked
 MOST_EXAMPLES = 50_000  # that are told apart
 FIRST_LOSSES = 6  # whose terms are looked at
 _ADAPTIVE = ("adam", "rms", "adag", "adad", "lion", "rprop", "muon", "sign", "lamb")
@@ -173,18 +164,10 @@ class Learning:
         self._outdated: Counter[str] = Counter()  # forwards in which a linear layer used earlier weights
         self._ran: set[str] = set()
         self._reached: set[int] = set()
-        self._in_graph: set[int] = set()
-        self._factors, self._others = set[int](), set[int]()  # weights that products take, and that others take
         self._cut_at = ""
         self._given: list[Tensor] = []
         self._outputs: list[Tensor] = []
-        self._first_spread: float | None = None  # of the answers to one batch
-        self._alike: list[int] = []  # the last looks, one after the other, at which all rows of the answer were alike
-        self._one_way: list[int] = []  # the same of rows that all point one way
-        self._compared = 0  # looks at which examples were compared
-        self._lost: Counter[tuple[str, str]] = Counter()  # modules behind which all examples are alike
         self._inputs: InputFacts | None = None
-        self._linear = 0
         self._zeros: dict[str, dict[int, float]] = {}
         self._bounded: dict[str, bool] = {}  # at each look so far
         self._moved: Counter[int] = Counter()
@@ -213,19 +196,14 @@ class Learning:
         self._terms = 0
         self._is_divided = False  # is a backward, or a term of it, multiplied with a number below 1?
         self._is_contrast: bool | None = None  # is the class of each row the first of many columns?
-        self._hidden: list[bool] = []  # walks of the whole graph in which a mask hid all places
         self._looks: Counter[int] = Counter()  # at gradients of parameters
         self._rests: Counter[int] = Counter()  # of which all elements were 0
         self._left: Tensor | None = None  # weights, as the last step left them
         self._between: list[float] = []  # changes of weights from a step to the next one
         self._empty: list[tuple[int, float]] = []  # the last looks at which a code said nothing
-        self._over_one: Counter[str] = Counter()  # softmaxes and layer norms of one element, of each graph once
-        self._viewed: dict[tuple[str, str], None] = {}  # sizes before and after a view that exchanges them
-        self._graphs = 0  # that were walked
         self._examples: set[int] = set()  # that came so far
         self._pass = 0  # steps of the first pass through the data
         self._uphill: list[bool] = []  # of the first steps: do weights go where gradients point?
-        self._softmaxes: set[str] = set()  # that are odd
         self._ahead: dict[str, None] = {}  # modules that see the places that follow
         self._spreads: list[float] = []  # of the inputs, at each look
         self._attracts: bool | None = None  # do all terms of the loss draw results to one another?
@@ -235,10 +213,10 @@ class Learning:
         self._stepped: set[int] = set()  # weights that were changed after it
         self._idle_terms: dict[frozenset[int], list[frozenset[int]]] = {}  # what was changed, and what idle ones reach
         self._weighed: Counter[frozenset[int]] = Counter()  # losses of several terms, by what was changed
-        self._parts = LossParts()
+        self._parts, self._odd, self._graph = LossParts(), OddLosses(), WholeGraph()
         self._infinite: tuple[int, int, int] | None = None  # the step, targets that are not finite, and all of it
         self._are_of_places = False  # has each place of an example a target?
-        self._places_alike: str | None = None  # a module, empty where it did not show at a look
+        self._answers = AlikeAnswers()
         self._taken: float | None = None  # root mean square of what the first layer takes
         self._after_step = 0  # backwards that came after the step that they were for
         self._forwards = 0  # since the last backward
@@ -269,7 +247,7 @@ class Learning:
     @property
     def products(self) -> Set[int]:
         """The ids of weights that are only multiplied with or looked up, as far as the first steps show."""
-        return self._factors - self._others
+        return self._graph.products
 
     # The forward ---------------------------------------------------------------------------------
 
@@ -304,7 +282,7 @@ class Learning:
             self._about.note_modes()
             step.training = self._model.training
         if number < WHOLE and given and type(given[0]) is Tensor and given[0]._base is not None:
-            self._viewed |= _viewed_before(given[0]._base, given[0])
+            self._graph.viewed |= viewed_before(given[0]._base, given[0])
         if self._inputs is None and number == 0 and given and given[0].is_floating_point() and given[0].numel() > 1:
             with untracked():
                 self._inputs = _inputs(given[0])
@@ -347,7 +325,7 @@ class Learning:
         self._outputs = [t for t in outputs if t.requires_grad]
         if self._step is not None and self._calls is not None and self._given and self._outputs:
             with untracked():
-                self._note_alike(self._given[0], self._outputs[0])
+                self._answers.look(self._loop.steps, self._given[0], self._outputs[0], self._calls)
         if self._calls is not None:
             self._ran |= self._calls.ran
             self._ahead |= dict.fromkeys(self._calls.ahead)
@@ -356,7 +334,7 @@ class Learning:
                 with untracked():
                     self._taken = float(_wide(first).square().mean().sqrt())
             if first is not None and self._given and viewed_for_moved(self._given[0], first):
-                self._viewed |= {_sizes(tuple(self._given[0].shape), tuple(first.shape)): None}
+                self._graph.viewed |= {sizes_told(tuple(self._given[0].shape), tuple(first.shape)): None}
             for path, count in self._calls.again.items():
                 is_cut = count >= FEWEST_AGAIN and self._calls.detached[path] == count
                 self._detached[path] = is_cut and self._detached.get(path, True)
@@ -385,47 +363,6 @@ class Learning:
             made = {ref.cdata for ref in last.written if not ref.expired()}
             self._last_drop = last.path if made & set(storages_of(self._outputs[:1])) and last.module.p > 0 else ""
 
-    def _note_alike(self, given: Tensor, answer: Tensor) -> None:
-        """Note whether the answer is the same for all examples, though they differ."""
-        count = len(answer) if answer.dim() > 1 and answer.is_floating_point() else 0
-        if count < FEWEST_ROWS or not given.dim() or len(given) != count or not spread(given)[0]:
-            return
-        distance, largest = spread(answer)
-        if self._first_spread is None:
-            self._first_spread = distance
-        if distance > ALIKE * min(self._first_spread, largest):
-            self._alike.clear()
-        else:
-            self._alike.append(self._loop.steps)
-        if _turned(answer) > TURNED:
-            self._one_way.clear()
-        else:
-            self._one_way.append(self._loop.steps)
-        self._note_lost(count, distance <= LOST * largest)
-        self._note_places()
-
-    def _note_lost(self, count: int, is_lost: bool) -> None:
-        """Note modules that return the same for all examples, though what they are given differs; and from where on."""
-        calls = [one for one in self._calls.calls if one.rows == count] if self._calls is not None else []
-        self._compared += 1
-        for one in calls:
-            if one.made_apart is not None and one.made_apart <= LOST and (one.given_apart or 0.0) > LARGE_APART:
-                self._lost[one.path, "returns"] += 1
-        apart = [one.made_apart or 0.0 for one in calls]
-        begin = next((i for i in range(len(calls)) if max(apart[i:]) <= LOST), None)
-        if is_lost and begin is not None and (calls[begin].given_apart or 0.0) <= LARGE_APART:
-            self._lost[calls[begin].path, "is given"] += 1
-
-    def _note_places(self) -> None:
-        """Note from which module on all places of an example are alike, though they differ in front of it."""
-        calls = [one for one in (self._calls.calls if self._calls is not None else ()) if one.places_made is not None]
-        begin = next((i for i in range(len(calls)) if max(one.places_made or 0.0 for one in calls[i:]) <= LOST), None)
-        first = calls[0].places_given if calls else None
-        if begin is None or first is None or first <= LARGE_APART:
-            self._places_alike = ""
-        elif self._places_alike is None:
-            self._places_alike = calls[begin].path
-
     # The backward --------------------------------------------------------------------------------
 
     def before_backward(self, number: int, root: Tensor, scale: float) -> None:
@@ -448,7 +385,7 @@ class Learning:
         self._look_at_loss(number, root, scale)
         self._look_at_terms(root)
         if number < WHOLE and step.backwards <= 2:
-            self._look_at_graph(number, root)
+            self._look_at_graph(root)
         if len(self._handed) >= FEWEST_AGAIN:
             self._detached[""] = all(self._handed) and self._detached.get("", True)
         self._forwards, self._handed = 0, []
@@ -500,6 +437,7 @@ class Learning:
             self._is_divided = self._is_divided or is_divided(root)
             self._note_code(number, root)
             self._parts.look(root, self._outputs, is_again=self._is_again)
+            self._odd.look(root, self._outputs, self._given)
             with untracked():
                 self._cosine = None if read.kind else cosine_factor(root, self._outputs)
         if looks or not self._believed or value != value or abs(value) == float("inf"):
@@ -642,72 +580,17 @@ class Learning:
                 if zeros:
                     self._of_zero[kind] = (number, zeros, numbers.numel())
 
-    def _look_at_graph(self, number: int, root: Tensor) -> None:
-        pending: list[Any] = [root.grad_fn]
-        known, one, hides = set[Any](), set[str](), list[bool]()
-        while pending:
-            node = pending.pop()
-            if node is None or node in known:
-                continue
-            known.add(node)
-            if kind := _over_one(node):
-                one.add(kind)
-            self._viewed |= _viewed(node, self._given)
-            self._softmaxes |= self._odd_softmax(node)
-            hides += [] if (hidden := _hides_all(node)) is None else [hidden]
-            if (variable := getattr(node, "variable", None)) is not None:
-                self._in_graph.add(id(variable))
-            factors, others = weights_of(node)
-            self._factors |= factors
-            self._others |= others
-            pending += [inner for inner, _ in node.next_functions]
-        self._over_one.update(one)
-        self._hidden.append(bool(hides) and all(hides) and self._calls is not None and self._calls.keeps_all)
-        self._graphs += 1
-        behind = [t.grad_fn for t in self._outputs if t.grad_fn is not None]
-        if behind:
-            products, is_linear = products_in(max(behind, key=_number_of_node))
-            self._linear = products if is_linear else 0
-        if self._calls is not None and not self._cut_at:
+    def _look_at_graph(self, root: Tensor) -> None:
+        calls = self._calls
+        keeps_all = calls is not None and calls.keeps_all
+        self._graph.walk(root, self._given, self._outputs, self._read.target, keeps_all=keeps_all)
+        if calls is not None and not self._cut_at:
             missing = {
                 self._names[id(p)].rpartition(".")[0]
                 for p in members.parameters_of(self._model)
-                if p.requires_grad and id(p) not in self._in_graph and p.grad is None
+                if p.requires_grad and id(p) not in self._graph.weights and p.grad is None
             }
-            self._cut_at = place_of_cut(self._calls.calls, missing & self._ran, storages_of(self._given))
-
-    def _odd_softmax(self, node: Any) -> set[str]:
-        """Return whether a softmax inside of the model goes over the examples, or over all places of a sequence."""
-        if type(node).__name__.startswith("ScaledDotProduct"):
-            return self._odd_attention(node)
-        if type(node).__name__ != "SoftmaxBackward0" or not self._given or not self._outputs:
-            return set()
-        shape, dimension = tuple(node._input_metadata[0].shape), signed(node._saved_dim)
-        rows, target = len(self._given[0]) if self._given[0].dim() else 0, self._read.target
-        is_row = self._outputs[0].dim() > 1 and len(self._outputs[0]) == rows and target is not None
-        if dimension in (0, -len(shape)) and len(shape) > 1 and rows == shape[0] != shape[1] and rows >= FEWEST_ROWS:
-            return {"over batch"} if is_row and target is not None and target.dim() and len(target) == rows else set()
-        length = self._given[0].shape[1] if self._given[0].dim() == 2 else 0
-        is_of_places = len(shape) > 2 and shape[-2:] == (length, length) and dimension in (-1, len(shape) - 1)
-        if not is_of_places or length < 2:
-            return set()
-        if self._calls is None or not self._calls.keeps_all:
-            return {"attention"} if _has_no_mask(node) else set()
-        with untracked():
-            shares = node._saved_result.detach().float()
-            ahead, whole = float(shares.triu(1).sum()), float(shares.sum())
-        return {"attention"} if ahead > AHEAD * whole else set()
-
-    def _odd_attention(self, node: Any) -> set[str]:
-        """Return whether an attention of torch, over all places of a sequence, lets a place see those that follow."""
-        length = self._given[0].shape[1] if self._given and self._given[0].dim() == 2 else 0
-        shape, keeps = tuple(node._input_metadata[0].shape), self._calls is not None and self._calls.keeps_all
-        if length < 2 or not keeps or len(shape) != 4 or shape[2] != length or getattr(node, "_saved_is_causal", True):
-            return set()
-        mask = getattr(node, "_saved_attn_mask", None)
-        if mask is None:
-            return {"attention"} if node._saved_key.shape[2] == length else set()
-        return {"attention"} if tuple(mask.shape[-2:]) == (length, length) and lets_see_ahead(mask) else set()
+            self._cut_at = place_of_cut(calls.calls, missing & self._ran, storages_of(self._given))
 
     def _note_zeros(self, path: str, number: int, share: float) -> None:
         self._zeros.setdefault(path, {})[number] = share
@@ -958,7 +841,7 @@ class Learning:
             strong_drops=strong,
             strongest=strongest,
             frozen_fresh=self._about.frozen_fresh(),
-            linear=self._linear,
+            linear=self._graph.linear,
             silent=silent,
             died=died,
             died_at=died_at,
@@ -976,7 +859,7 @@ class Learning:
             dtype=widths.most_common(1)[0][0] if widths else "",
             maximizes=self._loop.maximizes,
             outdated=tuple([path for path in modules if self._outdated[path] > 1][:MOST_NAMED]),
-            answers_alike=self._alike[0] if len(self._alike) >= SURE_LOOKS else None,
+            answers_alike=self._answers.since,
             idle=names_of([(self._names[id(p)], p) for p in idle], self._whole),
             idle_of=idle_of,
             idle_steps=idle_steps,
@@ -1004,7 +887,7 @@ class Learning:
             if not self._cut_at
             else Names(),
             mixed=next((mixed for mixed, looks in self._mixed.values() if looks > 1), None),
-            over_one=tuple([one for one, graphs in self._over_one.items() if graphs == self._graphs >= WHOLE]),
+            over_one=self._graph.over_one,
             spreads=(short(self._spreads[0]) or 0.0, short(median(self._spreads[-SURE_LOOKS:])) or 0.0)
             if len(self._spreads) > 2 * SURE_LOOKS
             else None,
@@ -1012,31 +895,32 @@ class Learning:
             if len(self._clipped_late) >= SURE_LOOKS
             else None,
             constants=self._about.constants(),
-            viewed=next(iter(self._viewed), None),
-            lost=next(
-                ((path, way) for (path, way), looks in self._lost.items() if looks >= max(self._compared, SURE_LOOKS)),
-                None,
-            ),
-            one_way=self._one_way[0] if len(self._one_way) >= SURE_LOOKS else None,
+            viewed=next(iter(self._graph.viewed), None),
+            lost=self._answers.lost,
+            one_way=self._answers.one_way,
             idle_term=self._idle_term(own),
-            sees_ahead=tuple([*self._ahead, *sorted(self._softmaxes - {"over batch"})][:MOST_NAMED]),
+            sees_ahead=tuple([*self._ahead, *sorted(self._graph.softmaxes - {"over batch"})][:MOST_NAMED]),
             uphill=sum(self._uphill) / len(self._uphill) if len(self._uphill) >= OFTEN else 0.0,
             first_pass=self._pass,
             kept=self._kept(),
             asleep=names_of([one for one in gone if one not in ran and id(one[1]) in self._loop.optimised], self._whole)
             if self._ran
             else Names(),
-            weighs_examples="over batch" in self._softmaxes,
-            parts=self._parts.facts(),
+            weighs_examples="over batch" in self._graph.softmaxes,
+            parts=replace(self._parts.facts(), shown=self._shown()),
             after_step=self._after_step,
-            places_alike=self._places_alike or None if self._are_of_places else None,
+            places_alike=self._answers.places if self._are_of_places else None,
             taken=short(self._taken),
             infinite_targets=self._infinite,
             detached_state=next((path for path, is_cut in self._detached.items() if is_cut), None),
             same_inputs=self._repeated.facts(),
-            hidden=len(self._hidden) >= WHOLE and all(self._hidden),
+            hidden=self._graph.hidden,
             rows=replace(self._features.rows(self._loss.kind) if draws else RowFacts(), turned=self._turned.most),
         )
+
+    def _shown(self) -> tuple[tuple[str, tuple[float, ...]], ...]:
+        over_queries = [("softmax over queries", (1.0,))] if self._graph.over_queries else []
+        return (*self._odd.shown(), *over_queries)
 
     def _owner(self, name: str) -> str:
         """Return the module that uses a parameter: of a list of them, which is never called, the one around it."""
@@ -1185,13 +1069,6 @@ def _inputs(given: Tensor) -> InputFacts:
     )  # fmt: skip
 
 
-def _turned(answer: Tensor) -> float:
-    """Return by how much the first rows of a tensor differ from their mean, relative to their size."""
-    rows = _wide(answer.detach()[: 8 * FEWEST_ROWS].reshape(min(len(answer), 8 * FEWEST_ROWS), -1)[:, :MOST_TOLD])
-    size = float(rows.norm())
-    return float((rows - rows.mean(0)).norm()) / size if size else 0.0
-
-
 def _wide(vector: Tensor) -> Tensor:
     return vector if vector.dtype is torch.float64 else vector.float()
 
@@ -1204,79 +1081,6 @@ def _norms(rows: Tensor) -> Tensor:
     return torch.linalg.vector_norm(rows, dim=1)
 
 
-def _over_one(node: Any) -> str:
-    """Return what normalises one element alone: a softmax of it is 1, a layer norm of it is its bias."""
-    name = type(node).__name__
-    if name in ("SoftmaxBackward0", "LogSoftmaxBackward0"):
-        shape = node._input_metadata[0].shape  # what is saved is not read: a checkpoint would run again for it
-        return name[: -len("Backward0")].lower() if len(shape) and shape[signed(node._saved_dim)] == 1 else ""
-    if name == "NativeLayerNormBackward0" and math.prod(node._saved_normalized_shape) == 1:
-        return "layer norm"
-    return ""
-
-
-def _has_no_mask(node: Any) -> bool:
-    """Does a softmax take products as they are, but for their scale?"""
-    for _ in range(FEW_GRADIENTS * 2):
-        inputs = [inner for inner, _ in node.next_functions if inner is not None]
-        if len(inputs) != 1:
-            return False
-        node = inputs[0]
-        name = type(node).__name__.partition("Backward")[0]
-        if name in ("Bmm", "Baddbmm", "Mm"):
-            return True
-        if name not in ("Div", "Mul", "UnsafeView", "View", "ReshapeAlias", "ToCopy", "Clone"):
-            return False
-    return False
-
-
-def _viewed(node: Any, given: Sequence[Tensor]) -> dict[tuple[str, str], None]:
-    """Return the sizes before and after a view that exchanges sizes of the input, and moves no numbers.
-
-    Also of others: a view of (examples, places, heads × width) as (examples, heads, places, width).
-    """
-    if type(node).__name__ not in ("ViewBackward0", "UnsafeViewBackward0") or not given or given[0].dim() < 2:
-        return {}
-    before, after = tuple(node._saved_self_sym_sizes), tuple(node._input_metadata[0].shape)
-    one, other = given[0].shape[:2]
-    exchanges = len(before) == len(after) > 2 and before[2:] == after[2:] and before[:2] == after[1::-1]
-    exchanges = exchanges and one != other and 1 not in (one, other) and {one, other} == set(before[:2])
-    is_of_examples = before[:1] == (one,) and sizes_exchanged(before, after)
-    if not (exchanges or is_of_examples):
-        return {}
-    return {_sizes(before, after): None}
-
-
-def _viewed_before(whole: Tensor, given: Tensor) -> dict[tuple[str, str], None]:
-    """Return the sizes of a matrix and of a view of all of it, which exchanges rows and columns and moves no number."""
-    before, after = tuple(whole.shape), tuple(given.shape)
-    is_whole = len(before) == 2 and whole.is_contiguous() and given.is_contiguous() and whole.numel() == given.numel()
-    if not is_whole or after[:2] != before[::-1] or before[0] == before[1] or 1 in before:
-        return {}
-    return {_sizes(before, after): None}
-
-
-def _hides_all(node: Any) -> bool | None:
-    """Does the mask in front of a softmax hide all places? ``None`` of anything else, and of one without a mask."""
-    if name_of(node) != "Softmax" or not node.next_functions:
-        return None
-    inner = behind_views(node.next_functions[0][0])
-    kind = name_of(inner)
-    if kind not in ("MaskedFill", "Where"):
-        return None
-    with untracked():
-        mask = inner._saved_mask if kind == "MaskedFill" else ~inner._saved_condition
-        return bool(mask.all()) and mask.numel() > 1
-
-
-def _sizes(before: Sequence[int], after: Sequence[int]) -> tuple[str, str]:
-    return "×".join(map(str, before)), "×".join(map(str, after))
-
-
 def _is_small(gradient: Tensor | None) -> bool:
     known = gradient is not None and type(gradient) is Tensor and gradient.layout is torch.strided
     return known and gradient is not None and gradient.numel() <= MOST_TOLD
-
-
-def _number_of_node(node: Any) -> int:
-    return int(node._sequence_nr()) if hasattr(node, "_sequence_nr") else 0

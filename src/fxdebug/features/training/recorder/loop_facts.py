@@ -127,7 +127,22 @@ class LoopFacts:
         self.look_for_gradients()
         if self.steps & (self.steps - 1) == 0:
             own = members.named_parameters_of(self._model)  # a frozen one may have a gradient of an earlier training
-            self._gradients |= {name: p for name, p in own if p.grad is not None and p.requires_grad}
+            set_to_rest = self._set_to_rest()
+            self._gradients |= {
+                name: p
+                for name, p in own
+                if p.grad is not None and p.requires_grad and not name.startswith(set_to_rest)
+            }
+
+    def _set_to_rest(self) -> tuple[str, ...]:
+        """Return the beginnings of names in parts of a training model that were set to eval mode: left out on purpose.
+
+        Single normalisations are not meant: these are set so while their weights learn.
+        """
+        if not self._model.training:
+            return ()
+        modules = [(path, m) for path, m in members.named_modules_of(self._model) if path and not m.training]
+        return tuple([f"{path}." for path, m in modules if len(list(members.named_modules_of(m))) > 2])
 
     @property
     def asks(self) -> bool:

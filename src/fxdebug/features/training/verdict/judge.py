@@ -9,7 +9,16 @@ from statistics import fmean
 from fxdebug.brief import brief
 from fxdebug.data.findings import ADVICE, ERROR, SEVERITIES, WARNING, Finding
 from fxdebug.features.shared.records.training import TrainingRecord
-from fxdebug.features.training.verdict import of_data, of_loop, of_model, of_numbers, of_pairs, of_parts, of_rates
+from fxdebug.features.training.verdict import (
+    of_data,
+    of_loop,
+    of_model,
+    of_numbers,
+    of_odd,
+    of_pairs,
+    of_parts,
+    of_rates,
+)
 from fxdebug.features.training.verdict.limits import Limits
 from fxdebug.features.training.verdict.progress import FLAT, Progress, is_game
 from fxdebug.features.training.verdict.seen import Seen, found, g, middle, seen_of
@@ -25,6 +34,7 @@ TOLD = (
 )  # fmt: skip  # first, although they are advice
 PASSES = 3  # through the data
 AT_IT = 0.985  # of the constant answer
+PART = 0.05  # of the elements: of a run that learns, too, it is told first that so many never do
 LARGE_ENOUGH = 3e-4  # update over weight
 EXPLAINED = "steps skipped"  # the incident names the operation
 
@@ -111,6 +121,7 @@ def _causes(seen: Seen, incidents: Sequence[Finding]) -> list[Finding]:
         *causes,
         *own,
         *of_numbers.rounded(seen),
+        *of_odd.rules(seen),
         *of_parts.rules(seen),
         *of_pairs.rules(seen),
         *of_data.rules(seen),
@@ -293,7 +304,9 @@ def _is_told(one: Finding, seen: Seen) -> bool:
     if one.rule == "silent activation":  # a part of the model, for good
         return seen.facts.resting.share > of_numbers.SHARE
     if one.rule in ("gradient cut", "never used"):
-        return seen.progress.is_bad or seen.barely_learns
+        return (
+            seen.progress.is_bad or seen.barely_learns or (one.severity == ADVICE and seen.facts.detached.share > PART)
+        )
     always = ("targets unrelated", "answers alike", "statistics stay", "targets grow", "wrong sign")
     return one.rule in always or everywhere
 

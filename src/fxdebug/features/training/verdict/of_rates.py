@@ -15,6 +15,7 @@ AS_LONG = 0.1  # how far a schedule's length may be from that of the training
 HARDLY = 0.2  # of its steps
 STILL = 0.05  # of the loss
 NOTHING = 0.01  # of the highest learning rate
+GONE, FAR_FROM_DONE = 1e-4, 0.1  # of the highest rate, and of the constant answer
 JUMP = 5.0
 LARGE = 0.3  # update over weight
 WRECKED = 1.5  # times the loss of before
@@ -118,7 +119,8 @@ def _spent(seen: Seen) -> Found:
         was_too_high = (_largest_update(seen, low[0]) or 0.0) > LARGE  # that it fell is not why
         severity: Severity = ADVICE if was_too_high else ERROR
     else:
-        severity = WARNING if _was_still_falling(seen, low[0]) or _has_stopped(seen) else ADVICE
+        is_early = _was_still_falling(seen, low[0]) or _has_stopped(seen) or _is_gone(seen, top)
+        severity = WARNING if is_early else ADVICE
     yield found(
         "rate spent early", severity,
         f"the learning rate fell from {g(top)} to {g(rates[-1])}, and is under 1 % of its highest since step "
@@ -160,6 +162,13 @@ def _was_still_falling(seen: Seen, step: int) -> bool:
     """Was the loss far from done when the rate went: is it still above half of the constant answer?"""
     constant = seen.progress.constant
     return constant is not None and seen.progress.last > seen.limits.halved * constant
+
+
+def _is_gone(seen: Seen, top: float) -> bool:
+    """Was the rate a ten-thousandth of its highest for long, where the loss is far from nothing?"""
+    constant, gone = seen.progress.constant, sum(rate < GONE * top for rate in seen.rates)
+    is_long = gone > seen.limits.spent * len(seen.rates)
+    return is_long and constant is not None and seen.progress.last > FAR_FROM_DONE * constant
 
 
 def _has_stopped(seen: Seen) -> bool:

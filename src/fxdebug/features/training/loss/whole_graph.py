@@ -1,0 +1,252 @@
+"""Signs in the whole graph of a training's first losses: which weights it has, views, softmaxes, masks."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence, Set
+from typing import Any
+
+from torch import Tensor
+
+from fxdebug.capture.probe import untracked
+from fxdebug.features.training.loss.loss_graph import PASSED, behind_views, name_of, signed
+from fxdebug.features.training.loss.loss_terms import inputs_of
+from fxdebug.features.training.recorder.leaf_calls import FEWEST_ROWS, lets_see_ahead, sizes_exchanged
+from fxdebug.features.training.recorder.model_facts import products_in, weights_of
+
+WHOLE = 2  # steps whose whole graph is walked
+AHEAD = 1e-3  # of what an attention looks at
+DEPTH = 8  # operations between a product and its softmax
+_KEPT = PASSED | frozenset("Expand MulDropout NativeDropout MaskedFill Where".split())
+_SCALED = frozenset("Mul Div Add Sub MaskedFill Where".split())
+
+
+class WholeGraph:
+    """Signs that the graphs of the first losses show."""
+
+    def __init__(self) -> None:
+        self.weights, self._factors, self._others = set[int](), set[int](), set[int]()
+        self.viewed: dict[tuple[str, str], None] = {}  # sizes before and after a view that exchanges them
+        self.softmaxes: set[str] = set()  # that are odd
+        self.linear = 0
+        self._over_one: Counter[str] = Counter()  # softmaxes and layer norms of one element, of each graph once
+        self._over_queries: list[bool] = []  # does a softmax of an attention go over those that ask?
+        self._hidden: list[bool] = []  # did a mask hide all places?
+        self._given: Sequence[Tensor] = ()
+        self._outputs: Sequence[Tensor] = ()
+        self._target: Tensor | None = None
+        self._keeps_all = False
+
+    def walk(
+        self,
+        root: Tensor,
+        given: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        target: Tensor | None,
+        *,
+        keeps_all: bool,
+    ) -> None:
+        """Walk through the graph of one loss; ``keeps_all``: no token of the input fills up its row."""
+        self._given, self._outputs, self._target, self._keeps_all = given, outputs, target, keeps_all
+        pending: list[Any] = [root.grad_fn]
+        known, one, hides, is_odd = set[Any](), set[str](), list[bool](), False
+        while pending:
+            node = pending.pop()
+            if node is None or node in known:
+                continue
+            known.add(node)
+            if kind := _over_one(node):
+                one.add(kind)
+            self.viewed |= _viewed(node, given)
+            is_odd = is_odd or goes_over_queries(node)
+            self.softmaxes |= self._odd_softmax(node)
+            hides += [] if (hidden := _hides_all(node)) is None else [hidden]
+            if (variable := getattr(node, "variable", None)) is not None:
+                self.weights.add(id(variable))
+            factors, others = weights_of(node)
+            self._factors |= factors
+            self._others |= others
+            pending += [inner for inner, _ in node.next_functions]
+        self._over_one.update(one)
+        self._over_queries.append(is_odd)
+        self._hidden.append(bool(hides) and all(hides) and keeps_all)
+        behind = [t.grad_fn for t in outputs if t.grad_fn is not None]
+        if behind:
+            products, is_linear = products_in(max(behind, key=_number_of_node))
+            self.linear = products if is_linear else 0
+        self._given, self._outputs, self._target = (), (), None
+
+    @property
+    def products(self) -> Set[int]:
+        """The ids of weights that are only multiplied with or looked up."""
+        return self._factors - self._others
+
+    @property
+    def over_one(self) -> tuple[str, ...]:
+        """Softmaxes and layer norms over one element, that each graph has."""
+        graphs = len(self._hidden)
+        return tuple([one for one, times in self._over_one.items() if times == graphs >= WHOLE])
+
+    @property
+    def hidden(self) -> bool:
+        """Did a mask of attention hide all places, each time?"""
+        return len(self._hidden) >= WHOLE and all(self._hidden)
+
+    @property
+    def over_queries(self) -> bool:
+        """Did an attention's softmax go over those that ask, each time?"""
+        return len(self._over_queries) >= WHOLE and all(self._over_queries)
+
+    def _odd_softmax(self, node: Any) -> set[str]:
+        """Return whether a softmax inside of the model goes over the examples, or over all places of a sequence."""
+        if name_of(node).startswith("ScaledDotProduct"):
+            return self._odd_attention(node)
+        if name_of(node) != "Softmax" or not self._given or not self._outputs:
+            return set()
+        shape, dimension = tuple(node._input_metadata[0].shape), signed(node._saved_dim)
+        rows, target = len(self._given[0]) if self._given[0].dim() else 0, self._target
+        is_row = self._outputs[0].dim() > 1 and len(self._outputs[0]) == rows and target is not None
+        if dimension in (0, -len(shape)) and len(shape) > 1 and rows == shape[0] != shape[1] and rows >= FEWEST_ROWS:
+            return {"over batch"} if is_row and target is not None and target.dim() and len(target) == rows else set()
+        length = self._given[0].shape[1] if self._given[0].dim() == 2 else 0
+        is_of_places = len(shape) > 2 and shape[-2:] == (length, length) and dimension in (-1, len(shape) - 1)
+        if not is_of_places or length < 2:
+            return set()
+        if not self._keeps_all:
+            return {"attention"} if _has_no_mask(node) else set()
+        with untracked():
+            shares = node._saved_result.detach().float()
+            ahead, whole = float(shares.triu(1).sum()), float(shares.sum())
+        return {"attention"} if ahead > AHEAD * whole else set()
+
+    def _odd_attention(self, node: Any) -> set[str]:
+        """Return whether an attention of torch, over all places of a sequence, lets a place see those that follow."""
+        length = self._given[0].shape[1] if self._given and self._given[0].dim() == 2 else 0
+        shape, keeps = tuple(node._input_metadata[0].shape), self._keeps_all
+        if length < 2 or not keeps or len(shape) != 4 or shape[2] != length or getattr(node, "_saved_is_causal", True):
+            return set()
+        mask = getattr(node, "_saved_attn_mask", None)
+        if mask is None:
+            return {"attention"} if node._saved_key.shape[2] == length else set()
+        return {"attention"} if tuple(mask.shape[-2:]) == (length, length) and lets_see_ahead(mask) else set()
+
+
+def goes_over_queries(node: Any) -> bool:
+    """Is it a product of an attention with values, along another dimension than the one that its softmax went over?
+
+    >>> import torch
+    >>> q, k, v = (torch.randn(2, 5, 4, requires_grad=True) for _ in range(3))
+    >>> [goes_over_queries(((q @ k.mT).softmax(d) @ v).grad_fn.next_functions[0][0]) for d in (1, 2)]
+    [True, False]
+    """
+    if name_of(node) not in ("Bmm", "Mm") or len(node.next_functions) != 2:
+        return False
+    for place, (inner, _) in enumerate(node.next_functions):
+        along, turned = -1 - place, False  # the first is multiplied along its columns, the second along its rows
+        while name_of(inner) in _KEPT and inner.next_functions:
+            turned ^= name_of(inner) in ("Transpose", "T") and _are_last(inner)
+            inner = inner.next_functions[0][0]
+        if name_of(inner) != "Softmax":
+            continue
+        sizes = tuple(inner._input_metadata[0].shape)
+        dimension = signed(inner._saved_dim)
+        dimension -= len(sizes) if dimension >= 0 else 0
+        product = _behind_scale(inner)
+        along = -3 - along if turned else along
+        is_square = len(sizes) > 1 and sizes[-1] == sizes[-2] > 1
+        if is_square and name_of(product) in ("Bmm", "Mm", "Baddbmm") and dimension == -3 - along:
+            return True
+    return False
+
+
+def _are_last(node: Any) -> bool:
+    if name_of(node) == "T":
+        return True
+    count = len(node._input_metadata[0].shape)
+    return {signed(node._saved_dim0) % count, signed(node._saved_dim1) % count} == {count - 1, count - 2}
+
+
+def _behind_scale(node: Any) -> Any:
+    """Return what made what a softmax takes, behind scales, masks and views."""
+    node = inputs_of(node)[0] if inputs_of(node) else None
+    for _ in range(DEPTH):
+        inputs = inputs_of(node)
+        if len(inputs) != 1 or not (name_of(node) in _KEPT or name_of(node) in _SCALED):
+            break
+        node = inputs[0]
+    return node
+
+
+def _over_one(node: Any) -> str:
+    """Return what normalises one element alone: a softmax of it is 1, a layer norm of it is its bias."""
+    name = name_of(node)
+    if name in ("Softmax", "LogSoftmax"):
+        shape = node._input_metadata[0].shape  # what is saved is not read: a checkpoint would run again for it
+        return name.lower() if len(shape) and shape[signed(node._saved_dim)] == 1 else ""
+    if name == "NativeLayerNorm" and math.prod(node._saved_normalized_shape) == 1:
+        return "layer norm"
+    return ""
+
+
+def _has_no_mask(node: Any) -> bool:
+    """Does a softmax take products as they are, but for their scale?"""
+    for _ in range(DEPTH):
+        inputs = [inner for inner, _ in node.next_functions if inner is not None]
+        if len(inputs) != 1:
+            return False
+        node = inputs[0]
+        name = name_of(node)
+        if name in ("Bmm", "Baddbmm", "Mm"):
+            return True
+        if name not in ("Div", "Mul", "UnsafeView", "View", "ReshapeAlias", "ToCopy", "Clone"):
+            return False
+    return False
+
+
+def _viewed(node: Any, given: Sequence[Tensor]) -> dict[tuple[str, str], None]:
+    """Return the sizes before and after a view that exchanges sizes of the input, and moves no numbers.
+
+    Also of others: a view of (examples, places, heads × width) as (examples, heads, places, width).
+    """
+    if name_of(node) not in ("View", "UnsafeView") or not given or given[0].dim() < 2:
+        return {}
+    before, after = tuple(node._saved_self_sym_sizes), tuple(node._input_metadata[0].shape)
+    one, other = given[0].shape[:2]
+    exchanges = len(before) == len(after) > 2 and before[2:] == after[2:] and before[:2] == after[1::-1]
+    exchanges = exchanges and one != other and 1 not in (one, other) and {one, other} == set(before[:2])
+    is_of_examples = before[:1] == (one,) and sizes_exchanged(before, after)
+    if not (exchanges or is_of_examples):
+        return {}
+    return {sizes_told(before, after): None}
+
+
+def viewed_before(whole: Tensor, given: Tensor) -> dict[tuple[str, str], None]:
+    """Return the sizes of a matrix and of a view of all of it, which exchanges rows and columns and moves no number."""
+    before, after = tuple(whole.shape), tuple(given.shape)
+    is_whole = len(before) == 2 and whole.is_contiguous() and given.is_contiguous() and whole.numel() == given.numel()
+    if not is_whole or after[:2] != before[::-1] or before[0] == before[1] or 1 in before:
+        return {}
+    return {sizes_told(before, after): None}
+
+
+def _hides_all(node: Any) -> bool | None:
+    """Does the mask in front of a softmax hide all places? ``None`` of anything else, and of one without a mask."""
+    if name_of(node) != "Softmax" or not node.next_functions:
+        return None
+    inner = behind_views(node.next_functions[0][0])
+    kind = name_of(inner)
+    if kind not in ("MaskedFill", "Where"):
+        return None
+    with untracked():
+        mask = inner._saved_mask if kind == "MaskedFill" else ~inner._saved_condition
+        return bool(mask.all()) and mask.numel() > 1
+
+
+def sizes_told(before: Sequence[int], after: Sequence[int]) -> tuple[str, str]:
+    """Return sizes before and after as they are told."""
+    return "×".join(map(str, before)), "×".join(map(str, after))
+
+
+def _number_of_node(node: Any) -> int:
+    return int(node._sequence_nr()) if hasattr(node, "_sequence_nr") else 0

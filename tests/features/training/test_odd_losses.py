@@ -1,0 +1,83 @@
+"""What a loss's graph shows by itself is named, and the loop without it has no warning."""
+
+from __future__ import annotations
+
+import importlib
+import random
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+
+import fxdebug
+from fxdebug.features.training.verdict.judge import Verdict
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "tools"))
+bench_loops, learn_classes = (importlib.import_module(name) for name in ("bench_loops", "learn_classes"))
+CASES = {case.name: case for case in learn_classes.CASES.every}
+
+
+def verdict_on(name: str, bad: bool, steps: int) -> Verdict:
+    """Return what is concluded of a loop of ``tools/learn_classes.py``."""
+    torch.manual_seed(0)
+    random.seed(0)
+    loop = CASES[name].make(bad)
+    with warnings.catch_warnings(), fxdebug.watch(loop.model, save=None) as watched:
+        warnings.simplefilter("ignore")
+        loop.run(steps)
+    return watched.verdict()
+
+
+def warnings_of(verdict: Verdict) -> list[str]:
+    """Return the rules whose findings are more than advice."""
+    return [one.rule for one in verdict.findings if one.severity != "advice"]
+
+
+@pytest.mark.parametrize(
+    ("name", "rule", "steps"),
+    [
+        ("a_term_in_other_units", "term outweighed", 110),
+        ("pos_weight_upside_down", "weights upturned", 30),
+        ("a_blank_that_is_a_letter", "blank label", 12),
+        ("outputs_shorter_than_the_labels", "outputs too short", 12),
+        ("a_class_that_is_left_out", "targets ignored", 30),
+        ("one_hot_along_the_wrong_axis", "loss input", 30),
+        ("a_softmax_over_the_queries", "softmax misplaced", 30),
+        ("shares_of_a_mixture_over_the_examples", "softmax misplaced", 30),
+        ("similarity_with_itself_left_in", "own pair", 30),
+        ("a_temperature_of_ten", "logits bounded", 60),
+        ("a_log_variance_read_as_deviation", "deviation misread", 30),
+        ("a_target_with_gradient", "target learns", 30),
+        ("heads_that_end_in_relu", "targets out of reach", 30),
+        ("an_actor_that_is_lowered", "wrong sign", 40),
+        ("a_branch_whose_result_is_dropped", "gradient cut", 60),
+        ("a_schedule_in_batches", "rate spent early", 300),
+    ],
+)
+def test_the_cause_is_named_and_the_loop_without_it_has_no_warning(name: str, rule: str, steps: int) -> None:
+    wrong, right = verdict_on(name, True, steps), verdict_on(name, False, steps)
+
+    assert (wrong.rule, warnings_of(right)) == (rule, [])
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if not case.rules])
+def test_neighbours_of_these_mistakes_have_no_warning(name: str) -> None:
+    assert warnings_of(verdict_on(name, False, 60)) == []
+
+
+def test_a_gate_over_one_expert_is_named_though_the_loss_falls() -> None:
+    path = bench_loops.LOOPS / "sixth" / "f03_moe_top1_gate.py"
+
+    assert bench_loops.watched(path, True).rule == "normalised alone"
+    assert warnings_of(bench_loops.watched(path, False)) == []
+
+
+def test_values_of_rewards_without_an_end_are_no_fault() -> None:
+    path = bench_loops.LOOPS / "sixth" / "h07_ddqn_rising_loss.py"
+
+    found = bench_loops.watched(path, False)
+
+    assert [one.severity for one in found.findings if one.rule == "targets grow"] == ["advice"]
+    assert warnings_of(found) == []
