@@ -119,6 +119,32 @@ def test_cumulative_lengths_are_a_pack() -> None:
     assert [op for op, _ in first(Pooled(False), given, "pack")] == ["mean"]
 
 
+class SumsBeforeEach(nn.Module):
+    """Sums of all tokens of the same sample up to each, of rows that are packed in other ways."""
+
+    def __init__(self, whole_rows: bool) -> None:
+        super().__init__()
+        self.whole_rows = whole_rows
+        self.embed = nn.Embedding(9, 4)
+
+    def forward(self, ids: Tensor, position_ids: Tensor) -> Tensor:
+        sample = (position_ids == 0).cumsum(1)
+        seen = torch.arange(ids.shape[1])[:, None] >= torch.arange(ids.shape[1])
+        same = seen if self.whole_rows else seen & (sample[:, :, None] == sample[:, None, :])
+        return same.float() @ self.embed(ids)
+
+
+def test_rows_may_be_packed_in_other_ways() -> None:
+    positions = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3], [0, 1, 2, 3, 4, 0, 1, 2]])
+    given = {"ids": torch.arange(16).reshape(2, 8) % 9, "position_ids": positions}
+    assert first(SumsBeforeEach(False), given, "pack") == []
+    assert first(SumsBeforeEach(True), given, "pack") == [
+        ("matmul", "sample 1 of row 0 depends on its neighbours in the pack")
+    ]
+    report = fxdebug.independent(SumsBeforeEach(True), given, over="pack")
+    assert [row.sample for row in report.rows if row.error] == ["sample 1 of row 0", "sample 1 of row 1"]
+
+
 def test_samples_of_a_pack_are_told_by_a_number_for_each_token() -> None:
     class Joined(nn.Module):
         def forward(self, x: Tensor, text: Tensor, apart: Tensor) -> Tensor:

@@ -228,27 +228,36 @@ def _counted(lengths: Tensor, first: Tensor) -> Tensor:
 
 
 def _unpacked(inputs: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Iterator[Alone]:
-    bounds: list[int] = []
+    rows: list[list[int]] = []
     for name, tensor in sorted(tensors.items(), key=lambda item: "position" not in item[0]):
         if "cu_seq" in name or "cu_len" in name:
-            bounds = tensor.tolist()
-        elif tensor.ndim and not tensor.is_floating_point() and tensor.numel() > 1:
-            bounds = bounds or _bounds(tensor.reshape(-1, tensor.shape[-1])[0].tolist(), "position" in name)
-    if len(bounds) < 3 or bounds[0] != 0:
+            rows = [tensor.tolist()]
+        elif not rows and tensor.ndim and not tensor.is_floating_point() and tensor.numel() > 1:
+            found = [_bounds(row, "position" in name) for row in tensor.reshape(-1, tensor.shape[-1]).tolist()]
+            rows = found if all(found) else []
+    if not any(len(bounds) > 2 and bounds[0] == 0 for bounds in rows):
         raise UsageError(
             "over='pack' needs position_ids that begin again at 0 for each sample, cumulative lengths (cu_seqlens), or "
             "the number of its sample for each token (0, 0, 0, 1, 1)"
         )
-    length = bounds[-1]
-    for number, (start, end) in enumerate(list(pairwise(bounds))[:MOST]):
-        places = torch.arange(start, end)
+    if rows.count(rows[0]) == len(rows):  # where samples begin at the same places, they are taken out of all rows
+        rows = rows[:1]
+    samples = [
+        (row, number, start, end) for row, each in enumerate(rows) for number, (start, end) in enumerate(pairwise(each))
+    ]
+    for row, number, start, end in samples[:MOST]:
+        places, length = torch.arange(start, end), rows[row][-1]
+        own = inputs if len(rows) == 1 else {name: _row(value, row, len(rows)) for name, value in inputs.items()}
         alone = {
             name: torch.tensor([0, end - start], dtype=value.dtype, device=value.device)
             if isinstance(value, Tensor) and "cu_" in name
             else _at(value, places, length, first=0)
-            for name, value in inputs.items()
+            for name, value in own.items()
         }
-        yield Alone(f"sample {number}", alone, None, 1, places, length)
+        if len(rows) == 1:
+            yield Alone(f"sample {number}", alone, None, 1, places, length)
+        else:
+            yield Alone(f"sample {number} of row {row}", alone, row, len(rows), places, length)
 
 
 def _bounds(row: list[int], are_positions: bool) -> list[int]:
