@@ -80,6 +80,17 @@ def repeated() -> Given:
     return nn.Sequential(*[nn.Linear(8, 8)] * 3), {"inputs": X}
 
 
+class OnlyTheLast(nn.Module):
+    """Layers that are all given the same; what the last returns is returned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return [layer(x) for layer in self.layers][-1]
+
+
 def decayed() -> Given:
     model = trained()
     return model, {"optimizer": torch.optim.SGD(model.parameters(), lr=0.1, weight_decay=0.1)}
@@ -127,6 +138,7 @@ STATE: dict[str, Callable[[], Given]] = {
     "structure.positions rounded": run(rounded),
     "structure.softmax axis": run(turned),
     "structure.repeated module": repeated,
+    "structure.result dropped": lambda: (OnlyTheLast(), {"inputs": X}),
     "attention.no key seen": run(blind),
 }
 

@@ -134,6 +134,19 @@ class SumsBeforeEach(nn.Module):
         return same.float() @ self.embed(ids)
 
 
+class NormMadeAnew(nn.Module):
+    """A norm that each call makes, in training mode: by the statistics of the batch."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.BatchNorm1d(3)(x * 2)
+
+
+def test_memory_that_is_yet_to_be_written_is_not_what_mixes_rows() -> None:
+    assert first(NormMadeAnew().eval(), torch.randn(4, 3, 5), "batch") == [
+        ("batch_norm", "row 0 depends on the other rows of the batch")
+    ]
+
+
 def test_rows_may_be_packed_in_other_ways() -> None:
     positions = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3], [0, 1, 2, 3, 4, 0, 1, 2]])
     given = {"ids": torch.arange(16).reshape(2, 8) % 9, "position_ids": positions}

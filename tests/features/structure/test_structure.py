@@ -203,6 +203,60 @@ def test_one_block_that_runs_on_its_own_result_from_a_list_is_found() -> None:
     assert found(nn.Sequential(nn.Linear(16, 16), relu, relu), x) == []
 
 
+class InALoop(nn.Module):
+    """One block that is run several times."""
+
+    def __init__(self, block: nn.Module, times: int, new_each_time: bool = False) -> None:
+        super().__init__()
+        self.block, self.times, self.new_each_time = block, times, new_each_time
+
+    def forward(self, x: Tensor) -> Tensor:
+        for time in range(self.times):
+            x = self.block(x + time if self.new_each_time else x)
+        return x
+
+
+def test_one_block_that_a_loop_runs_on_its_own_result_is_told() -> None:
+    def block() -> nn.Module:
+        return nn.Sequential(nn.Linear(16, 16), nn.Linear(16, 16))
+
+    (finding,) = fxdebug.check(InALoop(block(), 4), x, analyses=["structure"], config=False)
+    assert (finding.severity, finding.rule, finding.call, finding.what) == (
+        "advice", "repeated module", "block#0",
+        "runs 4 times in a row, each time on its own result alone, with one set of weights: "
+        "these are one layer, not several",
+    )  # fmt: skip
+    assert found(InALoop(block(), 2), x) == []
+    assert found(InALoop(block(), 4, new_each_time=True), x) == []  # a cell that is given the next step
+    assert found(InALoop(nn.ReLU(), 4), x) == []
+
+
+class Layered(nn.Module):
+    """Layers in a list: each on the result of the one before, all on what is given, or a head on each."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how, self.layers = how, nn.ModuleList(nn.Linear(16, 16) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        results = []
+        for layer in self.layers:
+            results.append(layer(x))
+            if self.how in ("chained", "heads of a chain"):
+                x = results[-1] if self.how == "chained" else x.relu()
+        return torch.stack(results).sum(0) if self.how == "summed" else results[-1]
+
+
+def test_layers_whose_results_are_dropped_are_told_where_they_are_given_the_same_as_the_last() -> None:
+    (finding,) = fxdebug.check(Layered("beside each other"), x, analyses=["structure"], config=False)
+    assert (finding.severity, finding.rule, finding.call, finding.what) == (
+        "warning", "result dropped", "layers.0#0",
+        "its result is used by nothing, as that of 3 layers of layers: each is given what layers.3 is given, "
+        "and only layers.3 has an effect",
+    )  # fmt: skip
+    assert [found(Layered(how), x) for how in ("chained", "summed", "heads of a chain")] == [[], [], []]
+
+
 def test_a_list_made_of_the_modules_of_another_is_told_where_both_run() -> None:
     class Mirror(nn.Module):
         def __init__(self, decoder: list[nn.Module], runs: bool = True) -> None:

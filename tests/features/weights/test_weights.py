@@ -366,6 +366,15 @@ def test_recurrent_layers_are_drawn_by_their_hidden_size(kind: type[nn.Module]) 
     assert [finding.rule for finding in fxdebug.weights(model).findings] == ["initialisation"]
 
 
+def test_a_weight_of_few_elements_that_looks_normal_and_has_the_usual_deviation_is_none() -> None:
+    torch.manual_seed(0)  # by which 12.weight, of 128 uniform numbers, looks normal
+    model = nn.Sequential(*[nn.Linear(*sizes) for sizes in [(8, 16), (16, 2), (2, 8)] * 6])
+    assert fxdebug.weights(model).findings == ()
+    with torch.no_grad():
+        model[12].weight.mul_(10)
+    assert rules(fxdebug.weights(model)) == [("initialisation", "12")]
+
+
 def tiny(name: str, **sizes: Any) -> nn.Module:
     import transformers
 

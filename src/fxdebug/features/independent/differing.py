@@ -14,7 +14,7 @@ from fxdebug.capture.probe import ObservedRun, named_tensors, untracked
 from fxdebug.features.independent.beside import Alone
 from fxdebug.operators.categories import VIEWS
 from fxdebug.operators.dtypes import EPS
-from fxdebug.operators.names import COPYING
+from fxdebug.operators.names import COPYING, UNINITIALISED
 from fxdebug.query.network import Network, Node, network_of
 
 RESHAPES = frozenset(["view", "reshape", "flatten", "unflatten"])
@@ -131,8 +131,8 @@ def _first(
         seen.add(id)
         place = places.get(id)
         if place is not None and place in errors:
-            if not errors[place][0]:
-                continue  # equal: what differs before it has no effect
+            if not errors[place][0] or net.nodes[id].op in UNINITIALISED:
+                continue  # equal: what differs before it has no effect; or memory that is yet to be written
             found.append((net.nodes[id].position, net.nodes[id], place))
         pending += _sources(net, id)
     if not found:

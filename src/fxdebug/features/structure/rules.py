@@ -18,5 +18,6 @@ BOOK = RuleBook(
         RuleSpec("positions rounded", WARNING, "positions are cast to a dtype that has no number for each of them"),
         RuleSpec("softmax axis", WARNING, "attention weights have the sum 1 over something else than the keys"),
         RuleSpec("repeated module", WARNING, "one module that stands several times in a list or in two runs for each"),
+        RuleSpec("result dropped", WARNING, "layers are given the same, and only the last one's result is used"),
     ),
 )

@@ -9,6 +9,7 @@ from fxdebug.api.trace import Trace
 from fxdebug.data.report import Cell, ReportData
 from fxdebug.features.structure.added_masks import find_added_masks
 from fxdebug.features.structure.draws import find_draws
+from fxdebug.features.structure.dropped_results import find_dropped_results
 from fxdebug.features.structure.kept_state import find_kept_state
 from fxdebug.features.structure.masks import find_unread_masks
 from fxdebug.features.structure.positions import find_rounded_positions
@@ -28,6 +29,7 @@ def on_run(trace: Trace, limits: None) -> ReportData[Any]:
         *find_rounded_positions(net),
         *find_other_axes(net),
         *find_repeats(net),
+        *find_dropped_results(net),
         *find_kept_state(net),
     ]
     operations = sum(node.kind in ("call_function", "call_method") for node in net.nodes.values())

@@ -115,7 +115,8 @@ def initialisation_of(
             is_layer = weight.type.startswith(_LAYERS) or of_type[weight.type] > 1 or weight.name in drawn.again
             if weight.name not in fits and is_layer:
                 nearest = _nearest(weight, drawn, limits, usual)
-                if not nearest.holds and (nearest.scheme.own or usual[_family(nearest)] > 1):
+                has_own = any(fit.holds and fit.scheme.own for fit in _fits(weight, drawn, limits, of_any_shape=True))
+                if not nearest.holds and not has_own and (nearest.scheme.own or usual[_family(nearest)] > 1):
                     off[weight.name] = nearest
     return Initialisation(looks_fresh if fresh is None else fresh, fits, off)
 
@@ -132,10 +133,12 @@ def is_drawn(weight: WeightFacts) -> bool:
     )
 
 
-def _fits(weight: WeightFacts, drawn: Drawn, limits: WeightLimits) -> Iterator[Fit]:
+def _fits(weight: WeightFacts, drawn: Drawn, limits: WeightLimits, of_any_shape: bool = False) -> Iterator[Fit]:
+    """Yield the weight against each scheme; ``of_any_shape``: some hundred uniform numbers may look normal."""
     std, count = weight.stats.std or 0.0, weight.stats.count
     for scheme in schemes_of(weight, drawn):
-        if weight.distribution in ("uniform", "normal") and (weight.distribution == "uniform") != scheme.uniform:
+        is_known = weight.distribution in ("uniform", "normal") and not of_any_shape
+        if is_known and (weight.distribution == "uniform") != scheme.uniform:
             continue
         error = scheme.std * math.sqrt((0.2 if scheme.uniform else 0.5) / count)  # of a deviation from its kurtosis
         ratio, z = std / scheme.std, (std - scheme.std) / error
