@@ -46,7 +46,7 @@ BARS = {
     "strangers": (0.95, 0, 0),
     "general": (0.95, 0, 0),
     "links": (0.95, 0, 0),
-    "classes": (0.95, 0, 0),
+    "classes": (0.85, 0, 0),
     "blind": (0.75, 1, 1),
     "others": (0.75, 1, 1),
     "reports": (0.75, 1, 1),

@@ -278,6 +278,19 @@ def a_sum_beside_a_mean(bad: bool) -> Loop:
     return usual(net, adam(net), _low_rank(), _elbo(sums=not bad))
 
 
+@fault("term outweighed")
+def a_distance_of_all_charged_to_each(bad: bool) -> Loop:
+    net = Coder()
+
+    def loss(out: tuple[Tensor, Tensor, Tensor], y: Tensor) -> Tensor:
+        made, mean, log_variance = out
+        inner = -0.5 * (1 + log_variance - mean.square() - log_variance.exp())
+        distance = inner.sum() if bad else inner.sum(1)
+        return ((made - y).square().sum(1) + 0.1 * distance).mean()
+
+    return usual(net, adam(net), _low_rank(), loss)
+
+
 class Denoiser(nn.Module):
     """Noise from numbers that have some."""
 

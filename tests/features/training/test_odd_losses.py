@@ -50,6 +50,7 @@ def warnings_of(verdict: Verdict) -> list[str]:
         ("a_temperature_of_ten", "logits bounded", 60),
         ("a_log_variance_read_as_deviation", "deviation misread", 30),
         ("a_target_with_gradient", "target learns", 30),
+        ("a_distance_of_all_charged_to_each", "term outweighed", 30),
         ("heads_that_end_in_relu", "targets out of reach", 30),
         ("an_actor_that_is_lowered", "wrong sign", 40),
         ("a_branch_whose_result_is_dropped", "gradient cut", 60),

@@ -153,7 +153,7 @@ def odd_in(root: Tensor, outputs: Sequence[Tensor], given: Sequence[Tensor]) -> 
         for node in _walk([root.grad_fn], MOST_LOSS, ends.__contains__):
             look = _LOOKS.get(name_of(node))
             found |= {} if look is None else look(node)
-            found |= _left_out(node, given) | _beyond(node)
+            found |= _left_out(node, given) | _beyond(node) | _charged(node, given)
         for part in parts:
             found |= _mixture(part)
         found |= _deviation(parts)
@@ -322,6 +322,28 @@ def _beyond(node: Any) -> Shown:
     target = read.target.detach()
     far = float(((target < low) | (target > high)).double().mean()) if target.numel() >= FEWEST else 0.0
     return {f"out of reach {name}": (far, bounds[1], bounds[2])} if far > TOO_FAR else {}
+
+
+def _charged(node: Any, given: Sequence[Tensor]) -> Shown:
+    """Tell a sum over a whole batch that is charged to each of its examples."""
+    rows, count = len(given[0]) if given and given[0].dim() else 0, elements_of(node)
+    if name_of(node) not in ("Mul", "Add") or rows < 2 or _rows_of(node) != rows:
+        return {}
+    for inner in inputs_of(node):
+        for _ in range(FEWEST):
+            is_scaled = name_of(inner) in ("Mul", "Div", "Add", "Neg") and len(inputs_of(inner)) == 1
+            if elements_of(inner) != 1 or not is_scaled:
+                break
+            inner = inputs_of(inner)[0]
+        summed = first_of(inner) if name_of(inner) == "Sum" and elements_of(inner) == 1 else None
+        if _rows_of(summed) == rows:
+            return {"charged to each": (float(elements_of(summed)), float(count))}
+    return {}
+
+
+def _rows_of(node: Any) -> int:
+    metadata = getattr(node, "_input_metadata", None)
+    return int(metadata[0].shape[0]) if metadata and len(metadata[0].shape) else 0
 
 
 def _mixture(part: Part) -> Shown:

@@ -136,6 +136,14 @@ def _of(seen: Seen, name: str, numbers: tuple[float, ...], way: str) -> Finding:
             f"targets that have it count for nothing, and it is never learned to be told ({way})",
             "Leave ignore_index at -100 where this class is one of its own.", op="cross_entropy", measured=numbers[1],
         )  # fmt: skip
+    if name == "charged to each":
+        return found(
+            "term outweighed", WARNING,
+            f"a sum over all {first:.0f} numbers of a batch is charged to each of {numbers[1]:.0f} examples or places: "
+            f"this term of the loss weighs that many times as much as it is meant to ({way})",
+            "Sum over the last dimension alone, sum(dim=-1), or take the mean of both terms over the same elements.",
+            op="sum", measured=numbers[1],
+        )  # fmt: skip
     if name == "mixture along":
         return found(
             "softmax misplaced", ERROR,
