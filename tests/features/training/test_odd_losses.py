@@ -68,6 +68,56 @@ def test_neighbours_of_these_mistakes_have_no_warning(name: str) -> None:
     assert warnings_of(verdict_on(name, False, 60)) == []
 
 
+def policy_that_learns_from(detached: bool) -> Verdict:
+    """A policy with a Gaussian, whose loss is the logarithm of the probability of what it drew, with a reward."""
+    torch.manual_seed(0)
+    net, spread = torch.nn.Linear(4, 2), torch.nn.Parameter(torch.zeros(2))
+    net.register_parameter("spread", spread)
+    optimizer = torch.optim.SGD(net.parameters(), 1e-2)
+    with fxdebug.watch(net, save=None) as watched:
+        for _ in range(40):
+            state = torch.randn(32, 4)
+            policy = torch.distributions.Normal(net(state), spread.exp())
+            action = policy.rsample()
+            reward = -(action.detach() - state[:, :2]).square().sum(1)
+            taken = action.detach() if detached else action
+            optimizer.zero_grad()
+            (-(policy.log_prob(taken).sum(1) * (reward - reward.mean())).mean()).backward()
+            optimizer.step()
+    return watched.verdict()
+
+
+def test_a_drawn_value_whose_mean_cancels_is_named_as_the_reason_of_gradients_that_are_0() -> None:
+    found = {one.rule: one for one in policy_that_learns_from(detached=False).findings}
+    assert "so that it cancels: a mean from what was drawn around it" in found["zero gradients"].what
+    assert "zero gradients" not in {one.rule for one in policy_that_learns_from(detached=True).findings}
+
+
+class Rounds(torch.nn.Module):
+    """Codes that are rounded, and a sigmoid at the end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encode, self.decode = torch.nn.Linear(4, 8), torch.nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.decode((0.2 * self.encode(x).sigmoid()).round()).sigmoid()
+
+
+def test_zeros_in_the_middle_are_not_put_down_to_the_sigmoid_at_the_end() -> None:
+    torch.manual_seed(0)
+    net = Rounds()
+    optimizer = torch.optim.SGD(net.parameters(), 1e-2)
+    with fxdebug.watch(net, save=None) as watched:
+        for _ in range(40):
+            x = torch.randn(32, 4)
+            optimizer.zero_grad()
+            torch.nn.functional.mse_loss(net(x), x).backward()
+            optimizer.step()
+    (found,) = [one for one in watched.verdict().findings if one.rule == "silent activation"]
+    assert found.what.startswith("what is before decode returned only zeros") and "sigmoid" not in found.advice
+
+
 def test_a_gate_over_one_expert_is_named_though_the_loss_falls() -> None:
     path = bench_loops.LOOPS / "sixth" / "f03_moe_top1_gate.py"
 

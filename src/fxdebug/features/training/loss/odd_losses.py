@@ -29,6 +29,7 @@ from fxdebug.features.training.loss.loss_terms import Term, first_of, inputs_of,
 MOST_TERMS = 8
 OUTWEIGHED, STAYS = 0.01, 0.93  # of the largest term, and of what a term was at first
 Shown = dict[str, tuple[float, ...]]
+CANCELS = "cancels"
 MOST_LOSS, MOST_MODEL = 400, 3000  # nodes that are walked
 FEWEST = 8
 RARE, LIGHT = 0.3, 0.5  # of the targets, and the weight of what is rare
@@ -275,8 +276,23 @@ def _beside(node: Any) -> Any:
     return getattr(node, "_saved_self", None) if other is None else other
 
 
+def _of_difference(node: Any) -> Shown:
+    """Tell what is taken from a sum of which it is a part: a value that was drawn with a mean, less that mean."""
+    whole, part = (_origin(*edge) for edge in node.next_functions[:2])
+    parts = [_origin(*edge) for edge in whole[0].next_functions] if name_of(whole[0]) == "Add" else []
+    return {CANCELS: (float(len(parts)),)} if part[0] is not None and part in parts else {}
+
+
+def _origin(node: Any, place: int) -> tuple[Any, int]:
+    """Return the result that a node passes on in other sizes: the node that made it, and which one of its results."""
+    while name_of(node) in ("Expand", "View", "Alias") and node.next_functions:
+        node, place = node.next_functions[0]
+    return node, place
+
+
 _LOOKS: dict[str, Callable[[Any], Shown]] = {
     "CtcLoss": _of_ctc,
+    "Sub": _of_difference,
     "BinaryCrossEntropyWithLogits": _of_bits,
     "Mul": _of_shares,
     "NllLoss": _of_classes,

@@ -7,6 +7,7 @@ from itertools import takewhile
 
 from fxdebug.data.findings import ADVICE, ERROR, WARNING
 from fxdebug.features.shared.records.learning import StepSigns
+from fxdebug.features.training.verdict.of_odd import CANCELS
 from fxdebug.features.training.verdict.seen import Found, Seen, found, g, listed, middle
 
 NARROW = ("bfloat16", "float16")
@@ -44,14 +45,14 @@ def rules(seen: Seen) -> Found:
             if facts.resting.share > SHARE
             else ""
         )
-        ends = facts.loss.bounds
+        ends = facts.loss.bounds if "the end" in facts.silent[0] else None
         yield found(
             "silent activation", ERROR if seen.progress.is_bad else ADVICE,
             f"{', '.join(facts.silent)} returned only zeros, from the first step on: no gradient passes{rest}",
             f"The model ends with a {ends[0]}, and its loss takes numbers of both signs: leave it out."
             if ends is not None
-            else "Look at the weights and the bias in front of it (zeros, a bias far below 0?), and at the scale of "
-            "the inputs.",
+            else "Look at the weights and the bias in front of it (zeros, a bias far below 0?), for round() of numbers "
+            "below 0.5, and at the scale of the inputs.",
             path="" if "the end" in facts.silent[0] else facts.silent[0].rpartition(" ")[2],
             measured=facts.resting.share, threshold=SHARE,
         )  # fmt: skip
@@ -160,11 +161,17 @@ def _without_slope(seen: Seen) -> Found:
             measured=0.0,
         )  # fmt: skip
     elif SHARE < facts.resting.share < 1 and not facts.died and progress.state not in ("none", "early"):
+        why = "what these weights compute changes the loss by steps only, or not at all"
+        advice = "Look behind them for round(), sign(), argmax, a comparison, a mask or a hook that multiplies with 0."
+        if any(name == CANCELS for name, _ in facts.parts.shown):
+            why = "the loss takes a number from a sum that it is a part of, so that it cancels: a mean from what was "
+            why += "drawn around it, as log_prob() of what rsample() returned does"
+            advice = "Detach what was drawn: log_prob(action.detach()), or draw it with sample()."
         yield found(
             "zero gradients", ERROR if progress.is_bad else ADVICE,
             f"the gradients of {listed(facts.resting)} ({100 * facts.resting.share:.3g} % of all elements) are "
-            "exactly 0 at every look: what these weights compute changes the loss by steps only, or not at all",
-            "Look behind them for round(), sign(), argmax, a comparison, a mask or a hook that multiplies with 0.",
+            f"exactly 0 at every look: {why}",
+            advice,
             op=facts.resting.some[0], measured=facts.resting.share, threshold=SHARE,
         )  # fmt: skip
 

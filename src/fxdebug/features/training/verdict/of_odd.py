@@ -7,6 +7,7 @@ import math
 from fxdebug.data.findings import ADVICE, ERROR, WARNING, Finding
 from fxdebug.features.training.verdict.seen import Found, Seen, found, g
 
+CANCELS = "cancels"
 OUTWEIGHED = "outweighed "
 REACH = "out of reach "
 
@@ -23,7 +24,7 @@ def rules(seen: Seen) -> Found:
         elif name == "sunk":
             if not seen.facts.alone:
                 yield _sunk(numbers)
-        else:
+        elif name != CANCELS:  # a reason of gradients that are 0, and of nothing else
             yield _of(seen, name, numbers, way)
 
 
