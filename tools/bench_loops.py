@@ -2,8 +2,9 @@
 
 ``tools/loops`` has sets of trainings that were written by somebody who had seen neither code nor documentation of this
 project. Each file has ``build(bad)``, which returns a model, its optimizer, and a function that makes one step, and
-``STEPS``; further optimizers are in ``OTHERS``. In files that begin with f the loop has the fault of the report where
-it is ``bad``; those with h learn, though they may look as if they would not. ``truth.json`` says what is wrong.
+``STEPS``; further optimizers are in ``OTHERS``. Or it has ``train(tick, mended)``, the whole loop, which calls
+``tick.model`` with its model before the first step. In files that begin with f the loop has the fault of the report
+where it is ``bad``; those with h learn, though they may look as if they would not. ``truth.json`` says what is wrong.
 
 ``python tools/bench_loops.py [NAME ...]`` watches the loops with one of the names in theirs, prints the verdict on
 each fault beside the truth, to be judged by hand, and the warnings on loops that learn. Exits with 1 where a loop that
@@ -13,6 +14,7 @@ learns has a warning, or watching one raises.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import json
 import random
@@ -22,11 +24,39 @@ import warnings
 from pathlib import Path
 
 import torch
+from torch import nn
 
 import fxdebug
 from fxdebug.features.training.verdict.judge import Verdict
 
 LOOPS = Path(__file__).resolve().parent / "loops"
+
+
+class Tick:
+    """Watches the model that a loop names; its optimizers and losses are found."""
+
+    def __init__(self) -> None:
+        self._open = contextlib.ExitStack()
+
+    def __enter__(self) -> Tick:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._open.close()
+
+    def model(self, model: nn.Module) -> None:
+        """Watch a model from here on."""
+        self._watch = self._open.enter_context(fxdebug.watch(model, save=None))
+
+    def optimizer(self, optimizer: object) -> None:
+        """Pass by: optimizers are found."""
+
+    def step(self, *given: object) -> None:
+        """Pass by: steps are seen."""
+
+    def verdict(self) -> Verdict:
+        """Return the verdict on what was watched."""
+        return self._watch.verdict()
 
 
 def watched(path: Path, bad: bool) -> Verdict:
@@ -38,6 +68,10 @@ def watched(path: Path, bad: bool) -> Verdict:
     spec.loader.exec_module(module)
     random.seed(0)
     torch.manual_seed(0)
+    if hasattr(module, "train"):
+        with Tick() as tick:
+            module.train(tick, not bad)
+            return tick.verdict()
     model, optimizer, step = module.build(bad)
     given = [] if getattr(module, "OTHERS", None) else [optimizer]  # of several, all are found
     with fxdebug.watch(model, *given, save=None) as watch:
