@@ -167,6 +167,8 @@ def rules(seen: Seen) -> Found:
 def _lost(seen: Seen) -> Found:
     """Yield that all examples, or all places, are the same behind a module: what the inputs told is lost."""
     lost, progress, place = seen.facts.lost, seen.progress, seen.facts.places_alike
+    if seen.facts.small.count >= FEWEST_SMALL:  # weights that began far too small are why
+        return
     if place and seen.steps >= FEWEST_ALIKE and (progress.is_bad or seen.barely_learns):
         yield found(
             "examples alike", ERROR,
