@@ -209,3 +209,37 @@ def test_positions_that_a_cast_rounds_are_one_finding_however_many_results_they_
         runs = [fx_debug(Rotated(wide).to(dtype), x.to(dtype), values="tensors") for dtype in dtypes]
         told = [(row.kind, row.op, row.because) for row in compare(*runs).findings]
         assert told == [("dtype", "type_as", because)][wide:]
+
+
+class RoundedRates(Turning):
+    """Angles in float32, of frequencies that were cast, unless ``wide``."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        freq = 1e2 ** (-torch.arange(8) / 8)
+        freq = freq if self.wide else freq.to(x.dtype).float()
+        angles = torch.einsum("i,j->ij", torch.arange(x.shape[1]).float(), freq).repeat(1, 2)
+        one, other = x.chunk(2, -1)
+        turned: torch.Tensor = x * angles.cos().to(x.dtype) + torch.cat([-other, one], -1) * angles.sin().to(x.dtype)
+        return turned
+
+
+class RatedModel(nn.Module):
+    def __init__(self, wide: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.rates, self.head = RoundedRates(wide), nn.Linear(16, 16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.head(self.rates(x))
+        return logits
+
+
+def test_frequencies_that_a_cast_rounds_before_positions_multiply_them_are_named() -> None:
+    x = torch.randn(1, 1500, 16, generator=torch.Generator().manual_seed(0)) + 2
+    rounded = (
+        "what positions up to 1499 are multiplied by is rounded to bfloat16, and not in a: angles are off by up to"
+    )
+    for wide in (True, False):
+        found = compare_models(RatedModel(wide), RatedModel(wide).bfloat16(), x, inputs_b=x.bfloat16())
+        told = [(row.path, row.kind, row.op, row.because) for row in found.findings]
+        assert told == ([] if wide else [("rates", "dtype", "to", f"{rounded} 5.9 radians")])

@@ -174,3 +174,36 @@ def test_what_is_joined_outside_of_all_modules_is_told_where_nothing_else_could_
         "cat",
         "before positions 6:12 it puts what a has at 0:4, not at 2:6",
     )
+
+
+class Counted(nn.Module):
+    """Positions of a part: the count of those before, which stands still once the cache is full, and a range."""
+
+    def __init__(self, stops: bool) -> None:
+        super().__init__()
+        self.rate, self.stops = nn.Linear(8, 8), stops
+
+    def forward(self, x: Tensor, before: int) -> Tensor:
+        count = min(before, 6) if self.stops else before
+        places = count + torch.arange(x.shape[1])
+        return self.rate(x) * (places[:, None] * torch.arange(1.0, 9.0)).cos()
+
+
+class InSteps(nn.Module):
+    def __init__(self, part: Counted, size: int) -> None:
+        super().__init__()
+        self.part, self.size = part, size
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([self.part(each, at * self.size) for at, each in enumerate(x.split(self.size, 1))], 1)
+
+
+def test_a_range_that_begins_at_0_in_every_part_is_not_told_for_the_count_that_is_added_to_it() -> None:
+    torch.manual_seed(0)
+    whole = InSteps(Counted(True), 12)
+    for stops in (True, False):
+        parts = InSteps(Counted(stops), 2)
+        parts.load_state_dict(whole.state_dict())
+        found = fxdebug.compare(*[fxdebug.fx_debug(each, X, values="tensors") for each in (whole, parts)])
+        told = [(row.op, row.because.partition(" (called")[0]) for row in found.findings]
+        assert told == ([("add", "for positions 8:10 it returns what add of a returns for 6:8")] if stops else [])

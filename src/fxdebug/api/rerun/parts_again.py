@@ -303,8 +303,21 @@ def _wrong_place(b: _Seen, node: Node, result: _Result, part: _Part, a: _Seen) -
     places = _places_in_a(result, part, a)
     if not places or part.start in places or not _has_effect(b, node, part, a):
         return None
+    if not _was_right_before(b, result, part, a):
+        return None  # as in parts that return what a does
     there = f"{places[0]}:{places[0] + part.count}"
     return f"for positions {part.text} it returns what {result.op} of a returns for {there}"
+
+
+def _was_right_before(b: _Seen, result: _Result, part: _Part, a: _Seen) -> bool:
+    """Did the same operation return what a does at its place in the part before, if there is one of that size?"""
+    at = [each.op for each in b.within(part.call)], b.within(part.call).index(result)
+    alike = [each for each in b.run.trace.calls if each.path == part.call.path]
+    for call in reversed(alike[: alike.index(part.call)]):
+        before, own = _part(part.whole, call, b), b.within(call)
+        if before is not None and before.count == part.count and before.start and [each.op for each in own] == at[0]:
+            return before.start in _places_in_a(own[at[1]], before, a)
+    return True
 
 
 def _has_effect(b: _Seen, node: Node, part: _Part, a: _Seen) -> bool:

@@ -47,7 +47,9 @@ def is_absorbed(judge: Judge, cause: Cause) -> bool:
         return not _reaches(judge, run, starts, 0.0)
     if not cause.surely_paired and _outputs_agree(judge, whose) and all(_proves(judge, call) for call in whose.walk()):
         return True
-    return not _reaches(judge, run, starts, cause.measures.error)
+    # in a narrow dtype statistics hide what elements show: where these differ, only elements tell that it is gone
+    seen = judge.narrow is not None and cause.measures.basis == "tensors"
+    return not _reaches(judge, run, starts, cause.measures.error, by_elements=seen)
 
 
 def _is_code(cause: Cause) -> bool:
@@ -154,8 +156,11 @@ def _outputs_agree(judge: Judge, call: Call) -> bool:
     return bool(known) and all(judge.agree(x, y) for x, y in known)
 
 
-def _reaches(judge: Judge, run: StepList, starts: list[Step], error: float) -> bool:
-    """Does a difference reach the outputs of the model, along values that differ or have no partner?"""
+def _reaches(judge: Judge, run: StepList, starts: list[Step], error: float, *, by_elements: bool = False) -> bool:
+    """Does a difference reach the outputs of the model, along values that differ or have no partner?
+
+    ``by_elements``: values that are equal by their statistics alone pass it on.
+    """
     last = last_call(run)  # stands for what the model returned, in a file that does not have it
     returned = returned_by(run.trace.root) or (None if last is None else last.outputs)
     ends = {run.root(value).number for value in returned or ()}
@@ -178,7 +183,8 @@ def _reaches(judge: Judge, run: StepList, starts: list[Step], error: float) -> b
                 visited.add(user.index)
                 result = judge.results.get(user.index)
                 moves = not ({step.name, user.name} <= ELEMENTWISE or user.name in BY_RANK)
-                if result is None or user.transparent or not _is_clean(judge, result, error, moves=moves):
+                unseen = by_elements and result is not None and result.measures.basis != "tensors"
+                if result is None or user.transparent or unseen or not _is_clean(judge, result, error, moves=moves):
                     pending.append(user)
     return False
 

@@ -8,8 +8,15 @@ from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.steps import Step, StepList
 from fxdebug.comparison.thresholds import NEAR
 from fxdebug.data.values import Value
+from fxdebug.operators.categories import CASTS
 from fxdebug.operators.dtypes import EPS, LARGEST_INTEGER
 from fxdebug.operators.names import COUNTS
+
+FEW = 6  # views and casts in a row
+TURNED = 0.5  # radians that tell: less is lost among what else is rounded
+ANGULAR = frozenset(["cos", "sin", "polar"])
+PRODUCTS = frozenset("mul einsum outer ger matmul mm bmm".split())
+VIEWS_AND_CASTS = CASTS | frozenset("view reshape unsqueeze expand transpose getitem contiguous clone".split())
 
 
 def narrowing_cast(pairs: Pairs, a: Value, b: Value) -> tuple[Step, str] | None:
@@ -35,7 +42,7 @@ def rounded_positions(judge: Judge, result: StepResult) -> tuple[Step, str] | No
         return None
     found = _rounded(judge.pairs.b, result.step)
     if found is None:
-        return None
+        return _rounded_frequencies(judge, result)
     step, largest, dtype = found
     every = f"{dtype}, which has every integer only up to {LARGEST_INTEGER[dtype]}"
     return step, f"positions up to {largest:g} are rounded to {every}, and not in a"
@@ -57,6 +64,70 @@ def _rounded(run: StepList, step: Step) -> tuple[Step, float, str] | None:
             exact = [float(number) for number in known if isinstance(number, (int, float))]
             return maker, max(exact, default=float(largest or 0.0)), value.dtype
         pending += sources
+    return None
+
+
+def _rounded_frequencies(judge: Judge, result: StepResult) -> tuple[Step, str] | None:
+    """Return the cast of b that rounds what is multiplied by positions, on the way to a step, and a sentence."""
+    if _rounded_factor(judge.pairs.a, result.partner) is not None:
+        return None
+    found = _rounded_factor(judge.pairs.b, result.step)
+    if found is None:
+        return None
+    step, largest, angle = found
+    what = f"what positions up to {largest:g} are multiplied by is rounded to {step.outputs[0].dtype}, and not in a"
+    return step, f"{what}: angles are off by up to {angle:.2g} radians"
+
+
+def _rounded_factor(run: StepList, step: Step) -> tuple[Step, float, float] | None:
+    """Return the narrowing cast of what positions are multiplied by before a sine, the last position, and the error."""
+    seen: set[int] = set()
+    pending = [(given.value, step.name in ANGULAR) for given in step.data]
+    while pending and len(seen) < NEAR:
+        value, is_angle = pending.pop()
+        if value.number in seen or (maker := run.makers.get(value.number)) is None:
+            continue
+        seen.add(value.number)
+        sources = [given.value for given in maker.inputs]
+        counts = [at for at, source in enumerate(sources) if _is_counted(run, source)]
+        if is_angle and maker.name in PRODUCTS and len(sources) == 2 and len(counts) == 1:
+            positions, factor = sources[counts[0]], sources[1 - counts[0]]
+            cast, known = _cast_to_narrow(run, factor), (positions.stats, factor.stats)
+            sizes = [float(stats.absmax) for stats in known if stats is not None and stats.absmax is not None]
+            if cast is not None and len(sizes) == 2:
+                angle = sizes[0] * sizes[1] * EPS[cast.outputs[0].dtype] / 2
+                if angle > TURNED:
+                    return cast, sizes[0], angle
+        pending += [(source, is_angle or maker.name in ANGULAR) for source in sources]
+    return None
+
+
+def _is_counted(run: StepList, value: Value) -> bool:
+    """Is it a count, or a view or a cast of one?"""
+    for _ in range(FEW):
+        maker = run.makers.get(value.number)
+        if maker is None:
+            return False
+        if maker.name in COUNTS:
+            return True
+        if len(maker.inputs) != 1 or maker.name not in VIEWS_AND_CASTS:
+            return False
+        value = maker.inputs[0].value
+    return False
+
+
+def _cast_to_narrow(run: StepList, value: Value) -> Step | None:
+    """Return the cast among the views and casts before a value after which it has fewer digits than before."""
+    for _ in range(FEW):
+        maker = run.makers.get(value.number)
+        if maker is None or len(maker.inputs) != 1 or len(maker.outputs) != 1:
+            return None
+        before = maker.inputs[0].value
+        if value.dtype in LARGEST_INTEGER and EPS.get(before.dtype, 1.0) < EPS[value.dtype]:
+            return maker
+        if value.dtype not in EPS or maker.name not in VIEWS_AND_CASTS:
+            return None
+        value = before
     return None
 
 

@@ -119,6 +119,7 @@ def _row(first: Row, way: _Way, edit: PlannedEdit) -> Row:
     names_it = any(_names_a_module_of(first, weight) for weight in way.weights)
     told = first.position in {step.index for step in way.of_b} or in_a in {step.node.id for step in way.of_a}
     told = told and (not way.weights or (first.kind == "missing" and a != b))
+    told = told or (a == b and not way.weights)  # of which nothing can be said but that they differ
     told = (told or names_it) and says_more_than_a_region(first, [step.op for step in way.of_a])
     return first.proven_by(row.repair, by_region=row.by_region) if told else row
 
