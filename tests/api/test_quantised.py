@@ -271,3 +271,56 @@ def test_modules_that_are_ignored_are_left_out() -> None:
     net, x = with_outlier()
     report = compare_models(net, dynamic(net), x, quantised=True, ignore="layers.3.*")
     assert report.rows and not any(row.call.startswith("layers.3.") for row in report.rows)
+
+
+class Steps(nn.Module):
+    """A fake quantisation to ``levels`` steps; of a fixed tensor where it has one."""
+
+    def __init__(self, levels: int, fixed: Tensor | None = None) -> None:
+        super().__init__()
+        self.levels, self.fixed = levels, fixed
+
+    def forward(self, *given: Tensor) -> Tensor:
+        x = given[0] if self.fixed is None else self.fixed
+        size = x.abs().amax()
+        return (x / size * self.levels).round() / self.levels * size
+
+
+class Scaled(nn.Module):
+    """A layer that computes itself, with modules that quantise inside of it, if any."""
+
+    def __init__(self, levels: tuple[int, int] | None) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.randn(16, 16) / 4), nn.Parameter(torch.randn(16))
+        self.levels = levels
+        self.before = self.of_bias = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.levels and self.before is None:
+            self.before, self.of_bias = Steps(self.levels[0]), Steps(self.levels[1], self.bias.detach())
+        if self.before is None or self.of_bias is None:
+            return nn.functional.linear(x, self.weight, self.bias).relu()
+        return nn.functional.linear(self.before(x), self.weight, self.of_bias()).relu()
+
+
+@pytest.mark.parametrize(
+    ("levels", "told"),
+    [((2, 500), "its before changes the numbers that it is given by"), ((500, 1), "its of_bias makes bias of a with")],
+)
+def test_a_module_that_quantises_inside_of_a_layer_is_told_where_it_stands_out(
+    levels: tuple[int, int], told: str
+) -> None:
+    def net(*layers: tuple[int, int] | None) -> nn.Sequential:
+        torch.manual_seed(0)
+        return nn.Sequential(*map(Scaled, layers))
+
+    x, fine = torch.randn(32, 16), (500, 500)
+    with torch.no_grad():
+        b = net(fine, levels, fine)
+        b(x)
+        report = compare_models(net(None, None, None), b, x, quantised=True)
+        even = net(fine, fine, fine)
+        even(x)
+        alike = compare_models(net(None, None, None), even, x, quantised=True)
+    assert report.answer.startswith("leave `1` alone: ") and f"; {told}" in report.answer
+    assert "its " not in alike.answer

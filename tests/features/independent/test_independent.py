@@ -454,3 +454,25 @@ def test_a_mask_of_tables_is_left_out_a_dimension_at_a_time() -> None:
         ("full", "row 1, in dimension 1, depends on padding")
     ]
     assert fxdebug.independent(OfTables(True), inputs, over="padding").findings == ()
+
+
+class OfFrames(nn.Module):
+    """A signal of channels and frames; ``whole`` normalises over all frames."""
+
+    def __init__(self, whole: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv, self.norm, self.whole = nn.Conv1d(6, 8, 3), nn.GroupNorm(1, 8), whole
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.conv(nn.functional.pad(x, (2, 0)))
+        whole: Tensor = self.norm(y) if self.whole else nn.functional.layer_norm(y.mT, (8,)).mT
+        return whole
+
+
+def test_the_frames_of_a_signal_are_in_its_last_dimension_where_half_of_its_channels_cannot_run() -> None:
+    x = torch.randn(2, 6, 20, generator=torch.Generator().manual_seed(1))
+    (finding,) = fxdebug.independent(OfFrames(True), x, over="length").findings
+    assert (finding.path, finding.op) == ("norm", "group_norm")
+    assert finding.what.partition(":")[0] == "the first half (tokens 0 to 9) depends on later tokens"
+    assert fxdebug.independent(OfFrames(False), x, over="length").findings == ()

@@ -219,6 +219,17 @@ def test_a_tie_that_was_broken_is_found() -> None:
     assert found(net) == [("warning", "broken tie", "head")]
 
 
+def test_a_tie_that_a_dictionary_of_settings_asks_for_is_told() -> None:
+    net = nn.Sequential(nn.Embedding(40, 32), nn.Linear(32, 40, bias=False))
+    net.config = {"tie_word_embeddings": True}
+    (finding,) = fxdebug.check(net, config=False)
+    assert finding.what == (
+        "1.weight and 0.weight are to be tied (config.tie_word_embeddings), and differ in 1280 of 1280 elements"
+    )
+    net[1].weight = net[0].weight
+    assert found(net) == []
+
+
 def test_a_tie_that_only_the_configuration_of_a_part_has_is_told() -> None:
     net = nn.Sequential(nn.Embedding(40, 32), nn.Linear(32, 40, bias=False))
     net.config = SimpleNamespace(text_config=SimpleNamespace(tie_word_embeddings=True))

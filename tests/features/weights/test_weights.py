@@ -86,6 +86,17 @@ def test_w3_a_unit_without_weights_is_named_whatever_the_layout(layer: nn.Module
     assert finding.what == f"0.weight has 1 output unit with only zero weights: {unit}"
 
 
+def test_w3_a_table_of_numbers_beside_layers_has_no_units() -> None:
+    class Mesh(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            flat = torch.randn(25, 3, generator=torch.Generator().manual_seed(0)) * torch.tensor([1.0, 1.0, 0.0])
+            flat[12] = 0
+            self.places, self.layer = nn.Parameter(flat), nn.Linear(3, 8)
+
+    assert {rule for rule, _ in rules(fxdebug.weights(Mesh()))} & {"dead unit", "unread input"} == set()
+
+
 def test_w3_an_input_that_no_unit_reads_is_named() -> None:
     layer = nn.Linear(8, 16)
     with torch.no_grad():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from fxdebug.comparison.measures import STATISTICS
@@ -19,9 +19,9 @@ Weights: TypeAlias = dict[str, dict[str, Stats | None]]  # by the path of a modu
 class CallError:
     """The error that the calls of one module add: the largest of its calls.
 
-    ``error`` is relative, ``None`` where it is not known. ``path_a`` is the module of a, ``has_inner`` tells whether it
-    calls modules itself. ``by_statistics``: the error is a lower bound. ``is_last``: what it returns is returned by the
-    model.
+    ``error`` is relative, ``None`` where it is not known. ``path_a`` is the module of a, ``has_inner`` tells whether a
+    call inside of it adds error itself. ``by_statistics``: the error is a lower bound. ``is_last``: what it returns is
+    returned by the model.
     """
 
     path: str
@@ -57,7 +57,9 @@ def errors_of_calls(comparison: ComparisonData, *, isolated: bool) -> list[CallE
         found.setdefault(row.path, []).append((row, _added(row, isolated)))
     last = {value.number for value in comparison.b.root.returned or comparison.b.root.outputs or ()}
     shapes = _shapes(comparison.a)
-    return [_of_module(path, rows, last, shapes) for path, rows in found.items()]
+    errors = [_of_module(path, rows, last, shapes) for path, rows in found.items()]
+    adding = [one.path for one in errors if one.error != 0.0]
+    return [replace(one, has_inner=any(path.startswith(f"{one.path}.") for path in adding)) for one in errors]
 
 
 def _of_module(
@@ -74,7 +76,7 @@ def _of_module(
         len(rows),
         min(row.position for row, _ in rows),
         shapes.get(first.a.call.path, ()),
-        bool(first.b.call.children or first.a.call.children),
+        False,
         any(row.measures.basis == STATISTICS for row, _ in rows),
         any(
             value.number in last

@@ -54,7 +54,7 @@ class Measured:
     """Errors of the result: of the quantised model, and with single modules replaced by their originals.
 
     ``advised`` are the modules to leave unquantised, ``left`` is the error of the result without all of these.
-    ``reasons`` and ``untried`` are texts by path.
+    ``reasons``, ``untried`` and ``inside``, of a module inside that stands out, are texts by path.
     """
 
     whole: float | None = None
@@ -63,6 +63,7 @@ class Measured:
     left: float | None = None
     reasons: Mapping[str, str] = field(default_factory=dict)
     untried: Mapping[str, str] = field(default_factory=dict)
+    inside: Mapping[str, str] = field(default_factory=dict)
 
 
 def outstanding(whole: float | None, without: Mapping[str, float], among: int | None = None) -> str | None:
@@ -108,7 +109,7 @@ def quantised_report(
         columns=COLUMNS,
         rows=tuple(ordered),
         totals={**totals, "calls that add error": (len(ordered), "")},
-        notes=(*_reasons(ordered, known.advised), *_unknown(rows, known, measured is not None), *notes),
+        notes=(*_reasons(ordered, known.advised, known.inside), *_unknown(rows, known, measured is not None), *notes),
         ranked=False,
         folds=False,
         answer=_answer(comparison, ordered, whole, known, measured is not None),
@@ -152,7 +153,8 @@ def _answer(
     *more, last = [f"`{path}`" for path in known.advised]
     names, them = (f"{', '.join(more)} and {last}", "them") if more else (last, "it")
     part = f"{100 * (1 - known.left / whole):.0f} % of the error of the result"
-    return f"leave {names} alone: {part}; without {them} {whole:.2g} → {known.left:.2g}"
+    inside = "" if more or not (text := known.inside.get(known.advised[0])) else f"; {text}"
+    return f"leave {names} alone: {part}; without {them} {whole:.2g} → {known.left:.2g}{inside}"
 
 
 _NOTHING_PAIRED: Final = "cannot tell which call to leave alone: no call of b that differs has a counterpart in a"
@@ -173,9 +175,10 @@ def _likely(rows: Sequence[QuantisedRow]) -> str:
     )
 
 
-def _reasons(rows: Sequence[QuantisedRow], advised: Sequence[str]) -> list[Note]:
+def _reasons(rows: Sequence[QuantisedRow], advised: Sequence[str], inside: Mapping[str, str]) -> list[Note]:
+    told = {path for path in advised if len(advised) == 1 and path in inside}  # by the answer
     large = [row for row in rows if row.call in advised or row.share is None or row.share >= LEAST_EXPLAINED]
-    first = [row for row in large if row.reason][: max(EXPLAINED, len(advised))]
+    first = [row for row in large if row.reason and row.call not in told][: max(EXPLAINED, len(advised))]
     return [Note(row.reason, row.call) for row in first]
 
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from fxdebug.analyses.quantisation.errors_of_calls import CallError, errors_of_calls, mean_square
 from fxdebug.analyses.quantisation.reasons import numbers_of, reason_of
 from fxdebug.analyses.quantisation.report import Measured, QuantisedRow, outstanding, quantised_report
+from fxdebug.api.quantised.inside import quantisers_inside
 from fxdebug.api.reports.report import Report
 from fxdebug.api.run_model import arguments
 from fxdebug.capture.runs.same_start import state_restored
@@ -76,9 +77,15 @@ def quantised_models(
             if path not in advised and time.monotonic() <= until:
                 found, _ = _tried(run, model_b, call_b, [*advised, path], expected)
                 still |= {} if found is None or not whole or left - found < LEAST_GAIN * whole else {path: found}
-    seen = {one.path: _reason(known[one.path], quantised[one.path], one) for one in leaves if one.path in known}
+    made_of_own = {one.path: originals[one.path_a] for one in leaves if one.path in known}
+    inside = quantisers_inside(model_b, made_of_own, [one.path for one in errors], lambda: run(model_b, call_b))
+    seen = {
+        one.path: inside.get(one.path) or _reason(known[one.path], quantised[one.path], one)
+        for one in leaves
+        if one.path in known
+    }
     measured = Measured(
-        whole, without, tuple(advised), left, {path: text for path, text in seen.items() if text}, untried
+        whole, without, tuple(advised), left, {path: text for path, text in seen.items() if text}, untried, inside
     )
     return Report.of(quantised_report(isolated, measured, () if whole is not None else (_UNKNOWN,)))
 

@@ -104,7 +104,17 @@ class Alone:
         return abs(size * len(self.places) - wanted * self.length) <= FRAMES * self.length
 
 
-def without_others(inputs: Mapping[str, Any], over: Over, pads: Collection[int] = ()) -> Iterator[Alone]:
+def token_dims_of(inputs: Mapping[str, Any], over: Over) -> list[int]:
+    """Return the dimensions of the first input that may be that of tokens: of a signal it may be the last one."""
+    first = next((value for value in inputs.values() if isinstance(value, Tensor) and value.ndim), None)
+    if over != "length" or first is None or first.ndim != 3:
+        return [1]
+    return [dim for dim in (1, 2) if first.shape[dim] > 1] or [1]
+
+
+def without_others(
+    inputs: Mapping[str, Any], over: Over, pads: Collection[int] = (), token_dim: int = 1
+) -> Iterator[Alone]:
     """Yield the samples of some inputs alone; ``pads`` are the indices that embeddings of the model take for padding.
 
     Raises ``UsageError`` where the inputs have nothing to leave out.
@@ -113,7 +123,7 @@ def without_others(inputs: Mapping[str, Any], over: Over, pads: Collection[int] 
     first = next((value for value in tensors.values() if value.ndim), None)
     if first is None:
         raise UsageError(f"over={over!r} needs a tensor among the inputs: none of {', '.join(inputs) or 'them'} is one")
-    rows, length = first.shape[0], first.shape[1] if first.ndim > 1 else first.shape[0]
+    rows, length = first.shape[0], first.shape[token_dim] if first.ndim > 1 else first.shape[0]
     if over == "batch":
         if rows < 2:
             raise UsageError("over='batch' needs at least two samples: the first input has one row")
@@ -124,22 +134,24 @@ def without_others(inputs: Mapping[str, Any], over: Over, pads: Collection[int] 
         if first.ndim < 2 or length < 2:
             raise UsageError("over='length' needs inputs of at least two tokens, in dimension 1")
         places = torch.arange((length + 1) // 2)
-        cut = {name: _at(value, places, length, first=1) for name, value in inputs.items()}
+        cut = {name: _at(value, places, length, first=token_dim) for name, value in inputs.items()}
         yield Alone(f"the first half (tokens 0 to {len(places) - 1})", cut, None, rows, places, length)
-        yield from _with_other_ends(inputs, first, rows, length)
+        yield from _with_other_ends(inputs, first, rows, length, token_dim)
     elif over == "padding":
         yield from _unpadded(inputs, tensors, first, rows, pads)
     else:
         yield from _unpacked(inputs, tensors)
 
 
-def _with_other_ends(inputs: Mapping[str, Any], first: Tensor, rows: int, length: int) -> Iterator[Alone]:
+def _with_other_ends(
+    inputs: Mapping[str, Any], first: Tensor, rows: int, length: int, token_dim: int
+) -> Iterator[Alone]:
     """Yield the inputs with other tokens at the end: blocks that end where the first half does hide nothing from it."""
     places = torch.arange(length - (1 if length % 2 == 0 else 2))
     if not len(places):
         return
     changed = first.clone()
-    changed[:, len(places) :] = first[:, :1]
+    changed.narrow(token_dim, len(places), length - len(places)).copy_(first.narrow(token_dim, 0, 1))
     if torch.equal(changed, first):
         return
     given = {name: changed if value is first else value for name, value in inputs.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from fxdebug.data.calls import Note
 from fxdebug.data.findings import ERROR, Finding
 from fxdebug.data.report import Column, ReportData
 from fxdebug.errors import UsageError
-from fxdebug.features.independent.beside import KINDS, Over, without_others
+from fxdebug.features.independent.beside import KINDS, Alone, Over, token_dims_of, without_others
 from fxdebug.features.independent.differing import Results, difference, places_of
 from fxdebug.features.independent.turned_masks import turned_mask
 from fxdebug.features.independent.weak_masks import weak_mask
@@ -64,7 +64,8 @@ def independent(
     """Run a model on what is given and on samples of it alone, and tell where a sample depends on its neighbours.
 
     ``over="batch"`` runs rows alone; ``"length"`` the first half of the tokens, and all of them with others at the end:
-    what a token returns must not depend on later ones; ``"padding"`` padded rows without their padding, by the mask or
+    what a token returns must not depend on later ones (tokens are in dimension 1, or in the last one of a signal whose
+    channels cannot be halved); ``"padding"`` padded rows without their padding, by the mask or
     the lengths among the inputs, or the ``padding_idx`` of an embedding; ``"pack"`` the samples of a pack, by
     ``position_ids`` that begin again at 0, cumulative lengths, or the number of its sample for each token. Results are
     compared at the places of the sample, operation by operation; within what a sum in another order explains, they are
@@ -100,7 +101,7 @@ def independent(
 
     tables = [one for one in members.modules_of(model) if isinstance(one, nn.Embedding)]
     pads = dict.fromkeys(one.padding_idx for one in tables if one.padding_idx is not None)
-    samples = list(without_others(named, over, pads))
+    samples = list(_samples(named, over, pads, observed))
     run, results = observed(named)
     rows: list[SampleRow] = []
     findings: dict[str, Finding] = {}
@@ -155,6 +156,25 @@ def independent(
             folds=False,
         )
     )
+
+
+def _samples(
+    named: Mapping[str, Any], over: Over, pads: Collection[int], observed: Callable[[Mapping[str, Any]], object]
+) -> Iterator[Alone]:
+    """Return the samples alone. Where a model does not take half of dimension 1, tokens may be in the last one."""
+    first, *others = token_dims_of(named, over)
+    samples = list(without_others(named, over, pads, first))
+    for dim in others:
+        try:
+            observed(samples[0].inputs)
+        except Exception:
+            in_last = list(without_others(named, over, pads, dim))
+            try:
+                observed(in_last[0].inputs)
+            except Exception:
+                break  # the first exception is raised then
+            samples = in_last
+    yield from samples
 
 
 def _named(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:

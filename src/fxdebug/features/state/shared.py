@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -33,7 +34,7 @@ def find_broken_ties(model: nn.Module, *, trained: bool) -> Iterator[Finding]:
                 yield _broken(path, head, name, what, 0)
     if trained:  # a model that is not loaded yet is tied when it is
         yield from _configured(model, dict(modules))
-    yield from _configured_in_a_part(model, tables, heads)
+    yield from _tied_by_settings(model, tables, heads)
 
 
 def _cosine(one: Tensor, other: Tensor) -> float:
@@ -63,27 +64,42 @@ def _configured(model: nn.Module, modules: dict[str, nn.Module]) -> Iterator[Fin
         yield _broken(paths.get(id(head), ""), head, paths.get(id(table), ""), what, apart)
 
 
-def _configured_in_a_part(
+def _tied_by_settings(
     model: nn.Module, tables: list[tuple[str, nn.Embedding]], heads: list[tuple[str, nn.Linear]]
 ) -> Iterator[Finding]:
-    """Yield a head that only the configuration of a part ties, where that of the model says nothing of it.
+    """Yield a head that the configuration of a model of one's own ties, or only that of a part of it, where it is not.
 
-    Code that asks the model's own configuration (``config.tie_word_embeddings``) then does not tie it.
+    Code that asks the model's own configuration (``config.tie_word_embeddings``) does not tie what a part's asks for.
     """
-    config = getattr(model, "config", None)
-    if config is None or hasattr(config, "tie_word_embeddings"):
-        return
-    parts = [name for name in getattr(config, "__dict__", ()) if name.endswith("_config")]
-    part = next((name for name in parts if getattr(getattr(config, name), "tie_word_embeddings", None) is True), None)
+    config = _settings(getattr(model, "config", None))
+    own = config.get("tie_word_embeddings")
+    if own is True and not hasattr(model, "get_output_embeddings"):  # transformers says so of models that tie nothing
+        said = "config.tie_word_embeddings"
+    elif "tie_word_embeddings" not in config:
+        parts = [name for name in config if name.endswith("_config")]
+        part = next((name for name in parts if _settings(config[name]).get("tie_word_embeddings") is True), None)
+        said = "" if part is None else f"{part}.tie_word_embeddings; the config of the model has none"
+    else:
+        said = ""
     pairs = [(head, table) for head in heads for table in tables if head[1].weight.shape == table[1].weight.shape]
-    if part is None or len(pairs) != 1:
+    if not said or len(pairs) != 1:
         return
     (path, head), (name, table) = pairs[0]
     one, other = head.weight.detach(), table.weight.detach()
     apart = int((one != other.to(one)).sum())
     if head.weight is not table.weight and one.data_ptr() != other.data_ptr() and apart:
-        what = f"are to be tied ({part}.tie_word_embeddings; the config of the model has none), and differ"
+        what = f"are to be tied ({said}), and differ"
         yield _broken(path, head, name, f"{what} in {apart} of {one.numel()} elements", apart)
+
+
+def _settings(config: Any) -> Mapping[str, Any]:
+    """Return what a configuration says, a dictionary or an object with attributes."""
+    if type(config) is dict:
+        return config
+    known = dict(getattr(config, "__dict__", {}))
+    if hasattr(config, "tie_word_embeddings"):  # it may be one of the class
+        known["tie_word_embeddings"] = config.tie_word_embeddings
+    return known
 
 
 def _broken(path: str, head: nn.Module, table: str, what: str, apart: int) -> Finding:

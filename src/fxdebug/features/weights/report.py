@@ -210,6 +210,13 @@ def _off(facts: Sequence[WeightFacts], start: Initialisation, limits: WeightLimi
             )
 
 
+def _is_table(weight: WeightFacts, facts: Sequence[WeightFacts]) -> bool:
+    """Is it a parameter of a module around others, as a table of places is, and not known to be a matrix of a layer?"""
+    inside = f"{weight.path}." if weight.path else ""
+    around = any(other.path != weight.path and other.path.startswith(inside) for other in facts)
+    return around and "weight" not in weight.name.rpartition(".")[2]
+
+
 def _dead(facts: Sequence[WeightFacts]) -> Iterator[Finding]:
     """Units of which all weights are 0, in a layer where others are not."""
     for weight in facts:
@@ -219,7 +226,7 @@ def _dead(facts: Sequence[WeightFacts]) -> Iterator[Finding]:
             (weight.zero_inputs, 0, "read by no unit", "Their values are lost here: look for a mask, "
              "pruning, or a copy that was not complete."),
         ):  # fmt: skip
-            if not units or weight.kind != "parameter":
+            if not units or weight.kind != "parameter" or _is_table(weight, facts):
                 continue
             kind = "output unit" if whole else "input"
             count = f"{len(units)} {kind}" + ("" if len(units) == 1 else "s")
