@@ -485,3 +485,25 @@ def test_an_epsilon_that_is_zero_in_its_dtype_is_named_behind_what_is_divided(dt
     x = torch.tensor([[1.0, 2.0, 3.0, 4.0], [0.0, 0.0, 0.0, 0.0]], dtype=dtype)
     found = fxdebug.check(Scaled(eps), x, analyses=["numbers"], config=False)
     assert [finding.what for finding in found if finding.severity == "error"] == ([] if why is None else [why])
+
+
+def test_the_first_of_several_layers_that_make_nan_in_one_line_stands_first_though_its_own_is_left_out():
+    class Layer(nn.Module):
+        def forward(self, x, mask):
+            return (x @ x.mT).masked_fill(mask, -math.inf).softmax(-1) @ x
+
+    class Layers(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one, self.two = Layer(), Layer()
+
+        def forward(self, x, mask):
+            return self.two(torch.cat([self.one(x, mask)[:3], x[3:]]), mask)
+
+    mask = torch.zeros(4, 4, dtype=torch.bool)
+    mask[3] = True
+    report = fx_debug(Layers(), (torch.ones(4, 2), mask)).check()
+    assert [(one.severity, one.path, one.output) for one in report.findings if one.rule == "nan"] == [
+        ("error", "one", False),
+        ("error", "two", True),
+    ]

@@ -289,3 +289,19 @@ def test_state_dicts_are_compared_and_the_part_that_the_second_lacks_is_told() -
     assert told(after, before) == []  # the second has more
     assert told(net, before) == []
     assert len(fxdebug.weights(before).rows) == len(before)
+
+
+def test_what_a_loader_put_under_another_name_or_joined_to_one_weight_is_loaded(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    fused = nn.ModuleDict({"qkv": nn.Linear(8, 24), "out": nn.Linear(8, 8), "norm": nn.LayerNorm(8)})
+    kept = fused.state_dict()
+    file = {f"norm.{end}": kept[f"norm.{end}"] for end in ("weight", "bias")}
+    for end in ("weight", "bias"):
+        file |= {f"{name}.{end}": part.clone() for name, part in zip("qkv", kept[f"qkv.{end}"].split(8))}
+        file[f"o_proj.{end}"] = kept[f"out.{end}"].clone()
+    torch.save(file, tmp_path / "file.pt")
+    assert fxdebug.weights(tmp_path / "file.pt", fused).findings == ()
+    with torch.no_grad():
+        fused["qkv"].weight[9] = 1
+    told = [(finding.rule, finding.measured) for finding in fxdebug.weights(tmp_path / "file.pt", fused).findings]
+    assert told == [("not in model", 3.0), ("not in file", 1.0)]

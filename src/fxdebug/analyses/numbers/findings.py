@@ -82,10 +82,18 @@ def extent(report: ReportData[Finding]) -> Checked:
 
 
 def worst_first(findings: Iterable[Finding], position: dict[str, int]) -> list[Finding]:
-    """Return findings by severity; within one severity those in the run's result first, each in execution order."""
-    return sorted(
-        findings, key=lambda f: (SEVERITIES.index(f.severity), not f.output, position.get(f.node, len(position)))
-    )
+    """Return findings by severity; within one severity those in the run's result first, each in execution order.
+
+    One of the same line as one in the result stands with it: what a line makes begins with its first call.
+    """
+    findings = list(findings)
+    lines = {(one.rule, one.op, one.source) for one in findings if one.output and one.source}
+
+    def key(one: Finding) -> tuple[int, bool, int]:
+        in_result = one.output or (one.rule, one.op, one.source) in lines
+        return SEVERITIES.index(one.severity), not in_result, position.get(one.node, len(position))
+
+    return sorted(findings, key=key)
 
 
 # As text -----------------------------------------------------------------------------------------

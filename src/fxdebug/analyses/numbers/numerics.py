@@ -35,9 +35,27 @@ def check_numerics(
     results = NodeResults(net)
     position = {id: node.position for id, node in net.nodes.items()}
     nonfinite = NonFiniteOrigins(trace, results)
-    findings = [*nonfinite.findings(), *dtype_limits.check_limits(trace, results, limits, tensors=tensors)]
+    made = _of_one_line(list(nonfinite.findings()))
+    findings = [*made, *dtype_limits.check_limits(trace, results, limits, tensors=tensors)]
     settings = {"tensors": tensors}
     return findings_report(trace.model, worst_first(findings, position), _coverage(trace, results), settings)
+
+
+def _of_one_line(findings: list[Finding]) -> list[Finding]:
+    """Return findings in which the first operation of a line is as grave as a later one of that line.
+
+    A layer that runs several times makes NaN in the same way, and it begins with its first one, though what that
+    spoils may be left out of the result.
+    """
+    grave = {(one.rule, one.op, one.source) for one in findings if one.output and one.source}
+    first: dict[tuple[str, str | None, str | None], Finding] = {}
+    for one in findings:
+        first.setdefault((one.rule, one.op, one.source), one)
+    return [
+        replace(one, severity=ERROR) if key in grave and first[key] is one else one
+        for one in findings
+        for key in [(one.rule, one.op, one.source)]
+    ]
 
 
 def _coverage(trace: TraceData, results: NodeResults) -> Checked:

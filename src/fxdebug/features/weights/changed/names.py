@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+import torch
 from torch import Tensor, nn
 
 from fxdebug.analyses.paired_names import prefix_between
@@ -56,12 +57,17 @@ def find_left_out(weights: Collection[str], differing: Collection[str] | None) -
     )
 
 
-def find_unmatched(file: Collection[str], model: nn.Module) -> Iterator[Finding]:
-    """Yield the names of a file that no module takes, and the weights of a model that no name of the file fills."""
-    groups = [names for names, _ in names_of(model)]
-    known = {name for names in groups for name in names}
+def find_unmatched(file: Mapping[str, Callable[[], Tensor]], model: nn.Module) -> Iterator[Finding]:
+    """Yield the names of a file that no module takes, and the weights of a model that no name of the file fills.
+
+    What a loader put under another name, or joined to one weight, is there by its numbers.
+    """
+    groups = names_of(model)
+    known = {name for names, _ in groups for name in names}
     beyond = [name for name in file if name not in known]
-    missing = [names[0] for names in groups if not any(name in file for name in names)]
+    unfilled = {names[0]: tensor for names, tensor in groups if not any(name in file for name in names)}
+    taken, filled = _held_by_numbers({name: file[name]() for name in beyond} if unfilled else {}, unfilled)
+    beyond, missing = [name for name in beyond if name not in taken], [name for name in unfilled if name not in filled]
     prefix = prefix_between(beyond, missing)
     hint = f" All but for the prefix {prefix!r}, which one of them has: take it off or add it." if prefix else ""
     if beyond:
@@ -81,6 +87,34 @@ def find_unmatched(file: Collection[str], model: nn.Module) -> Iterator[Finding]
             "After load_state_dict(strict=False) they are as they were drawn: load them from elsewhere, or tie them."
             + hint,
         )
+
+
+def _held_by_numbers(file: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> tuple[set[str], set[str]]:
+    """Return the names of a file whose numbers are in weights of other names, and these: whole, or joined in rows."""
+    taken: set[str] = set()
+    filled: set[str] = set()
+    for name, weight in own.items():
+        rest = weight.detach()
+        parts: list[str] = []
+        while rest.ndim and len(rest):
+            part = next((one for one in file if one not in taken | {*parts} and _begins(rest, file[one])), None)
+            if part is None:
+                break
+            parts.append(part)
+            rest = rest[len(file[part]) :]
+        if parts and not len(rest):
+            taken.update(parts)
+            filled.add(name)
+    return taken, filled
+
+
+def _begins(weight: Tensor, part: Tensor) -> bool:
+    """Are the first rows of a weight those of a part?"""
+    if part.ndim != weight.ndim or part.shape[1:] != weight.shape[1:] or not 0 < len(part) <= len(weight):
+        return False
+    if weight.is_meta or part.is_meta or weight.device != part.device or part.dtype != weight.dtype:
+        return False
+    return bool((weight[0] == part[0]).all()) and torch.equal(weight[: len(part)], part)
 
 
 def find_missing(changes: Sequence[WeightChange]) -> Iterator[Finding]:
