@@ -207,3 +207,41 @@ def test_a_range_that_begins_at_0_in_every_part_is_not_told_for_the_count_that_i
         found = fxdebug.compare(*[fxdebug.fx_debug(each, X, values="tensors") for each in (whole, parts)])
         told = [(row.op, row.because.partition(" (called")[0]) for row in found.findings]
         assert told == ([("add", "for positions 8:10 it returns what add of a returns for 6:8")] if stops else [])
+
+
+class CausalKeys(nn.Module):
+    """Attention with the keys before in a cache; ``always`` asks for ``is_causal`` with a cache, too."""
+
+    def __init__(self, always: bool) -> None:
+        super().__init__()
+        self.q, self.k, self.always = nn.Linear(8, 8), nn.Linear(8, 8), always
+
+    def forward(self, x: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
+        keys = self.k(x) if before is None else torch.cat([before, self.k(x)], 1)
+        causal = self.always or before is None
+        return nn.functional.scaled_dot_product_attention(self.q(x), keys, keys, is_causal=causal), keys
+
+
+class OneByOne(nn.Module):
+    def __init__(self, part: CausalKeys, size: int) -> None:
+        super().__init__()
+        self.part, self.size = part, size
+
+    def forward(self, x: Tensor) -> Tensor:
+        before, found = None, []
+        for each in x.split(self.size, 1):
+            y, before = self.part(each, before)
+            found.append(y)
+        return torch.cat(found, 1)
+
+
+def test_a_query_behind_a_cache_that_is_causal_from_the_first_key_on_is_told() -> None:
+    torch.manual_seed(0)
+    whole = OneByOne(CausalKeys(True), 12)
+    for always in (True, False):
+        parts = OneByOne(CausalKeys(always), 1)
+        parts.load_state_dict(whole.state_dict())
+        found = fxdebug.compare(*[fxdebug.fx_debug(each, X, values="tensors") for each in (whole, parts)])
+        told = [(row.op, row.because.partition(" (called")[0]) for row in found.findings[:1]]
+        sees = "is_causal counts from the first key: its query sees 1 of 2 keys"
+        assert told == ([("scaled_dot_product_attention", sees)] if always else [])

@@ -19,6 +19,7 @@ from fxdebug.comparison.pairing.called_in_parts import CALLED
 from fxdebug.comparison.result import Row
 from fxdebug.data.calls import Call
 from fxdebug.errors import FxDebugError
+from fxdebug.operators.attention import FUSED, bound
 from fxdebug.operators.names import canonical
 from fxdebug.query.network import Network, Node, network_of
 
@@ -301,12 +302,27 @@ def _wrong_place(b: _Seen, node: Node, result: _Result, part: _Part, a: _Seen) -
     What uses it returns something else than in a, too: a count may begin at 0 and be shifted later.
     """
     places = _places_in_a(result, part, a)
+    causal = "" if part.start in places else _causal_from_the_first(b, node)
+    if causal:
+        return causal
     if not places or part.start in places or not _has_effect(b, node, part, a):
         return None
     if not _was_right_before(b, result, part, a):
         return None  # as in parts that return what a does
     there = f"{places[0]}:{places[0] + part.count}"
     return f"for positions {part.text} it returns what {result.op} of a returns for {there}"
+
+
+def _causal_from_the_first(b: _Seen, node: Node) -> str:
+    """Say how many keys the queries of a part see by ``is_causal``, which counts both from their first."""
+    if node.op != FUSED or node.step is None:
+        return ""
+    given = bound(FUSED, node.step.args, node.step.kwargs)
+    sizes = [edge.value.shape[-2] for edge in b.net.into.get(node.id, ()) if edge.value is not None][:2]
+    if given.get("is_causal") is not True or len(sizes) != 2 or sizes[0] >= sizes[1]:
+        return ""
+    queries = f"its {sizes[0]} queries" if sizes[0] > 1 else "its query"
+    return f"is_causal counts from the first key: {queries} see{'s' * (sizes[0] == 1)} {sizes[0]} of {sizes[1]} keys"
 
 
 def _was_right_before(b: _Seen, result: _Result, part: _Part, a: _Seen) -> bool:
