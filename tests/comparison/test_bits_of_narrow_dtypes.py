@@ -242,4 +242,4 @@ def test_frequencies_that_a_cast_rounds_before_positions_multiply_them_are_named
     for wide in (True, False):
         found = compare_models(RatedModel(wide), RatedModel(wide).bfloat16(), x, inputs_b=x.bfloat16())
         told = [(row.path, row.kind, row.op, row.because) for row in found.findings]
-        assert told == ([] if wide else [("rates", "dtype", "to", f"{rounded} to 5.9 radians")])
+        assert told == ([] if wide else [("rates", "dtype", "to", f"{rounded} 5.9 radians")])

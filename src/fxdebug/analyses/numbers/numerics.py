@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fxdebug.analyses.numbers import dtype_limits
 from fxdebug.analyses.numbers.findings import Checked, findings_report, worst_first
 from fxdebug.analyses.numbers.lineage import NodeResults, is_operation
 from fxdebug.analyses.numbers.nan_origins import NonFiniteOrigins
-from fxdebug.data.findings import Finding
+from fxdebug.data.findings import ERROR, Finding
 from fxdebug.data.report import ReportData
 from fxdebug.data.trace import TraceData
 from fxdebug.query.network import network_of

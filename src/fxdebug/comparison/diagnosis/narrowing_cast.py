@@ -6,14 +6,12 @@ from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult
 from fxdebug.comparison.diagnosis.region import view_chain
 from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.steps import Step, StepList
-from fxdebug.comparison.thresholds import NEAR
+from fxdebug.comparison.thresholds import NEAR, VIEWS
 from fxdebug.data.values import Value
 from fxdebug.operators.categories import CASTS
 from fxdebug.operators.dtypes import EPS, LARGEST_INTEGER
 from fxdebug.operators.names import COUNTS
 
-FEW = 6  # views and casts in a row
-TURNED = 0.5  # radians that tell: less is lost among what else is rounded
 ANGULAR = frozenset(["cos", "sin", "polar"])
 PRODUCTS = frozenset("mul einsum outer ger matmul mm bmm".split())
 VIEWS_AND_CASTS = CASTS | frozenset("view reshape unsqueeze expand transpose getitem contiguous clone".split())
@@ -96,7 +94,7 @@ def _rounded_factor(run: StepList, step: Step) -> tuple[Step, float, float] | No
             sizes = [float(stats.absmax) for stats in known if stats is not None and stats.absmax is not None]
             if cast is not None and len(sizes) == 2:
                 angle = sizes[0] * sizes[1] * EPS[cast.outputs[0].dtype] / 2
-                if angle > TURNED:
+                if angle > 1:  # a radian: less is lost among what else is rounded
                     return cast, sizes[0], angle
         pending += [(source, is_angle or maker.name in ANGULAR) for source in sources]
     return None
@@ -104,7 +102,7 @@ def _rounded_factor(run: StepList, step: Step) -> tuple[Step, float, float] | No
 
 def _is_counted(run: StepList, value: Value) -> bool:
     """Is it a count, or a view or a cast of one?"""
-    for _ in range(FEW):
+    for _ in range(VIEWS):
         maker = run.makers.get(value.number)
         if maker is None:
             return False
@@ -118,7 +116,7 @@ def _is_counted(run: StepList, value: Value) -> bool:
 
 def _cast_to_narrow(run: StepList, value: Value) -> Step | None:
     """Return the cast among the views and casts before a value after which it has fewer digits than before."""
-    for _ in range(FEW):
+    for _ in range(VIEWS):
         maker = run.makers.get(value.number)
         if maker is None or len(maker.inputs) != 1 or len(maker.outputs) != 1:
             return None

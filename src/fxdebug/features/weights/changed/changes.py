@@ -44,6 +44,9 @@ COLUMNS = (
 )
 
 
+MOST_PARTS = 4  # that are named in one sentence
+
+
 def changes_report(
     changes: Sequence[WeightChange],
     name_a: str,
@@ -67,6 +70,7 @@ def changes_report(
             totals["  of them running statistics"] = (statistics, "")
     totals["change of all"] = (100 * moved / first if first else None, "%")
     return ReportData(
+        answer=_parts(rows),
         analysis="weights",
         subject=f"{name_a} → {name_b}",
         columns=COLUMNS,
@@ -77,6 +81,23 @@ def changes_report(
         notes=tuple(notes),
         ranked=False,
     )
+
+
+def _parts(rows: Sequence[ChangeRow]) -> str:
+    """Say which parts of a model changed, where others are equal and all shapes and names are."""
+    equal: dict[str, bool] = {}
+    for row in rows:
+        if row.state not in ("changed", "equal"):
+            return ""
+        part = row.name.partition(".")[0]
+        equal[part] = equal.get(part, True) and row.state == "equal"
+    changed = [part for part, is_equal in equal.items() if not is_equal]
+    if not changed or len(changed) > MOST_PARTS or len(changed) == len(equal):
+        return ""
+    *more, last = sorted(changed)
+    some = f"{', '.join(more)} and {last}" if more else last
+    rest = len(equal) - len(changed)
+    return f"changed in {some}; the other {f'{rest} parts are' if rest > 1 else 'part is'} equal"
 
 
 def _row(change: WeightChange) -> ChangeRow:
