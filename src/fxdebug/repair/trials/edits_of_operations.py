@@ -20,6 +20,10 @@ EditOfBoth: TypeAlias = Callable[[Ran | None, Ran], Any]
 """Computes an operation of b from that of a, where it is known, and from itself."""
 
 
+# Kernels that trust what they are given: with other shapes, or more layers than weights, they write beyond memory.
+UNCHECKED = frozenset(["lstm", "gru", "rnn_tanh", "rnn_relu", "as_strided", "embedding_bag", "ctc_loss", "set"])
+
+
 class NoEdit(Exception):
     """An operation cannot be computed anew as a finding says."""
 
@@ -47,6 +51,8 @@ def place_of(side: Side | None) -> Place | None:
 def _same_operation(theirs: Ran | None, ours: Ran) -> Ran:
     """Return the operation of a, where it is the same as that of b, with as many arguments; else raise ``NoEdit``."""
     if theirs is None or is_inplace(ours) or _name(ours) != _name(theirs) or len(ours.args) != len(theirs.args):
+        raise NoEdit
+    if _name(ours) in UNCHECKED and [x.shape for x in tensors_of(ours)] != [x.shape for x in tensors_of(theirs)]:
         raise NoEdit
     return theirs
 
@@ -126,6 +132,10 @@ def tensors_of(ran: Ran) -> list[Tensor]:
 
 def computed_with(ran: Ran, new: Mapping[int, Tensor]) -> Any:
     """Compute an operation with some of its tensors, counted from 0, replaced by others."""
+    if _name(ran) in UNCHECKED:
+        own = tensors_of(ran)
+        if any(at >= len(own) or tensor.shape != own[at].shape for at, tensor in new.items()):
+            raise NoEdit
     counted = itertools.count()
     args, kwargs = internals.tree_map(
         lambda leaf: new.get(next(counted), leaf) if isinstance(leaf, Tensor) else leaf, (ran.args, dict(ran.kwargs))

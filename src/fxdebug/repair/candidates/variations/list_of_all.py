@@ -21,7 +21,7 @@ from fxdebug.repair.candidates.variations.shifted_rows import shifted
 from fxdebug.repair.candidates.variations.twin_operations import twins
 from fxdebug.repair.candidates.variations.variation import Variation
 from fxdebug.repair.rerun.replaced_operations import Ran
-from fxdebug.repair.trials.edits_of_operations import is_inplace
+from fxdebug.repair.trials.edits_of_operations import UNCHECKED, is_inplace
 
 Vary: TypeAlias = Callable[[str, Ran, Sequence[float]], Iterator[Variation]]
 """Yields other ways to compute an operation.
@@ -49,8 +49,6 @@ VARY: tuple[Vary, ...] = (
 
 VARY_SETTINGS: tuple[Vary, ...] = other_switches, other_settings, given_numbers
 
-_UNCHECKED = frozenset(["lstm", "gru", "rnn_tanh", "rnn_relu", "as_strided", "embedding_bag", "ctc_loss", "set"])
-
 
 def may_be_varied(name: str, ran: Ran) -> bool:
     """Can an operation be computed a second time in another way?
@@ -59,4 +57,4 @@ def may_be_varied(name: str, ran: Ran) -> bool:
     private or none of torch, or does not check them.
     """
     of_torch = not name.startswith("_") and getattr(ran.function, "namespace", "aten") == "aten"
-    return of_torch and name not in RANDOM | UNINITIALISED | _UNCHECKED and not is_inplace(ran)
+    return of_torch and name not in RANDOM | UNINITIALISED | UNCHECKED and not is_inplace(ran)

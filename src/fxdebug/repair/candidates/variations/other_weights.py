@@ -13,6 +13,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from fxdebug.operators.names import NORMS, family
 from fxdebug.repair.candidates.variations.variation import Variation, with_operand
 from fxdebug.repair.rerun.replaced_operations import Ran
 from fxdebug.repair.trials.edits_of_operations import tensors_of
@@ -31,9 +32,9 @@ BLOCKS = (2, 3, 4)  # gate and up, queries, keys and values, the gates of an LST
 def other_weights(name: str, ran: Ran, numbers: Sequence[float] = ()) -> Iterator[Variation]:
     """Yield an operation with its weight reworked, or with two of its blocks of rows exchanged."""
     for at, weight in enumerate(tensors_of(ran)):
-        if not isinstance(weight, nn.Parameter) or not weight.is_floating_point() or not weight.ndim:
+        if not weight.is_floating_point() or not weight.ndim or not _is_weight(name, weight):
             continue
-        for told, (words, make) in _REWORKED.items() if weight.ndim == 1 else ():
+        for told, (words, make) in _REWORKED.items() if weight.ndim == 1 and family(name) != "product" else ():
             change = partial(with_operand, at, make)
             yield Variation(f"the weight of {{op}} {told}", f"{{op}} with {words}", change, "weights")
         for count in BLOCKS:
@@ -41,6 +42,11 @@ def other_weights(name: str, ran: Ran, numbers: Sequence[float] = ()) -> Iterato
                 told = f"blocks {i + 1} and {j + 1} of the {count} in the rows of its weight stand the other way round"
                 make = partial(_exchanged, count, i, j)
                 yield Variation(told, "{op} with these rows exchanged", partial(with_operand, at, make), "weights")
+
+
+def _is_weight(name: str, tensor: Tensor) -> bool:
+    """Is it a parameter, or what stands in its place: a norm may be given a buffer, or what is made of one."""
+    return isinstance(tensor, nn.Parameter) or (name in NORMS and tensor.ndim == 1)
 
 
 def _exchanged(count: int, i: int, j: int, weight: Tensor) -> Tensor:
