@@ -171,6 +171,7 @@ def _tries(
         for way, way_back in _of_both_views(step, each, later, back):
             places = [*((one, way) for one in _line(run, step)), *((one, way_back) for one in _line(run, later))]
             yield _Varied(side, tuple(places), is_repaired({at: way.change, before: way_back.change}))
+    known_ways: set[tuple[str, tuple[int, ...]]] = set()  # each line is met at all of its places
     for vary in VARY if side == "b" else VARY_SETTINGS:
         for at, step, each in known:
             for way in _ways(vary, step.name, each, numbers):
@@ -180,6 +181,10 @@ def _tries(
                     is_promising = is_repaired({at: way.change})
                     is_loose = is_promising and any(is_repaired({at: change}) for change in way.beside)
                     for chosen in dict.fromkeys([_line(run, step), (step,)]):
+                        key = f"{way.because}{way.edit}", tuple([one.index for one in chosen])
+                        if key in known_ways and not is_promising:
+                            continue
+                        known_ways.add(key)
                         yield _Varied(side, tuple([(one, way) for one in chosen]), is_promising, is_loose)
 
 

@@ -16,7 +16,7 @@ from fxdebug.repair.candidates.variations.other_operands import (
     over_other_dimension,
     turned,
 )
-from fxdebug.repair.candidates.variations.other_weights import other_weights
+from fxdebug.repair.candidates.variations.other_weights import exchanged_rows, reworked_weights
 from fxdebug.repair.candidates.variations.shifted_rows import shifted
 from fxdebug.repair.candidates.variations.twin_operations import twins
 from fxdebug.repair.candidates.variations.variation import Variation
@@ -44,7 +44,8 @@ VARY: tuple[Vary, ...] = (
     turned,
     shifted,
     backwards,
-    other_weights,
+    reworked_weights,
+    exchanged_rows,
 )
 
 VARY_SETTINGS: tuple[Vary, ...] = other_switches, other_settings, given_numbers

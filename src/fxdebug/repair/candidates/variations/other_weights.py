@@ -29,19 +29,29 @@ _REWORKED: dict[str, tuple[str, Callable[[Tensor], Tensor]]] = {
 BLOCKS = (2, 3, 4)  # gate and up, queries, keys and values, the gates of an LSTM
 
 
-def other_weights(name: str, ran: Ran, numbers: Sequence[float] = ()) -> Iterator[Variation]:
-    """Yield an operation with its weight reworked, or with two of its blocks of rows exchanged."""
-    for at, weight in enumerate(tensors_of(ran)):
-        if not weight.is_floating_point() or not weight.ndim or not _is_weight(name, weight):
-            continue
-        for told, (words, make) in _REWORKED.items() if weight.ndim == 1 and family(name) != "product" else ():
+def reworked_weights(name: str, ran: Ran, numbers: Sequence[float] = ()) -> Iterator[Variation]:
+    """Yield an operation on single elements with its weight reworked."""
+    for at, weight in _weights(name, ran) if family(name) != "product" else ():
+        for told, (words, make) in _REWORKED.items() if weight.ndim == 1 else ():
             change = partial(with_operand, at, make)
             yield Variation(f"the weight of {{op}} {told}", f"{{op}} with {words}", change, "weights")
+
+
+def exchanged_rows(name: str, ran: Ran, numbers: Sequence[float] = ()) -> Iterator[Variation]:
+    """Yield an operation with two of the blocks of its weight's rows exchanged."""
+    for at, weight in _weights(name, ran):
         for count in BLOCKS:
             for i, j in itertools.combinations(range(count), 2) if weight.shape[0] % count == 0 else ():
                 told = f"blocks {i + 1} and {j + 1} of the {count} in the rows of its weight stand the other way round"
                 make = partial(_exchanged, count, i, j)
                 yield Variation(told, "{op} with these rows exchanged", partial(with_operand, at, make), "weights")
+
+
+def _weights(name: str, ran: Ran) -> Iterator[tuple[int, Tensor]]:
+    """Yield the weights of floats that an operation is given, each with its number among its tensors."""
+    for at, tensor in enumerate(tensors_of(ran)):
+        if tensor.is_floating_point() and tensor.ndim and _is_weight(name, tensor):
+            yield at, tensor
 
 
 def _is_weight(name: str, tensor: Tensor) -> bool:
