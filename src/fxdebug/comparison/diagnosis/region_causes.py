@@ -472,7 +472,7 @@ def _other_rows(divergence: Divergence) -> Cause | None:
     pairs = divergence.judge.pairs
     looked_up = [(given.value, step) for step in divergence.in_a.steps if is_lookup(step) for given in step.weights]
     for step in divergence.in_b.steps:
-        if step.name not in SLICES or step.data or len(step.outputs) != 1:
+        if step.name not in SLICES or step.data or len(step.outputs) != 1 or _is_in_a_loop(pairs.b, step):
             continue
         for given in step.weights:
             facing = [other for table, other in looked_up if pairs.are_paired(table, given.value) and other.outputs]
@@ -483,6 +483,11 @@ def _other_rows(divergence: Divergence) -> Cause | None:
                 because = f"it takes other rows of {given.value.name} than a looks up: {taken}"
                 return replace(divergence, a=a, b=b).cause("values", step, because, partner=other)
     return None
+
+
+def _is_in_a_loop(run: StepList, step: Step) -> bool:
+    """Did the line of a step run several times in its call? Then each turn takes a part of what is taken."""
+    return sum(other.node.source == step.node.source for other in run.by_call.get(step.call.index, ())) > 1
 
 
 # Steps in a region ---------------------------------------------------------------------------------
