@@ -38,8 +38,18 @@ def pair_uses(pairs: Pairs, only: Container[int] | None = None) -> None:
         one = [s for s in pairs.a.users.get(pair.a, ()) if s.index not in pairs.steps_of_a and not s.transparent]
         other = [s for s in pairs.b.users.get(number, ()) if s.index not in pairs.steps and not s.transparent]
         for left, right in zip(one, other):
-            if interchangeable(left, right) and result_sizes(left) == result_sizes(right):
+            alike = interchangeable(left, right) and result_sizes(left) == result_sizes(right)
+            if alike and not _is_a_part(left, right):
                 pair_products(pairs, left, right, "weights", 0.9)
+
+
+def _is_a_part(a: Step, b: Step) -> bool:
+    """Does one of two products sum over fewer numbers, as one that is added to another one for the rest?
+
+    Both have the bias then, and results of the same size.
+    """
+    sides = [[max((given.value.numel for given in kind), default=0) for kind in (s.data, s.weights)] for s in (a, b)]
+    return family(b.name) == "product" and all(one != other for one, other in zip(*sides))
 
 
 def pair_products(pairs: Pairs, a: Step, b: Step, matched_by: MatchedBy, confidence: float) -> None:
