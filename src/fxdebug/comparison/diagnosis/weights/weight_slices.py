@@ -112,12 +112,14 @@ class Weights:
 
 
 def numberless(name: str) -> str:
-    """Return a name without the numbers of layers.
+    """Return a name without the numbers of layers; the number of a module that has the weight itself is kept.
 
     >>> numberless("blocks.11.attn.qkv.weight"), numberless("layer_2.fc1.weight"), numberless("weight_ih_l0_reverse")
     ('blocks.#.attn.qkv.weight', 'layer_#.fc1.weight', 'weight_ih_l#_reverse')
+    >>> numberless("block1.res2.conv1.weight")
+    'block#.res#.conv1.weight'
     """
-    return re.sub(r"(?<![^._])\d+(?=\.)|(?<=_l)\d+(?=_|$)", "#", name)
+    return re.sub(r"(?<![^._])\d+(?=\.)|(?<=_l)\d+(?=_|$)|(?<=[a-z])\d+(?=\.[^.]+\.)", "#", name)
 
 
 def arrangement(weight: Weight, others: Iterable[Weight], dimension: int = 0) -> Arrangement | None:
