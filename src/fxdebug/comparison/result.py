@@ -96,6 +96,9 @@ class Side:
     node: str | None = None
 
 
+HARDLY = ", which is hardly the cause"
+
+
 @brief
 @dataclass(frozen=True)
 class Row:
@@ -163,7 +166,14 @@ class Row:
 
     def proven_by(self, repair: str, *, by_region: bool = False) -> Self:
         """Return the finding with an edit that was tried and makes one side return what the other one does."""
-        return replace(self, proven=True, doubtful=False, by_region=by_region, repair=repair)
+        because = self.because.removesuffix(HARDLY)
+        return replace(self, because=because, proven=True, doubtful=False, by_region=by_region, repair=repair)
+
+    def doubted_by(self, repair: str) -> Self:
+        """Return the finding with an edit that was tried and brings b no nearer to a."""
+        of_code = self.kind in ("missing", "extra", "constant")  # what else is told is no more than seen
+        because = f"{self.because.removesuffix(HARDLY)}{HARDLY if of_code else ''}"
+        return replace(self, because=because, doubtful=True, repair=f"{repair} was tried: it brings b no nearer to a")
 
     def __str__(self) -> str:
         kind = f" {self.kind}" if self.kind else ""

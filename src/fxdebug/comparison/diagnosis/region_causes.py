@@ -487,7 +487,8 @@ def _other_rows(divergence: Divergence) -> Cause | None:
 
 def _is_in_a_loop(run: StepList, step: Step) -> bool:
     """Did the line of a step run several times in its call? Then each turn takes a part of what is taken."""
-    return sum(other.node.source == step.node.source for other in run.by_call.get(step.call.index, ())) > 1
+    line = [s for s in run.by_call.get(step.call.index, ()) if (s.node.source, s.op) == (step.node.source, step.op)]
+    return len(line) > 1
 
 
 # Steps in a region ---------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from fxdebug.comparison.result import ComparisonData
 from fxdebug.errors import FxDebugError
+from fxdebug.repair.candidates.earlier_values import told_of_earlier_values
 from fxdebug.repair.candidates.other_regions import told_of_regions
 from fxdebug.repair.candidates.other_settings import told_of_settings
 from fxdebug.repair.candidates.repaired_in_turn import told_in_turn, told_in_turn_by_all
@@ -17,12 +18,14 @@ from fxdebug.repair.rerun.edited_runs import EditedRuns
 from fxdebug.repair.trials.tried_repairs import doubtful_last, is_settled
 
 SHARE = 0.7  # of the time: what findings do to what is returned is measured after it
+HALF_OF_THE_REST = 0.5  # for the one that has the most to try
 NOT_TRIED = "further edits that may repair b could not be tried"
 _TELL = (
     told_of_settings,
     told_of_rotary_rows,
     told_of_turned_weights,
     told_of_variations,
+    told_of_earlier_values,
     told_in_turn,
     told_of_regions,
     told_in_turn_by_all,
@@ -41,7 +44,8 @@ def with_repairs(found: ComparisonData, runs: EditedRuns, until: float) -> Compa
         if is_settled(found.findings):
             break
         try:
-            told = tell(found, runs, until)
+            now = time.monotonic()
+            told = tell(found, runs, now + HALF_OF_THE_REST * (until - now) if tell is told_of_variations else until)
         except FxDebugError:
             raise
         except Exception as error:  # our own: what is known already is told without it

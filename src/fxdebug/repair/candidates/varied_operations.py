@@ -163,9 +163,9 @@ def _tries(
     pairs, _ = runs.pairs()
     run = pairs.a if side == "a" else pairs.b
     steps, numbers = regions[side], _numbers(regions["b" if side == "a" else "a"])
-    seen = _seen(steps, runs, side)
+    seen = seen_operations(steps, runs, side)
     ran = [(step, seen[place_in(step)]) for step in steps if place_in(step) in seen]
-    is_repaired = _first_look(first, runs, side, ran)
+    is_repaired = first_look(first, runs, side, ran)
     known = [(at, *each) for at, each in enumerate(ran) if may_be_varied(each[0].name, each[1])][::-1]
     for (before, later, back), (at, step, each) in itertools.combinations(known, 2) if side == "b" else ():
         for way, way_back in _of_both_views(step, each, later, back):
@@ -196,7 +196,7 @@ def _ways(vary: Vary, name: str, ran: Ran, numbers: Sequence[float] = ()) -> Ite
         return
 
 
-def _first_look(
+def first_look(
     first: Row, runs: EditedRuns, side: Side, ran: Sequence[tuple[Step, Ran]]
 ) -> Callable[[Mapping[int, Change]], bool]:
     """Return what says whether changes make the first value that differs that of the other run."""
@@ -235,19 +235,20 @@ def _of_both_views(step: Step, ran: Ran, later: Step, back: Ran) -> Iterator[tup
             yield way, way_back
 
 
-def steps_around(pairs: Pairs, first: Row, side: Side) -> list[Step]:
+def steps_around(pairs: Pairs, first: Row, side: Side, near: int = NEAR) -> list[Step]:
     """Return the operations of a run that may be at fault, in execution order."""
     run, shown = (pairs.a, first.a) if side == "a" else (pairs.b, first.b)
     if shown is None:
-        return []
+        at = first.position if side == "b" else len(run.steps)
+        return [s for s in run.steps[max(at - near, 0) : at + near + 1] if not s.unrecorded]
     firm = pairs.is_firm_in_a if side == "a" else pairs.is_firm
     region = () if shown.value is None else region_of(run, shown.value, firm, through=True).steps
     at = first.position if side == "b" else max((step.index for step in region), default=None)
     call = shown.call if shown.call.children or shown.call.parent is None else shown.call.parent
     inside = {each.index for each in call.walk()}  # a call of one operation is the whole of nothing
-    around = [s for s in run.steps if at is not None and s.call.index in inside and abs(s.index - at) <= NEAR]
+    around = [s for s in run.steps if at is not None and s.call.index in inside and abs(s.index - at) <= near]
     steps = {step.index: step for step in (*region, *around) if not step.unrecorded}
-    return [steps[index] for index in sorted(steps)][-MOST_STEPS:]
+    return [steps[index] for index in sorted(steps)][-max(MOST_STEPS, 2 * near) :]
 
 
 def _numbers(steps: Sequence[Step]) -> list[float]:
@@ -257,7 +258,7 @@ def _numbers(steps: Sequence[Step]) -> list[float]:
     return list(dict.fromkeys(known))[:MOST_NUMBERS]
 
 
-def _seen(steps: Sequence[Step], runs: EditedRuns, side: Side) -> dict[Place, Ran]:
+def seen_operations(steps: Sequence[Step], runs: EditedRuns, side: Side) -> dict[Place, Ran]:
     """Return some operations as they ran, in one more run."""
     seen: dict[Place, Ran] = {}
 

@@ -66,8 +66,9 @@ def tried(findings: Sequence[Row], plain: ComparisonData, runs: EditedRuns, budg
                     proven_by_edit(row, edit, told) if at == number or place_of(row.b) in places else row
                     for at, row in enumerate(rows)
                 ]
-            if repaired is False and edit.is_cause and not is_nearer(returned or (), plain):
-                rows[number] = _doubted(rows[number], edit)
+            is_refuted = repaired is False and edit.is_cause and rows[number].kind != "shape"
+            if is_refuted and not is_nearer(returned or (), plain):
+                rows[number] = rows[number].doubted_by(edit.words)
             if returned is not None and returned != RAISES:
                 failed += [edit] if edit.is_cause else []
                 made.setdefault(number, []).append(edit)
@@ -88,10 +89,6 @@ def tried(findings: Sequence[Row], plain: ComparisonData, runs: EditedRuns, budg
     return rows
 
 
-def _doubted(row: Row, edit: PlannedEdit) -> Row:
-    return replace(row, doubtful=True, repair=f"{edit.words} was tried: it brings b no nearer to a")
-
-
 def _doubted_together(
     rows: list[Row], edits: dict[int, PlannedEdit], seen: dict[Place, Ran], runs: EditedRuns
 ) -> list[Row]:
@@ -108,7 +105,7 @@ def _doubted_together(
         returned = _returned(both, runs) if len(numbers) > 1 else None
         if returned is not None and not is_nearer(returned, runs.plain):
             for number in numbers:
-                rows[number] = _doubted(rows[number], edits[number])
+                rows[number] = rows[number].doubted_by(edits[number].words)
     return rows
 
 
