@@ -6,9 +6,10 @@ report unless it is ``fixed``. ``truth.json`` beside them says what is wrong. ``
 whether that was tried, and how it was judged by hand: ``right`` (the place and the cause), ``half`` (the place, and
 less than the cause), ``vague`` or ``wrong``.
 
-``python tools/bench_ports.py [NAME ...]`` asks of the ports with one of the names in theirs (``fifth/p03``), prints the sentences that
-are others than in ``told.json`` beside the truth, and a table. ``--write`` keeps the new sentences, to be judged:
-``judged`` is then empty. Exits with 1 where a port is told as equal, a mended port has a finding, or one raises.
+``python tools/bench_ports.py [NAME ...]`` asks of the ports with one of the names in theirs (``fifth/p03``), prints the
+sentences that are others than in ``told.json`` beside the truth, and a table. ``--write`` keeps the new sentences, to
+be judged: ``judged`` is then empty. Exits with 1 where a port is told as equal, a mended port has a finding, or one
+raises.
 """
 
 from __future__ import annotations

@@ -62,7 +62,9 @@ class _Other:
     def edit(self, sites: Sequence[tuple[Step, Source]]) -> PlannedEdit:
         """Return the edit of b at some sites."""
         make = partial(_given, self.slot)
-        return PlannedEdit(self._words(sites), tuple([Part(place_in(s), None, make, ((self.slot, x),)) for s, x in sites]))
+        return PlannedEdit(
+            self._words(sites), tuple([Part(place_in(s), None, make, ((self.slot, x),)) for s, x in sites])
+        )
 
     def row(self, sites: Sequence[tuple[Step, Source]], shown: Row) -> Row:
         """Return the finding, with the error of the one that it stands for."""
@@ -78,7 +80,7 @@ class _Other:
 
 
 def _tries(first: Row, runs: EditedRuns, until: float) -> list[tuple[_Other, list[tuple[Step, Source]]]]:
-    """Return what may be tried: first what makes the first value that differs equal, the whole line before one place."""
+    """Return what may be tried: first what makes the first value that differs equal, then operations that pick."""
     pairs, _ = runs.pairs()
     steps = steps_around(pairs, first, "b", NEAR)
     seen = seen_operations(steps, runs, "b")

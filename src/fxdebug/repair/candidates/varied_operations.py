@@ -32,7 +32,9 @@ from fxdebug.repair.trials.edits_of_operations import NoEdit, is_inplace
 from fxdebug.repair.trials.tried_repairs import is_repaired_by, is_settled, proven_at, with_findings
 
 MOST_RUNS = 60  # with what does not repair the first difference by itself
+MOST_BEFORE_WEIGHTS = 20  # of these runs
 MOST_OF_WEIGHTS = 24  # more of these runs
+SHARE_OF_LOOKING = 0.5  # of the time: what may be tried is found, and a first look taken
 MOST_PLACES = 64  # of one line
 MOST_STEPS = 40  # of a region: operations that are kept with what they are given
 NEAR = 12  # operations before and after the first finding
@@ -56,7 +58,8 @@ def told_of_variations(found: ComparisonData, runs: EditedRuns, until: float) ->
             continue  # it is told already
         pairs, _ = runs.pairs()
         regions = {side: steps_around(pairs, first, side) for side in _SIDES}
-        tries = itertools.chain.from_iterable(_tries(first, runs, side, regions, until) for side in _SIDES)
+        until_found = time.monotonic() + SHARE_OF_LOOKING * (until - time.monotonic())
+        tries = itertools.chain.from_iterable(_tries(first, runs, side, regions, until_found) for side in _SIDES)
         for each in _promising_first(tries):
             if time.monotonic() > until:
                 return None
@@ -102,8 +105,9 @@ def _promising_first(tries: Iterator[_Varied]) -> Iterator[_Varied]:
             yield each
         else:
             (of_weights if each.ways[0][1].kind == "weights" else others).append(each)
-    yield from others[:MOST_RUNS]
+    yield from others[:MOST_BEFORE_WEIGHTS]
     yield from of_weights[:MOST_OF_WEIGHTS]
+    yield from others[MOST_BEFORE_WEIGHTS:MOST_RUNS]
 
 
 @dataclass(frozen=True)
@@ -179,8 +183,10 @@ def _tries(
                     return
                 if changes_something(way, each):
                     is_promising = is_repaired({at: way.change})
+                    line = _line(run, step)
+                    alike = [tuple([s for s in line if _sizes(s) == _sizes(step)])] if way.kind == "weights" else []
                     is_loose = is_promising and any(is_repaired({at: change}) for change in way.beside)
-                    for chosen in dict.fromkeys([_line(run, step), (step,)]):
+                    for chosen in dict.fromkeys([line, *alike, (step,)]):
                         key = f"{way.because}{way.edit}", tuple([one.index for one in chosen])
                         if key in known_ways and not is_promising:
                             continue
@@ -228,6 +234,11 @@ def _line(run: StepList, step: Step) -> tuple[Step, ...]:
     return line if 1 < len(line) <= MOST_PLACES else (step,)
 
 
+def _sizes(step: Step) -> list[tuple[int, ...]]:
+    """Return the shapes of an operation's weights, which are those of the norms of one width."""
+    return [given.value.shape for given in step.weights]
+
+
 def _of_both_views(step: Step, ran: Ran, later: Step, back: Ran) -> Iterator[tuple[Variation, Variation]]:
     """Yield other groupings of a view that splits a dimension and of one that joins it again, or the reverse."""
     for way, way_back in itertools.product(_ways(groupings, step.name, ran), _ways(groupings, later.name, back)):
@@ -239,8 +250,8 @@ def steps_around(pairs: Pairs, first: Row, side: Side, near: int = NEAR) -> list
     """Return the operations of a run that may be at fault, in execution order."""
     run, shown = (pairs.a, first.a) if side == "a" else (pairs.b, first.b)
     if shown is None:
-        at = first.position if side == "b" else len(run.steps)
-        return [s for s in run.steps[max(at - near, 0) : at + near + 1] if not s.unrecorded]
+        start = first.position - near if side == "b" else len(run.steps)
+        return [s for s in run.steps[max(start, 0) : first.position + near + 1] if not s.unrecorded]
     firm = pairs.is_firm_in_a if side == "a" else pairs.is_firm
     region = () if shown.value is None else region_of(run, shown.value, firm, through=True).steps
     at = first.position if side == "b" else max((step.index for step in region), default=None)
