@@ -256,6 +256,8 @@ def steps_around(pairs: Pairs, first: Row, side: Side, near: int = NEAR) -> list
     region = () if shown.value is None else region_of(run, shown.value, firm, through=True).steps
     at = first.position if side == "b" else max((step.index for step in region), default=None)
     call = shown.call if shown.call.children or shown.call.parent is None else shown.call.parent
+    if first.kind == "missing" and call.parent is not None:  # what stands in its place may be in a call beside
+        call = call.parent
     inside = {each.index for each in call.walk()}  # a call of one operation is the whole of nothing
     around = [s for s in run.steps if at is not None and s.call.index in inside and abs(s.index - at) <= near]
     steps = {step.index: step for step in (*region, *around) if not step.unrecorded}
