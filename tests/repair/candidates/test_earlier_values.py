@@ -1,4 +1,4 @@
-"""An operation of b that takes the wrong one of two values at hand is named, once it repairs b."""
+"""An operation of b that takes the wrong one of two values at hand is named, and shares not divided by their sum."""
 
 import pytest
 import torch
@@ -42,7 +42,8 @@ class Fused(nn.Module):
         biased = scores + self.correction
         ids = biased.argsort(-1, descending=True)[:, :2]
         kept = torch.gather(biased if self.taken == "biased" else scores, 1, ids)
-        kept = kept / kept.sum(1, keepdim=True)
+        if self.taken != "undivided":
+            kept = kept / kept.sum(1, keepdim=True)
         if self.taken == "squares":
             kept = kept.square()
         dense = torch.zeros_like(scores).scatter_(1, ids, kept)
@@ -66,7 +67,15 @@ def test_scores_with_the_bias_of_the_choice_are_told_where_those_without_it_belo
     assert first.repair == "gather given what add is given: with this edit b returns what a returns"
 
 
+def test_shares_that_are_not_divided_by_their_sum_are_told(experts: Experts) -> None:
+    first = fxdebug.compare_models(experts, Fused(experts, "undivided").eval(), x).first
+    assert first is not None and first.proven
+    assert first.where == "Fused/gather"
+    assert first.because == "what gather returns is not divided by its sum over the last dimension, as a's values are"
+
+
 def test_another_value_is_not_told_where_none_at_hand_repairs_the_port(experts: Experts) -> None:
     found = fxdebug.compare_models(experts, Fused(experts, "squares").eval(), x)
-    assert found.findings and not [row for row in found.findings if "is given the result of" in row.because]
+    told = [row.because for row in found.findings]
+    assert told and not [because for because in told if "is given the result of" in because or "its sum" in because]
     assert not fxdebug.compare_models(experts, Fused(experts, "scores").eval(), x).findings

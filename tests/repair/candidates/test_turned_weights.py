@@ -94,3 +94,49 @@ def test_columns_in_the_order_of_another_flattening_are_named() -> None:
     with torch.no_grad():
         other.dense.weight.copy_(other.dense.weight.unflatten(1, (3, 5, 4)).permute(0, 3, 1, 2).flatten(1))
     assert compare_models(one, other, x).equal
+
+
+class Cell(nn.Module):
+    """An LSTM whose matrices have a row for each input, as some frameworks keep them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.given, self.kept = nn.Parameter(torch.randn(5, 12) / 2), nn.Parameter(torch.randn(3, 12) / 2)
+        self.bias, self.out = nn.Parameter(torch.randn(12) / 2), nn.Linear(3, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h, c, made = torch.zeros(len(x), 3), torch.zeros(len(x), 3), []
+        for each in x.unbind(1):
+            i, f, g, o = (each @ self.given + h @ self.kept + self.bias).chunk(4, -1)
+            c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+            h = o.sigmoid() * c.tanh()
+            made.append(h)
+        return self.out(torch.stack(made, 1))  # type: ignore[no-any-return]
+
+
+class OfTorch(nn.Module):
+    """The same by torch, where a matrix is put into its shape by ``reshape`` or transposed."""
+
+    def __init__(self, model: Cell, *, reshaped: bool, scale: float = 1.0) -> None:
+        super().__init__()
+        self.lstm, self.head = nn.LSTM(5, 3, batch_first=True), nn.Linear(3, 4)
+        self.head.load_state_dict(model.out.state_dict())
+        with torch.no_grad():
+            self.lstm.weight_ih_l0.copy_(model.given.T)
+            self.lstm.weight_hh_l0.copy_(model.kept.reshape(12, 3) if reshaped else model.kept.T)
+            self.lstm.bias_ih_l0.copy_(model.bias)
+            self.lstm.bias_hh_l0.zero_()
+            self.lstm.weight_ih_l0[0] *= scale
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.lstm(x)[0])  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.7])
+def test_a_matrix_that_was_put_into_its_shape_and_not_transposed_is_told_where_that_is_all(scale: float) -> None:
+    x, model = torch.randn(2, 4, 5, generator=torch.Generator().manual_seed(0)), Cell().eval()
+    assert not compare_models(model, OfTorch(model, reshaped=False).eval(), x).findings
+    found = compare_models(model, OfTorch(model, reshaped=True, scale=scale).eval(), x)
+    told = "lstm.weight_hh_l0 lies another way than its code takes it: read as 3×12 and transposed it fits"
+    assert (told in [row.because for row in found.findings if row.proven]) == (scale == 1.0)

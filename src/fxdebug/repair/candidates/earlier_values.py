@@ -43,6 +43,7 @@ def told_of_earlier_values(found: ComparisonData, runs: EditedRuns, until: float
     tries = (
         (each.edit(sites), partial(each.row, sites, first))
         for first in rows_to_look_at(found)
+        if first.doubtful or first.kind not in ("wiring", "constant")  # it is told already
         for each, sites in _tries(first, runs, until)[:MOST_RUNS]
     )
     return first_repair(found, runs, tries, until)

@@ -86,7 +86,8 @@ def _tries(pairs: Pairs, first: Row) -> Iterator[_Turned]:
         for words, turn in _orders_of_columns(pairs, step, slot):
             yield _Turned(((step, slot),), words, turn)
     known: set[tuple[str, tuple[tuple[int, int], ...]]] = set()
-    for step, slot in behind or after[:1]:
+    # one behind it, too: in a cell, the state has a matrix beside that of what is given
+    for step, slot in [*behind, *after][: len(behind) + (1 if behind else 2)]:
         for words, turn, fits in _turns(step.inputs[slot].value.shape):
             alike = [(s, at) for s, at in (*behind, *after) if fits(s.inputs[at].value.shape)]
             same_part = [(s, at) for s, at in alike if _part(s, at) == _part(step, slot)]
@@ -128,6 +129,9 @@ def _turns(shape: Sequence[int]) -> Iterator[tuple[str, Turn, Callable[[Sequence
                 return len(other_shape) == dims and other_shape[i] == other_shape[j]
 
             yield words, partial(_transposed, one, other), fits
+    if dims == 2 and shape[0] != shape[1] and min(shape) > 1:
+        words = f"read as {shape_text(shape[::-1])} and transposed"
+        yield words, _read_and_transposed, lambda other_shape: tuple(other_shape) == tuple(shape)
     for spatial in (range(2, dims), range(dims - 2)) if dims > 2 else ():  # as torch keeps kernels, or channels last
         if all(shape[at] <= LARGEST_KERNEL for at in spatial):
             for flipped in dict.fromkeys([tuple(spatial), *((at,) for at in spatial)]):
@@ -162,6 +166,11 @@ def _columns(along: int, sizes: Sequence[int], order: Sequence[int], weight: Ten
         *range(along + len(order), apart.ndim),
     ]
     return apart.permute(places).flatten(along, along + len(order) - 1)
+
+
+def _read_and_transposed(weight: Tensor) -> Tensor:
+    """Return a matrix that was put into its shape where it had to be transposed."""
+    return weight.reshape(tuple(weight.shape[::-1])).mT
 
 
 def _transposed(one: int, other: int, weight: Tensor) -> Tensor:

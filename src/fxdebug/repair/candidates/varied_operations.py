@@ -34,9 +34,9 @@ from fxdebug.repair.trials.tried_repairs import is_repaired_by, is_settled, prov
 MOST_RUNS = 60  # with what does not repair the first difference by itself
 MOST_BEFORE_WEIGHTS = 20  # of these runs
 MOST_OF_WEIGHTS = 24  # more of these runs
-SHARE_OF_LOOKING = 0.5  # of the time: what may be tried is found, and a first look taken
 MOST_PLACES = 64  # of one line
 MOST_STEPS = 40  # of a region: operations that are kept with what they are given
+MOST_CHOICES = 8  # of experts, before these: what is chosen is used far behind, after all experts
 NEAR = 12  # operations before and after the first finding
 MOST_NUMBERS = 12  # of the other run, that are tried in the place of one
 
@@ -58,8 +58,7 @@ def told_of_variations(found: ComparisonData, runs: EditedRuns, until: float) ->
             continue  # it is told already
         pairs, _ = runs.pairs()
         regions = {side: steps_around(pairs, first, side) for side in _SIDES}
-        until_found = time.monotonic() + SHARE_OF_LOOKING * (until - time.monotonic())
-        tries = itertools.chain.from_iterable(_tries(first, runs, side, regions, until_found) for side in _SIDES)
+        tries = itertools.chain.from_iterable(_tries(first, runs, side, regions, until) for side in _SIDES)
         for each in _promising_first(tries):
             if time.monotonic() > until:
                 return None
@@ -261,7 +260,9 @@ def steps_around(pairs: Pairs, first: Row, side: Side, near: int = NEAR) -> list
     inside = {each.index for each in call.walk()}  # a call of one operation is the whole of nothing
     around = [s for s in run.steps if at is not None and s.call.index in inside and abs(s.index - at) <= near]
     steps = {step.index: step for step in (*region, *around) if not step.unrecorded}
-    return [steps[index] for index in sorted(steps)][-max(MOST_STEPS, 2 * near) :]
+    known = [steps[index] for index in sorted(steps)][-max(MOST_STEPS, 2 * near) :]
+    before = [s for s in run.steps[: at or 0] if s.call.index in inside and s.name in ("topk", "gather")]
+    return [*(s for s in before[-MOST_CHOICES:] if not known or s.index < known[0].index), *known]
 
 
 def _numbers(steps: Sequence[Step]) -> list[float]:

@@ -17,6 +17,7 @@ from fxdebug.repair.candidates.variations.other_operands import (
     turned,
 )
 from fxdebug.repair.candidates.variations.other_weights import exchanged_rows, reworked_weights
+from fxdebug.repair.candidates.variations.shares import divided_by_sum
 from fxdebug.repair.candidates.variations.shifted_rows import shifted
 from fxdebug.repair.candidates.variations.twin_operations import twins
 from fxdebug.repair.candidates.variations.variation import Variation
@@ -31,6 +32,7 @@ the place of its own.
 """
 
 VARY: tuple[Vary, ...] = (
+    divided_by_sum,
     exchanged,
     other_switches,
     other_settings,
