@@ -18,7 +18,6 @@ from fxdebug.repair.rerun.edited_runs import EditedRuns
 from fxdebug.repair.trials.tried_repairs import doubtful_last, is_settled
 
 SHARE = 0.7  # of the time: what findings do to what is returned is measured after it
-MOST_OF_THE_REST = 0.7  # for the one that has the most to try
 NOT_TRIED = "further edits that may repair b could not be tried"
 _TELL = (
     told_of_settings,
@@ -44,8 +43,7 @@ def with_repairs(found: ComparisonData, runs: EditedRuns, until: float) -> Compa
         if is_settled(found.findings):
             break
         try:
-            now = time.monotonic()
-            told = tell(found, runs, now + MOST_OF_THE_REST * (until - now) if tell is told_of_variations else until)
+            told = tell(found, runs, until)
         except FxDebugError:
             raise
         except Exception as error:  # our own: what is known already is told without it

@@ -32,7 +32,7 @@ from fxdebug.repair.trials.edits_of_operations import NoEdit, is_inplace
 from fxdebug.repair.trials.tried_repairs import is_repaired_by, is_settled, proven_at, with_findings
 
 MOST_RUNS = 60  # with what does not repair the first difference by itself
-MOST_BEFORE_WEIGHTS = 20  # of these runs
+MOST_BEFORE_WEIGHTS = 20  # of these runs, where a call is missing that may be a norm
 MOST_OF_WEIGHTS = 24  # more of these runs
 MOST_PLACES = 64  # of one line
 MOST_STEPS = 40  # of a region: operations that are kept with what they are given
@@ -59,7 +59,7 @@ def told_of_variations(found: ComparisonData, runs: EditedRuns, until: float) ->
         pairs, _ = runs.pairs()
         regions = {side: steps_around(pairs, first, side) for side in _SIDES}
         tries = itertools.chain.from_iterable(_tries(first, runs, side, regions, until) for side in _SIDES)
-        for each in _promising_first(tries):
+        for each in _promising_first(tries, is_missing=first.kind == "missing"):
             if time.monotonic() > until:
                 return None
             if is_repaired_by(each.edit, runs, each.side) and not any(
@@ -95,7 +95,7 @@ def promising_edits(first: Row, runs: EditedRuns, until: float) -> Iterator[tupl
             yield each.edit, each.row(first)
 
 
-def _promising_first(tries: Iterator[_Varied]) -> Iterator[_Varied]:
+def _promising_first(tries: Iterator[_Varied], *, is_missing: bool) -> Iterator[_Varied]:
     """Yield what repairs the first difference as it comes, then some of the others: of these that is not known."""
     others: list[_Varied] = []
     of_weights: list[_Varied] = []  # they would leave no run for the others
@@ -104,9 +104,10 @@ def _promising_first(tries: Iterator[_Varied]) -> Iterator[_Varied]:
             yield each
         else:
             (of_weights if each.ways[0][1].kind == "weights" else others).append(each)
-    yield from others[:MOST_BEFORE_WEIGHTS]
+    before = MOST_BEFORE_WEIGHTS if is_missing else MOST_RUNS
+    yield from others[:before]
     yield from of_weights[:MOST_OF_WEIGHTS]
-    yield from others[MOST_BEFORE_WEIGHTS:MOST_RUNS]
+    yield from others[before:MOST_RUNS]
 
 
 @dataclass(frozen=True)
