@@ -440,3 +440,18 @@ def test_a_loss_that_is_not_finite_is_told_with_the_operation_of_the_forward_tha
     )
     of_loss = fxdebug.gradients(_Scaled().net, torch.ones(2, 3), lambda output: output.sum() * torch.inf).findings[0]
     assert of_loss.what.endswith("every gradient behind it is without meaning")
+
+
+def test_a_loss_that_makes_its_own_nan_is_told_with_the_operation_that_made_it() -> None:
+    def entropy(output: Tensor) -> Tensor:
+        shares = (output * torch.tensor([0.0, 1.0, 300.0])).softmax(-1)
+        return -(shares * shares.log()).sum()
+
+    net = nn.Linear(3, 3)
+    with torch.no_grad():
+        net.weight.zero_()
+        net.bias.fill_(1)
+    (finding, *_) = fxdebug.gradients(net, torch.ones(2, 3), entropy).findings
+    assert (finding.rule, finding.path, finding.op) == ("loss not finite", "", "log")
+    assert finding.what.startswith("the loss is nan, and it begins in the loss: the logarithm of 0")
+    assert "test_gradients.py" in (finding.source or "")

@@ -56,26 +56,32 @@ def gradients(
         record, type(model).__name__, settings, limits=Limits() if limits is None else limits, history=history
     )
     if record.loss is not None and not math.isfinite(record.loss):
-        data = _with_origin(data, model, args, keywords)
+        data = _with_origin(data, model, args, keywords, loss or loss_of_output)
     return Report.of(data)
 
 
 def _with_origin(
-    data: ReportData[GradientRow], model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    data: ReportData[GradientRow],
+    model: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    loss: Callable[[Any], Tensor],
 ) -> ReportData[GradientRow]:
-    """Say where in the forward the NaN or infinity of a loss begins, if the model makes it and not the loss."""
-    made = _first_not_finite(model, args, kwargs)
-    if made is None:
+    """Say where in the forward, or in the loss, its NaN or infinity begins."""
+    made, where = _first_not_finite(model, args, kwargs), "forward"
+    if made is None:  # by the model: all is finite that it returns
+        made, where = _first_not_finite(_WithLoss(model, loss), args, kwargs), "loss"
+    if made is None or (where == "loss" and made.path):
         return data
     told = [
         replace(
             finding,
             path=made.path,
-            call=made.call,
-            node=made.node,
+            call=made.call if where == "forward" else finding.call,
+            node=made.node if where == "forward" else finding.node,
             op=made.op,
             source=made.source,
-            what=f"{finding.what.partition(':')[0]}, and it begins in the forward: {made.what}",
+            what=f"{finding.what.partition(':')[0]}, and it begins in the {where}: {made.what}",
             advice=made.advice or finding.advice,
         )
         if finding.rule == "loss not finite"
@@ -83,6 +89,18 @@ def _with_origin(
         for finding in data.findings
     ]
     return replace(data, findings=tuple(told))
+
+
+class _WithLoss(nn.Module):
+    """A model and the loss of what it returns, as one."""
+
+    def __init__(self, model: nn.Module, loss: Callable[[Any], Tensor]) -> None:
+        super().__init__()
+        self.model, self._loss = model, loss
+        self.training = model.training
+
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        return self._loss(self.model(*args, **kwargs))
 
 
 def _first_not_finite(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Finding | None:
