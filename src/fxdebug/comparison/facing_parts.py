@@ -248,8 +248,12 @@ def _mask_beside(trace: TraceData, tokens: Value) -> Tensor | None:
 
 
 def _found_rows(a: Tensor, b: Tensor, mask_a: Tensor | None, mask_b: Tensor | None) -> list[Stretch] | None:
-    """Return a stretch for each row of the tensor with fewer rows; ``None`` where a row is not in the other one."""
-    flips = a.shape[0] > b.shape[0]
+    """Return a stretch for each row of the tensor with fewer rows; ``None`` where a row is not in the other one.
+
+    Of as many rows, those are looked for that have fewer real positions.
+    """
+    sizes = [(rows.shape[0], _real(mask, 0, rows)[1]) for rows, mask in ((a, mask_a), (b, mask_b))]
+    flips = sizes[0] > sizes[1]
     few, many, mask_few, mask_many = (b, a, mask_b, mask_a) if flips else (a, b, mask_a, mask_b)
     found: list[Stretch] = []
     used: set[tuple[int, int]] = set()

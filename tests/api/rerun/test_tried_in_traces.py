@@ -94,7 +94,7 @@ def test_of_faults_that_no_edits_repair_the_first_is_likely_and_the_place_of_the
 
     row = compared(pair(both)).findings[0]
     assert (row.path, row.proven) == ("1", False)
-    assert row.repair.startswith("likely: gelu with the settings of a was tried, and b then differs first at 2/")
+    assert row.repair.startswith("likely: tried with gelu with the settings of a, and b then differs first at 2/")
 
 
 def test_without_a_budget_no_model_runs() -> None:

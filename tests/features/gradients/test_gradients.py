@@ -146,12 +146,12 @@ def test_d3_frozen_and_unused_parameters_are_told_apart() -> None:
     model = Model()
     model.encoder.requires_grad_(False)
     report = fxdebug.gradients(model, torch.ones(2, 4), of_sum)
-    assert rules(report) == [("frozen", "encoder"), ("not called", "spare"), ("not reached", "cut")]
-    assert report.findings[2].what.endswith("it stops at detach")
+    assert rules(report) == [("not reached", "cut"), ("frozen", "encoder"), ("not called", "spare")]
+    assert report.findings[0].what.endswith("it stops at detach")
     assert [row.state for row in report.parts[0].rows] == (
         ["frozen"] * 4 + ["not reached"] * 2 + ["trained"] * 2 + ["not called"] * 2
     )
-    assert report.findings[0].measured == pytest.approx(40)
+    assert report.findings[1].measured == pytest.approx(40)
 
 
 def test_d3_layers_and_experts_that_do_not_learn_are_one_finding_each() -> None:
@@ -440,6 +440,28 @@ def test_a_loss_that_is_not_finite_is_told_with_the_operation_of_the_forward_tha
     )
     of_loss = fxdebug.gradients(_Scaled().net, torch.ones(2, 3), lambda output: output.sum() * torch.inf).findings[0]
     assert of_loss.what.endswith("every gradient behind it is without meaning")
+
+
+class _TwoTowers(nn.Module):
+    """Two parts on one side of a loss that run without gradients, as one encoder that is meant to learn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.image, self.text, self.project = nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            text = self.project(self.text(x).relu())
+        return self.image(x) * text
+
+
+def test_all_parameters_behind_one_stop_are_one_finding() -> None:
+    (finding,) = fxdebug.gradients(_TwoTowers(), torch.ones(2, 3), of_sum).findings
+    assert (finding.rule, finding.what) == (
+        "not reached",
+        "4 parameters of text, project (66.7 % of all elements) got no gradient although their modules ran: it stops "
+        "at linear in text with gradients off (no_grad)",
+    )
 
 
 def test_a_loss_that_makes_its_own_nan_is_told_with_the_operation_that_made_it() -> None:

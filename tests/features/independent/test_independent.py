@@ -151,11 +151,9 @@ def test_rows_may_be_packed_in_other_ways() -> None:
     positions = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3], [0, 1, 2, 3, 4, 0, 1, 2]])
     given = {"ids": torch.arange(16).reshape(2, 8) % 9, "position_ids": positions}
     assert first(SumsBeforeEach(False), given, "pack") == []
-    assert first(SumsBeforeEach(True), given, "pack") == [
-        ("matmul", "sample 1 of row 0 depends on its neighbours in the pack")
-    ]
+    assert first(SumsBeforeEach(True), given, "pack") == [("matmul", "row 0 #1 depends on its neighbours in the pack")]
     report = fxdebug.independent(SumsBeforeEach(True), given, over="pack")
-    assert [row.sample for row in report.rows if row.error] == ["sample 1 of row 0", "sample 1 of row 1"]
+    assert [row.sample for row in report.rows if row.error] == ["row 0 #1", "row 1 #1"]
 
 
 def test_samples_of_a_pack_are_told_by_a_number_for_each_token() -> None:

@@ -84,6 +84,19 @@ def test_an_average_without_statistics_is_found() -> None:
     average.body[1].reset_running_stats()
     assert told(net, average) == [("warning", "statistics not copied", 1)]
     assert told(average, net) == []  # a model that is trained
+    (finding,) = fxdebug.weights(net, average).findings
+    assert finding.advice == "An average of the parameters alone has no statistics: copy the buffers along."
+
+
+def test_statistics_and_weights_that_a_model_did_not_take_from_a_file_are_no_average(tmp_path: Path) -> None:
+    net, other = trained(), trained()
+    torch.manual_seed(7)
+    for module in other.body:
+        module.reset_parameters()
+    (finding,) = fxdebug.weights(file_of(net, tmp_path), other).findings
+    assert (finding.rule, finding.op) == ("statistics not copied", "body.1.running_mean")
+    assert "its matrices have nothing in common with those of the first, either" in finding.what
+    assert "a prefix such as backbone. or module." in finding.advice
 
 
 def test_statistics_that_an_average_kept_from_the_step_of_its_copy_are_found() -> None:

@@ -82,7 +82,7 @@ def _with_origin(
             op=made.op,
             source=made.source,
             what=f"{finding.what.partition(':')[0]}, and it begins in the {where}: {made.what}",
-            advice=made.advice or finding.advice,
+            advice=made.advice or "Keep what it is given away from there: clamp it, or add a small number.",
         )
         if finding.rule == "loss not finite"
         else finding

@@ -269,7 +269,7 @@ def _unpacked(inputs: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Itera
         if len(rows) == 1:
             yield Alone(f"sample {number}", alone, None, 1, places, length)
         else:
-            yield Alone(f"sample {number} of row {row}", alone, row, len(rows), places, length)
+            yield Alone(f"row {row} #{number}", alone, row, len(rows), places, length)
 
 
 def _bounds(row: list[int], are_positions: bool) -> list[int]:

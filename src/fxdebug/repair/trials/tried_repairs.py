@@ -73,7 +73,7 @@ def tried(findings: Sequence[Row], plain: ComparisonData, runs: EditedRuns, budg
                 failed += [edit] if edit.is_cause else []
                 made.setdefault(number, []).append(edit)
         if failed and len(rows) == 1:
-            told = f"{LIKELY}: {failed[0].words} was tried{_still(rows[number], _made(failed[0], seen), runs)}"
+            told = f"{LIKELY}: tried with {failed[0].words}{_still(rows[number], _made(failed[0], seen), runs)}"
             rows[number] = replace(rows[number], repair=told)
     rows = _doubted_together(rows, {number: edits[0] for number, edits in planned.items()}, seen, runs)
     rest = rows[MOST:MOST_TOGETHER] if len(made) == MOST < len(rows) <= MOST_TOGETHER and plan is not None else []

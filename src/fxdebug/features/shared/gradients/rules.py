@@ -283,11 +283,13 @@ def _without_gradient(record: GradientRecord) -> Iterator[Finding]:
     if all(parameter.gradient is None for parameter in record.parameters):
         return
     stop_of = {name: stop for stop in reversed(record.stops) for name in stop.parameters}
-    causes = [(reach, stop) for reach in _REASONS for stop in (*record.stops, None) if stop is None or reach == _PASSED]
+    causes = [*((_PASSED, stop) for stop in record.stops), *((reach, None) for reach in _REASONS)]
     for reach, stop in causes:
         reason, advice = _REASONS[reach]
         of_cause = {p.name for p in record.parameters if p.reach == reach and stop_of.get(p.name) is stop}
-        for paths, group in _alike(_largest_parts(record.parameters, of_cause)):
+        parts = _largest_parts(record.parameters, of_cause)
+        together = [([*parts], [parameter for part in parts.values() for parameter in part])]
+        for paths, group in together if stop is not None and parts else _alike(parts):
             path = paths[0]
             elements = sum(math.prod(parameter.shape) for parameter in group)
             whole = sum(math.prod(parameter.shape) for parameter in record.parameters)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from statistics import median
 
 from fxdebug.data.findings import ADVICE, WARNING, Finding
 from fxdebug.data.measures import counted
@@ -11,6 +12,7 @@ from fxdebug.features.weights.record import WeightChange
 from fxdebug.operators.dtypes import EPS
 
 NAMED = 3
+UNLIKE = 0.3  # cosine of a matrix and itself after training from elsewhere: those of an average are near 1
 STATISTICS = ("running_mean", "running_var")
 COUNTERS = ("num_batches_tracked",)
 TABLES = ("inv_freq", "freqs_cis", "position_ids", "relative_position_index", "causal_mask")
@@ -24,7 +26,7 @@ def find_kinds(changes: Sequence[WeightChange], *, loaded: bool) -> Iterator[Fin
     lost = _at_their_start(both)
     yield from _moved_statistics([change for change in both if change.name.rpartition(".")[0] not in lost])
     yield from _first_statistics(
-        [change for change in both if change.name in {f"{path}.running_mean" for path in lost}]
+        [change for change in both if change.name in {f"{path}.running_mean" for path in lost}], _likeness(both, lost)
     )
     yield from _late_statistics([change for change in both if change.name.rpartition(".")[0] not in lost])
     yield from _tables(both)
@@ -85,16 +87,28 @@ def _at_their_start(both: Sequence[WeightChange]) -> set[str]:
     return found
 
 
-def _first_statistics(lost: Sequence[WeightChange]) -> Iterator[Finding]:
+def _likeness(both: Sequence[WeightChange], norms: Collection[str]) -> float | None:
+    """Return the median cosine of the matrices of the parts that some norms are in with themselves."""
+    parts = {path.partition(".")[0] for path in norms}
+    cosines = [
+        change.cosine
+        for change in both
+        if change.name.partition(".")[0] in parts and change.cosine is not None and len(change.shape_a or ()) > 1
+    ]
+    return median(cosines) if cosines else None
+
+
+def _first_statistics(lost: Sequence[WeightChange], likeness: float | None) -> Iterator[Finding]:
     """Statistics that the second checkpoint has as at their start, and the first does not."""
-    if lost:
-        yield _finding(
-            "statistics not copied",
-            WARNING,
-            lost,
-            "and their variances are as at their start in the second: mean 0, variance 1",
-            "An average of the parameters alone has no statistics: copy the buffers along.",
-        )
+    if not lost:
+        return
+    what = "and their variances are as at their start in the second: mean 0, variance 1"
+    advice = "An average of the parameters alone has no statistics: copy the buffers along."
+    if likeness is not None and likeness < UNLIKE:
+        what += f"; its matrices have nothing in common with those of the first, either (cosine {likeness:.2g}): "
+        what += "nothing of the first was loaded there"
+        advice = "Compare the names of the keys (a prefix such as backbone. or module.), and look for strict=False."
+    yield _finding("statistics not copied", WARNING, lost, what, advice)
 
 
 def _late_statistics(both: Sequence[WeightChange]) -> Iterator[Finding]:
@@ -183,8 +197,9 @@ def _count(change: WeightChange) -> int:
 
 def _finding(rule: str, severity: str, changes: Sequence[WeightChange], what: str, advice: str) -> Finding:
     names = [change.name for change in changes]
+    noun = "statistic" if all(map(is_statistic, names)) else "weight"
     path = names[0].rpartition(".")[0]
-    named = ", ".join(names[:NAMED]) + (f", … {counted(len(names), 'weight')} in all" if len(names) > NAMED else "")
+    named = ", ".join(names[:NAMED]) + (f", … {counted(len(names), noun)} in all" if len(names) > NAMED else "")
     return Finding(
         rule=rule,
         severity=severity,  # type: ignore[arg-type]
