@@ -143,6 +143,35 @@ STATE: dict[str, Callable[[], Given]] = {
 }
 
 
+class Adapted(nn.Linear):
+    """A layer with an adapter beside its weight."""
+
+    def __init__(self, inputs: int, outputs: int, rank: int = 4) -> None:
+        super().__init__(inputs, outputs)
+        self.lora_A, self.lora_B = nn.Linear(inputs, rank, bias=False), nn.Linear(rank, outputs, bias=False)
+        nn.init.zeros_(self.lora_B.weight)
+        self.weight.requires_grad_(False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + 0.5 * self.lora_B(self.lora_A(x))
+
+
+def with_adapter(merged: bool, trained: bool = True, seed: int = 0) -> dict[str, Tensor]:
+    """Return the weights of layers whose adapters are trained, or not; ``merged``: added to the weights, too."""
+    torch.manual_seed(seed)
+    net = nn.Sequential(Adapted(16, 24), nn.ReLU(), Adapted(24, 16))
+    optimizer = torch.optim.Adam([p for p in net.parameters() if p.requires_grad], 1e-2)
+    for _ in range(10 if trained else 0):
+        x = torch.randn(32, 16)
+        optimizer.zero_grad()
+        (net(x) - x).square().mean().backward()
+        optimizer.step()
+    with torch.no_grad():
+        for layer in (net[0], net[2]) if merged else ():
+            layer.weight += 0.5 * layer.lora_B.weight @ layer.lora_A.weight
+    return dict(net.state_dict())
+
+
 def _without(model: Layers, name: str) -> dict[str, Tensor]:
     return {key: weight for key, weight in model.state_dict().items() if key != name}
 
@@ -199,6 +228,7 @@ OF_TWO: dict[str, Callable[[], tuple[Any, Any]]] = {
     ),
     "weights.table changed": lambda: (trained(), trained(lambda model: model.inv_freq.mul_(1.01))),
     "weights.only shrank": lambda: (trained(), trained(_shrunk)),
+    "weights.adapter merged": lambda: (with_adapter(merged=False), with_adapter(merged=True)),
     "weights.no average": lambda: (trained(), trained(_grown)),
     "weights.as drawn": lambda: (trained(), trained(_drawn_anew)),
     "gradients.gradients differ": lambda: (_stepped(1.0), _stepped(4.0)),

@@ -12,6 +12,7 @@ from torch import nn
 
 import fxdebug
 from fxdebug.errors import UsageError
+from support.sick_state import with_adapter
 
 
 class Net(nn.Module):
@@ -97,6 +98,20 @@ def test_statistics_and_weights_that_a_model_did_not_take_from_a_file_are_no_ave
     assert (finding.rule, finding.op) == ("statistics not copied", "body.1.running_mean")
     assert "its matrices have nothing in common with those of the first, either" in finding.what
     assert "a prefix such as backbone. or module." in finding.advice
+
+
+def test_an_adapter_that_is_added_to_its_weight_and_kept_is_told_and_one_that_is_trained_is_not() -> None:
+    (finding,) = fxdebug.weights(with_adapter(merged=False, trained=False), with_adapter(merged=True)).findings
+    assert (finding.rule, finding.what) == (
+        "adapter merged",
+        "0.weight changed by 0.5 times the product of its own lora_B and lora_A, as 1 other weight, and both are there "
+        "still: loaded, the adapter counts twice",
+    )
+    for seed in range(3):
+        start = with_adapter(merged=False, trained=False, seed=seed)
+        assert told(start, with_adapter(merged=False, seed=seed)) == []
+        merged = {name: weight for name, weight in with_adapter(merged=True, seed=seed).items() if "lora" not in name}
+        assert "adapter merged" not in {finding.rule for finding in fxdebug.weights(start, merged).findings}
 
 
 def test_statistics_that_an_average_kept_from_the_step_of_its_copy_are_found() -> None:

@@ -23,6 +23,7 @@ BOOK = RuleBook(
         RuleSpec("statistics not copied", WARNING, "the second checkpoint has running statistics as at their start"),
         RuleSpec("table changed", WARNING, "a buffer that nothing trains changed"),
         RuleSpec("only shrank", ADVICE, "weights changed by a factor alone"),
+        RuleSpec("adapter merged", WARNING, "a weight changed by its own adapter, which is there still"),
         RuleSpec("as drawn", WARNING, "the second model is as it was drawn, and the first is trained"),
         RuleSpec("no average", ADVICE, "all weights of the second differ as those of no average of the first do"),
     ),

@@ -20,6 +20,7 @@ from fxdebug.data.report import ReportData
 from fxdebug.errors import UsageError
 from fxdebug.features.shared.drawn.as_drawn import is_trained
 from fxdebug.features.shared.units.measured_activations import units_on
+from fxdebug.features.weights.changed.adapters import find_merged_adapters
 from fxdebug.features.weights.changed.averages import find_as_drawn, find_no_averages
 from fxdebug.features.weights.changed.changes import ChangeRow, changes_report
 from fxdebug.features.weights.changed.kinds import find_kinds
@@ -181,6 +182,7 @@ def _changes(model: Checkpoint, other: Checkpoint) -> Report[Row]:
         *(find_missing(changes) if models == [None, None] else ()),
         *find_ties((models[0], a), (models[1], b), prefix),
         *find_resized(a, b, changes),
+        *find_merged_adapters(a, b, changes),
         *find_kinds([change for change in changes if change.name not in beyond], loaded=loaded),
         *find_as_drawn(a, None if prefix else models[1], models[0]),
         *(find_no_averages(changes) if not loaded else ()),
