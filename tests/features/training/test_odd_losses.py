@@ -125,6 +125,15 @@ def test_a_gate_over_one_expert_is_named_though_the_loss_falls() -> None:
     assert warnings_of(bench_loops.watched(path, False)) == []
 
 
+def test_the_share_of_one_expert_that_is_divided_by_itself_is_named_though_another_loss_teaches_the_gate() -> None:
+    path = bench_loops.LOOPS / "seventh" / "f08_minimind_moe.py"
+
+    found = bench_loops.watched(path, True)
+
+    assert (found.rule, found.findings[0].op) == ("normalised alone", "division by its sum")
+    assert warnings_of(bench_loops.watched(path, False)) == []
+
+
 def test_values_of_rewards_without_an_end_are_no_fault() -> None:
     path = bench_loops.LOOPS / "sixth" / "h07_ddqn_rising_loss.py"
 

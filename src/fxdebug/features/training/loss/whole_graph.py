@@ -11,12 +11,13 @@ from torch import Tensor
 
 from fxdebug.capture.probe import untracked
 from fxdebug.features.training.loss.loss_graph import PASSED, behind_views, name_of, signed
-from fxdebug.features.training.loss.loss_terms import inputs_of
+from fxdebug.features.training.loss.loss_terms import first_of, inputs_of
 from fxdebug.features.training.recorder.leaf_calls import FEWEST_ROWS, lets_see_ahead, sizes_exchanged
 from fxdebug.features.training.recorder.model_facts import products_in, weights_of
 
 WHOLE = 2  # steps whose whole graph is walked
 AHEAD = 1e-3  # of what an attention looks at
+TOP_ONE = "division by its sum"
 DEPTH = 8  # operations between a product and its softmax
 _KEPT = PASSED | frozenset("Expand MulDropout NativeDropout MaskedFill Where".split())
 _SCALED = frozenset("Mul Div Add Sub MaskedFill Where".split())
@@ -186,7 +187,17 @@ def _over_one(node: Any) -> str:
         return name.lower() if len(shape) and shape[signed(node._saved_dim)] == 1 else ""
     if name == "NativeLayerNorm" and math.prod(node._saved_normalized_shape) == 1:
         return "layer norm"
-    return ""
+    return TOP_ONE if name == "Div" and _is_top_one(node) else ""
+
+
+def _is_top_one(node: Any) -> bool:
+    """Is the one number that topk chose divided by the sum over itself, as routers normalise those of their choice?"""
+    chosen, whole = (behind_views(inner) for inner, _ in node.next_functions[:2])
+    whole = first_of(whole) if name_of(whole) in ("Add", "Clamp", "ClampMin") else whole
+    if name_of(chosen) != "Topk" or name_of(whole) != "Sum" or first_of(whole) is not chosen:
+        return False
+    shape = chosen._input_metadata[0].shape
+    return bool(shape) and shape[-1] == 1
 
 
 def _has_no_mask(node: Any) -> bool:

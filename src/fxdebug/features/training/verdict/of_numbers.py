@@ -7,6 +7,7 @@ from itertools import takewhile
 
 from fxdebug.data.findings import ADVICE, ERROR, WARNING
 from fxdebug.features.shared.records.learning import StepSigns
+from fxdebug.features.training.loss.whole_graph import TOP_ONE
 from fxdebug.features.training.verdict.of_odd import CANCELS
 from fxdebug.features.training.verdict.seen import Found, Seen, found, g, listed, middle
 
@@ -102,14 +103,16 @@ def _over_one(seen: Seen) -> Found:
     """Yield that something is normalised alone, so that it is the same for every input."""
     over = seen.facts.over_one
     if over:
-        makes = "its bias" if over[0] == "layer norm" else "1" if over[0] == "softmax" else "0"
+        makes = {"layer norm": "its bias", "softmax": "1", TOP_ONE: "1"}.get(over[0], "0")
         yield found(
             "normalised alone",
-            ERROR if seen.progress.is_bad else WARNING if seen.facts.resting.count else ADVICE,
+            ERROR if seen.progress.is_bad else WARNING if seen.facts.resting.count or over[0] == TOP_ONE else ADVICE,
             f"a {over[0]} runs over a dimension of 1 element, and returns {makes} for every input: nothing in front of "
             f"it counts, and no gradient passes (loss {g(seen.progress.first)} → {g(seen.progress.last)})",
-            "Give it the dimension that has the numbers to be compared: the keys of an attention, the classes, the "
-            "features. For one output of two classes take a sigmoid.",
+            "Leave it out where one expert is chosen: its weight is then the gate's own share, which the loss teaches."
+            if over[0] == TOP_ONE
+            else "Give it the dimension that has the numbers to be compared: the keys of an attention, the classes, "
+            "the features. For one output of two classes take a sigmoid.",
             op=over[0],
         )  # fmt: skip
 
