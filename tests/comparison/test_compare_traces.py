@@ -13,7 +13,7 @@ from torch import nn
 
 import fxdebug
 from fxdebug import compare, fx_debug
-from fxdebug.comparison.diagnosis import diagnoser
+from fxdebug.comparison.diagnosis import root_cause
 from fxdebug.comparison.result import KINDS
 from fxdebug.comparison.tolerance import tolerance_of
 from fxdebug.errors import UsageError
@@ -47,11 +47,11 @@ def test_a_rule_that_fails_costs_the_cause_and_not_the_comparison(
         raise ZeroDivisionError
 
     for part in parts:
-        monkeypatch.setattr(diagnoser.Diagnoser, part, fails)
+        monkeypatch.setattr(root_cause.Diagnoser, part, fails)
     first = changed(lambda other: other.blocks[1].down.weight[3].mul_(2), "stats").first
     assert (first.path, first.op) == ("blocks.1.down", "linear")
     if "_diagnosed" in parts:
-        told = f"the same inputs give other values; {diagnoser.NOT_LOOKED_FOR} (ZeroDivisionError)"
+        told = f"the same inputs give other values; {root_cause.NOT_LOOKED_FOR} (ZeroDivisionError)"
         assert (first.kind, first.because) == ("values", told)
 
 
