@@ -12,6 +12,7 @@ from torch import Tensor, nn
 import fxdebug
 from faults.originals import inputs_of, reference
 from fxdebug import compare, fx_debug
+from fxdebug.api.trace import Trace
 from fxdebug.apps.cli.main import main
 from fxdebug.errors import NotFound, UsageError
 from fxdebug.query.run_of_call import run_of_call
@@ -223,13 +224,25 @@ def test_the_last_positions_of_a_forward_are_those_that_go_on_from_its_cache(nam
     assert (other.verdict, other.first.kind) == ("different", "input")
 
 
-def test_other_lengths_without_a_cache_are_other_inputs() -> None:
-    model = reference("gpt2")
+def run_of_tokens(start: int, stop: int) -> Trace:
     with torch.no_grad():
-        a, b = (
-            fx_debug(model, {"input_ids": torch.arange(3, stop)[None], "use_cache": True}, values="tensors")
-            for stop in (12, 9)
-        )
+        given = {"input_ids": torch.arange(start, stop)[None], "use_cache": True}
+        return fx_debug(reference("gpt2"), given, values="tensors")
+
+
+def test_the_beginning_of_a_longer_text_is_compared_with_it_whichever_stands_first() -> None:
+    long, short = run_of_tokens(3, 12), run_of_tokens(3, 9)
+    for one, other, said in (
+        (long, short, "row 0, positions 0 to 5, of a with row 0 of b"),
+        (short, long, "row 0 of a with row 0, positions 0 to 5, of b"),
+    ):
+        found = compare(one, other)
+        assert (found.verdict, found.findings) == ("equal", ())
+        assert found.notes[0].startswith(f"compared are {said}, which have the same tokens")
+
+
+def test_other_lengths_of_other_tokens_without_a_cache_are_other_inputs() -> None:
+    a, b = run_of_tokens(3, 12), run_of_tokens(20, 26)
     found = compare(a, b)
     assert found.first is not None
     assert (found.first.kind, found.first.because) == (

@@ -7,6 +7,10 @@ from typing import Literal
 
 from fxdebug.brief import brief
 
+# Names of signs in the graph of a loss, by which a verdict finds them.
+CANCELS = "cancels"
+TOP_ONE = "division by its sum"
+
 
 @brief
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fxdebug.capture.probe import untracked
+from fxdebug.features.shared.records.learning import CANCELS
 from fxdebug.features.training.loss.loss_graph import (
     NARROW,
     PASSED,
@@ -29,7 +30,6 @@ from fxdebug.features.training.loss.loss_terms import Term, first_of, inputs_of,
 MOST_TERMS = 8
 OUTWEIGHED, STAYS = 0.01, 0.93  # of the largest term, and of what a term was at first
 Shown = dict[str, tuple[float, ...]]
-CANCELS = "cancels"
 MOST_LOSS, MOST_MODEL = 400, 3000  # nodes that are walked
 FEWEST = 8
 RARE, LIGHT = 0.3, 0.5  # of the targets, and the weight of what is rare

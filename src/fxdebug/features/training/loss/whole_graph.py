@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from fxdebug.capture.probe import untracked
+from fxdebug.features.shared.records.learning import TOP_ONE
 from fxdebug.features.training.loss.loss_graph import PASSED, behind_views, name_of, signed
 from fxdebug.features.training.loss.loss_terms import first_of, inputs_of
 from fxdebug.features.training.recorder.leaf_calls import FEWEST_ROWS, lets_see_ahead, sizes_exchanged
@@ -17,7 +18,6 @@ from fxdebug.features.training.recorder.model_facts import products_in, weights_
 
 WHOLE = 2  # steps whose whole graph is walked
 AHEAD = 1e-3  # of what an attention looks at
-TOP_ONE = "division by its sum"
 DEPTH = 8  # operations between a product and its softmax
 _KEPT = PASSED | frozenset("Expand MulDropout NativeDropout MaskedFill Where".split())
 _SCALED = frozenset("Mul Div Add Sub MaskedFill Where".split())

@@ -6,9 +6,7 @@ import math
 from itertools import takewhile
 
 from fxdebug.data.findings import ADVICE, ERROR, WARNING
-from fxdebug.features.shared.records.learning import StepSigns
-from fxdebug.features.training.loss.whole_graph import TOP_ONE
-from fxdebug.features.training.verdict.of_odd import CANCELS
+from fxdebug.features.shared.records.learning import CANCELS, TOP_ONE, StepSigns
 from fxdebug.features.training.verdict.seen import Found, Seen, found, g, listed, middle
 
 NARROW = ("bfloat16", "float16")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from fxdebug.data.findings import ADVICE, ERROR, WARNING, Finding
+from fxdebug.features.shared.records.learning import CANCELS
 from fxdebug.features.training.verdict.seen import Found, Seen, found, g
 
-CANCELS = "cancels"
 OUTWEIGHED = "outweighed "
 REACH = "out of reach "
 
