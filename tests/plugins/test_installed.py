@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import torch
 from torch import nn
 
 import fxdebug
-from support.package import python_with_package
+from support.package import OneProcess, python_with_package
 
 PROJECT = """
 [build-system]
@@ -139,16 +140,25 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def told(python: Path, *arguments: str, status: int = 0) -> str:
-    done = subprocess.run(
-        [str(python), "-m", "fxdebug", *arguments], capture_output=True, text=True, env={**os.environ, "COLUMNS": "80"}
-    )
-    assert done.returncode == status, done.stdout + done.stderr
-    return done.stdout if status != 2 else done.stderr
+@pytest.fixture(scope="module")
+def process(python: Path) -> Iterator[OneProcess]:
+    """A process of that environment, for one command after the other."""
+    process = OneProcess(python)
+    yield process
+    process.close()
 
 
-def test_plugins_are_listed_and_broken_ones_tell_why(python: Path) -> None:
-    assert told(python, "plugins").splitlines() == [
+def told(process: OneProcess, *arguments: str, status: int = 0) -> str:
+    ended, out, err = process.told("-m", "fxdebug", *arguments)
+    assert ended == status, out + err
+    return out if status != 2 else err
+
+
+def test_plugins_are_listed_and_broken_ones_tell_why(python: Path, process: OneProcess) -> None:
+    command = [str(python), "-m", "fxdebug", "plugins"]
+    alone = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "COLUMNS": "80"}, check=True)
+    assert alone.stdout == told(process, "plugins")
+    assert alone.stdout.splitlines() == [
         "exporters",
         "  .bad  does not work: AttributeError: module 'widths' has no attribute",
         "    'missing' (fxdebug-widths 1.2)",
@@ -182,16 +192,16 @@ def test_plugins_are_listed_and_broken_ones_tell_why(python: Path) -> None:
         "  wide layer  A linear layer returns more than 4 numbers a row. (fxdebug-widths",
         "    1.2)",
     ]
-    listed = json.loads(told(python, "plugins", "--json"))
+    listed = json.loads(told(process, "plugins", "--json"))
     assert listed["schema"] == "fxdebug.plugins/1" and len(listed["plugins"]) == 21
 
 
-def test_an_exporter_is_chosen_by_suffix_or_name(python: Path, saved: Path, tmp_path: Path) -> None:
-    told(python, "export", str(saved), "-o", str(tmp_path / "run.rows"))
+def test_an_exporter_is_chosen_by_suffix_or_name(process: OneProcess, saved: Path, tmp_path: Path) -> None:
+    told(process, "export", str(saved), "-o", str(tmp_path / "run.rows"))
     assert (tmp_path / "run.rows").read_text() == "#0 Sequential\n0#0 Linear\n1#0 Linear\n"
-    told(python, "export", str(saved), "-o", str(tmp_path / "run"), "--to", "rows", "--option", "separator=:")
+    told(process, "export", str(saved), "-o", str(tmp_path / "run"), "--to", "rows", "--option", "separator=:")
     assert (tmp_path / "run").read_text() == "#0:Sequential\n0#0:Linear\n1#0:Linear\n"
-    error = told(python, "export", str(saved), "-o", str(tmp_path / "run.bad"), status=2)
+    error = told(process, "export", str(saved), "-o", str(tmp_path / "run.bad"), status=2)
     assert "the plug-in '.bad' of fxdebug-widths 1.2 cannot be imported" in error and "Traceback" not in error
 
 
@@ -206,11 +216,11 @@ def test_an_exporter_is_chosen_by_suffix_or_name(python: Path, saved: Path, tmp_
     ],
 )
 def test_an_exporter_that_fails_is_named_and_leaves_what_was_there(
-    python: Path, saved: Path, tmp_path: Path, suffix: str, reason: str
+    process: OneProcess, saved: Path, tmp_path: Path, suffix: str, reason: str
 ) -> None:
     path = tmp_path / f"run{suffix}"
     for is_new in (True, False):
-        error = told(python, "export", str(saved), "-o", str(path), status=2)
+        error = told(process, "export", str(saved), "-o", str(path), status=2)
         assert error == f"fxdebug: the plug-in '{suffix}' of fxdebug-widths 1.2 {reason.format(path)}\n"
         if is_new:
             assert list(tmp_path.iterdir()) == []
@@ -233,29 +243,31 @@ def test_an_exporter_may_write_a_folder_that_is_there_and_files_beside(tmp_path:
     assert found == {"out/old": "old", "out/deep/file": "new", "out.index": "beside"}
 
 
-def test_plugins_that_fail_leave_other_commands_alone(python: Path, saved: Path, tmp_path: Path) -> None:
-    told(python, "page", str(saved), "-o", str(tmp_path / "run.html"))
-    error = told(python, "show", str(saved), "--columns", "widths.list", status=2)
+def test_plugins_that_fail_leave_other_commands_alone(
+    process: OneProcess, python: Path, saved: Path, tmp_path: Path
+) -> None:
+    told(process, "page", str(saved), "-o", str(tmp_path / "run.html"))
+    error = told(process, "show", str(saved), "--columns", "widths.list", status=2)
     assert error.endswith("fxdebug-widths 1.2 returned list, not numbers by the id of a call or an operation\n")
-    error = told(python, "analyse", "ending", str(saved), status=2)
+    error = told(process, "analyse", "ending", str(saved), status=2)
     assert error == "fxdebug: the plug-in 'ending' of fxdebug-widths 1.2 failed: SystemExit: 3\n"
-    error = told(python, "analyse", "cells", str(saved), status=2)
+    error = told(process, "analyse", "cells", str(saved), status=2)
     assert error.startswith("fxdebug: row 0 of the report 'cells' has object as 'width'")
     code = "import sys; from fxdebug.apps.cli.main import main; main(sys.argv[1:]); assert 'widths' not in sys.modules"
     for arguments in (["find", saved, "--where", "nan > 0"], ["export", saved, "-o", tmp_path / "g.dot"]):
         subprocess.run([str(python), "-c", code, *map(str, arguments)], check=True, capture_output=True)
 
 
-def test_a_measure_is_a_column_and_a_condition(python: Path, saved: Path) -> None:
-    shown = told(python, "show", str(saved), "--columns", "widths.weights")
+def test_a_measure_is_a_column_and_a_condition(process: OneProcess, saved: Path) -> None:
+    shown = told(process, "show", str(saved), "--columns", "widths.weights")
     assert [line.split()[-1] for line in shown.splitlines()[1:]] == ["widths.weights", "B", "0", "96", "108"]
-    found = told(python, "find", str(saved), "--where", "widths.weights > 100")
+    found = told(process, "find", str(saved), "--where", "widths.weights > 100")
     assert "1#0" in found and "0#0" not in found
-    assert "widths.weights" in told(python, "measures")
+    assert "widths.weights" in told(process, "measures")
 
 
-def test_a_rule_is_part_of_check_and_a_broken_one_a_warning(python: Path, saved: Path) -> None:
-    report = json.loads(told(python, "check", str(saved), "--json", status=1))
+def test_a_rule_is_part_of_check_and_a_broken_one_a_warning(process: OneProcess, saved: Path) -> None:
+    report = json.loads(told(process, "check", str(saved), "--json", status=1))
     assert [(one["rule"], one["severity"], one["call"], one["measured"]) for one in report["findings"]] == [
         ("wide layer", "error", "0#0", 8),
         ("not looked at", "warning", "Sequential#0", None),
@@ -264,18 +276,18 @@ def test_a_rule_is_part_of_check_and_a_broken_one_a_warning(python: Path, saved:
     notes = " ".join(report["notes"])
     assert "'broken rule' of fxdebug-widths 1.2 was skipped: KeyError: 'planted'" in notes
     assert "'lost rule' of fxdebug-widths 1.2 was skipped" in notes and "Checked: numbers, structure, plugins." in notes
-    told(python, "check", str(saved), "--off", "wide layer", status=1)
-    told(python, "check", str(saved), "--off", "wide layer", "--off", "plugins.not looked at")
-    assert "wide layer" in told(python, "rules")
+    told(process, "check", str(saved), "--off", "wide layer", status=1)
+    told(process, "check", str(saved), "--off", "wide layer", "--off", "plugins.not looked at")
+    assert "wide layer" in told(process, "rules")
 
 
-def test_an_analysis_answers_with_a_report(python: Path, saved: Path) -> None:
-    assert told(python, "analyse", "widths", str(saved), "--csv", "--option", "least=4").splitlines() == [
+def test_an_analysis_answers_with_a_report(process: OneProcess, saved: Path) -> None:
+    assert told(process, "analyse", "widths", str(saved), "--csv", "--option", "least=4").splitlines() == [
         "call,width", "0#0,8",
     ]  # fmt: skip
-    error = told(python, "analyse", "width", str(saved), status=2)
+    error = told(process, "analyse", "width", str(saved), status=2)
     assert "no analysis 'width': there are broken, cells, ending, widths. Did you mean 'widths'?" in error
-    assert "returned int, not a report" in told(python, "analyse", "broken", str(saved), status=2)
+    assert "returned int, not a report" in told(process, "analyse", "broken", str(saved), status=2)
 
 
 def test_without_plugins_the_list_says_where_they_are_looked_for(capsys: pytest.CaptureFixture[str]) -> None:
