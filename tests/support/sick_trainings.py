@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import random
-import sys
 import time
 import warnings
 from collections.abc import Callable
@@ -16,8 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import fxdebug
+from support.tool import tool
 
-TOOLS = Path(__file__).parents[2] / "tools"
 Given = tuple[Any, dict[str, Any]]
 
 OF_THE_BENCH = {  # the rule: the loop of learn_faults.py, and how many of its steps are enough
@@ -69,12 +67,7 @@ def of_the_bench(name: str, steps: int, file: str = "learn_faults") -> Callable[
     """A loop of ``tools/learn_faults.py``, or of another file there."""
 
     def make(folder: Path) -> Given:
-        before = list(sys.path)
-        sys.path.insert(0, str(TOOLS))
-        try:
-            cases = importlib.import_module(file).CASES.every
-        finally:
-            sys.path[:] = before
+        cases = tool(file).CASES.every
         torch.manual_seed(0)
         random.seed(0)
         loop = next(case for case in cases if case.name == name).make(True)

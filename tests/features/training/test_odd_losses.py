@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
 import random
-import sys
 import warnings
-from pathlib import Path
 
 import pytest
 import torch
 
 import fxdebug
 from fxdebug.features.training.verdict.judge import Verdict
+from support.tool import tool
 
-sys.path.insert(0, str(Path(__file__).parents[3] / "tools"))
-bench_loops, learn_classes = (importlib.import_module(name) for name in ("bench_loops", "learn_classes"))
+bench_loops, learn_classes = tool("bench_loops"), tool("learn_classes")
 CASES = {case.name: case for case in learn_classes.CASES.every}
 
 

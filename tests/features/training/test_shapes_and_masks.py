@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,9 +11,9 @@ from torch import Tensor, nn
 
 import fxdebug
 from fxdebug.features.training.verdict.judge import Verdict
+from support.tool import tool
 
-sys.path.insert(0, str(Path(__file__).parents[3] / "tools"))
-bench_loops = importlib.import_module("bench_loops")
+bench_loops = tool("bench_loops")
 
 
 def verdict_on(model: nn.Module, loss_of: Callable[[int], Tensor], steps: int = 40, rate: float = 3e-3) -> Verdict:

@@ -23,7 +23,7 @@ def find_dropped_results(net: Network) -> Iterator[Finding]:
     for path, calls in lists.items():
         last, given = calls[-1], _given(calls[-1])
         dropped = [call for call in calls[:-1] if given and _given(call) == given and not _is_taken(net, call)]
-        if len(dropped) < 1 or len(dropped) != len(calls) - 1 or not _is_taken(net, last):
+        if not dropped or len(dropped) != len(calls) - 1 or not _is_taken(net, last):
             continue
         yield found(
             dropped[0],

@@ -16,6 +16,7 @@ SMALL = 64  # elements of one matrix that tells with others
 ROUNDED = 1 / 128  # by which a narrow dtype may round the largest number up
 NORMAL_ERRORS = 3.0  # standard errors of a deviation
 LEARNED = 0.03  # deviation of the weights of a norm: some models draw them around 0 or 1 with 0.02
+MOST = 1 << 16  # elements of a layer by which it is looked whether they are even
 GROUP = 150  # elements of the layers of one part that tell together
 SCALED = 1e-2  # by which a length was trained
 NEAR = 5.0  # as EDGE, where small layers tell together: the largest lies farther off once in 150
@@ -104,11 +105,12 @@ def parts_as_drawn(model: nn.Module) -> list[DrawnPart]:
             if weight is None or weight.ndim < 2 or not is_readable(weight):
                 continue
             bound = 1 / math.sqrt(max(weight[0].numel(), 1))
-            numbers = [one.detach().flatten().double() / bound for one in (weight, bias) if one is not None]
-            largest = [float(one.abs().max()) for one in numbers]
-            gap = NEAR / numbers[0].numel()
+            both = [one.detach().flatten() for one in (weight, bias) if one is not None]
+            largest = [float(one.abs().max().double() / bound) for one in both]
+            gap = NEAR / both[0].numel()
             fits = 1 - gap <= largest[0] and all(one <= 1 + ROUNDED for one in largest)
-            drawn[path] = torch.cat(numbers) if fits and weight.requires_grad else torch.empty(0)
+            kept = [one[:: math.ceil(one.numel() / MOST)].double() / bound for one in both]  # of billions, a part tells
+            drawn[path] = torch.cat(kept) if fits and weight.requires_grad else torch.empty(0)
             if bias is not None and bias.numel() > 1:
                 learned[path] = largest[1] > 1.001 and not _is_constant(bias)
         elif weight is not None and weight.ndim == 1 and weight.numel() > 1 and is_readable(weight):

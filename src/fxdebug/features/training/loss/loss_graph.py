@@ -22,6 +22,7 @@ PASSED = frozenset(
     "View UnsafeView ReshapeAlias Reshape Transpose T Permute Squeeze Unsqueeze Clone Alias Select Slice ToCopy Copy "
     "Contiguous Index".split()
 )
+SCALED = frozenset("Mul Div Add Sub MaskedFill Where".split())  # on the way to a softmax
 _BOUNDED = {
     "Relu": (0.0, math.inf), "Softplus": (0.0, math.inf), "Sigmoid": (0.0, 1.0), "Tanh": (-1.0, 1.0),
     "Hardsigmoid": (0.0, 1.0), "Softmax": (0.0, 1.0), "Exp": (0.0, math.inf), "Abs": (0.0, math.inf),

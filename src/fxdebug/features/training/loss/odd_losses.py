@@ -15,6 +15,7 @@ from fxdebug.features.shared.records.learning import CANCELS
 from fxdebug.features.training.loss.loss_graph import (
     NARROW,
     PASSED,
+    SCALED,
     behind_views,
     bounds_of,
     elements_of,
@@ -37,7 +38,6 @@ SHORT_OF = 0.1  # of the examples, whose outputs are too short for their labels
 TOO_FAR = 0.25  # of the targets that the end of a head cannot return
 FEW_CLASSES = 32
 DISCOUNT = (0.5, 1.0)
-_SCALED = frozenset("Mul Div Add Sub MaskedFill Where".split())
 _DISTANCES = frozenset("MseLoss SmoothL1Loss HuberLoss".split())
 
 
@@ -375,7 +375,7 @@ def _mixture(part: Part) -> Shown:
         sizes, node = tuple(node._input_metadata[0].shape), first_of(node)
     else:
         return {}
-    for inner in _walk([node], FEWEST * 2, lambda one: name_of(one) not in (*_SCALED, "LogSoftmax", *PASSED, "Expand")):
+    for inner in _walk([node], FEWEST * 2, lambda one: name_of(one) not in (*SCALED, "LogSoftmax", *PASSED, "Expand")):
         if name_of(inner) == "LogSoftmax" and tuple(inner._input_metadata[0].shape) == sizes and len(added) == 1:
             along, over = next(iter(added)) % len(sizes), signed(inner._saved_dim) % len(sizes)
             return {"mixture along": (float(over), float(along), float(sizes[over]))} if along != over else {}

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fxdebug.capture.probe import untracked
 from fxdebug.features.shared.records.learning import TOP_ONE
-from fxdebug.features.training.loss.loss_graph import PASSED, behind_views, name_of, signed
+from fxdebug.features.training.loss.loss_graph import PASSED, SCALED, behind_views, name_of, signed
 from fxdebug.features.training.loss.loss_terms import first_of, inputs_of
 from fxdebug.features.training.recorder.leaf_calls import FEWEST_ROWS, lets_see_ahead, sizes_exchanged
 from fxdebug.features.training.recorder.model_facts import products_in, weights_of
@@ -20,7 +20,6 @@ WHOLE = 2  # steps whose whole graph is walked
 AHEAD = 1e-3  # of what an attention looks at
 DEPTH = 8  # operations between a product and its softmax
 _KEPT = PASSED | frozenset("Expand MulDropout NativeDropout MaskedFill Where".split())
-_SCALED = frozenset("Mul Div Add Sub MaskedFill Where".split())
 
 
 class WholeGraph:
@@ -173,7 +172,7 @@ def _behind_scale(node: Any) -> Any:
     node = inputs_of(node)[0] if inputs_of(node) else None
     for _ in range(DEPTH):
         inputs = inputs_of(node)
-        if len(inputs) != 1 or not (name_of(node) in _KEPT or name_of(node) in _SCALED):
+        if len(inputs) != 1 or not (name_of(node) in _KEPT or name_of(node) in SCALED):
             break
         node = inputs[0]
     return node

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from torch import Tensor
-
 from fxdebug.data.findings import WARNING, Finding
 from fxdebug.data.measures import counted
+from fxdebug.features.weights.changed.kinds import finding_on
 from fxdebug.features.weights.record import WeightChange
 from fxdebug.store.tensors.checkpoints import Weights
 
@@ -21,12 +20,16 @@ def find_merged_adapters(a: Weights, b: Weights, changes: Sequence[WeightChange]
     Hu et al. 2021, LoRA: the weight is W + s · B A, with B and A apart as long as W is frozen.
     """
     merged: list[tuple[str, float]] = []
-    for change in changes:
+    parts = _parts(b)
+    for change in changes if parts else ():
         module = change.name.removesuffix(".weight").removesuffix(".base_layer")
         if not change.differing or not change.name.endswith(".weight") or len(change.shape_a or ()) != 2:
             continue
-        down, up = (_part(b, module, part) for part in (DOWN, UP))
-        if down is None or up is None or down.ndim != 2 or up.ndim != 2 or up.shape[1] != down.shape[0]:
+        names = parts.get((module, DOWN), []), parts.get((module, UP), [])
+        if len(names[0]) != 1 or len(names[1]) != 1:
+            continue
+        down, up = (b[name]() for (name,) in names)
+        if down.ndim != 2 or up.ndim != 2 or up.shape[1] != down.shape[0]:
             continue
         product, moved = up.double() @ down.double(), b[change.name]().double() - a[change.name]().double()
         sizes = float(product.norm()) * float(moved.norm())
@@ -35,22 +38,22 @@ def find_merged_adapters(a: Weights, b: Weights, changes: Sequence[WeightChange]
     if merged:
         name, factor = merged[0]
         others = f", as {counted(len(merged) - 1, 'other weight')}" if len(merged) > 1 else ""
-        yield Finding(
-            rule="adapter merged",
-            severity=WARNING,
-            path=name.rpartition(".")[0],
-            call=f"{name.rpartition('.')[0]}#0",
-            op=name,
-            what=f"{name} changed by {factor:.3g} times the product of its own {UP} and {DOWN}{others}, and both are "
+        yield finding_on(
+            "adapter merged",
+            WARNING,
+            [other for other, _ in merged],
+            f"{name} changed by {factor:.3g} times the product of its own {UP} and {DOWN}{others}, and both are "
             "there still: loaded, the adapter counts twice",
-            measured=float(len(merged)),
-            threshold=0.0,
-            advice="Save before eval() or merge() adds the adapter to its weight, or leave its parts out of the file.",
-            others=tuple(other for other, _ in merged[1:]),
+            "Save before eval() or merge() adds the adapter to its weight, or leave its parts out of the file.",
         )
 
 
-def _part(weights: Weights, module: str, part: str) -> Tensor | None:
-    """Return one part of the adapter of a module: ``lora_A``, ``lora_A.weight``, ``lora_A.default.weight``."""
-    names = [name for name in weights if name == f"{module}.{part}" or name.startswith(f"{module}.{part}.")]
-    return weights[names[0]]() if len(names) == 1 else None
+def _parts(weights: Weights) -> dict[tuple[str, str], list[str]]:
+    """Return the names of adapters' parts (``lora_A``, ``lora_A.default.weight``) by their module and which part."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for name in weights:
+        for part in (DOWN, UP):
+            module, _, rest = name.partition(f".{part}")
+            if name.startswith(f"{module}.{part}") and rest[:1] in ("", "."):
+                found.setdefault((module, part), []).append(name)
+    return found

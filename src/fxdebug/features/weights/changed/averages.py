@@ -9,7 +9,7 @@ from torch import nn
 
 from fxdebug.data.findings import ADVICE, WARNING, Finding
 from fxdebug.features.shared.drawn.as_drawn import are_as_drawn, is_trained
-from fxdebug.features.weights.changed.kinds import is_statistic
+from fxdebug.features.weights.changed.kinds import finding_on, is_statistic
 from fxdebug.features.weights.record import WeightChange
 from fxdebug.operators.dtypes import EPS
 from fxdebug.store.tensors.checkpoints import Weights
@@ -99,17 +99,4 @@ def _coarse(known: Sequence[WeightChange]) -> Iterator[Finding]:
 
 
 def _finding(known: Sequence[WeightChange], what: str, advice: str) -> Finding:
-    names = [change.name for change in known]
-    path = names[0].rpartition(".")[0]
-    return Finding(
-        rule="no average",
-        severity=ADVICE,
-        path=path,
-        call=f"{path}#0",
-        op=names[0],
-        what=what,
-        measured=float(len(names)),
-        threshold=0.0,
-        advice=advice,
-        others=tuple(names[1:]),
-    )
+    return finding_on("no average", ADVICE, [change.name for change in known], what, advice)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Iterator, Sequence
 from statistics import median
 
-from fxdebug.data.findings import ADVICE, WARNING, Finding
+from fxdebug.data.findings import ADVICE, WARNING, Finding, Severity
 from fxdebug.data.measures import counted
 from fxdebug.features.weights.record import WeightChange
 from fxdebug.operators.dtypes import EPS
@@ -195,18 +195,23 @@ def _count(change: WeightChange) -> int:
     return math.prod(change.shape_a or ())
 
 
-def _finding(rule: str, severity: str, changes: Sequence[WeightChange], what: str, advice: str) -> Finding:
+def _finding(rule: str, severity: Severity, changes: Sequence[WeightChange], what: str, advice: str) -> Finding:
     names = [change.name for change in changes]
     noun = "statistic" if all(map(is_statistic, names)) else "weight"
-    path = names[0].rpartition(".")[0]
     named = ", ".join(names[:NAMED]) + (f", … {counted(len(names), noun)} in all" if len(names) > NAMED else "")
+    return finding_on(rule, severity, names, f"{named} {what}", advice)
+
+
+def finding_on(rule: str, severity: Severity, names: Sequence[str], what: str, advice: str) -> Finding:
+    """Return a finding on some weights, at the module of the first of them."""
+    path = names[0].rpartition(".")[0]
     return Finding(
         rule=rule,
-        severity=severity,  # type: ignore[arg-type]
+        severity=severity,
         path=path,
         call=f"{path}#0",
         op=names[0],
-        what=f"{named} {what}",
+        what=what,
         measured=float(len(names)),
         threshold=0.0,
         advice=advice,
