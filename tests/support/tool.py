@@ -11,7 +11,7 @@ TOOLS = Path(__file__).parents[2] / "tools"
 
 
 def tool(name: str) -> Any:
-    """Import a module of ``tools``, whose folder does not stay on the path: its ``zoo`` would hide that of the tests."""
+    """Import a module of ``tools``, whose folder does not stay on the path: its ``zoo`` would hide the tests' own."""
     before = list(sys.path)
     sys.path.insert(0, str(TOOLS))
     try:
