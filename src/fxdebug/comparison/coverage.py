@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge
+from fxdebug.comparison.pairing.called_in_parts import CalledInParts
 from fxdebug.comparison.pairing.name_mapping import is_ignored
 from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.pairing.returned_values import facing_outputs, last_call, returned_by
@@ -31,6 +32,9 @@ def coverage_of(judge: Judge, rows: Sequence[Row], outputs: Sequence[Row], globs
     one, other = ([step for step in run.steps if graphs and _computes(step)] for run in (pairs.a, pairs.b))
     returned = [returned_by(run.trace.root) for run in (pairs.a, pairs.b)]
     shares = [_accounted_share(judge, rows, name, globs) for name in ("a", "b")]
+    if max([share for share in shares if share is not None], default=1.0) < HALF:
+        in_parts = CalledInParts(pairs, judge.meter).alike()
+        shares = [_accounted_share(judge, rows, name, globs, alike) for name, alike in zip(("a", "b"), in_parts)]
     return Coverage(
         Counts(calls, len(pairs.a.trace.calls), len(pairs.b.trace.calls)),
         Counts(len(operations), len(one), len(other)),
@@ -62,8 +66,12 @@ def _side(step: Step) -> Side:
     return side
 
 
-def _accounted_share(judge: Judge, rows: Sequence[Row], name: str, globs: Sequence[str]) -> float | None:
+def _accounted_share(
+    judge: Judge, rows: Sequence[Row], name: str, globs: Sequence[str], in_parts: frozenset[int] = frozenset()
+) -> float | None:
     """Return the share of a run's calls with results that are paired, or return a value that is certainly paired.
+
+    ``in_parts`` are calls that one run makes on parts, which together return what one call of the other run does.
 
     Where nothing is a finding or ignored, pairs whose results are far apart account for nothing: no later value shows
     it, so that they are no evidence of equality. ``None`` for a run without such calls.
@@ -83,7 +91,8 @@ def _accounted_share(judge: Judge, rows: Sequence[Row], name: str, globs: Sequen
     accounted = [
         call
         for call in calls
-        if call.index not in unlike and (call.index in paired or any(map(firm, call.outputs or ())))
+        if call.index in in_parts
+        or (call.index not in unlike and (call.index in paired or any(map(firm, call.outputs or ()))))
     ]
     return len(accounted) / len(calls) if calls else None
 

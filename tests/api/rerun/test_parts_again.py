@@ -65,6 +65,38 @@ class Recurrent(nn.Module):
         return y, kept[self.keeps]
 
 
+class Scan(nn.Module):
+    """A running average of the positions, beginning with its state or with zeros."""
+
+    def __init__(self, keeps: str) -> None:
+        super().__init__()
+        self.rate, self.keeps = nn.Parameter(torch.rand(8)), keeps
+
+    def forward(self, x: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        room = x.new_zeros(x.shape)
+        state = x.new_zeros(x.shape[0], 8) if state is None else state
+        for at in range(x.shape[1]):
+            state = state * self.rate.sigmoid() + x[:, at]
+            room[:, at] = state
+        return room + 0.5, None if self.keeps == "nothing" else state
+
+
+class Padded(nn.Module):
+    """A causal convolution that puts zeros or the inputs before a part."""
+
+    def __init__(self, keeps: str) -> None:
+        super().__init__()
+        self.conv, self.keeps = nn.Conv1d(8, 8, 4, padding=3 if keeps == "by itself" else 0), keeps
+
+    def forward(self, x: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        count, x = x.shape[1], x.transpose(1, 2)
+        if self.keeps == "inputs" and state is not None:
+            x = torch.cat([state, x], -1)
+        elif self.keeps != "by itself":
+            x = torch.nn.functional.pad(x, (3, 0))
+        return self.conv(x)[..., :count].transpose(1, 2), x[..., -3:]
+
+
 class Stream(nn.Module):
     """A model on all positions, or on parts of a size."""
 
@@ -115,6 +147,15 @@ CASES = [
         "gru",
         "it begins at 4 with that after position 0 of a, not with that after position 3",
     ),
+    (
+        Scan,
+        "state",
+        "nothing",
+        "new_zeros",
+        "it begins at 4 with zeros, as at 0: what the positions before it left is not passed on",
+    ),
+    (Padded, "inputs", "nothing", "pad", f"{PUTS} 0, not what a has at 1:4"),
+    (Padded, "by itself", "by itself", "conv1d", f"{PUTS} 0, not what a has at 1:4"),
 ]
 
 
@@ -127,7 +168,10 @@ def test_what_is_kept_of_the_parts_before_is_told(kind, right, keeps, op, what) 
         assert (found.first.op, found.first.because.partition(" (called on ")[0]) == (op, what)
 
 
-@pytest.mark.parametrize(("kind", "right"), [(Causal, "inputs"), (Window, "three"), (Recurrent, "state")])
+@pytest.mark.parametrize(
+    ("kind", "right"),
+    [(Causal, "inputs"), (Window, "three"), (Recurrent, "state"), (Scan, "state"), (Padded, "inputs")],
+)
 @pytest.mark.parametrize("size", [1, 4, 5])
 def test_parts_that_keep_what_they_should_are_equal_to_the_whole(kind, right, size) -> None:
     whole, parts = runs(kind, right, right, size)
@@ -245,3 +289,34 @@ def test_a_query_behind_a_cache_that_is_causal_from_the_first_key_on_is_told() -
         told = [(row.op, row.because.partition(" (called")[0]) for row in found.findings[:1]]
         sees = "is_causal counts from the first key: its query sees 1 of 2 keys"
         assert told == ([("scaled_dot_product_attention", sees)] if always else [])
+
+
+class Remembering(nn.Module):
+    """A causal convolution that keeps the end of a part by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.state = nn.Conv1d(8, 8, 4), torch.zeros(2, 8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.cat([self.state, x], -1)
+        self.state = x[..., -3:]
+        return self.conv(x)
+
+
+class Deep(nn.Module):
+    """Causal layers, each called on every part."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.layers, self.size = nn.Sequential(*[Remembering() for _ in range(4)]), size
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([self.layers(part) for part in x.mT.split(self.size, -1)], -1)
+
+
+def test_calls_on_parts_that_return_what_the_whole_does_count_as_compared() -> None:
+    whole, parts = Deep(12).eval(), Deep(4).eval()
+    parts.load_state_dict(whole.state_dict())
+    found = fxdebug.compare(*[fxdebug.fx_debug(each, X, values="tensors") for each in (whole, parts)])
+    assert (found.verdict, found.missing) == ("equal", ())

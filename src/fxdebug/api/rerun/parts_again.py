@@ -18,14 +18,20 @@ from fxdebug.comparison.diagnosis.cause import UNPAIRED
 from fxdebug.comparison.pairing.called_in_parts import CALLED
 from fxdebug.comparison.result import Row
 from fxdebug.data.calls import Call
+from fxdebug.data.values import Group
 from fxdebug.errors import FxDebugError
 from fxdebug.operators.attention import FUSED, bound
-from fxdebug.operators.names import canonical
+from fxdebug.operators.categories import PRODUCTS
+from fxdebug.operators.names import CONVOLUTIONS, canonical
 from fxdebug.query.network import Network, Node, network_of
 
 MOST = 1 << 20  # elements of a result that is looked at
 CLOSE = 1e-4  # of the largest element: sums of parts are rounded otherwise
 RECURRENT = frozenset(["gru", "lstm", "rnn_tanh", "rnn_relu"])
+ZEROS = frozenset(["zeros", "new_zeros", "zeros_like"])
+STARTED = PRODUCTS | frozenset(
+    ["add", "sub", "lerp", "addcmul", "cat"]
+)  # what a scan makes of the state it begins with
 
 
 @dataclass(frozen=True)
@@ -157,6 +163,10 @@ def _reason(a: _Seen, b: _Seen, first: Row) -> tuple[Node, str] | None:
                 what = _other_keys(result, part, a)
             elif part is not None and result.op in RECURRENT:
                 what = _wrong_start(b, node, part, a)
+            elif part is not None and result.op in ZEROS:
+                what = _zeros_again(b, node, result, part, a)
+            elif part is not None and (result.op == "pad" or result.op in CONVOLUTIONS):
+                what = _padded_again(b, node, result, part, a) or _wrong_place(b, node, result, part, a)
             elif part is not None:
                 what = _wrong_place(b, node, result, part, a)
             if what:
@@ -286,6 +296,48 @@ def _wrong_start(b: _Seen, node: Node, part: _Part, a: _Seen) -> str | None:
             after = f"that after position {at[0]} of a" if at else "a state that a has nowhere"
             return f"it begins at {part.start} with {after}, not with that after position {part.start - 1}"
     return None
+
+
+def _zeros_again(b: _Seen, node: Node, result: _Result, part: _Part, a: _Seen) -> str | None:
+    """Say that a part begins with the zeros that a begins with, as a scan whose state is not passed on.
+
+    Their size does not depend on that of the part, as that of room for results does; something is computed of them.
+    """
+    if not part.start or result.tensor.any():
+        return None
+    own = [each for each in a.within(part.whole) if each.op == result.op and each.tensor.shape == result.tensor.shape]
+    users = [b.net.nodes.get(edge.target) for edge in b.net.out_of.get(node.id, ())]
+    if not own or not any(user is not None and user.op in STARTED for user in users):
+        return None
+    return f"it begins at {part.start} with zeros, as at 0: what the positions before it left is not passed on"
+
+
+def _padded_again(b: _Seen, node: Node, result: _Result, part: _Part, a: _Seen) -> str | None:
+    """Say that zeros are put before the first position of a part, as before that of a, which has others there."""
+    given = next((edge.value for edge in b.net.into.get(node.id, ()) if edge.value is not None), None)
+    if not part.start or given is None or not any(each.op == result.op for each in a.within(part.whole)):
+        return None
+    left = max((_zeros_before(node, result, given.shape, dim) for dim in _of_size(given.shape, part.count)), default=0)
+    if not left:
+        return None
+    there = f"{max(0, part.start - left)}:{part.start}"
+    return f"before positions {part.text} it puts 0, not what a has at {there}"
+
+
+def _of_size(shape: Sequence[int], size: int) -> list[int]:
+    return [dim for dim, each in enumerate(shape) if each == size]
+
+
+def _zeros_before(node: Node, result: _Result, given: Sequence[int], dim: int) -> int:
+    """Return how many zeros an operation puts before the first position along a dimension."""
+    if result.op == "pad":
+        added = result.tensor.shape[dim] - given[dim] if result.tensor.ndim == len(given) else 0
+        return next((at for at in range(added) if result.tensor.narrow(dim, at, 1).any()), max(added, 0))
+    args, kwargs = (node.step.args, node.step.kwargs) if node.step is not None else ((), {})
+    padding = kwargs.get("padding", args[4] if len(args) > 4 else 0)
+    sizes = padding.items if isinstance(padding, Group) else (padding,) * len(given)
+    size = sizes[dim - 2] if 2 <= dim < 2 + len(sizes) else 0
+    return size if isinstance(size, int) else 0
 
 
 def _size(stats: Any) -> float | None:

@@ -44,6 +44,22 @@ class UnlikePart:
         )
 
 
+@dataclass(frozen=True)
+class _Facing:
+    """The values of parts, with their errors against the places of a whole and what is allowed."""
+
+    whole: Value
+    dimension: int
+    parts: list[Value]
+    errors: list[float]
+    limits: list[float]
+
+    @property
+    def fits(self) -> bool:
+        """Is no error larger than what is allowed?"""
+        return all(error <= limit for error, limit in zip(self.errors, self.limits))
+
+
 class CalledInParts:
     """The calls of b that are made on parts, by their modules; ``paths`` are those modules."""
 
@@ -67,25 +83,38 @@ class CalledInParts:
                 return unlike
         return None
 
+    def alike(self) -> tuple[frozenset[int], frozenset[int]]:
+        """Return the numbers of the calls of a and of b whose parts together return what the whole does."""
+        groups = [(whole, calls) for whole, calls in self._groups if self._return_the_same(whole, calls)]
+        of_b = [call.index for _, calls in groups for call in calls]
+        return frozenset(whole.index for whole, _ in groups), frozenset(of_b)
+
+    def _return_the_same(self, whole: Call, calls: list[Call]) -> bool:
+        results = self._facing(whole, calls, returned=True)
+        return results is not None and results.fits
+
     def _unlike(self, whole: Call, calls: list[Call]) -> Iterator[UnlikePart]:
-        one, parts = _single(whole, returned=True), [_single(call, returned=True) for call in calls]
-        given, pieces = _single(whole, returned=False), [_single(call, returned=False) for call in calls]
-        if one is None or given is None or None in parts or None in pieces:
+        out, into = (self._facing(whole, calls, returned=returned) for returned in (True, False))
+        if out is None or into is None:
             return
-        results, inputs = [each for each in parts if each], [each for each in pieces if each]
-        along = _dimension(one, results), _dimension(given, inputs)
-        if None in along:
-            return
-        for number, (call, result, piece) in enumerate(zip(calls, results, inputs)):
-            sides = (one, along[0], results, result), (given, along[1], inputs, piece)
-            errors = [self._error(a, at, others, number, b) for a, at, others, b in sides if at is not None]
-            limits = [self._meter.tolerance(a, b) for a, _, _, b in sides]
-            if None in errors or len(errors) != len(limits):
-                return
-            out, into = (error or 0.0 for error in errors)
-            if into <= limits[1] and out > limits[0] and along[0] is not None:
-                sizes = tuple([each.shape[along[0]] for each in results])
-                yield UnlikePart(whole, call, number, sizes, along[0], one, result, out, limits[0])
+        for number, call in enumerate(calls):
+            if into.errors[number] <= into.limits[number] and out.errors[number] > out.limits[number]:
+                sizes = tuple([each.shape[out.dimension] for each in out.parts])
+                error, limit = out.errors[number], out.limits[number]
+                yield UnlikePart(whole, call, number, sizes, out.dimension, out.whole, out.parts[number], error, limit)
+
+    def _facing(self, whole: Call, calls: list[Call], *, returned: bool) -> _Facing | None:
+        """Measure what calls on parts are given, or return, against its places in the whole; ``None`` without data."""
+        one, parts = _single(whole, returned=returned), [_single(call, returned=returned) for call in calls]
+        values = [each for each in parts if each]
+        along = None if one is None or len(values) < len(calls) else _dimension(one, values)
+        if one is None or along is None:
+            return None
+        errors = [self._error(one, along, values, number, value) for number, value in enumerate(values)]
+        known = [error for error in errors if error is not None]
+        if len(known) < len(errors):
+            return None
+        return _Facing(one, along, values, known, [self._meter.tolerance(one, value) for value in values])
 
     def _error(self, a: Value, along: int, parts: list[Value], number: int, b: Value) -> float | None:
         """Return the error of a part against its place in a; ``None`` without the data of both."""
