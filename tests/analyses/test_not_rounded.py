@@ -59,6 +59,10 @@ def test_weights_rounded_to_any_number_of_bits_are_not_told(bits: int, group: in
     assert not_rounded(W, rounded(W, bits, group)) is None
 
 
+def test_weights_that_are_cut_off_are_another_matter() -> None:
+    assert not_rounded(W, W.clamp(-0.2 * W.abs().amax(1, keepdim=True), 0.2 * W.abs().amax(1, keepdim=True))) is None
+
+
 def test_nothing_is_said_of_other_shapes_and_of_weights_that_are_not_finite() -> None:
     broken = W.clone()
     broken[0, 0] = torch.nan

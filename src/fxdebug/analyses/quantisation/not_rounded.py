@@ -17,8 +17,9 @@ def not_rounded(original: Tensor, used: Tensor) -> tuple[float, str] | None:
     """Return how far a weight is from the original, of its size, and an explanation, where that is no rounding.
 
     ``used`` is the weight as the product of b takes it, in the orientation of ``original``. ``None`` where rounding to
-    few values may explain the distance. The explanation is empty where none of these is seen: transposed, rows or
-    columns in another order, a factor for each row and each column, a factor and a shift for each row.
+    few values may explain the distance, or a range that is too small. The explanation is empty where none of these is
+    seen: transposed, rows or columns in another order, a factor for each row and each column, a factor and a shift for
+    each row.
 
     >>> weight = torch.randn(32, 32, generator=torch.Generator().manual_seed(0))
     >>> not_rounded(weight, weight.T)[1]
@@ -32,7 +33,7 @@ def not_rounded(original: Tensor, used: Tensor) -> tuple[float, str] | None:
     if not (bool(one.isfinite().all()) and bool(other.isfinite().all()) and float(one.norm())):
         return None
     distance = _distance(one, other)
-    if distance < LARGE or not _is_dense(other):
+    if distance < LARGE or not _is_dense(other) or _is_cut_off(one, other, distance):
         return None
     return distance, _explanation(one, other, min(EXPLAINS, distance / 3)) if one.numel() <= MOST else ""
 
@@ -45,6 +46,12 @@ def _is_dense(weight: Tensor) -> bool:
     """Have the rows about as many distinct values as elements?"""
     rows = weight[torch.linspace(0, len(weight) - 1, min(16, len(weight))).long()]
     return sum(row.unique().numel() >= DENSE * row.numel() for row in rows) > len(rows) / 2
+
+
+def _is_cut_off(one: Tensor, other: Tensor, distance: float) -> bool:
+    """Is it as near as rounding to the weight with what is beyond the range of b in each row cut off?"""
+    top = other.abs().amax(1, keepdim=True)
+    return _distance(one.clamp(-top, top), other) <= min(EXPLAINS, distance / 3)
 
 
 def _explanation(one: Tensor, other: Tensor, most: float) -> str:
