@@ -100,9 +100,7 @@ def initialisation_of(
     fitting = {weight.name: [fit for fit in _fits(weight, drawn, limits) if fit.holds] for weight in matrices}
     large = [weight for weight in matrices if weight.stats.count >= LEAST]
     fitted = [weight for weight in large if weight.distribution in ("uniform", "normal") and fitting[weight.name]]
-    # weights that training, or noise, has moved a little are near to their scheme still, and no longer drawn by it
-    drawn_so = [weight for weight in fitted if any(abs(fit.z) <= limits.errors for fit in fitting[weight.name])]
-    looks_fresh = bool(large) and len(fitted) >= FRESH_SHARE * len(large) and len(drawn_so) >= len(fitted) / 2
+    looks_fresh = bool(large) and len(fitted) >= FRESH_SHARE * len(large)
     usual = Counter(_family(fit) for found in fitting.values() for fit in found)
     fits = {}
     for name, found in fitting.items():
