@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import fxdebug
+from support.sick_state import Heads, NormsByName
 
 
 def found(model: nn.Module, inputs: Any) -> list[tuple[str, str, str]]:
@@ -352,25 +353,6 @@ def test_state_that_a_call_leaves_for_the_next_is_told_in_evaluation() -> None:
     assert told(model.train()) == []
 
 
-class Heads(nn.Module):
-    """Attention whose heads are split and joined by views alone, or with transposes."""
-
-    def __init__(self, split: str = "transpose", join: str = "transpose") -> None:
-        super().__init__()
-        self.q, self.k, self.v, self.o = (nn.Linear(16, 16) for _ in range(4))
-        self.split, self.join = split, join
-
-    def forward(self, x: Tensor) -> Tensor:
-        q, k, v = (self.heads(layer(x)) for layer in (self.q, self.k, self.v))
-        y = (q @ k.mT / 2).softmax(-1) @ v
-        y = y.transpose(1, 2) if self.join == "transpose" else y
-        out: Tensor = self.o(y.reshape(len(x), -1, 16))
-        return out
-
-    def heads(self, y: Tensor) -> Tensor:
-        return y.view(len(y), 4, -1, 4) if self.split == "view" else y.view(len(y), -1, 4, 4).transpose(1, 2)
-
-
 class Pixels(nn.Module):
     """Channels behind the pixels, by a view or by a transpose."""
 
@@ -422,30 +404,14 @@ def test_views_that_keep_dimensions_together_are_quiet() -> None:
         assert found(model.eval(), inputs) == []
 
 
-class Layers(nn.Module):
-    """Norms and layers by name: one used in place of another, one that never runs, or each in its place."""
-
-    def __init__(self, second: str = "norm2", spare: bool = False) -> None:
-        super().__init__()
-        self.norm1, self.norm2, self.inner = nn.LayerNorm(16), nn.LayerNorm(16), nn.Linear(16, 16)
-        self.second = second
-        if spare:
-            self.auxiliary = nn.Linear(16, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = self.inner(self.norm1(x)).relu()
-        out: Tensor = self.get_submodule(self.second)(x + y)
-        return out
-
-
 def test_a_module_that_runs_in_place_of_one_that_never_does_is_told() -> None:
-    (finding,) = fxdebug.check(Layers("norm1").eval(), x, analyses=["structure"], config=False)
+    (finding,) = fxdebug.check(NormsByName("norm1").eval(), x, analyses=["structure"], config=False)
     assert (finding.rule, finding.path, finding.what) == (
         "never called",
         "norm1",
         "runs 2 times, and norm2, which has weights of the same shapes, never does",
     )
-    assert found(Layers().eval(), x) == [] == found(Layers(spare=True).eval(), x)
+    assert found(NormsByName().eval(), x) == [] == found(NormsByName(spare=True).eval(), x)
 
 
 def test_two_linear_layers_with_nothing_nonlinear_between_are_advice() -> None:

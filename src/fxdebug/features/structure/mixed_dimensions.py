@@ -70,7 +70,7 @@ def _told(maker: Node, before: Sequence[int], after: Sequence[int]) -> tuple[str
             )
     if len(before) > 3 and len(after) == 3 and before[0] == after[0]:
         channels, places = before[1], math.prod(before[2:])
-        if after[1:] == (places, channels) and channels != places and min(channels, places) > 1:
+        if after[1:] == (places, channels) and channels not in (places, before[-1]) and min(channels, places) > 1:
             return (
                 f"each of the {places} places gets numbers of one channel, not its own {channels}",
                 "flatten(2).transpose(1, 2)",
