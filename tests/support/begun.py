@@ -75,6 +75,17 @@ def _asked(key: tuple[str, ...], asked: Mapping[str, Any]) -> int:
     return status
 
 
+def _end(process: int) -> None:
+    for one in _begun.values() if os.getpid() == process else ():  # not at the end of a process that a test forks
+        assert one.stdin is not None and one.stdout is not None
+        one.stdin.close()  # nobody can ask any more: it ends
+        one.wait()
+        one.stdout.close()
+
+
+atexit.register(_end, os.getpid())
+
+
 # In the Python that forks ------------------------------------------------------------------------
 
 
@@ -94,6 +105,7 @@ def serve(imports: str) -> None:
             return _run(asked["words"], ended)
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         os.write(1, json.dumps(status).encode() + b"\n")
+    ended.append(0)
 
 
 def _become(asked: Mapping[str, Any], first: Mapping[str, str], by_imports: Mapping[str, str]) -> None:
