@@ -181,6 +181,10 @@ STATE: dict[str, Callable[[], Given]] = {
         nn.Sequential(nn.ReLU(), nn.Linear(16, 32), nn.Linear(32, 8)).eval(),
         {"inputs": WIDE},
     ),
+    "structure.result normalised": lambda: (
+        nn.Sequential(nn.Linear(16, 4), nn.LayerNorm(4, elementwise_affine=False)).eval(),
+        {"inputs": WIDE},
+    ),
     "attention.no key seen": run(blind),
 }
 

@@ -426,3 +426,14 @@ def test_two_linear_layers_with_nothing_nonlinear_between_are_advice() -> None:
     assert found(model(nn.GELU()), x) == []
     assert found(model(width=4), x) == []  # of low rank
     assert found(nn.Sequential(nn.Linear(16, 32), nn.Linear(32, 8)).eval(), x) == []  # a linear model
+
+
+def test_a_norm_without_weights_behind_the_last_layer_is_advice() -> None:
+    def model(*last: nn.Module) -> nn.Module:
+        return nn.Sequential(nn.Conv2d(3, 8, 3), nn.InstanceNorm2d(8), nn.ReLU(), nn.Conv2d(8, 4, 1), *last).eval()
+
+    for last in ((nn.InstanceNorm2d(4),), (nn.InstanceNorm2d(4), nn.Flatten(2))):
+        (finding,) = fxdebug.check(model(*last), PICTURES, analyses=["structure"], config=False)
+        assert (finding.severity, finding.rule, finding.path) == ("advice", "result normalised", "4")
+    for last in ((), (nn.InstanceNorm2d(4, affine=True),), (nn.InstanceNorm2d(4), nn.ReLU()), (nn.BatchNorm2d(4),)):
+        assert found(model(*last), PICTURES) == []

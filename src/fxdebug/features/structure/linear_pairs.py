@@ -49,9 +49,9 @@ def _only_user(net: Network, node: Node) -> Node | None:
         users = {edge.target for edge in net.out_of.get(node.id, ()) if edge.kind == "data"}
         if len(users) != 1:
             return None
-        node = net.nodes[users.pop()]
-        if node.op == LINEAR and node.step is not None and node.kind != "call_module":
+        before, node = node, net.nodes[users.pop()]
+        if node.op == LINEAR and node.step is not None:
             return node
-        through = node.kind in ("call_module", "output", "placeholder") or node.op in BETWEEN
-        if not through:
+        leaves_module = node.kind == "call_module" and before.kind == "output"
+        if not leaves_module and node.kind not in ("output", "placeholder") and node.op not in BETWEEN:
             return None

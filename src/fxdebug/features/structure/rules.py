@@ -22,5 +22,6 @@ BOOK = RuleBook(
         RuleSpec("dimensions mixed", WARNING, "a view that mixes heads with tokens or channels with places"),
         RuleSpec("never called", WARNING, "a module runs several times, and one of the same shapes beside it never"),
         RuleSpec("no activation", ADVICE, "two linear layers follow each other with nothing nonlinear between them"),
+        RuleSpec("result normalised", ADVICE, "what the model returns is a norm of each example without weights"),
     ),
 )
