@@ -37,6 +37,7 @@ RARE, LIGHT = 0.3, 0.5  # of the targets, and the weight of what is rare
 SHORT_OF = 0.1  # of the examples, whose outputs are too short for their labels
 TOO_FAR = 0.25  # of the targets that the end of a head cannot return
 FEW_CLASSES = 32
+HIDDEN, LEAST_MASKED = -1e3, 0.05  # a logarithm that only a mask makes, and the share of targets that have it
 DISCOUNT = (0.5, 1.0)
 _DISTANCES = frozenset("MseLoss SmoothL1Loss HuberLoss".split())
 
@@ -154,7 +155,7 @@ def odd_in(root: Tensor, outputs: Sequence[Tensor], given: Sequence[Tensor]) -> 
         for node in _walk([root.grad_fn], MOST_LOSS, ends.__contains__):
             look = _LOOKS.get(name_of(node))
             found |= {} if look is None else look(node)
-            found |= _left_out(node, given) | _beyond(node) | _charged(node, given)
+            found |= _left_out(node, given) | _beyond(node) | _charged(node, given) | _masked(node)
         for part in parts:
             found |= _mixture(part)
         found |= _deviation(parts)
@@ -324,6 +325,23 @@ def _left_out(node: Any, given: Sequence[Tensor]) -> Shown:
         if fills or bool(blank[out.reshape(x.shape[:2])].all()):
             return {}
     return {"class left out": (float(ignore), share, float(classes))}
+
+
+def _masked(node: Any) -> Shown:
+    """Tell classes that are asked for and that a mask takes out."""
+    if name_of(node) not in ("NllLoss", "NllLoss2D") or name_of(first_of(node)) != "LogSoftmax":
+        return {}
+    inner = behind_views(inputs_of(first_of(node))[0])
+    while name_of(inner) in ("Mul", "Div") and len(inputs_of(inner)) == 1:
+        inner = behind_views(inputs_of(inner)[0])
+    if name_of(inner) not in ("MaskedFill", "Where", "Add", "Sub"):
+        return {}
+    logs = first_of(node)._saved_result.detach()
+    target = node._saved_target.detach().reshape(logs.shape[:1] + logs.shape[2:])
+    keep = target != signed(node._saved_ignore_index)
+    picked = logs.gather(1, target.clamp(min=0).unsqueeze(1)).squeeze(1)[keep]
+    share = float((picked < HIDDEN).double().mean()) if picked.numel() else 0.0
+    return {"answer masked": (share, float(picked.numel()))} if share > LEAST_MASKED else {}
 
 
 def _beyond(node: Any) -> Shown:

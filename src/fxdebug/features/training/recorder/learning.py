@@ -24,8 +24,10 @@ from fxdebug.features.shared.records.learning import (
     Names,
     OptimizerFacts,
     RowFacts,
+    Sign,
     StepSigns,
 )
+from fxdebug.features.training.beside.all_beside import Beside
 from fxdebug.features.training.loss.loss_graph import (
     CLOSE,
     NARROW,
@@ -86,7 +88,9 @@ FEWEST_AGAIN = 2  # calls of a module that ran before
 NO_CODE = 0.1  # nats of an example, of all dimensions of a code together
 FEW_GRADIENTS = 4  # that are looked at again after a step
 MOST_EXAMPLES = 50_000  # that are told apart
+MOST_GIVEN = 8  # tensors
 FIRST_LOSSES = 6  # whose terms are looked at
+DISTANCES = frozenset("mse_loss l1_loss smooth_l1_loss huber_loss".split())
 _ADAPTIVE = ("adam", "rms", "adag", "adad", "lion", "rprop", "muon", "sign", "lamb")
 
 
@@ -145,6 +149,8 @@ class Learning:
         }
         self._whole = sum(p.numel() for p in members.parameters_of(model))
         self._about = ModelFacts(model)
+        self.beside = Beside(model)
+        self.saves_otherwise = False  # did hooks save numbers for a backward in their own way?
         self._step: _Step | None = None
         self._mark: _Mark | None = None
         self._since = time.perf_counter()
@@ -281,8 +287,9 @@ class Learning:
         if self.looks_at(number) or step.training != self._model.training or not self._about.modes:
             self._about.note_modes()
             step.training = self._model.training
-        if number < WHOLE and given and type(given[0]) is Tensor and given[0]._base is not None:
-            self._graph.viewed |= viewed_before(given[0]._base, given[0])
+        for one in given[:MOST_GIVEN] if number < WHOLE else ():
+            if type(one) is Tensor and one._base is not None:
+                self._graph.viewed |= viewed_before(one._base, one)
         if self._inputs is None and number == 0 and given and given[0].is_floating_point() and given[0].numel() > 1:
             with untracked():
                 self._inputs = _inputs(given[0])
@@ -469,6 +476,7 @@ class Learning:
             self._smoothing = read.smoothing, read.classes
         if target is not None:
             answer = self._outputs[0] if self._outputs else None
+            self.beside.copies.note_target(target)
             self._targets.add(read, target, self._given, answer, start_of(read, self._outputs))
             made = tuple(self._outputs[0].shape[:-1]) if self._outputs and self._outputs[0].dim() == 3 else ()
             self._are_of_places = bool(made) and target.numel() in (math.prod(made), self._outputs[0].numel())
@@ -479,6 +487,10 @@ class Learning:
             if self._targets.is_empty and self._emptied is None:
                 self._emptied = number
             self._note_mixed(tuple(target.shape))
+            if self._calls is not None and looks:
+                with untracked():
+                    first = self._given[0] if self._given else None
+                    self._targets.hold_read(target, read.ignore, self._calls.last_read, first)
             if self._calls is not None and self._calls.last_linear is not None:
                 examples = len(self._given[0]) if self._given and self._given[0].dim() else 0
                 self._features.add(self._calls.last_linear, target, read.kind, read.ignore, examples)
@@ -582,8 +594,11 @@ class Learning:
 
     def _look_at_graph(self, root: Tensor) -> None:
         calls = self._calls
-        keeps_all = calls is not None and calls.keeps_all
-        self._graph.walk(root, self._given, self._outputs, self._read.target, keeps_all=keeps_all)
+        keeps_all = not self.saves_otherwise and (calls is None or calls.keeps_all)
+        self._graph.walk(
+            root, self._given, self._outputs, self._read.target, keeps_all=keeps_all,
+            is_distance=self._read.kind in DISTANCES,
+        )  # fmt: skip
         if calls is not None and not self._cut_at:
             missing = {
                 self._names[id(p)].rpartition(".")[0]
@@ -594,6 +609,11 @@ class Learning:
 
     def _note_zeros(self, path: str, number: int, share: float) -> None:
         self._zeros.setdefault(path, {})[number] = share
+
+    def on_clip(self, parameters: Any, bound: float, norm: float, own: frozenset[int]) -> None:
+        """Note that gradients are about to be clipped."""
+        with untracked():
+            self.beside.clipping.note(parameters, bound, norm, own, self._step.backwards if self._step else 0)
 
     def after_backward(self, number: int) -> None:
         """Note the size of the gradients, before anybody clips or clears them."""
@@ -634,6 +654,7 @@ class Learning:
         self._stepping = True
         self._mark = None
         self._note_optimizer(optimizer)
+        self.beside.before_step(optimizer)
         if self._step is None:
             self._step = _Step(training=self._model.training)
         parameters = [p for group in optimizer.param_groups for p in group["params"] if id(p) in self._names]
@@ -721,6 +742,7 @@ class Learning:
         seconds = time.perf_counter() - self._at
         self._stepping = False
         self._step = self._mark = None
+        self.beside.after_step(number, self._loop.optimised)
         self._since = time.perf_counter()
         self._targets.end_step()
         self._given, self._outputs, self._read = [], [], LossRead()  # as large as the program's: none outlives a step
@@ -912,11 +934,23 @@ class Learning:
             places_alike=self._answers.places if self._are_of_places else None,
             taken=short(self._taken),
             infinite_targets=self._infinite,
+            beside=(
+                *self.beside.signs(self._loop.steps, {k for k in self._moved if self._moved[k]}),
+                *self._graph.signs(),
+                *self._without_slope(trainable),
+                *self._targets.signs(),
+            ),
             detached_state=next((path for path, is_cut in self._detached.items() if is_cut), None),
             same_inputs=self._repeated.facts(),
             hidden=self._graph.hidden,
             rows=replace(self._features.rows(self._loss.kind) if draws else RowFacts(), turned=self._turned.most),
         )
+
+    def _without_slope(self, trainable: Sequence[tuple[str, Tensor]]) -> list[Sign]:
+        """Return weights whose gradient is 0, where a product with 0 or a function without a slope is in front."""
+        still = [(name, p) for name, p in trainable if SURE_LOOKS <= self._looks[id(p)] == self._rests[id(p)]]
+        found = [(name, [n for n, p in still if id(p) in ids]) for name, ids in self._graph.flat.items()]
+        return [Sign("no slope", (name, *some[:MOST_NAMED]), (float(len(some)),)) for name, some in found if some]
 
     def _shown(self) -> tuple[tuple[str, tuple[float, ...]], ...]:
         over_queries = [("softmax over queries", (1.0,))] if self._graph.over_queries else []

@@ -130,6 +130,14 @@ def _of(seen: Seen, name: str, numbers: tuple[float, ...], way: str) -> Finding:
             f"asks for a gradient: each step moves the target towards the answer as well ({way})",
             "Compute the target under no_grad(), or detach() it; a copy that follows slowly is usual.", measured=first,
         )  # fmt: skip
+    if name == "answer masked":
+        return found(
+            "answer masked", ERROR,
+            f"{100 * first:.3g} % of the classes that are asked for are hidden by a mask in front of the softmax: no "
+            f"answer can be right ({way})",
+            "Look at what the mask hides: masked_fill fills in where it is True; pairs of a contrast are to be seen.",
+            op="masked_fill", measured=first,
+        )  # fmt: skip
     if name == "class left out":
         return found(
             "targets ignored", WARNING,

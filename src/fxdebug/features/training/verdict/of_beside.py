@@ -1,0 +1,214 @@
+"""Rules about what is done beside forward, backward and step, and about odd things that a graph shows of a model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+from fxdebug.data.findings import ADVICE, ERROR, WARNING, Finding, Severity
+from fxdebug.features.shared.records.learning import Sign
+from fxdebug.features.training.verdict.seen import Found, Seen, found, g
+
+FEWEST = 20  # steps
+PERIODS = 3.0  # of a cosine
+MOST_OF = 0.5  # of the steps
+CUT_DOWN = 0.01  # of the steps, that clipping would have made smaller
+
+
+def rules(seen: Seen) -> Found:
+    """Yield what these signs tell, the first cause first."""
+    way = f"loss {g(seen.progress.first)} → {g(seen.progress.last)}"
+    for one in seen.facts.beside:
+        told = _TOLD.get(one.name)
+        yield from () if told is None else told(seen, one, way)
+    yield from _left_in_eval(seen, way)
+    yield from _past_its_end(seen, way)
+
+
+def _clipped(seen: Seen, one: Sign, way: str) -> Iterator[Finding]:
+    count, bound, over = one.numbers
+    norms = [step.norm for step in seen.record.steps if step.norm is not None and math.isfinite(step.norm)]
+    above = over if one.name == "clipped late" else sum(norm > bound for norm in norms)
+    if above < max(1.0, CUT_DOWN * count) and seen.progress.state != "not finite":
+        return  # it would have changed nothing in time, too
+    severity: Severity = ERROR if seen.progress.is_bad else WARNING
+    largest = f"; gradients reach a norm of {g(max(norms))} there" if norms else ""
+    if one.name == "clipped late":
+        yield found(
+            "clipped too late", severity,
+            f"clip_grad_norm_(…, {g(bound)}) is called after the step, all {count:.0f} times: the gradients that it "
+            f"cuts down were used already ({way})",
+            "Call it between backward() and step().", op="clip_grad_norm_", measured=bound,
+        )  # fmt: skip
+        return
+    where = (
+        "is given parameters that are none of the model's and have no gradient"
+        if one.name == "clipped others"
+        else "is called when there are no gradients, before backward() or after they were cleared"
+    )
+    yield found(
+        "clipped too early", severity,
+        f"clip_grad_norm_(…, {g(bound)}) {where}, all {count:.0f} times: nothing is ever clipped{largest} ({way})",
+        "Call it between backward() and step(), with the parameters of this model.", op="clip_grad_norm_",
+        measured=bound,
+    )  # fmt: skip
+
+
+def _freezes(seen: Seen, one: Sign, way: str) -> Iterator[Finding]:
+    name, path = one.names
+    whose = f"{path}.{name}" if path else name
+    yield found(
+        "freezes nothing", WARNING,
+        f"{whose} = False freezes nothing: {one.numbers[0]:.0f} of the parameters that it is meant for get gradients, "
+        f"and an optimizer changes them ({way})",
+        "Call requires_grad_(False) on the module, or set requires_grad of each parameter.", path=path, op=name,
+    )  # fmt: skip
+
+
+def _beside(seen: Seen, one: Sign, way: str) -> Iterator[Finding]:
+    told, used = one.numbers
+    yield found(
+        "rate set beside", ERROR if seen.progress.is_bad else WARNING,
+        f"optimizer.{one.names[0]} is {g(told)}, which no step reads: the learning rate of its groups is {g(used)} in "
+        f"all {seen.steps} steps ({way})",
+        'Set it in each group: for group in optimizer.param_groups: group["lr"] = …', op=one.names[0], measured=used,
+    )  # fmt: skip
+
+
+def _of_others(seen: Seen, one: Sign, way: str) -> Iterator[Finding]:
+    count, rate = one.numbers
+    yield found(
+        "schedule of others", ERROR if seen.progress.is_bad else WARNING,
+        f"{one.names[0]} goes on {count:.0f} times, for an optimizer that never makes a step: its learning rate is "
+        f"{g(rate)} by now, and that of the one which does is {g(seen.rates[-1] if seen.rates else None)} ({way})",
+        "Make the schedule after the optimizer that is used, and for it; make both again where one is replaced.",
+        op=one.names[0], measured=rate,
+    )  # fmt: skip
+
+
+def _copies(seen: Seen, one: Sign, way: str) -> Iterator[Finding]:
+    name, path = one.names
+    whose = f"{path or f'a copy of {name}'}"
+    if one.name == "statistics of a copy":
+        yield found(
+            "copy stays", WARNING,
+            f"the weights of {whose} follow the model's, and its running means and variances stay as they were: in its "
+            f"{one.numbers[0]:.0f} runs in eval mode it normalises by numbers of other weights ({way})",
+            "Copy buffers as well: for b, c in zip(model.buffers(), copy.buffers()): c.copy_(b).", path=path,
+        )  # fmt: skip
+        return
+    yield found(
+        "copy stays", ADVICE,
+        f"targets are made of what {whose} returns, and none of its weights has changed in {seen.steps} steps, while "
+        f"the model's did: what is learned never reaches the targets ({way})",
+        "A target network is to follow: target.load_state_dict(model.state_dict()) every so many steps, or a moving "
+        "average.", path=path,
+    )  # fmt: skip
+
+
+def _copied(seen: Seen, one: Sign, way: str) -> Iterator[Finding]:
+    size, whole = one.numbers
+    yield found(
+        "targets are inputs", ADVICE if seen.progress.state == "rising" else WARNING,
+        f"the target is what the model is given: its {size:.0f} numbers are among the {whole:.0f} that the first layer "
+        f"takes, and no layer on the way is narrower, so that it only has to copy them ({way})",
+        "Compare with what is to be told: the clean numbers or the noise, not the noisy input.", measured=size,
+    )  # fmt: skip
+
+
+def _read(seen: Seen, one: Sign, way: str) -> Iterator[Finding]:
+    share, places = one.numbers
+    yield found(
+        "targets are inputs", ERROR,
+        f"what the decoder looks up in a place is the target of this place, in {100 * share:.1f} % of {places:.0f}: it "
+        f"only has to copy ({way})",
+        "Give the decoder the targets shifted by one: a begin token, and all but the last.", measured=share,
+    )  # fmt: skip
+
+
+def _padding(seen: Seen, one: Sign, way: str) -> Iterator[Finding]:
+    share, value = one.numbers
+    yield found(
+        "padding counts", WARNING if seen.progress.is_bad else ADVICE,
+        f"{100 * share:.0f} % of the targets are {value:g} at the ends of rows, where the input is one value, too: the "
+        f"padding counts in the loss, and makes it look low ({way})",
+        f"Leave it out: cross_entropy(…, ignore_index={value:g}), or labels of -100.", measured=share,
+    )  # fmt: skip
+
+
+def _norm(seen: Seen, one: Sign, way: str) -> Iterator[Finding]:
+    along, added, size = one.numbers
+    yield found(
+        "norm misplaced", WARNING if seen.progress.state == "falling" else ERROR,
+        f"vectors are divided by their norm along dimension {along:.0f} ({size:.0f} numbers), and multiplied with "
+        f"others along dimension {added:.0f}: these are no cosines ({way})",
+        "Give normalize() the dimension of the features: dim=-1.", op="normalize",
+    )  # fmt: skip
+
+
+def _saturated(seen: Seen, one: Sign, way: str) -> Iterator[Finding]:
+    yield found(
+        "saturated activation", ERROR if seen.progress.is_bad else ADVICE,
+        f"an attention looks at one place alone, in {100 * one.numbers[0]:.0f} % of its rows and from the first step "
+        f"on: its scores are far apart, and next to no gradient passes its softmax ({way})",
+        "Divide scores by the root of the width of a head, and look at the size of queries and keys.", op="softmax",
+        measured=one.numbers[0],
+    )  # fmt: skip
+
+
+def _nothing(seen: Seen, one: Sign, way: str) -> Iterator[Finding]:
+    function, *names = one.names
+    some = ", ".join(names[:3]) + (f" and {one.numbers[0] - 3:.0f} more" if one.numbers[0] > 3 else "")
+    is_factor = function == "Mul"
+    what = "is multiplied by 0" if is_factor else f"goes through {function.lower()}(), which has no slope anywhere"
+    advice = (
+        "Look at the factor: alpha // r of whole numbers, a gate, a share that is not set?"
+        if is_factor
+        else f"Pass the gradient by: x + ({function.lower()}(x) - x).detach()."
+    )
+    yield found(
+        "zero gradients", ERROR if seen.progress.is_bad else WARNING,
+        f"what is computed with {some} {what}: their gradients are exactly 0 at every look ({way})",
+        advice, op=names[0],
+    )  # fmt: skip
+
+
+_TOLD: dict[str, Callable[[Seen, Sign, str], Iterator[Finding]]] = {
+    "clipped early": _clipped, "clipped late": _clipped, "clipped others": _clipped, "freezes nothing": _freezes,
+    "rate beside": _beside, "schedule of others": _of_others, "copied": _copied,
+    "statistics of a copy": _copies, "copy stays": _copies, "target read": _read, "padding counts": _padding,
+    "norm misplaced": _norm, "attention saturated": _saturated, "no slope": _nothing,
+}  # fmt: skip
+
+
+def _left_in_eval(seen: Seen, way: str) -> Found:
+    """Yield that the model began in training mode, and is in eval mode since."""
+    modes = [one.training for one in seen.signs]
+    facts = seen.facts
+    last = next((at for at in range(len(modes) - 1, -1, -1) if modes[at]), None)
+    if last is None or not all(modes[: last + 1]) or not (facts.norms or facts.drops):
+        return
+    left = len(modes) - 1 - last
+    if left < max(FEWEST, MOST_OF * len(modes)):
+        return
+    yield found(
+        "eval mode", WARNING,
+        f"the model trains in eval mode since step {last + 1}, the last {left} of {len(modes)}: before that it was in "
+        f"training mode ({way})",
+        "Call model.train() again after each evaluation.",
+    )  # fmt: skip
+
+
+def _past_its_end(seen: Seen, way: str) -> Found:
+    """Yield that a cosine goes up and down many times, which was planned for one way down."""
+    if seen.facts.schedule is None or seen.facts.schedule[0] != "CosineAnnealingLR":
+        return
+    _, planned, gone = seen.facts.schedule
+    if gone > PERIODS * planned:
+        yield found(
+            "schedule too fast", WARNING if seen.progress.is_bad else ADVICE,
+            f"CosineAnnealingLR was planned for {planned} steps, and has made {gone}: the learning rate has gone up "
+            f"again {gone / planned / 2:.1f} times ({way})",
+            "T_max is the number of times that its step() is called: plan it in batches, or call it once an epoch.",
+            measured=gone / planned, threshold=PERIODS,
+        )  # fmt: skip
