@@ -1,1 +1,1 @@
-"""What is done beside forward, backward and step: clipping, settings that nothing reads, copies of the model."""
+"""Signs beside forward, backward and step: clipping, settings that nothing reads, copies of the model."""

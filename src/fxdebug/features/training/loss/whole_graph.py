@@ -211,6 +211,7 @@ def normalised_along_others(node: Any) -> tuple[float, ...] | None:
 
     ``None`` where these are one, or nothing is divided by its norm.
 
+    >>> import torch
     >>> one, other = (torch.randn(8, 4, requires_grad=True) for _ in range(2))
     >>> unit = torch.nn.functional.normalize
     >>> [normalised_along_others((unit(one, dim=d) @ unit(other, dim=d).T).grad_fn) for d in (0, 1)]
