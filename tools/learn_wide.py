@@ -755,3 +755,151 @@ def a_code_that_is_rounded(bad: bool) -> Loop:
     net = Rounded(bad)
     ways = torch.randn(4, 20, generator=torch.Generator().manual_seed(6))
     return usual(net, adam(net), lambda: (lambda x: (x, x))(torch.randn(64, 4) @ ways), F.mse_loss)
+
+
+# Games -------------------------------------------------------------------------------------------
+
+
+def _game(way: str) -> Loop:
+    """A generator of points on a ring, and a discriminator."""
+    net = nn.ModuleDict({"maker": mlp(4, 2, 32), "critic": mlp(2, 1, 32)})
+    makes, judges = Adam(net["maker"].parameters(), 1e-3), Adam(net["critic"].parameters(), 1e-3)
+    score = F.binary_cross_entropy_with_logits
+
+    def step(number: int) -> None:
+        turn = 6.28 * torch.rand(64)
+        real, made = torch.stack([turn.cos(), turn.sin()], 1), net["maker"](torch.randn(64, 4))
+        if way == "leaks":
+            makes.zero_grad()
+        judges.zero_grad()
+        fake = made if way in ("leaks", "attached") else made.detach()
+        other = torch.ones(64, 1) if way == "ones" else torch.zeros(64, 1)
+        loss = score(net["critic"](real), torch.ones(64, 1)) + score(net["critic"](fake), other)
+        loss.backward(retain_graph=True)
+        judges.step()
+        if way != "leaks":
+            makes.zero_grad()
+        score(net["critic"](made), torch.ones(64, 1)).backward()
+        makes.step()
+
+    return _loop(net, step, 80)
+
+
+@fault("not cleared", mends=False)
+def a_maker_with_gradients_of_the_critics_loss(bad: bool) -> Loop:
+    return _game("leaks" if bad else "")
+
+
+@fault("targets alike", mends=False)
+def a_critic_that_is_told_one_thing(bad: bool) -> Loop:
+    return _game("ones" if bad else "")
+
+
+@healthy
+def a_critics_loss_that_reaches_the_maker_and_is_cleared() -> Loop:
+    return _game("attached")
+
+
+def _penalised(wrong: bool) -> Loop:
+    """Pictures, with a penalty on the slope of a critic."""
+    net = nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.LeakyReLU(0.2), nn.Flatten(), nn.Linear(8 * 36, 1))
+    optimizer = adam(net, 1e-3)
+
+    def step(number: int) -> None:
+        real, made = torch.randn(16, 1, 6, 6) + 1, torch.randn(16, 1, 6, 6)
+        share = torch.rand(16, 1, 1, 1)
+        between = (share * real + (1 - share) * made).requires_grad_()
+        slope = torch.autograd.grad(net(between).sum(), between, create_graph=True)[0]
+        size = slope.norm(2, dim=1) if wrong else slope.flatten(1).norm(2, dim=1)
+        optimizer.zero_grad()
+        (net(made).mean() - net(real).mean() + 10 * (size - 1).square().mean()).backward()
+        optimizer.step()
+
+    return _loop(net, step, 60)
+
+
+@fault("norm misplaced", mends=False)
+def a_slope_of_each_pixel(bad: bool) -> Loop:
+    return _penalised(bad)
+
+
+@healthy
+def distances_with_slopes_of_one() -> Loop:
+    """A signed distance whose slope is to be 1 in each of many points (eikonal)."""
+    net = nn.Sequential(nn.Linear(3, 64), nn.Softplus(10), nn.Linear(64, 1))
+    optimizer = adam(net, 1e-3)
+
+    def step(number: int) -> None:
+        x = (2 * torch.rand(8, 16, 3) - 1).requires_grad_()
+        out = net(x)
+        slope = torch.autograd.grad(out.sum(), x, create_graph=True)[0]
+        optimizer.zero_grad()
+        (
+            (out[..., 0] - (x.norm(dim=-1) - 0.5)).square().mean() + 0.1 * (slope.norm(dim=-1) - 1).square().mean()
+        ).backward()
+        optimizer.step()
+
+    return _loop(net, step, 100)
+
+
+# Losses that are given something else ----------------------------------------------------------------
+
+
+@fault("targets out of range")
+def cosines_of_zeros_and_ones(bad: bool) -> Loop:
+    net = mlp(20, 16)
+    optimizer, bases = adam(net), torch.randn(10, 20, generator=torch.Generator().manual_seed(3))
+
+    def step(number: int) -> None:
+        a, b = torch.randint(0, 10, (64,)), torch.randint(0, 10, (64,))
+        b = torch.where(torch.rand(64) < 0.5, a, b)
+        one, other = (net(bases[k] + 0.3 * torch.randn(64, 20)) for k in (a, b))
+        same = (a == b).float()
+        optimizer.zero_grad()
+        F.cosine_embedding_loss(one, other, same if bad else 2 * same - 1).backward()
+        optimizer.step()
+
+    return _loop(net, step)
+
+
+@fault("loss input")
+def counts_with_an_exponential_too_many(bad: bool) -> Loop:
+    net = nn.Sequential(mlp(6, 1), *([nn.Softplus()] if bad else []))
+
+    def batch() -> Pair:
+        x = torch.randn(64, 6)
+        return x, torch.poisson((1.5 + x[:, :1]).exp())
+
+    return usual(net, adam(net), batch, F.poisson_nll_loss)
+
+
+@fault("softmax misplaced")
+def a_softmax_over_the_width(bad: bool) -> Loop:
+    net = nn.Sequential(nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 3, 3, padding=1))
+
+    def batch() -> Pair:
+        x = torch.randn(16, 1, 8, 8)
+        return x, (x[:, 0] > 0.5).long() + (x[:, 0] > -0.5).long()
+
+    def loss(out: Tensor, y: Tensor) -> Tensor:
+        return F.nll_loss(out.log_softmax(-1 if bad else 1), y)
+
+    return usual(net, adam(net, 1e-2), batch, loss)
+
+
+@fault("not unscaled")
+def a_step_beside_the_scaler(bad: bool) -> Loop:
+    net, batch = mlp(), blobs()
+    optimizer, scaler = SGD(net.parameters(), lr=0.05), torch.amp.GradScaler("cpu", init_scale=1024.0)
+
+    def step(number: int) -> None:
+        x, y = batch()
+        optimizer.zero_grad()
+        scaler.scale(F.cross_entropy(net(x), y)).backward()
+        if bad:
+            optimizer.step()
+        else:
+            scaler.step(optimizer)
+            scaler.update()
+
+    return _loop(net, step)

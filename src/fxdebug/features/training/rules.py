@@ -31,6 +31,7 @@ BOOK = RuleBook(
         RuleSpec("clipped away", ERROR, "clipping leaves next to nothing of the gradients", "clipped"),
         RuleSpec("clipped too late", ERROR, "gradients are clipped after the step"),
         RuleSpec("clipped too early", ERROR, "gradients are clipped where there are none"),
+        RuleSpec("not unscaled", ERROR, "steps use gradients with the factor of a scaler"),
         RuleSpec("freezes nothing", WARNING, "parts are told to freeze by a name that nothing reads"),
         RuleSpec("rate set beside", ERROR, "a learning rate is set where no step reads it"),
         RuleSpec("copy stays", WARNING, "a teacher's statistics, or a target network, do not follow"),

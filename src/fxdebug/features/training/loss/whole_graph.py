@@ -116,6 +116,8 @@ class WholeGraph:
     def _odd_in(self, node: Any) -> dict[str, tuple[float, ...]]:
         """Return what is odd about one operation, by name."""
         name = name_of(node)
+        if name == "Pow" and scalar_of(node._saved_exponent) == 2:
+            return _slope_of_each(node)
         if name in ("Mm", "Bmm"):
             along = normalised_along_others(node)
             return {} if along is None else {"norm misplaced": along}
@@ -236,6 +238,17 @@ def normalised_along_others(node: Any) -> tuple[float, ...] | None:
         if len(dimensions) == 1 and dimensions[0] != added and sizes[dimensions[0]] > 1:
             return float(dimensions[0]), float(added), float(sizes[dimensions[0]])
     return None
+
+
+def _slope_of_each(node: Any) -> dict[str, tuple[float, ...]]:
+    """Tell a norm that is to be 1 and is taken of the channels of pictures alone: of each place, not of the slope."""
+    norm: Any = first_of(first_of(node)) if name_of(first_of(node)) == "Sub" else None
+    if name_of(norm) not in ("LinalgVectorNorm", "Norm") or not elements_of(norm):
+        return {}
+    made = inputs_of(norm)[0]  # not behind views: what is flattened is of examples
+    sizes = tuple(made._input_metadata[0].shape)
+    dimensions = [signed(one) % len(sizes) for one in norm._saved_dim or ()] if len(sizes) == 4 else []
+    return {"slope of each": (float(math.prod(sizes[2:])),)} if dimensions == [1] and math.prod(sizes[2:]) > 1 else {}
 
 
 def _saturated(node: Any) -> float | None:

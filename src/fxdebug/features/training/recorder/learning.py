@@ -47,6 +47,7 @@ from fxdebug.features.training.loss.loss_graph import (
 from fxdebug.features.training.loss.loss_parts import LossParts
 from fxdebug.features.training.loss.loss_terms import reached_by, terms_of
 from fxdebug.features.training.loss.odd_losses import OddLosses
+from fxdebug.features.training.loss.one_target import OneTarget
 from fxdebug.features.training.loss.whole_graph import WHOLE, WholeGraph, sizes_told, viewed_before
 from fxdebug.features.training.pairs.alike_answers import SURE_LOOKS, AlikeAnswers
 from fxdebug.features.training.pairs.same_inputs import Repeated
@@ -79,6 +80,7 @@ MOST_SETTINGS = 16  # of an optimizer
 _TOLD_ELSEWHERE = frozenset(
     "lr weight_decay params foreach fused capturable differentiable decoupled_weight_decay".split()
 )
+MOSTLY = 0.9  # of the steps
 STEADY = 0.96  # of the largest magnitude of logits, in the last looks
 ROUNDED, NEAR = 1e-3, 0.95  # of logits that are cosines: how far above 1, and from where on they are near it
 NEAR_SHARE = 0.1
@@ -150,6 +152,8 @@ class Learning:
         self._whole = sum(p.numel() for p in members.parameters_of(model))
         self._about = ModelFacts(model)
         self.beside = Beside(model)
+        self.told = OneTarget()
+        self._others_left: dict[int, tuple[str, tuple[str, ...], int, int]] = {}  # optimizers whose backwards began so
         self.saves_otherwise = False  # did hooks save numbers for a backward in their own way?
         self._step: _Step | None = None
         self._mark: _Mark | None = None
@@ -391,6 +395,9 @@ class Learning:
                 self._note_use(step)
         self._look_at_loss(number, root, scale)
         self._look_at_terms(root)
+        if self._backwards <= FIRST_LOSSES * 2:
+            with untracked():
+                self.told.look(root)
         if number < WHOLE and step.backwards <= 2:
             self._look_at_graph(root)
         if len(self._handed) >= FEWEST_AGAIN:
@@ -646,6 +653,7 @@ class Learning:
     def on_other_step(self, optimizer: Optimizer) -> None:
         """Note an optimizer whose steps do not count: it may have parameters of the model."""
         self._note_optimizer(optimizer)
+        self.told.on_step({id(p) for group in optimizer.param_groups for p in group["params"]})
         self._stepped |= {id(p) for group in optimizer.param_groups for p in group["params"]}
 
     def before_step(self, optimizer: Optimizer) -> None:
@@ -750,6 +758,7 @@ class Learning:
             return None
         given = {id(p) for group in optimizer.param_groups for p in group["params"]}
         self._stepped |= given
+        self.told.on_step(given)
         with untracked():
             own = [p.grad for p in self._loop.parameters if id(p) in given and _is_small(p.grad)][:FEW_GRADIENTS]
             self._late = [(one, one.clone()) for one in own if one is not None]
@@ -758,6 +767,7 @@ class Learning:
         began = [
             bool(one & given) for one in step.began
         ]  # gradients of another optimizer's are no business of this one
+        self._note_left(optimizer, given, carried=bool(began) and all(began))
         update = unmoved = None
         used = cosine = arrived = None
         if mark is not None and mark.samples is not None:
@@ -780,6 +790,23 @@ class Learning:
             before=short(step.seconds["before"]) or 0.0, forward=short(step.seconds["forward"]) or 0.0,
             backward=short(step.seconds["backward"]) or 0.0, optimizer=short(seconds) or 0.0,
         )  # fmt: skip
+
+    def _note_left(self, optimizer: Optimizer, given: set[int], *, carried: bool) -> None:
+        """Count the steps of an optimizer whose backwards all began with gradients."""
+        key = id(optimizer)
+        _, some, steps, times = self._others_left.get(key, ("", (), 0, 0))
+        some = some or tuple([self._names[one] for one in given if one in self._names][:MOST_NAMED])
+        self._others_left[key] = type(optimizer).__name__, some, steps + 1, times + int(carried)
+
+    def _with_leftovers(self) -> list[Sign]:
+        """Return optimizers that step with gradients of the losses of others."""
+        if len(self._players) < 2 or self._nested:
+            return []
+        return [
+            Sign("carried", (name, *some), (float(times), float(steps)))
+            for name, some, steps, times in self._others_left.values()
+            if steps >= OFTEN and times >= MOSTLY * (steps - 1)
+        ][:1]
 
     def _measured(self, number: int, taken: _Samples) -> tuple[float | None, float | None]:
         """Return the median update of the matrices, and the share of live elements that did not move."""
@@ -938,6 +965,8 @@ class Learning:
                 *self.beside.signs(self._loop.steps, {k for k in self._moved if self._moved[k]}),
                 *self._graph.signs(),
                 *self._without_slope(trainable),
+                *self._with_leftovers(),
+                *self.told.signs(self._names),
                 *self._targets.signs(),
             ),
             detached_state=next((path for path, is_cut in self._detached.items() if is_cut), None),

@@ -12,15 +12,18 @@ from fxdebug.features.training.verdict.seen import Found, Seen, found, g
 FEWEST = 20  # steps
 PERIODS = 3.0  # of a cosine
 MOST_OF = 0.5  # of the steps
+FEWEST_STEPS, NEARLY_ALL, CLOSE = 3, 0.9, 0.01  # steps, their share, and relative
 CUT_DOWN = 0.01  # of the steps, that clipping would have made smaller
 
 
 def rules(seen: Seen) -> Found:
     """Yield what these signs tell, the first cause first."""
-    way = f"loss {g(seen.progress.first)} → {g(seen.progress.last)}"
+    is_known = math.isfinite(seen.progress.first) or math.isfinite(seen.progress.last)
+    way = f" (loss {g(seen.progress.first)} → {g(seen.progress.last)})" if is_known else ""
     for one in seen.facts.beside:
         told = _TOLD.get(one.name)
         yield from () if told is None else told(seen, one, way)
+    yield from _unscaled(seen, way)
     yield from _left_in_eval(seen, way)
     yield from _past_its_end(seen, way)
 
@@ -37,7 +40,7 @@ def _clipped(seen: Seen, one: Sign, way: str) -> Iterator[Finding]:
         yield found(
             "clipped too late", severity,
             f"clip_grad_norm_(…, {g(bound)}) is called after the step, all {count:.0f} times: the gradients that it "
-            f"cuts down were used already ({way})",
+            f"cuts down were used already{way}",
             "Call it between backward() and step().", op="clip_grad_norm_", measured=bound,
         )  # fmt: skip
         return
@@ -48,7 +51,7 @@ def _clipped(seen: Seen, one: Sign, way: str) -> Iterator[Finding]:
     )
     yield found(
         "clipped too early", severity,
-        f"clip_grad_norm_(…, {g(bound)}) {where}, all {count:.0f} times: nothing is ever clipped{largest} ({way})",
+        f"clip_grad_norm_(…, {g(bound)}) {where}, all {count:.0f} times: nothing is ever clipped{largest}{way}",
         "Call it between backward() and step(), with the parameters of this model.", op="clip_grad_norm_",
         measured=bound,
     )  # fmt: skip
@@ -60,7 +63,7 @@ def _freezes(seen: Seen, one: Sign, way: str) -> Iterator[Finding]:
     yield found(
         "freezes nothing", WARNING,
         f"{whose} = False freezes nothing: {one.numbers[0]:.0f} of the parameters that it is meant for get gradients, "
-        f"and an optimizer changes them ({way})",
+        f"and an optimizer changes them{way}",
         "Call requires_grad_(False) on the module, or set requires_grad of each parameter.", path=path, op=name,
     )  # fmt: skip
 
@@ -70,7 +73,7 @@ def _beside(seen: Seen, one: Sign, way: str) -> Iterator[Finding]:
     yield found(
         "rate set beside", ERROR if seen.progress.is_bad else WARNING,
         f"optimizer.{one.names[0]} is {g(told)}, which no step reads: the learning rate of its groups is {g(used)} in "
-        f"all {seen.steps} steps ({way})",
+        f"all {seen.steps} steps{way}",
         'Set it in each group: for group in optimizer.param_groups: group["lr"] = …', op=one.names[0], measured=used,
     )  # fmt: skip
 
@@ -80,7 +83,7 @@ def _of_others(seen: Seen, one: Sign, way: str) -> Iterator[Finding]:
     yield found(
         "schedule of others", ERROR if seen.progress.is_bad else WARNING,
         f"{one.names[0]} goes on {count:.0f} times, for an optimizer that never makes a step: its learning rate is "
-        f"{g(rate)} by now, and that of the one which does is {g(seen.rates[-1] if seen.rates else None)} ({way})",
+        f"{g(rate)} by now, and that of the one which does is {g(seen.rates[-1] if seen.rates else None)}{way}",
         "Make the schedule after the optimizer that is used, and for it; make both again where one is replaced.",
         op=one.names[0], measured=rate,
     )  # fmt: skip
@@ -93,14 +96,14 @@ def _copies(seen: Seen, one: Sign, way: str) -> Iterator[Finding]:
         yield found(
             "copy stays", WARNING,
             f"the weights of {whose} follow the model's, and its running means and variances stay as they were: in its "
-            f"{one.numbers[0]:.0f} runs in eval mode it normalises by numbers of other weights ({way})",
+            f"{one.numbers[0]:.0f} runs in eval mode it normalises by numbers of other weights{way}",
             "Copy buffers as well: for b, c in zip(model.buffers(), copy.buffers()): c.copy_(b).", path=path,
         )  # fmt: skip
         return
     yield found(
         "copy stays", ADVICE,
         f"targets are made of what {whose} returns, and none of its weights has changed in {seen.steps} steps, while "
-        f"the model's did: what is learned never reaches the targets ({way})",
+        f"the model's did: what is learned never reaches the targets{way}",
         "A target network is to follow: target.load_state_dict(model.state_dict()) every so many steps, or a moving "
         "average.", path=path,
     )  # fmt: skip
@@ -111,7 +114,7 @@ def _copied(seen: Seen, one: Sign, way: str) -> Iterator[Finding]:
     yield found(
         "targets are inputs", ADVICE if seen.progress.state == "rising" else WARNING,
         f"the target is what the model is given: its {size:.0f} numbers are among the {whole:.0f} that the first layer "
-        f"takes, and no layer on the way is narrower, so that it only has to copy them ({way})",
+        f"takes, and no layer on the way is narrower, so that it only has to copy them{way}",
         "Compare with what is to be told: the clean numbers or the noise, not the noisy input.", measured=size,
     )  # fmt: skip
 
@@ -121,7 +124,7 @@ def _read(seen: Seen, one: Sign, way: str) -> Iterator[Finding]:
     yield found(
         "targets are inputs", ERROR,
         f"what the decoder looks up in a place is the target of this place, in {100 * share:.1f} % of {places:.0f}: it "
-        f"only has to copy ({way})",
+        f"only has to copy{way}",
         "Give the decoder the targets shifted by one: a begin token, and all but the last.", measured=share,
     )  # fmt: skip
 
@@ -131,7 +134,7 @@ def _padding(seen: Seen, one: Sign, way: str) -> Iterator[Finding]:
     yield found(
         "padding counts", WARNING if seen.progress.is_bad else ADVICE,
         f"{100 * share:.0f} % of the targets are {value:g} at the ends of rows, where the input is one value, too: the "
-        f"padding counts in the loss, and makes it look low ({way})",
+        f"padding counts in the loss, and makes it look low{way}",
         f"Leave it out: cross_entropy(…, ignore_index={value:g}), or labels of -100.", measured=share,
     )  # fmt: skip
 
@@ -141,8 +144,39 @@ def _norm(seen: Seen, one: Sign, way: str) -> Iterator[Finding]:
     yield found(
         "norm misplaced", WARNING if seen.progress.state == "falling" else ERROR,
         f"vectors are divided by their norm along dimension {along:.0f} ({size:.0f} numbers), and multiplied with "
-        f"others along dimension {added:.0f}: these are no cosines ({way})",
+        f"others along dimension {added:.0f}: these are no cosines{way}",
         "Give normalize() the dimension of the features: dim=-1.", op="normalize",
+    )  # fmt: skip
+
+
+def _slope(seen: Seen, one: Sign, way: str) -> Iterator[Finding]:
+    yield found(
+        "norm misplaced", WARNING,
+        f"a norm that is to be 1 is taken of the channels alone, in each of {one.numbers[0]:.0f} places of a picture: "
+        f"what is held at 1 is the slope of each pixel, and the whole is far steeper{way}",
+        "Take it of all numbers of an example: gradient.flatten(1).norm(2, dim=1).", op="norm", measured=one.numbers[0],
+    )  # fmt: skip
+
+
+def _carried(seen: Seen, one: Sign, way: str) -> Iterator[Finding]:
+    name, *some = one.names
+    yield found(
+        "not cleared", ERROR,
+        f"before {one.numbers[0]:.0f} of {one.numbers[1]:.0f} steps of {name} ({', '.join(some[:2])}, …) gradients of "
+        f"another loss were there already, and its own were added to them{way}",
+        "Call its zero_grad() right before the backward of its own loss; detach what another net made in the loss of "
+        "the other.", op=name,
+    )  # fmt: skip
+
+
+def _told_alike(seen: Seen, one: Sign, way: str) -> Iterator[Finding]:
+    value, terms = one.numbers
+    yield found(
+        "targets alike", ERROR,
+        f"all {terms:.0f} terms of the losses for which {one.names[0]} and others are changed have one and the same "
+        f"target, {value:g}: there is nothing that they are to be told from{way}",
+        "Give what was made the other label: ones for what is real, zeros for what is made.", op=one.names[0],
+        measured=value,
     )  # fmt: skip
 
 
@@ -150,7 +184,7 @@ def _saturated(seen: Seen, one: Sign, way: str) -> Iterator[Finding]:
     yield found(
         "saturated activation", ERROR if seen.progress.is_bad else ADVICE,
         f"an attention looks at one place alone, in {100 * one.numbers[0]:.0f} % of its rows and from the first step "
-        f"on: its scores are far apart, and next to no gradient passes its softmax ({way})",
+        f"on: its scores are far apart, and next to no gradient passes its softmax{way}",
         "Divide scores by the root of the width of a head, and look at the size of queries and keys.", op="softmax",
         measured=one.numbers[0],
     )  # fmt: skip
@@ -168,7 +202,7 @@ def _nothing(seen: Seen, one: Sign, way: str) -> Iterator[Finding]:
     )
     yield found(
         "zero gradients", ERROR if seen.progress.is_bad else WARNING,
-        f"what is computed with {some} {what}: their gradients are exactly 0 at every look ({way})",
+        f"what is computed with {some} {what}: their gradients are exactly 0 at every look{way}",
         advice, op=names[0],
     )  # fmt: skip
 
@@ -177,7 +211,8 @@ _TOLD: dict[str, Callable[[Seen, Sign, str], Iterator[Finding]]] = {
     "clipped early": _clipped, "clipped late": _clipped, "clipped others": _clipped, "freezes nothing": _freezes,
     "rate beside": _beside, "schedule of others": _of_others, "copied": _copied,
     "statistics of a copy": _copies, "copy stays": _copies, "target read": _read, "padding counts": _padding,
-    "norm misplaced": _norm, "attention saturated": _saturated, "no slope": _nothing,
+    "slope of each": _slope, "carried": _carried, "told alike": _told_alike, "norm misplaced": _norm,
+    "attention saturated": _saturated, "no slope": _nothing,
 }  # fmt: skip
 
 
@@ -194,8 +229,23 @@ def _left_in_eval(seen: Seen, way: str) -> Found:
     yield found(
         "eval mode", WARNING,
         f"the model trains in eval mode since step {last + 1}, the last {left} of {len(modes)}: before that it was in "
-        f"training mode ({way})",
+        f"training mode{way}",
         "Call model.train() again after each evaluation.",
+    )  # fmt: skip
+
+
+def _unscaled(seen: Seen, way: str) -> Found:
+    """Yield that steps use gradients that still have the factor of a scaler in them."""
+    known = [one for one in seen.signs if one.scale > 1 and one.arrived and one.used and math.isfinite(one.used)]
+    still = [one for one in known if abs((one.used or 0.0) / (one.arrived or 1.0) / one.scale - 1) < CLOSE]
+    if len(still) < FEWEST_STEPS or len(still) < NEARLY_ALL * len(known):
+        return
+    adapts = any(one.adapts and one.own for one in seen.facts.optimizers)
+    yield found(
+        "not unscaled", ERROR if not adapts and seen.progress.state != "falling" else ADVICE,
+        f"a scaler multiplies the loss by {g(still[0].scale)}, and steps use gradients that are so many times too "
+        f"large, in {len(still)} of {len(seen.signs)} steps: nobody divides them{way}",
+        "Call scaler.step(optimizer) and scaler.update() in place of optimizer.step().", measured=still[0].scale,
     )  # fmt: skip
 
 
@@ -208,7 +258,7 @@ def _past_its_end(seen: Seen, way: str) -> Found:
         yield found(
             "schedule too fast", WARNING if seen.progress.is_bad else ADVICE,
             f"CosineAnnealingLR was planned for {planned} steps, and has made {gone}: the learning rate has gone up "
-            f"again {gone / planned / 2:.1f} times ({way})",
+            f"again {gone / planned / 2:.1f} times{way}",
             "T_max is the number of times that its step() is called: plan it in batches, or call it once an epoch.",
             measured=gone / planned, threshold=PERIODS,
         )  # fmt: skip
