@@ -35,6 +35,7 @@ BOOK = RuleBook(
         RuleSpec("freezes nothing", WARNING, "parts are told to freeze by a name that nothing reads"),
         RuleSpec("rate set beside", ERROR, "a learning rate is set where no step reads it"),
         RuleSpec("copy stays", WARNING, "a teacher's statistics, or a target network, do not follow"),
+        RuleSpec("no end", ADVICE, "targets of rewards and values go on after each example"),
         RuleSpec("padding counts", WARNING, "what fills up rows counts in the loss"),
         RuleSpec("answer masked", ERROR, "classes that are asked for are hidden by a mask"),
         RuleSpec("norm misplaced", ERROR, "vectors are normalised along another dimension than their product"),

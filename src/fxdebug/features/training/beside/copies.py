@@ -13,9 +13,12 @@ from torch import Tensor, nn
 
 from fxdebug.capture.probe import members, named_tensors, root_forward, untracked
 from fxdebug.features.shared.records.learning import Sign
+from fxdebug.features.training.beside.ends import Ends
 from fxdebug.features.training.recorder.samples import joined, sample
 
+STAYS = "copy stays"
 MOST_COPIES = 4
+MOST_NUMBERS = 1 << 16  # of an answer that is kept
 FEW = 32  # elements of each tensor that are compared
 FEWEST_ROWS = 8
 FEWEST_LOOKS = 5  # at targets
@@ -31,6 +34,8 @@ class Copies:
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._copies: list[_Copy] = []
+        self._own: list[Tensor] = []  # what the model returned in this step
+        self._ends = Ends()
 
     def search(self, optimised: Set[int]) -> None:
         """Look for modules of the model's own class, with weights of the same sizes, that no optimizer has."""
@@ -64,6 +69,7 @@ class Copies:
 
     def end_step(self) -> None:
         """Forget what copies returned in a step."""
+        self._own = []
         for one in self._copies:
             one.answers = []
 
@@ -72,11 +78,20 @@ class Copies:
         if target.is_floating_point() and target.numel() >= FEWEST_ROWS:
             for one in self._copies:
                 one.note_target(target)
+            for answer in [*(answer for one in self._copies for answer in one.answers), *self._own]:
+                self._ends.note(target.detach().reshape(-1), answer)
+
+    def note_own(self, answer: Tensor) -> None:
+        """Note what the model itself returned: targets may be made of it."""
+        if len(self._own) < MOST_COPIES and answer.numel() <= MOST_NUMBERS:
+            self._own.append(answer.detach())
 
     def signs(self) -> Iterator[Sign]:
         """Yield copies of which weights, or statistics, stay as they were."""
-        for one in self._copies:
-            yield from one.signs()
+        found = [sign for one in self._copies for sign in one.signs()]
+        yield from found
+        if not any(sign.name == STAYS for sign in found):  # else values are always the same, and look like rewards
+            yield from self._ends.signs()
 
 
 class _Copy:
@@ -97,7 +112,7 @@ class _Copy:
         self._runs += 1
         self._in_eval += int(module is not None and not module.training)
         made = next((tensor for _, tensor in named_tensors(output) if tensor.is_floating_point()), None)
-        if made is not None and len(self.answers) < MOST_COPIES and not made.requires_grad:
+        if made is not None and len(self.answers) < MOST_COPIES and made.numel() <= MOST_NUMBERS:
             self.answers.append(made.detach())
         return output
 
@@ -124,7 +139,7 @@ class _Copy:
         if moves and stays and _differs(its_statistics, its_first_statistics) and self._in_eval == self._runs:
             yield Sign("statistics of a copy", names, (float(self._runs),))
         if not moves and self._looks >= FEWEST_LOOKS and self._made_of > SHARE * self._looks:
-            yield Sign("copy stays", names, (float(self._runs),))
+            yield Sign(STAYS, names, (float(self._runs),))
 
 
 def _sizes(module: nn.Module) -> list[tuple[int, ...]]:

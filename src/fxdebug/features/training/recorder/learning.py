@@ -334,6 +334,8 @@ class Learning:
         if self._step is not None:
             self._step.seconds["forward"] += time.perf_counter() - self._at
         self._outputs = [t for t in outputs if t.requires_grad]
+        if self._calls is not None and self._outputs:
+            self.beside.copies.note_own(self._outputs[0])
         if self._step is not None and self._calls is not None and self._given and self._outputs:
             with untracked():
                 self._answers.look(self._loop.steps, self._given[0], self._outputs[0], self._calls)

@@ -208,7 +208,10 @@ class Watcher:
         if captures_graph() and not self._is_busy:
             self._guarded(lambda: self._listener.on_note(_CAPTURED))
         if self._looks_away() or not torch.is_grad_enabled():
-            return run(*args, **kwargs)
+            output = run(*args, **kwargs)
+            if not self._looks_away() and isinstance(output, Tensor) and self.learning.looks_at(self.number):
+                self._guarded(lambda: self.learning.beside.copies.note_own(output))
+            return output
         self._guarded(self._forget_skipped)
         self.facts.on_forward()
         if self.facts.forwards == SETTLED and not self.facts.steps:

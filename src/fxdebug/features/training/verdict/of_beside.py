@@ -109,6 +109,16 @@ def _copies(seen: Seen, one: Sign, way: str) -> Iterator[Finding]:
     )  # fmt: skip
 
 
+def _no_end(seen: Seen, one: Sign, way: str) -> Iterator[Finding]:
+    discount, rows, rewards = one.numbers
+    yield found(
+        "no end", ADVICE,
+        f"each of {rows:.0f} targets is one of {rewards:.0f} rewards and {g(discount)} times the value of what "
+        f"follows: none of them is the end of an episode{way}",
+        "Where episodes end, add nothing after it: reward + discount * (1 - done) * value.", measured=discount,
+    )  # fmt: skip
+
+
 def _copied(seen: Seen, one: Sign, way: str) -> Iterator[Finding]:
     size, whole = one.numbers
     yield found(
@@ -210,7 +220,8 @@ def _nothing(seen: Seen, one: Sign, way: str) -> Iterator[Finding]:
 _TOLD: dict[str, Callable[[Seen, Sign, str], Iterator[Finding]]] = {
     "clipped early": _clipped, "clipped late": _clipped, "clipped others": _clipped, "freezes nothing": _freezes,
     "rate beside": _beside, "schedule of others": _of_others, "copied": _copied,
-    "statistics of a copy": _copies, "copy stays": _copies, "target read": _read, "padding counts": _padding,
+    "no end": _no_end, "statistics of a copy": _copies, "copy stays": _copies, "target read": _read,
+    "padding counts": _padding,
     "slope of each": _slope, "carried": _carried, "told alike": _told_alike, "norm misplaced": _norm,
     "attention saturated": _saturated, "no slope": _nothing,
 }  # fmt: skip
