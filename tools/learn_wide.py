@@ -903,3 +903,32 @@ def a_step_beside_the_scaler(bad: bool) -> Loop:
             scaler.update()
 
     return _loop(net, step)
+
+
+@fault("clipped too early")
+def clips_after_each_part(bad: bool) -> Loop:
+    net, batch = mlp(), blobs(noise=2.0)
+    optimizer = sgd(net)
+
+    def step(number: int) -> None:
+        for _ in range(4):
+            x, y = batch()
+            (F.cross_entropy(net(x), y) / 4).backward()
+            if bad:
+                nn.utils.clip_grad_norm_(net.parameters(), 0.05)
+        if not bad:
+            nn.utils.clip_grad_norm_(net.parameters(), 0.05)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return _loop(net, step)
+
+
+@fault("warms up again")
+def a_warm_up_in_each_epoch(bad: bool) -> Loop:
+    net = mlp()
+    optimizer = SGD(net.parameters(), 0.1)
+    return usual(
+        net, optimizer, blobs(),
+        schedule=LambdaLR(optimizer, lambda n: 0.01 + (n % 15 if bad else min(n, 15)) / 100),
+    )  # fmt: skip

@@ -122,6 +122,7 @@ BOOK = RuleBook(
         RuleSpec("outlier batch", WARNING, "the loss rises at a batch with far larger inputs"),
         RuleSpec("rate spent early", ERROR, "the learning rate is next to nothing for most of the training", "spent"),
         RuleSpec("schedule too slow", ERROR, "a schedule that was planned for all steps has hardly begun", "barely"),
+        RuleSpec("warms up again", WARNING, "the learning rate rises from the beginning again and again"),
         RuleSpec("schedule too fast", WARNING, "a schedule that was planned for one way down goes up again"),
         RuleSpec("schedule of others", ERROR, "a schedule is for an optimizer that makes no step"),
         RuleSpec("rate of zero", ERROR, "the learning rate is 0 in every step"),

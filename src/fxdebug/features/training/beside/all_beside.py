@@ -31,6 +31,7 @@ class Beside:
         if number == SEARCHED_AT:
             self.copies.search(optimised)
         self.copies.end_step()
+        self.clipping.end_step()
 
     def signs(self, steps: int, learning: Set[int]) -> tuple[Sign, ...]:
         """Return all signs; ``learning`` are the ids of parameters that an optimizer has and that get gradients."""

@@ -25,6 +25,8 @@ class Clipping:
         self._calls: Counter[Moment] = Counter()
         self._bound = math.inf
         self._over = 0  # late calls that would have made gradients smaller
+        self._at: list[int] = []  # after how many backwards of this step calls came
+        self._parts = self._steps = self._cut = 0
 
     def note(self, parameters: Any, bound: float, norm: float | None, own: frozenset[int], backwards: int) -> None:
         """Note a call for ``parameters``, after so many ``backwards`` since the last step; ``own`` are the model's."""
@@ -39,11 +41,19 @@ class Clipping:
             return
         if backwards:
             self._add("in time", bound)
+            self._at += [] if backwards in self._at else [backwards]
+            self._cut += int(norm is not None and norm > bound)
         elif is_empty:
             self._add("early", bound)
         else:
             self._add("late", bound)
             self._over += int(norm is not None and norm > bound)
+
+    def end_step(self) -> None:
+        """Note whether a step was clipped after each of its backwards."""
+        at, self._at = self._at, []
+        self._steps += bool(at)
+        self._parts += len(at) > 1
 
     def _add(self, moment: Moment, bound: float) -> None:
         self._calls[moment] += 1
@@ -52,6 +62,8 @@ class Clipping:
     def signs(self) -> Sequence[Sign]:
         """Return whether nearly all calls came when they had no effect."""
         count = self._calls.total()
+        if self._parts >= max(FEWEST, NEARLY_ALL * self._steps) and self._cut > count / 2:
+            return [Sign("clipped in parts", (), (float(count) / self._steps, self._bound, float(self._cut)))]
         moment, most = self._calls.most_common(1)[0] if count else ("in time", 0)
         if moment == "in time" or most < max(FEWEST, NEARLY_ALL * count) or not math.isfinite(self._bound):
             return []

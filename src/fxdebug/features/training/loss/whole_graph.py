@@ -116,6 +116,8 @@ class WholeGraph:
     def _odd_in(self, node: Any) -> dict[str, tuple[float, ...]]:
         """Return what is odd about one operation, by name."""
         name = name_of(node)
+        if not self._keeps_all:  # a checkpoint would run again for what is saved
+            return {}
         if name == "Pow" and scalar_of(node._saved_exponent) == 2:
             return _slope_of_each(node)
         if name in ("Mm", "Bmm"):
@@ -124,7 +126,7 @@ class WholeGraph:
         factors = (getattr(node, "_saved_other", None), getattr(node, "_saved_self", None)) if name == "Mul" else ()
         if elements_of(node) > 1 and (name in FLAT or 0.0 in map(scalar_of, factors)):
             self.flat.setdefault(name, set()).update(reached_by(Term(node, 1.0)) or ())
-        if name == "Softmax" and self._keeps_all:
+        if name == "Softmax":
             with untracked():
                 share = _saturated(node)
             return {} if share is None or share < NEARLY_ALL else {"attention saturated": (share,)}

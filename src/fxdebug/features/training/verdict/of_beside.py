@@ -13,6 +13,7 @@ FEWEST = 20  # steps
 PERIODS = 3.0  # of a cosine
 MOST_OF = 0.5  # of the steps
 FEWEST_STEPS, NEARLY_ALL, CLOSE = 3, 0.9, 0.01  # steps, their share, and relative
+FALLS, FEWEST_RISING = 0.5, 3  # of the rate before, and steps
 CUT_DOWN = 0.01  # of the steps, that clipping would have made smaller
 
 
@@ -26,6 +27,7 @@ def rules(seen: Seen) -> Found:
     yield from _unscaled(seen, way)
     yield from _left_in_eval(seen, way)
     yield from _past_its_end(seen, way)
+    yield from _warms_again(seen, way)
 
 
 def _clipped(seen: Seen, one: Sign, way: str) -> Iterator[Finding]:
@@ -54,6 +56,16 @@ def _clipped(seen: Seen, one: Sign, way: str) -> Iterator[Finding]:
         f"clip_grad_norm_(…, {g(bound)}) {where}, all {count:.0f} times: nothing is ever clipped{largest}{way}",
         "Call it between backward() and step(), with the parameters of this model.", op="clip_grad_norm_",
         measured=bound,
+    )  # fmt: skip
+
+
+def _clipped_in_parts(seen: Seen, one: Sign, way: str) -> Iterator[Finding]:
+    parts, bound, _ = one.numbers
+    yield found(
+        "clipped too early", WARNING if seen.progress.is_bad else ADVICE,
+        f"clip_grad_norm_(…, {g(bound)}) is called after each of {parts:.0f} backwards of a step, and cuts down in most "
+        f"of them: what came first is cut down again and again, and counts least{way}",
+        "Call it once, after the last backward of a step.", op="clip_grad_norm_", measured=bound,
     )  # fmt: skip
 
 
@@ -218,7 +230,8 @@ def _nothing(seen: Seen, one: Sign, way: str) -> Iterator[Finding]:
 
 
 _TOLD: dict[str, Callable[[Seen, Sign, str], Iterator[Finding]]] = {
-    "clipped early": _clipped, "clipped late": _clipped, "clipped others": _clipped, "freezes nothing": _freezes,
+    "clipped early": _clipped, "clipped in parts": _clipped_in_parts,
+    "clipped late": _clipped, "clipped others": _clipped, "freezes nothing": _freezes,
     "rate beside": _beside, "schedule of others": _of_others, "copied": _copied,
     "no end": _no_end, "statistics of a copy": _copies, "copy stays": _copies, "target read": _read,
     "padding counts": _padding,
@@ -257,6 +270,27 @@ def _unscaled(seen: Seen, way: str) -> Found:
         f"a scaler multiplies the loss by {g(still[0].scale)}, and steps use gradients that are so many times too "
         f"large, in {len(still)} of {len(seen.signs)} steps: nobody divides them{way}",
         "Call scaler.step(optimizer) and scaler.update() in place of optimizer.step().", measured=still[0].scale,
+    )  # fmt: skip
+
+
+def _warms_again(seen: Seen, way: str) -> Found:
+    """Yield that the learning rate rises step by step, falls back at once, and rises again, over and over."""
+    rates, rising, falls = seen.rates, 0, list[int]()
+    for step in range(1, len(rates)):
+        if rates[step] > rates[step - 1]:
+            rising += 1
+            continue
+        if rates[step] < FALLS * rates[step - 1] and rising >= FEWEST_RISING:
+            falls.append(step)
+        rising = 0
+    lows = [rates[step] for step in falls]
+    if len(falls) < FEWEST_STEPS or not seen.facts.alone or max(lows) > 1.01 * min(lows):
+        return
+    yield found(
+        "warms up again", WARNING if seen.progress.is_bad or seen.barely_learns else ADVICE,
+        f"the learning rate rises to {g(max(rates))} and falls back to {g(lows[0])} at once, {len(falls)} times, first "
+        f"at step {falls[0]}: a warm-up begins anew, as with a count of steps that begins anew in each epoch{way}",
+        "Count steps over all epochs.", measured=float(len(falls)),
     )  # fmt: skip
 
 
