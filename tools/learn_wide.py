@@ -932,3 +932,64 @@ def a_warm_up_in_each_epoch(bad: bool) -> Loop:
         net, optimizer, blobs(),
         schedule=LambdaLR(optimizer, lambda n: 0.01 + (n % 15 if bad else min(n, 15)) / 100),
     )  # fmt: skip
+
+
+# Neighbours --------------------------------------------------------------------------------------
+
+
+@healthy
+def means_of_unit_vectors() -> Loop:
+    """Prototypes: means of vectors of length 1, to which others are compared."""
+    net, batch = mlp(20, 16), blobs()
+    optimizer = adam(net)
+
+    def step(number: int) -> None:
+        (x, y), (other, told) = batch(), batch()
+        shares = F.one_hot(y, 5).float()
+        means = (shares / shares.sum(0).clamp(min=1)).T @ F.normalize(net(x), dim=1)
+        scores = F.normalize(net(other), dim=1) @ F.normalize(means, dim=1).T / 0.1
+        optimizer.zero_grad()
+        F.cross_entropy(scores, told).backward()
+        optimizer.step()
+
+    return _loop(net, step)
+
+
+@healthy
+def logarithms_of_places_in_one_row() -> Loop:
+    """nll_loss of log_softmax(-1), flattened, and a mask that hides other classes."""
+    net = nn.Sequential(nn.Embedding(7, 24), nn.Linear(24, 48), nn.ReLU(), nn.Linear(48, 7))
+
+    def batch() -> Pair:
+        ids = torch.randint(0, 7, (32, 9))
+        return ids, (3 * ids + 1) % 7
+
+    def loss(out: Tensor, y: Tensor) -> Tensor:
+        hidden = (torch.rand_like(out) < 0.3) & ~F.one_hot(y, 7).bool()
+        return F.nll_loss(out.masked_fill(hidden, -1e9).log_softmax(-1).view(-1, 7), y.view(-1))
+
+    return usual(net, adam(net), batch, loss)
+
+
+@healthy
+def cosines_of_minus_one_and_one() -> Loop:
+    return next(one for one in CASES.every if one.name == "cosines_of_zeros_and_ones").make(False)
+
+
+@healthy
+def an_equation_with_two_conditions() -> Loop:
+    """Terms that are all compared with 0, of an actor and a critic that take turns."""
+    net = nn.ModuleDict({"u": mlp(1, 1, 32, act=nn.Tanh), "v": mlp(1, 1, 32, act=nn.Tanh)})
+    each = [Adam(part.parameters(), 1e-3) for part in net.values()]
+
+    def step(number: int) -> None:
+        for part, optimizer in zip(net.values(), each, strict=True):
+            x = torch.rand(64, 1).requires_grad_()
+            u = part(x)
+            slope = torch.autograd.grad(u.sum(), x, create_graph=True)[0]
+            zero, begin = torch.zeros(64, 1), part(torch.zeros(1, 1))
+            optimizer.zero_grad()
+            (F.mse_loss(slope - x.cos(), zero) + F.mse_loss(begin, torch.zeros(1, 1))).backward()
+            optimizer.step()
+
+    return _loop(net, step, 80)

@@ -31,7 +31,7 @@ class Settings:
     def on_step(self, optimizer: Optimizer) -> None:
         """Note an optimizer that made a step, and whether a rate was set beside that of its groups."""
         self._stepped[id(optimizer)] = type(optimizer).__name__
-        for name in RATES:
+        for name in RATES if type(optimizer).__module__.startswith("torch.") else ():
             told = vars(optimizer).get(name)
             used = {rate if type(rate := group.get("lr")) is float else None for group in optimizer.param_groups}
             one = next(iter(used), None)

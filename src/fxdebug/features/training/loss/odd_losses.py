@@ -228,7 +228,8 @@ def _of_shares(node: Any) -> Shown:
 def _of_pairs(node: Any) -> Shown:
     """Tell labels of 0 and 1 of cosine_embedding_loss, which takes -1 and 1: those of 0 count for nothing."""
     sides = [one for one in inputs_of(node) if name_of(one) == "Where"]
-    if len(sides) != 2 or elements_of(node) < FEWEST:
+    inner = {name_of(first_of(one)) for one in sides}
+    if len(sides) != 2 or inner != {"Sub", "ClampMin"} or elements_of(node) < FEWEST:
         return {}
     conditions = [one._saved_condition for one in sides]
     counts = [int(one.sum()) for one in conditions]
@@ -251,7 +252,7 @@ def _of_picks(node: Any) -> Shown:
 def _of_classes(node: Any) -> Shown:
     """Tell similarities among which those of each with itself are left, and a softmax over no classes."""
     inputs = inputs_of(node)
-    softmax = first_of(node)
+    softmax: Any = inputs_of(node)[0] if inputs_of(node) else None  # not behind views: these may put classes elsewhere
     sizes = tuple(softmax._input_metadata[0].shape) if name_of(softmax) == "LogSoftmax" else ()
     if len(sizes) > 1 and (over := signed(softmax._saved_dim) % len(sizes)) > 1:
         return {"classes elsewhere": (float(over), 1.0, float(sizes[over]))}
@@ -369,8 +370,11 @@ def _masked(node: Any) -> Shown:
         inner = behind_views(inputs_of(inner)[0])
     if name_of(inner) not in ("MaskedFill", "Where", "Add", "Sub"):
         return {}
-    logs = first_of(node)._saved_result.detach()
-    target = node._saved_target.detach().reshape(logs.shape[:1] + logs.shape[2:])
+    given = inputs_of(node)[0]
+    logs = first_of(node)._saved_result.detach().reshape(given._input_metadata[0].shape)
+    target = node._saved_target.detach()
+    if logs.dim() != target.dim() + 1:
+        return {}
     keep = target != signed(node._saved_ignore_index)
     picked = logs.gather(1, target.clamp(min=0).unsqueeze(1)).squeeze(1)[keep]
     share = float((picked < HIDDEN).double().mean()) if picked.numel() else 0.0

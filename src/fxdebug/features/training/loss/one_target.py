@@ -12,7 +12,7 @@ from fxdebug.features.shared.records.learning import Sign
 from fxdebug.features.training.loss.loss_graph import name_of
 from fxdebug.features.training.loss.loss_terms import Term, inputs_of, reached_by
 
-TOLD = frozenset("BinaryCrossEntropy BinaryCrossEntropyWithLogits MseLoss".split())
+TOLD = frozenset("BinaryCrossEntropy BinaryCrossEntropyWithLogits".split())
 MOST_NODES, MOST_TERMS = 200, 8
 FEWEST_LOOKS = 3
 LEAST_TERMS = 2

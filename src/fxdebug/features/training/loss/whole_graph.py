@@ -195,7 +195,7 @@ def goes_over_queries(node: Any) -> bool:
     for place, (inner, _) in enumerate(node.next_functions):
         along, turned = -1 - place, False  # the first is multiplied along its columns, the second along its rows
         while name_of(inner) in _KEPT and inner.next_functions:
-            turned ^= name_of(inner) in ("Transpose", "T") and _are_last(inner)
+            turned ^= name_of(inner) in ("Transpose", "T", "Permute") and _are_last(inner)
             inner = inner.next_functions[0][0]
         if name_of(inner) != "Softmax":
             continue
@@ -211,9 +211,9 @@ def goes_over_queries(node: Any) -> bool:
 
 
 def normalised_along_others(node: Any) -> tuple[float, ...] | None:
-    """Return along which dimension vectors of a product are divided by their norm, and along which it adds them up.
+    """Return along which dimension both sides of a product are divided by their norm, and along which it adds up.
 
-    ``None`` where these are one, or nothing is divided by its norm.
+    ``None`` where these are one, or a side is not divided by its norm: a mean of unit vectors is one.
 
     >>> import torch
     >>> one, other = (torch.randn(8, 4, requires_grad=True) for _ in range(2))
@@ -221,25 +221,30 @@ def normalised_along_others(node: Any) -> tuple[float, ...] | None:
     >>> [normalised_along_others((unit(one, dim=d) @ unit(other, dim=d).T).grad_fn) for d in (0, 1)]
     [(0.0, 1.0, 8.0), None]
     """
-    for place, (inner, _) in enumerate(node.next_functions[:2]):
-        turned = False
-        while name_of(inner) in PASSED | {"Expand"} and inner.next_functions and inner.next_functions[0][0] is not None:
-            turned ^= name_of(inner) in ("Transpose", "T") and _are_last(inner)
-            if name_of(inner) == "Permute":
-                return None
-            inner = inner.next_functions[0][0]
-        inputs = inputs_of(inner)
-        norm: Any = inputs[1] if name_of(inner) == "Div" and len(inputs) == 2 else None
-        while name_of(norm) in ("Expand", "ClampMin", "Clamp", "Add", "View") and inputs_of(norm):
-            norm = inputs_of(norm)[0]
-        sizes = tuple(inner._input_metadata[0].shape) if norm is not None else ()
-        if name_of(norm) != "LinalgVectorNorm" or scalar_of(norm._saved_ord) != 2 or len(sizes) not in (2, 3):
-            continue
-        dimensions = [signed(one) % len(sizes) for one in norm._saved_dim or ()]
-        added = len(sizes) - (2 if (place == 1) != turned else 1)
-        if len(dimensions) == 1 and dimensions[0] != added and sizes[dimensions[0]] > 1:
-            return float(dimensions[0]), float(added), float(sizes[dimensions[0]])
-    return None
+    found = [_normalised(inner, place) for place, (inner, _) in enumerate(node.next_functions[:2])]
+    if len(found) < 2 or None in found:
+        return None
+    return next((one for one in found if one is not None and one[0] != one[1] and one[2] > 1), None)
+
+
+def _normalised(inner: Any, place: int) -> tuple[float, float, float] | None:
+    """Return along which dimension a side of a product is divided by its norm, and along which it is added up."""
+    turned = False
+    while name_of(inner) in PASSED | {"Expand"} and inner.next_functions and inner.next_functions[0][0] is not None:
+        turned ^= name_of(inner) in ("Transpose", "T", "Permute") and _are_last(inner)
+        if name_of(inner) == "Permute" and not _are_last(inner):
+            return None
+        inner = inner.next_functions[0][0]
+    inputs = inputs_of(inner)
+    norm: Any = inputs[1] if name_of(inner) == "Div" and len(inputs) == 2 else None
+    while name_of(norm) in ("Expand", "ClampMin", "Clamp", "Add", "View") and inputs_of(norm):
+        norm = inputs_of(norm)[0]
+    sizes = tuple(inner._input_metadata[0].shape) if norm is not None else ()
+    if name_of(norm) != "LinalgVectorNorm" or scalar_of(norm._saved_ord) != 2 or len(sizes) not in (2, 3):
+        return None
+    dimensions = [signed(one) % len(sizes) for one in norm._saved_dim or ()]
+    added = len(sizes) - (2 if (place == 1) != turned else 1)
+    return (float(dimensions[0]), float(added), float(sizes[dimensions[0]])) if len(dimensions) == 1 else None
 
 
 def _slope_of_each(node: Any) -> dict[str, tuple[float, ...]]:
@@ -269,9 +274,17 @@ def _saturated(node: Any) -> float | None:
     return float((node._saved_result.detach().amax(-1) > SATURATED).float().mean())
 
 
+def _others(given: Sequence[Tensor], target: Tensor) -> int:
+    """Return how many tensors of its examples a model is given besides one."""
+    return len([one for one in given if one.dim() and target.dim() and len(one) == len(target)]) - 1
+
+
 def _are_last(node: Any) -> bool:
     if name_of(node) == "T":
         return True
+    if name_of(node) == "Permute":  # .T of a matrix
+        order, count = [signed(one) for one in node._saved_dims], len(node._input_metadata[0].shape)
+        return [one % count for one in order] == [*range(count - 2), count - 1, count - 2]
     count = len(node._input_metadata[0].shape)
     return {signed(node._saved_dim0) % count, signed(node._saved_dim1) % count} == {count - 1, count - 2}
 

@@ -968,7 +968,7 @@ class Learning:
                 *self._graph.signs(),
                 *self._without_slope(trainable),
                 *self._with_leftovers(),
-                *self.told.signs(self._names),
+                *(self.told.signs(self._names) if len(self._players) > 1 else ()),
                 *self._targets.signs(),
             ),
             detached_state=next((path for path, is_cut in self._detached.items() if is_cut), None),

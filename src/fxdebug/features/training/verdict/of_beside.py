@@ -63,7 +63,7 @@ def _clipped_in_parts(seen: Seen, one: Sign, way: str) -> Iterator[Finding]:
     parts, bound, _ = one.numbers
     yield found(
         "clipped too early", WARNING if seen.progress.is_bad else ADVICE,
-        f"clip_grad_norm_(…, {g(bound)}) is called after each of {parts:.0f} backwards of a step, and cuts down in most "
+        f"clip_grad_norm_(…, {g(bound)}) is called after each of {parts:.0f} backwards of a step, and cuts down most "
         f"of them: what came first is cut down again and again, and counts least{way}",
         "Call it once, after the last backward of a step.", op="clip_grad_norm_", measured=bound,
     )  # fmt: skip
