@@ -313,6 +313,8 @@ def _over_one(node: Any) -> str:
 
 def _is_top_one(node: Any) -> bool:
     """Is the one number that topk chose divided by the sum over itself, as routers normalise those of their choice?"""
+    if len(node.next_functions) < 2:
+        return False
     chosen, whole = (behind_views(inner) for inner, _ in node.next_functions[:2])
     whole = first_of(whole) if name_of(whole) in ("Add", "Clamp", "ClampMin") else whole
     if name_of(chosen) != "Topk" or name_of(whole) != "Sum" or first_of(whole) is not chosen:
