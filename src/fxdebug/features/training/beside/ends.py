@@ -21,7 +21,7 @@ NEARLY_ALL = 0.995
 
 
 class Ends:
-    """What is left of targets without the values of what follows, look by look: rewards, where nothing ends."""
+    """Rests of targets without the values of what follows, look by look: rewards, where nothing ends."""
 
     def __init__(self) -> None:
         self._looks: list[Tensor] = []  # for each answer of a row: the target less its discounted value
