@@ -201,7 +201,7 @@ class _Runs:
         if last is None:
             return False
         try:
-            return difference(self.whole, self._of(last), last, []).error > 0
+            return difference(self.whole, self._observed(last.inputs), last, []).error > 0
         except Exception:  # of the model
             return False
 
