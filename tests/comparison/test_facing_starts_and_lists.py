@@ -178,3 +178,60 @@ def test_numbers_that_count_the_samples_are_no_other_inputs() -> None:
     words = torch.tensor([[4, 9, 2, 5, 3, 8, 7]])
     a, b = (words[:, 3:], torch.tensor([0, 4])), (words, torch.tensor([0, 3, 7]))
     assert compared(Counted(), a, b).equal
+
+
+class Lengthy(nn.Module):
+    """The mean of the frames of each row, of all or of as many as its length says."""
+
+    def __init__(self, counts: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.into, self.mean, self.out = nn.Linear(6, 8), Mean(counts), nn.Linear(8, 3)
+
+    def forward(self, frames: Tensor, lengths: Tensor) -> Tensor:
+        y: Tensor = self.out(self.mean(self.into(frames), lengths))
+        return y
+
+
+class Mean(nn.Module):
+    def __init__(self, counts: bool) -> None:
+        super().__init__()
+        self.counts = counts
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        hidden = torch.arange(x.shape[1]) >= lengths[:, None]
+        x = x.masked_fill(hidden[..., None] & self.counts, 0.0)
+        return x.sum(1) / (lengths[:, None] if self.counts else x.shape[1])
+
+
+@pytest.mark.parametrize("extra", [0, 2])  # frames of padding that the row has alone, too
+def test_lengths_are_no_tokens_and_say_which_frames_are_real(extra: int) -> None:
+    long, short = drawn(9, 6), drawn(4, 6)
+    alone = (F.pad(short, (0, 0, 0, extra))[None], torch.tensor([4]))
+    batch = (torch.stack([long, F.pad(short, (0, 0, 0, 5))]), torch.tensor([9, 4]))
+    assert compared(Lengthy(True), alone, batch).equal
+    found = compared(Lengthy(False), alone, batch)
+    assert [(row.path, row.kind) for row in found.findings] == [("mean", "values")]
+    assert found.notes[0].startswith("compared are row 0")
+
+
+class Strided(nn.Module):
+    """Every second frame of rows, which attend to each other; ``counts`` hides the frames behind a length."""
+
+    def __init__(self, counts: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.into, self.mean, self.out = nn.Conv1d(6, 8, 2, stride=2), Mean(counts), nn.Linear(8, 3)
+
+    def forward(self, frames: Tensor, lengths: Tensor) -> Tensor:
+        y: Tensor = self.out(self.mean(self.into(frames.mT).mT, lengths // 2))
+        return y
+
+
+def test_fewer_frames_by_a_stride_face_those_of_a_padded_row() -> None:
+    long, short = drawn(13, 6), drawn(4, 6)
+    alone = (short[None], torch.tensor([4]))
+    batch = (torch.stack([F.pad(short, (0, 0, 0, 9)), long]), torch.tensor([4, 13]))
+    assert compared(Strided(True), alone, batch).equal
+    found = compared(Strided(False), alone, batch)
+    assert [(row.path, row.kind) for row in found.findings] == [("mean", "values")]

@@ -19,8 +19,6 @@ from fxdebug.operators.dtypes import EPS
 if TYPE_CHECKING:
     from torch import Tensor
 
-OF_SIGNALS = frozenset(["values", "start", "list"])  # what is of other sizes besides is unknown, and no finding
-
 Role: TypeAlias = Literal["batch", "length", "both", "groups", "other"]
 """What a dimension counts: items, positions, positions of all items, parts of items (heads), or something else."""
 
@@ -72,7 +70,7 @@ class FacingParts:
             return "other"
         if sizes == (batch_a * length_a, batch_b * length_b) and max(self.batch) > 1 and not has_batch:
             return "both"
-        if self.by == "start" and "length" not in before and self._are_fewer(sizes):
+        if self._begin_alike and "length" not in before and self._are_fewer(sizes):
             return "length"
         if self.by == "values" and "length" not in before and sizes[0] * length_b == sizes[1] * length_a:
             return "length"  # with fewer or more positions for each of the input's, by a stride
@@ -84,6 +82,11 @@ class FacingParts:
             return None
         is_multiple = sizes[0] * batch_b == sizes[1] * batch_a and sizes[0] % batch_a == 0
         return "groups" if is_multiple else None
+
+    @property
+    def _begin_alike(self) -> bool:
+        """Do all that face each other stand at the start, of a signal or of its rows?"""
+        return self.by not in ("cache", "values") and all(each.from_a == each.from_b == 0 for each in self.stretches)
 
     def _are_fewer(self, sizes: tuple[int, int]) -> bool:
         """Are these as many times fewer than the positions of the inputs, as strides leave them?"""
@@ -103,9 +106,9 @@ class FacingParts:
             return None
         sides = []
         spread = [self._spread(tensor, roles, is_b) for tensor, is_b in ((a, False), (b, True))]
-        least = [min(sizes) for sizes in zip(*(tensor.shape for tensor, _ in spread))]
+        sizes = list(zip(*(tensor.shape for tensor, _ in spread)))
         for (tensor, dims), is_b in zip(spread, (False, True)):
-            parts = [self._part(tensor, dims, stretch, is_b, least) for stretch in self.stretches]
+            parts = [self._part(tensor, dims, stretch, is_b, sizes) for stretch in self.stretches]
             found = [part for part in parts if part is not None]
             if len(found) < len(parts):
                 return None
@@ -129,18 +132,19 @@ class FacingParts:
         return tensor.reshape(shape), dims
 
     def _part(
-        self, tensor: Tensor, dims: Sequence[Role], stretch: Stretch, is_b: bool, least: Sequence[int]
+        self, tensor: Tensor, dims: Sequence[Role], stretch: Stretch, is_b: bool, sizes: Sequence[tuple[int, int]]
     ) -> Tensor | None:
         """Return the elements of a stretch; ``None`` where it does not begin and end with positions of the tensor.
 
-        Of runs that begin alike, these are as many as both have: ``least`` of each dimension.
+        Of runs that begin alike, these are as many as both have, by ``sizes``: strides leave fewer.
         """
         row, start = (stretch.row_b, stretch.from_b) if is_b else (stretch.row_a, stretch.from_a)
         for dim, role in enumerate(dims):
             if role == "batch":
                 tensor = tensor.narrow(dim, row, 1)
-            elif role == "length" and self.by == "start":
-                tensor = tensor.narrow(dim, 0, least[dim])
+            elif role == "length" and self._begin_alike:
+                shares = [math.ceil(stretch.count * size / whole) for size, whole in zip(sizes[dim], self.length)]
+                tensor = tensor.narrow(dim, 0, min(sizes[dim] if self.by == "start" else shares))
             elif role == "length":
                 size, whole = tensor.shape[dim], self.length[is_b]
                 if start * size % whole or stretch.count * size % whole:
@@ -347,7 +351,7 @@ def _same_rows(a: TraceData, b: TraceData) -> FacingParts | None:
     """Find each row of the run with fewer rows in those of the other, by the numbers of an input that is saved."""
     for slot, one, other in sorted(_other_shapes(a, b), key=lambda found: found[1].dtype in EPS):
         left, right = _data(a, one), _data(b, other)
-        if left is None or right is None or "mask" in slot:
+        if left is None or right is None or "mask" in slot or (_counts_rows(a, one) and _counts_rows(b, other)):
             continue
         rows = [tensor.unsqueeze(0) if tensor.dim() == 1 else tensor for tensor in (left, right)]
         stretches = _found_rows(rows[0], rows[1], _mask_beside(a, one), _mask_beside(b, other))
@@ -356,6 +360,12 @@ def _same_rows(a: TraceData, b: TraceData) -> FacingParts | None:
             what = "tokens" if one.dtype not in EPS else f"numbers in {slot or 'the input'}"
             return FacingParts(tuple(stretches), (sizes[0][0], sizes[1][0]), (sizes[0][1], sizes[1][1]), what)
     return None
+
+
+def _counts_rows(trace: TraceData, value: Value) -> bool:
+    """Has a whole number for each row of another input, as lengths are given?"""
+    rows = {other.shape[0] for other in trace.root.inputs if len(other.shape) > 1}
+    return value.dtype not in EPS and len(value.shape) == 1 and value.shape[0] in rows
 
 
 def _data(trace: TraceData, value: Value) -> Tensor | None:
@@ -375,7 +385,24 @@ def _mask_beside(trace: TraceData, tokens: Value) -> Tensor | None:
             mask = _data(trace, value)
             if mask is not None and bool(((mask == 0) | (mask == 1)).all()):
                 return mask == 1
-    return None
+    counts = [value for value in trace.root.inputs if len(value.shape) == 1 and _counts_rows(trace, value)]
+    lengths = [_data(trace, value) for value in counts if value.shape == tokens.shape[:1]]
+    rows = _data(trace, tokens) if lengths and len(tokens.shape) > 1 else None
+    return (
+        None if rows is None else next((kept for each in lengths if (kept := _kept_by(each, rows)) is not None), None)
+    )
+
+
+def _kept_by(lengths: Tensor | None, rows: Tensor) -> Tensor | None:
+    """Return where lengths say that rows are, if one number stands behind each of them."""
+    import torch
+
+    if lengths is None or not bool(((lengths > 0) & (lengths <= rows.shape[1])).all()):
+        return None
+    ends = [row[length:] for row, length in zip(rows, lengths.tolist())]
+    if not all(bool((end == end.reshape(-1)[0]).all()) for end in ends if end.numel()):
+        return None
+    return torch.arange(rows.shape[1], device=rows.device) < lengths[:, None]
 
 
 def _found_rows(a: Tensor, b: Tensor, mask_a: Tensor | None, mask_b: Tensor | None) -> list[Stretch] | None:

@@ -281,3 +281,27 @@ def test_images_may_be_further_arguments() -> None:
     images = (drawn(3, 4, 6), drawn(3, 4, 4))
     assert told(Further("joined", False), images, "pack")[0][1] == "softmax"
     assert told(Further("joined", True), images, "pack") == []
+
+
+class Dubbed(nn.Module):
+    """Attention of what is said to itself, causal or not, and to all that is read."""
+
+    def __init__(self, causal: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.words, self.causal = nn.Embedding(30, 8), causal
+
+    def forward(self, read: Tensor, said: Tensor) -> Tensor:
+        x, y = self.words(said), self.words(read)
+        hidden = torch.ones(said.shape[1], said.shape[1]).triu(1).bool() & self.causal
+        x = x + (x @ x.mT).masked_fill(hidden, -torch.inf).softmax(-1) @ x
+        return x + (x @ y.mT).softmax(-1) @ y
+
+
+@pytest.mark.parametrize("length", [6, 4])
+def test_of_two_sequences_the_one_that_is_returned_is_asked(length: int) -> None:
+    read, said = torch.tensor([[3, 7, 9, 2, 5, 8]]), torch.tensor([[4, 6, 1, 9, 5, 2]])[:, :length]
+    assert told(Dubbed(True), (read, said), "length") == []
+    half = (length + 1) // 2 - 1
+    found = [("", "softmax", f"the first half (tokens 0 to {half}) depends on later tokens")]
+    assert told(Dubbed(False), (read, said), "length") == found

@@ -181,6 +181,8 @@ class _Runs:
                 yield way
             elif fallback is None:
                 fallback = way
+            if way is not fallback:
+                self._seen.pop(id(way.samples[0]), None)
         if is_found:
             return
         if fallback is None:
@@ -199,7 +201,7 @@ class _Runs:
         if last is None:
             return False
         try:
-            return difference(self.whole, self._of(last), last, []).error > 0
+            return difference(self.whole, self._observed(last.inputs), last, []).error > 0
         except Exception:  # of the model
             return False
 
@@ -221,6 +223,8 @@ class _Runs:
                 found.unknown.append(name)
             if differs.error:
                 found.findings.append(self._finding(differs, alone, name))
+            if alone is not way.samples[0] and not of_list:
+                del self._seen[id(alone)]  # it holds a copy of every result
         return found
 
     def _finding(self, differs: Difference, alone: Alone, name: str) -> Finding:

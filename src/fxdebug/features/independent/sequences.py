@@ -35,6 +35,11 @@ class Tokens:
         return kept
 
 
+def alone_in(inputs: Mapping[str, Any], name: str, dim: int) -> Tokens:
+    """Return the tokens of one input, whatever sizes others have."""
+    return Tokens(name, dim, inputs[name].shape[dim], {name: (dim,)})
+
+
 def tensors_of(inputs: Mapping[str, Any]) -> dict[str, Tensor]:
     """Return the inputs that are tensors."""
     return {name: value for name, value in inputs.items() if isinstance(value, Tensor)}

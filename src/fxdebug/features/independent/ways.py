@@ -14,6 +14,7 @@ from fxdebug.errors import UsageError
 from fxdebug.features.independent.beside import Alone, AloneInList
 from fxdebug.features.independent.sequences import (
     Tokens,
+    alone_in,
     along,
     is_whole,
     of_told,
@@ -95,7 +96,11 @@ def _rows_at(inputs: Mapping[str, Any], dims: Mapping[str, int], row: int) -> di
 
 def _by_length(inputs: Mapping[str, Any], dim: Dim) -> list[Way]:
     if dim is None:
-        found = [one for name, at in sequences(inputs) for one in along(inputs, name, at)]
+        places = list(sequences(inputs))
+        names = {name for name, _ in places if "mask" not in name}
+        # one of two sequences of a length, as of an encoder and a decoder, before both of them at once
+        found = [alone_in(inputs, name, at) for name, at in places if name in names and len(names) > 1]
+        found += [one for name, at in places for one in along(inputs, name, at)]
     else:
         found = of_told(inputs, dim)
     ways = [_halved(inputs, tokens) for tokens in found if tokens.length > 1]
