@@ -34,6 +34,7 @@ import learn_others  # noqa: E402
 import learn_reports  # noqa: E402
 import learn_strangers  # noqa: E402
 import learn_threads  # noqa: E402
+import learn_wide  # noqa: E402
 from fxdebug.features.training.verdict.judge import Verdict  # noqa: E402
 from learn_parts import Case  # noqa: E402
 from running import put_between  # noqa: E402
@@ -47,6 +48,7 @@ BARS = {
     "general": (0.95, 0, 0),
     "links": (0.95, 0, 0),
     "classes": (0.85, 0, 0),
+    "wide": (0.95, 0, 0),
     "blind": (0.75, 1, 1),
     "others": (0.75, 1, 1),
     "reports": (0.75, 1, 1),
@@ -60,6 +62,7 @@ SETS = {
     "general": learn_general.CASES.every,
     "links": learn_links.CASES.every,
     "classes": learn_classes.CASES.every,
+    "wide": learn_wide.CASES.every,
     "blind": learn_blind.CASES.every,
     "others": learn_others.CASES.every,
     "reports": learn_reports.CASES.every,

@@ -324,3 +324,34 @@ def test_a_module_that_quantises_inside_of_a_layer_is_told_where_it_stands_out(
         alike = compare_models(net(None, None, None), even, x, quantised=True)
     assert report.answer.startswith("leave `1` alone: ") and f"; {told}" in report.answer
     assert "its " not in alike.answer
+
+
+def test_weights_that_are_no_roundings_are_told_together_and_what_their_originals_bring() -> None:
+    net, x = model()
+    with torch.no_grad():
+        for layer in net.modules():
+            if isinstance(layer, nn.Linear):
+                layer.weight *= torch.logspace(-1, 1, len(layer.weight))[:, None] / 3
+    port = rounded(net)
+    repaired = copy.deepcopy(port)
+    for at, block in enumerate(port.layers):
+        scale = net.layers[at].up.weight.detach().abs().amax(1, keepdim=True)
+        block.up = WeightOnly(net.layers[at].up)
+        block.up.scale = (scale / 7).flip(0)
+        repaired.layers[at].up = net.layers[at].up
+    report = compare_models(net, port, x, quantised=True)
+    with torch.no_grad():
+        whole, left = error(net(x), port(x)), error(net(x), repaired(x))
+    assert report.answer.startswith(
+        "not rounding: the weight of `layers.0.up`, `layers.1.up`, `layers.2.up`, `layers.3.up` and 1 more is "
+    )
+    assert report.answer.endswith(f"with the originals of these {whole:.2g} → {left:.2g}")
+    assert ": each row of its weight is a's with a factor, 0.01 to 98 (so in `layers.0.up`); the" in report.answer
+
+
+def test_few_bits_beside_many_are_no_wrong_weights() -> None:
+    net, x = model()
+    port = rounded(net)
+    for at, block in enumerate(port.layers):
+        block.up = WeightOnly(net.layers[at].up)
+    assert "not rounding" not in compare_models(net, port, x, quantised=True).answer

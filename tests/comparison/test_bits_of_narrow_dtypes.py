@@ -243,3 +243,27 @@ def test_frequencies_that_a_cast_rounds_before_positions_multiply_them_are_named
         found = compare_models(RatedModel(wide), RatedModel(wide).bfloat16(), x, inputs_b=x.bfloat16())
         told = [(row.path, row.kind, row.op, row.because) for row in found.findings]
         assert told == ([] if wide else [("rates", "dtype", "to", f"{rounded} 5.9 radians")])
+
+
+class Timed(nn.Module):
+    """Sines of a time that the caller gives, in its own dtype or in that of the weights."""
+
+    def __init__(self, wide: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.head, self.wide = nn.Linear(32, 16), wide
+
+    def forward(self, time: torch.Tensor) -> torch.Tensor:
+        time = time if self.wide else time.to(self.head.weight.dtype)
+        angles = time[:, None].float() * 1e4 ** (-torch.arange(16) / 16)
+        made: torch.Tensor = self.head(torch.cat([angles.cos(), angles.sin()], -1).to(self.head.weight.dtype))
+        return made
+
+
+def test_a_time_that_a_cast_rounds_before_sines_are_taken_of_it_is_named() -> None:
+    time = torch.tensor([937.3, 833.7])
+    rounded = "what sines and cosines are taken of, up to 936, is rounded to bfloat16, and not in a"
+    for wide in (True, False):
+        found = compare_models(Timed(wide), Timed(wide).bfloat16(), time, inputs_b=time)
+        told = [(row.kind, row.op, row.because) for row in found.findings]
+        assert told[:1] == ([] if wide else [("dtype", "to", f"{rounded}: angles are off by up to 3.7 radians")])

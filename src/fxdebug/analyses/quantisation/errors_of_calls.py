@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -12,6 +13,8 @@ from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Stats
 from fxdebug.operators.dtypes import EPS
 
+LARGE = 0.3  # of what a call returns: 3 bits of a weight add about 0.2
+APART = 10.0  # times the next error; 4 bits beside 8 have 16, but not an error of 0.3
 Weights: TypeAlias = dict[str, dict[str, Stats | None]]  # by the path of a module, and by their own names
 
 
@@ -60,6 +63,34 @@ def errors_of_calls(comparison: ComparisonData, *, isolated: bool) -> list[CallE
     errors = [_of_module(path, rows, last, shapes) for path, rows in found.items()]
     adding = [one.path for one in errors if one.error != 0.0]
     return [replace(one, has_inner=any(path.startswith(f"{one.path}.") for path in adding)) for one in errors]
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """Calls that add a far larger error than all others: their paths, their least and their largest, that of others."""
+
+    paths: tuple[str, ...]
+    least: float
+    largest: float
+    others: int
+    of_others: float
+
+
+def apart(errors: Sequence[CallError]) -> Apart | None:
+    """Return the calls that add so much more error than the others that one number of bits cannot be the reason.
+
+    Modules that call others are left out, as is what adds no error. ``None`` where there is no such gap.
+    """
+    known = [(one.error, one.path) for one in errors if one.error and not one.has_inner]
+    known.sort(reverse=True)
+    gaps = [(known[at][0] / known[at + 1][0], at + 1) for at in range(len(known) - 1) if known[at][0] >= LARGE]
+    factor, count = max(gaps, default=(0.0, 0))
+    if factor < APART:
+        return None
+    sizes = [error for error, _ in known]
+    paths = {path for _, path in known[:count]}
+    ordered = tuple([one.path for one in errors if one.path in paths])
+    return Apart(ordered, sizes[count - 1], sizes[0], len(sizes) - count, sizes[count])
 
 
 def _of_module(

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from fxdebug.analyses.quantisation.errors_of_calls import CallError, errors_of_calls, result_error
+from fxdebug.analyses.quantisation.errors_of_calls import Apart, CallError, errors_of_calls, result_error
 from fxdebug.comparison.measures import STATISTICS
 from fxdebug.comparison.result import ComparisonData
 from fxdebug.data.calls import Note
@@ -17,6 +17,7 @@ from fxdebug.data.report import Cell, Column, ReportData
 LEAST_SHARE = 0.2  # of the error of the result, from which one call is worth leaving alone
 BEYOND_EQUAL = 2.0  # times the share that it would have if all calls added as much
 BEYOND_CHANCE = 2.0  # times the share by which the result gets worse without another call
+MOST_NAMED = 4  # calls that the answer names
 EXPLAINED = 5  # rows whose reason stands in a note
 LEAST_EXPLAINED = 5.0  # % of the error of the result that they make
 COLUMNS: Final = (
@@ -54,7 +55,9 @@ class Measured:
     """Errors of the result: of the quantised model, and with single modules replaced by their originals.
 
     ``advised`` are the modules to leave unquantised, ``left`` is the error of the result without all of these.
-    ``reasons``, ``untried`` and ``inside``, of a module inside that stands out, are texts by path.
+    ``reasons``, ``untried`` and ``inside``, of a module inside that stands out, are texts by path. ``apart`` are calls
+    that add far more error than the others, ``left_apart`` is the error of the result without all of these. ``wrong``
+    has the distance of weights that are no roundings of a's, of their size, and an explanation, by path.
     """
 
     whole: float | None = None
@@ -64,6 +67,9 @@ class Measured:
     reasons: Mapping[str, str] = field(default_factory=dict)
     untried: Mapping[str, str] = field(default_factory=dict)
     inside: Mapping[str, str] = field(default_factory=dict)
+    apart: Apart | None = None
+    left_apart: float | None = None
+    wrong: Mapping[str, tuple[float, str]] = field(default_factory=dict)
 
 
 def outstanding(whole: float | None, without: Mapping[str, float], among: int | None = None) -> str | None:
@@ -142,6 +148,8 @@ def _answer(
         return f"the result is that of a to the last bit, though {counted(len(rows), 'call')} round"
     if not tried or whole is None or not known.without:
         return _BY_STATISTICS if comparison.basis == STATISTICS else _likely(rows)
+    if known.wrong or (known.apart is not None and len(known.apart.paths) > len(known.advised)):
+        return _answer_of_wrong(known, whole)
     if not known.advised:
         first = rows[0]
         assert first.without is not None and first.share is not None
@@ -155,6 +163,47 @@ def _answer(
     part = f"{100 * (1 - known.left / whole):.0f} % of the error of the result"
     inside = "" if more or not (text := known.inside.get(known.advised[0])) else f"; {text}"
     return f"leave {names} alone: {part}; without {them} {whole:.2g} → {known.left:.2g}{inside}"
+
+
+def _answer_of_wrong(known: Measured, whole: float) -> str:
+    """Say which weights are no roundings, or which calls add far more error than the others."""
+    paths = tuple(known.wrong) or (known.apart.paths if known.apart is not None else ())
+    names = _listed(paths)
+    gap = known.apart
+    parts = []
+    if known.wrong:
+        sizes = [size for size, _ in known.wrong.values()]
+        texts = list(dict.fromkeys(text for _, text in known.wrong.values()))
+        first = next((path for path in paths if known.wrong[path][1]), "")
+        of_one = f" (so in `{first}`)" if len(texts) > 1 else ""
+        why = f": {known.wrong[first][1]}{of_one}" if first else ""
+        parts.append(f"not rounding: the weight of {names} is {span(sizes)} of its size away from a's{why}")
+    else:
+        assert gap is not None
+        parts.append(f"{names} add an error of {span([gap.least, gap.largest])} of what they return")
+    if gap is not None:
+        parts.append(f"the other {counted(gap.others, 'call')} add at most {gap.of_others:.2g}")
+    if known.left_apart is not None:
+        parts.append(
+            f"with the originals of {'these' if len(paths) > 1 else 'it'} {whole:.2g} → {known.left_apart:.2g}"
+        )
+    return "; ".join(parts)
+
+
+def _listed(paths: Sequence[str]) -> str:
+    shown = [f"`{path}`" for path in paths[:MOST_NAMED]]
+    last = f"{len(paths) - MOST_NAMED} more" if len(paths) > MOST_NAMED else shown.pop()
+    return f"{', '.join(shown)} and {last}" if shown else last
+
+
+def span(sizes: Sequence[float]) -> str:
+    """Return the least and the largest of some sizes in words.
+
+    >>> span([0.5, 0.71]), span([0.7, 0.701])
+    ('0.5 to 0.71', '0.7')
+    """
+    ends = [f"{end(sizes):.2g}" for end in (min, max)]
+    return ends[0] if ends[0] == ends[1] else " to ".join(ends)
 
 
 _NOTHING_PAIRED: Final = "cannot tell which call to leave alone: no call of b that differs has a counterpart in a"

@@ -8,10 +8,12 @@ from typing import Any, TypeAlias
 
 from torch import Tensor, nn
 
-from fxdebug.analyses.quantisation.errors_of_calls import CallError, errors_of_calls, mean_square
+from fxdebug.analyses.quantisation.errors_of_calls import CallError, apart, errors_of_calls, mean_square
+from fxdebug.analyses.quantisation.not_rounded import not_rounded
 from fxdebug.analyses.quantisation.reasons import numbers_of, reason_of
 from fxdebug.analyses.quantisation.report import Measured, QuantisedRow, outstanding, quantised_report
 from fxdebug.api.quantised.inside import quantisers_inside
+from fxdebug.api.quantised.weights_used import weights_used
 from fxdebug.api.reports.report import Report
 from fxdebug.api.run_model import arguments
 from fxdebug.capture.runs.same_start import state_restored
@@ -79,14 +81,23 @@ def quantised_models(
                 still |= {} if found is None or not whole or left - found < LEAST_GAIN * whole else {path: found}
     made_of_own = {one.path: originals[one.path_a] for one in leaves if one.path in known}
     inside = quantisers_inside(model_b, made_of_own, [one.path for one in errors], lambda: run(model_b, call_b))
+    used = weights_used(model_b, made_of_own, lambda: run(model_b, call_b))
     seen = {
-        one.path: inside.get(one.path) or _reason(known[one.path], quantised[one.path], one)
+        one.path: inside.get(one.path) or _reason(known[one.path], quantised[one.path], used.get(one.path), one)
         for one in leaves
         if one.path in known
     }
-    measured = Measured(
-        whole, without, tuple(advised), left, {path: text for path, text in seen.items() if text}, untried, inside
-    )
+    gap = apart(errors)
+    wrong = {
+        path: unlike
+        for path, weight in used.items()
+        if path not in inside and (unlike := not_rounded(made_of_own[path].weight, weight)) is not None
+    }
+    put_back = [path for path in (wrong or (gap.paths if gap is not None else ())) if path in known]
+    left_apart = _tried(run, model_b, call_b, put_back, expected)[0] if put_back else None
+    reasons = {path: text for path, text in seen.items() if text and path not in wrong}
+    reasons |= {path: text for path, (_, text) in wrong.items() if text}
+    measured = Measured(whole, without, tuple(advised), left, reasons, untried, inside, gap, left_apart, wrong)
     return Report.of(quantised_report(isolated, measured, () if whole is not None else (_UNKNOWN,)))
 
 
@@ -106,10 +117,11 @@ def _tried(
     return found, why or ("the result is not finite" if found is None else "")
 
 
-def _reason(original: nn.Module, quantised: nn.Module, one: CallError) -> str:
+def _reason(original: nn.Module, quantised: nn.Module, used: Tensor | None, one: CallError) -> str:
     """Say what the weight of a module shows, or that its result is what the model returns."""
     weight = getattr(original, "weight", None)
-    seen = reason_of(weight, numbers_of(getattr(quantised, "weight", None))) if isinstance(weight, Tensor) else ""
+    theirs = numbers_of(getattr(quantised, "weight", None))
+    seen = reason_of(weight, used if theirs is None else theirs) if isinstance(weight, Tensor) else ""
     return seen or ("what it returns is the result: nothing evens out its error" if one.is_last else "")
 
 

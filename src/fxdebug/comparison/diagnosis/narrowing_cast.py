@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult
 from fxdebug.comparison.diagnosis.region import view_chain
 from fxdebug.comparison.pairing.pairs import Pairs
@@ -72,13 +74,16 @@ def _rounded_frequencies(judge: Judge, result: StepResult) -> tuple[Step, str] |
     found = _rounded_factor(judge.pairs.b, result.step)
     if found is None:
         return None
-    step, largest, angle = found
-    what = f"what positions up to {largest:g} are multiplied by is rounded to {step.outputs[0].dtype}, and not in a"
-    return step, f"{what}: angles are off by up to {angle:.2g} radians"
+    step, what, angle = found
+    rounded = f"{what} is rounded to {step.outputs[0].dtype}, and not in a"
+    return step, f"{rounded}: angles are off by up to {angle:.2g} radians"
 
 
-def _rounded_factor(run: StepList, step: Step) -> tuple[Step, float, float] | None:
-    """Return the narrowing cast of what positions are multiplied by before a sine, the last position, and the error."""
+def _rounded_factor(run: StepList, step: Step) -> tuple[Step, str, float] | None:
+    """Return the narrowing cast of a factor before a sine, what that factor is, and the error of the angles.
+
+    One factor are positions or times, the other one frequencies.
+    """
     seen: set[int] = set()
     pending = [(given.value, step.name in ANGULAR) for given in step.data]
     while pending and len(seen) < NEAR:
@@ -87,15 +92,15 @@ def _rounded_factor(run: StepList, step: Step) -> tuple[Step, float, float] | No
             continue
         seen.add(value.number)
         sources = [given.value for given in maker.inputs]
-        counts = [at for at, source in enumerate(sources) if _is_counted(run, source)]
-        if is_angle and maker.name in PRODUCTS and len(sources) == 2 and len(counts) == 1:
-            positions, factor = sources[counts[0]], sources[1 - counts[0]]
-            cast, known = _cast_to_narrow(run, factor), (positions.stats, factor.stats)
-            sizes = [float(stats.absmax) for stats in known if stats is not None and stats.absmax is not None]
-            if cast is not None and len(sizes) == 2:
-                angle = sizes[0] * sizes[1] * EPS[cast.outputs[0].dtype] / 2
-                if angle > 1:  # a radian: less is lost among what else is rounded
-                    return cast, sizes[0], angle
+        sizes = [float(s.stats.absmax) for s in sources if s.stats is not None and s.stats.absmax is not None]
+        if is_angle and maker.name in PRODUCTS and len(sources) == 2 and len(sizes) == 2:
+            for (factor, size), (other, largest) in permutations(zip(sources, sizes)):
+                cast = _cast_to_narrow(run, factor)
+                angle = 0.0 if cast is None else size * largest * EPS[cast.outputs[0].dtype] / 2
+                if cast is not None and angle > 1:  # a radian: less is lost among what else is rounded
+                    counted = _is_counted(run, other)
+                    by = f"what positions up to {largest:g} are multiplied by"
+                    return cast, by if counted else f"what sines and cosines are taken of, up to {size:g},", angle
         pending += [(source, is_angle or maker.name in ANGULAR) for source in sources]
     return None
 

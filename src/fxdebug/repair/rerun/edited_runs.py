@@ -31,11 +31,12 @@ class Returned(NamedTuple):
 class RunAgain:
     """A recorded run, and what makes it again with operations replaced: its model, or its graphs without one.
 
-    ``run`` returns the tensors that the run then returns, in the order of those in the trace.
+    ``run`` returns the tensors that the run then returns, in the order of those in the trace; ``None`` for one that
+    cannot be told any more.
     """
 
     trace: TraceData
-    run: Callable[[ReplacedOperations], Sequence[Tensor]]
+    run: Callable[[ReplacedOperations], Sequence[Tensor | None]]
     model: nn.Module | None = None
 
 
@@ -53,7 +54,7 @@ class EditedRuns:
     mapping: NameMapping | None = None
     again: Callable[[ReplacedOperations], tuple[TraceData, ComparisonData]] | None = None
     _paired: tuple[Pairs, Meter] | None = field(default=None, repr=False)
-    _again: dict[int, dict[int, Tensor]] = field(default_factory=dict, repr=False)  # by the side
+    _again: dict[int, dict[int, Tensor | None]] = field(default_factory=dict, repr=False)  # by the side
 
     def see_a(self, stepper: ReplacedOperations) -> None:
         """Run side a with a look at some of its operations."""
@@ -86,6 +87,8 @@ class EditedRuns:
             if changed.number not in new:
                 return None
             both = new[changed.number], self._plain(other, kept)
+            if both[0] is None or both[1] is None:
+                continue
             error = meter.of_tensors(a, b, *(both if side == "a" else both[::-1]))
             if error is None:
                 return None
@@ -113,7 +116,7 @@ class EditedRuns:
             self._paired = pair_traces(self.a.trace, self.b.trace, self.mapping, meter), meter
         return self._paired
 
-    def _plain(self, side: RunAgain, value: Value) -> Tensor:
+    def _plain(self, side: RunAgain, value: Value) -> Tensor | None:
         """Return what a side returned: as it was kept, else by a run without edits, once."""
         if value.saved is not None:
             return side.trace.tensor(value)
@@ -129,8 +132,3 @@ class EditedRuns:
     def models(self) -> list[nn.Module]:
         """The models of the sides that have one."""
         return [side.model for side in (self.a, self.b) if side.model is not None]
-
-
-def returned_tensors(trace: TraceData) -> list[Tensor]:
-    """Return the tensors that a run returned, in order."""
-    return [trace.tensor(value) for value in trace.root.outputs or ()]

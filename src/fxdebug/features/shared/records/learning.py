@@ -63,6 +63,16 @@ class Names:
 
 @brief
 @dataclass(frozen=True, slots=True)
+class Sign:
+    """Something that was seen beside the loss, by its name, with names and numbers that tell what and how much."""
+
+    name: str
+    names: tuple[str, ...] = ()
+    numbers: tuple[float, ...] = ()
+
+
+@brief
+@dataclass(frozen=True, slots=True)
 class LossFacts:
     """The loss as autograd's graph has it, and its targets.
 
@@ -311,6 +321,7 @@ class LearningFacts:
     ``taken`` is the root mean square of what the first layer took in the first step.
     ``hidden``: a mask of attention hides all places.
     ``infinite_targets`` are the step of a loss that is not finite, the targets that are not, and all of them.
+    ``beside`` are signs of what is done beside forward, backward and step, and of what a graph shows of the model.
     """
 
     number: int
@@ -398,6 +409,7 @@ class LearningFacts:
     places_alike: str | None = None
     taken: float | None = None
     infinite_targets: tuple[int, int, int] | None = None
+    beside: tuple[Sign, ...] = ()
 
 
 @brief

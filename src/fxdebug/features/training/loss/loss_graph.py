@@ -65,7 +65,7 @@ class LossRead:
     @property
     def classes(self) -> int:
         """The number of classes of a cross entropy of one label each."""
-        return int(self.node.next_functions[0][0]._saved_result.shape[1])
+        return int(_logarithms_in(self.node)._saved_result.shape[1])
 
     @property
     def bend(self) -> float:
@@ -93,7 +93,7 @@ def read_loss(root: Tensor, outputs: Sequence[Tensor] = ()) -> LossRead:
             break
         if name in _LOSSES:
             return _of_function(node, name, factor)
-        found = _by_hand(node, name, factor)
+        found = written_out(node, name, factor)
         if found is not None:
             return found
         if name == "Neg":
@@ -120,12 +120,15 @@ def read_function(node: Any) -> LossRead | None:
 
 def _of_function(node: Any, name: str, factor: float) -> LossRead:
     weight = getattr(node, "_saved_weight", None)
-    given = node.next_functions[0][0]
+    given, target = node.next_functions[0][0], node._saved_target
     over_batch = False
     if name in ("NllLoss", "NllLoss2D"):
+        given = _logarithms_in(node)
         if name_of(given) != "LogSoftmax":
             return LossRead(terms=1)
         saved = given._saved_result
+        if target.dim() != saved.dim() - 1 and saved.dim() > 2:
+            target = target.reshape(saved.shape[:1] + saved.shape[2:])
         over_batch = saved.dim() >= 2 and _dimension(given, saved.dim()) == 0
         prediction = given.next_functions[0][0]
     else:
@@ -133,12 +136,12 @@ def _of_function(node: Any, name: str, factor: float) -> LossRead:
         if weight is not None or getattr(node, "_saved_pos_weight", None) is not None:
             return LossRead(terms=1)
     return LossRead(
-        _LOSSES[name], node._saved_target, signed(getattr(node, "_saved_ignore_index", -100)), weight, factor, 1, node,
+        _LOSSES[name], target, signed(getattr(node, "_saved_ignore_index", -100)), weight, factor, 1, node,
         behind_views(prediction), over_batch=over_batch,
     )  # fmt: skip
 
 
-def _by_hand(node: Any, name: str, factor: float) -> LossRead | None:
+def written_out(node: Any, name: str, factor: float) -> LossRead | None:
     """Return a loss that was written out: squared or absolute differences, logarithms of the classes' probabilities."""
     inputs = [inner for inner, _ in node.next_functions if inner is not None]
     first: Any = inputs[0] if inputs else None
@@ -186,7 +189,7 @@ def _smoothed(parts: Sequence[Any], factor: float) -> LossRead | None:
         if name_of(node) not in PASSED | {"Div", "Sum", "Mean", "MaskedFill", "Neg"}:
             break
         node = node.next_functions[0][0]
-    if not read.kind or node is not read.node.next_functions[0][0] or share is None or rest is None:
+    if not read.kind or node is not _logarithms_in(read.node) or share is None or rest is None:
         return None
     classes = node._saved_result.shape[1] if node._saved_result.dim() > 1 else 0
     is_of_labels = bool(classes) and read.weight is None and abs(rest * classes - (1 - share)) < CLOSE
@@ -338,7 +341,7 @@ def _each(read: LossRead, given: Tensor, target: Tensor) -> Tensor:
 
 
 def _of_classes(read: LossRead) -> tuple[float, int, int] | None:
-    given = read.node.next_functions[0][0]
+    given = _logarithms_in(read.node)
     target, dimension = read.target, 1
     assert target is not None
     logs = given._saved_result
@@ -360,6 +363,18 @@ def _of_classes(read: LossRead) -> tuple[float, int, int] | None:
         picked = (1 - read.smoothing) * picked + read.smoothing * logs.mean(1).double()
     weight = keep.double() if read.weight is None else read.weight.double()[safe] * keep
     return -float((picked * weight)[keep].sum()), float(weight.sum()), logs.shape[0]  # type: ignore[return-value]
+
+
+def _logarithms_in(node: Any) -> Any:
+    """Return the node of what a loss of classes takes; torch gives sizes of (examples, classes, places) a fourth one.
+
+    >>> x = torch.zeros(2, 3, 4, requires_grad=True)
+    >>> name_of(_logarithms_in(torch.nn.functional.cross_entropy(x, torch.zeros(2, 4).long()).grad_fn))
+    'LogSoftmax'
+    """
+    given = node.next_functions[0][0]
+    is_viewed = name_of(node) == "NllLoss2D" and name_of(given) in ("View", "UnsafeView") and given.next_functions
+    return given.next_functions[0][0] if is_viewed else given
 
 
 def behind_views(node: Any) -> Any:

@@ -22,8 +22,9 @@ from fxdebug.features.training.loss.loss_graph import (
     name_of,
     read_function,
     scalar_of,
+    written_out,
 )
-from fxdebug.features.training.loss.loss_terms import MOST_REACHED, Term, inputs_of
+from fxdebug.features.training.loss.loss_terms import MOST_REACHED, Term, first_of, inputs_of
 
 MOST_PARTS = 64
 MOST_STEPS = 400  # nodes on the way to them
@@ -31,7 +32,7 @@ DEPTH = 8  # operations inside of a margin
 FEWEST = 8  # numbers
 FEWEST_LOOKS = 3
 ALIKE, STEADY = 0.15, 0.1  # of the mean: how far margins differ from one another, and from look to look
-LEAST_REST = 0.05  # of the loss
+LEAST_REST, MOSTLY = 0.05, 0.8  # of the loss, and of the looks
 _GATHERED = frozenset("Mean Sum Stack Cat Expand Squeeze".split())
 _MARGINS = frozenset("Relu ClampMin Clamp Softplus Log1P Log LogSigmoid".split())
 _INSIDE = _MARGINS | frozenset("Rsub Add Sub Neg Exp Mul Div Pow".split())
@@ -529,11 +530,24 @@ def meets_each(node: Any) -> int:
 
 
 def _known_loss(node: Any) -> tuple[str, float | None]:
-    """Return a loss that one of torch's functions gave: which, and what it is, computed again."""
+    """Return a loss that one of torch's functions gave, or that was written out: which, and what it is.
+
+    It is computed again. Of a mean or a sum of one number for each term these are known, too.
+
+    >>> import torch
+    >>> x, y = torch.ones(3, requires_grad=True), torch.zeros(3)
+    >>> [_known_loss(one.grad_fn) for one in ((x - y).abs().mean(), torch.nn.functional.cosine_similarity(x, y, 0))]
+    [('l1_loss', 1.0), ('', None)]
+    """
     read = read_function(node)
+    divisor, made = getattr(node, "_saved_reduction", 0), node
+    if read is None and name_of(node) in ("Mean", "Sum") and elements_of(node) == 1:
+        made, divisor = first_of(node), 1 if name_of(node) == "Mean" else 2
+        read = read_function(made) or written_out(made, name_of(made), 1.0)
+        read = None if read is None or not read.kind or elements_of(made) < 2 else read
     found = None if read is None else computed_again(read)
-    divisor = {1: found[1], 2: 1}.get(getattr(node, "_saved_reduction", 0)) if found else None
-    return ("", None) if read is None else (read.kind, found[0] / divisor if found and divisor else None)
+    count = {1: found[1] if made is node else elements_of(made), 2: 1}.get(divisor) if found else None
+    return ("", None) if read is None else (read.kind, read.factor * found[0] / count if found and count else None)
 
 
 def _constant(node: Any) -> Any:
@@ -606,9 +620,10 @@ class LossParts:
         if len(self._rests) < FEWEST_LOOKS:
             return None
         rests = [rest for rest, _ in self._rests]
-        is_large = all(abs(rest) > LEAST_REST * abs(whole) for rest, whole in self._rests)
-        changes = max(rests) - min(rests) > LEAST_REST * abs(fmean(rests))
-        return (fmean(rests), fmean([whole for _, whole in self._rests])) if is_large and changes else None
+        large = sum(abs(rest) > LEAST_REST * abs(whole) for rest, whole in self._rests)
+        is_large = large > MOSTLY * len(rests)
+        changes = max(rests) - min(rests) > LEAST_REST * fmean(map(abs, rests))
+        return (fmean(map(abs, rests)), fmean(abs(whole) for _, whole in self._rests)) if is_large and changes else None
 
     def look_at_logits(self, prediction: Any) -> None:
         """Note by what cosines are multiplied, where a loss takes such."""

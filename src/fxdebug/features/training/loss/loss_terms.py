@@ -81,7 +81,7 @@ def terms_of(root: Tensor, outputs: Sequence[Tensor] = ()) -> list[Term]:
         name, inputs = name_of(node), inputs_of(node)
         if not name:
             found += [Term(node, factor)] if hasattr(node, "variable") else []
-        elif name == "Sub" and elements_of(node) == 1 and node not in ends:
+        elif name == "Sub" and len(node.next_functions) == 2 and elements_of(node) == 1 and node not in ends:
             first, second = (one for one, _ in node.next_functions)
             pending += [(second, -factor), (first, factor)]
         elif name == "Add" and elements_of(node) == 1 and node not in ends:

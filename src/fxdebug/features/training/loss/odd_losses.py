@@ -37,6 +37,7 @@ RARE, LIGHT = 0.3, 0.5  # of the targets, and the weight of what is rare
 SHORT_OF = 0.1  # of the examples, whose outputs are too short for their labels
 TOO_FAR = 0.25  # of the targets that the end of a head cannot return
 FEW_CLASSES = 32
+HIDDEN, LEAST_MASKED = -1e3, 0.05  # a logarithm that only a mask makes, and the share of targets that have it
 DISCOUNT = (0.5, 1.0)
 _DISTANCES = frozenset("MseLoss SmoothL1Loss HuberLoss".split())
 
@@ -154,9 +155,10 @@ def odd_in(root: Tensor, outputs: Sequence[Tensor], given: Sequence[Tensor]) -> 
         for node in _walk([root.grad_fn], MOST_LOSS, ends.__contains__):
             look = _LOOKS.get(name_of(node))
             found |= {} if look is None else look(node)
-            found |= _left_out(node, given) | _beyond(node) | _charged(node, given)
+            found |= _left_out(node, given) | _beyond(node) | _charged(node, given) | _masked(node)
         for part in parts:
             found |= _mixture(part)
+        found |= _exponential_twice(parts)
         found |= _deviation(parts)
     return found
 
@@ -223,9 +225,37 @@ def _of_shares(node: Any) -> Shown:
     return {"classes along": (float(dimension), float(whole.index(True, 1)), float(sizes[dimension]))}
 
 
+def _of_pairs(node: Any) -> Shown:
+    """Tell labels of 0 and 1 of cosine_embedding_loss, which takes -1 and 1: those of 0 count for nothing."""
+    sides = [one for one in inputs_of(node) if name_of(one) == "Where"]
+    inner = {name_of(first_of(one)) for one in sides}
+    if len(sides) != 2 or inner != {"Sub", "ClampMin"} or elements_of(node) < FEWEST:
+        return {}
+    conditions = [one._saved_condition for one in sides]
+    counts = [int(one.sum()) for one in conditions]
+    if conditions[0].shape != conditions[1].shape or 0 not in counts or not max(counts):
+        return {}
+    share = 1 - max(counts) / conditions[0].numel()
+    return {"labels of pairs": (share,)} if share > 0 else {}
+
+
+def _of_picks(node: Any) -> Shown:
+    """Tell logarithms that are picked along another dimension than the one that their softmax went over."""
+    inner = first_of(node)
+    if name_of(inner) != "LogSoftmax" or name_of(inputs_of(node)[0]) != "LogSoftmax":
+        return {}
+    sizes = tuple(inner._input_metadata[0].shape)
+    over, along = signed(inner._saved_dim) % len(sizes), signed(node._saved_dim) % len(sizes)
+    return {"classes elsewhere": (float(over), float(along), float(sizes[over]))} if over != along else {}
+
+
 def _of_classes(node: Any) -> Shown:
-    """Tell similarities among which those of each with itself are left."""
+    """Tell similarities among which those of each with itself are left, and a softmax over no classes."""
     inputs = inputs_of(node)
+    softmax: Any = inputs_of(node)[0] if inputs_of(node) else None  # not behind views: these may put classes elsewhere
+    sizes = tuple(softmax._input_metadata[0].shape) if name_of(softmax) == "LogSoftmax" else ()
+    if len(sizes) > 1 and (over := signed(softmax._saved_dim) % len(sizes)) > 1:
+        return {"classes elsewhere": (float(over), 1.0, float(sizes[over]))}
     if name_of(inputs[0] if inputs else None) != "LogSoftmax":
         return {}
     product = behind_views(inputs_of(inputs[0])[0])
@@ -278,6 +308,8 @@ def _beside(node: Any) -> Any:
 
 def _of_difference(node: Any) -> Shown:
     """Tell what is taken from a sum of which it is a part: a value that was drawn with a mean, less that mean."""
+    if len(node.next_functions) < 2:
+        return {}
     whole, part = (_origin(*edge) for edge in node.next_functions[:2])
     parts = [_origin(*edge) for edge in whole[0].next_functions] if name_of(whole[0]) == "Add" else []
     return {CANCELS: (float(len(parts)),)} if part[0] is not None and part in parts else {}
@@ -293,9 +325,12 @@ def _origin(node: Any, place: int) -> tuple[Any, int]:
 _LOOKS: dict[str, Callable[[Any], Shown]] = {
     "CtcLoss": _of_ctc,
     "Sub": _of_difference,
+    "Add": _of_pairs,
+    "Gather": _of_picks,
     "BinaryCrossEntropyWithLogits": _of_bits,
     "Mul": _of_shares,
     "NllLoss": _of_classes,
+    "NllLoss2D": _of_classes,
     "Pow": _of_distance,
     "Abs": _of_distance,
     **dict.fromkeys(_DISTANCES, _of_distance),
@@ -324,6 +359,26 @@ def _left_out(node: Any, given: Sequence[Tensor]) -> Shown:
         if fills or bool(blank[out.reshape(x.shape[:2])].all()):
             return {}
     return {"class left out": (float(ignore), share, float(classes))}
+
+
+def _masked(node: Any) -> Shown:
+    """Tell classes that are asked for and that a mask takes out."""
+    if name_of(node) not in ("NllLoss", "NllLoss2D") or name_of(first_of(node)) != "LogSoftmax":
+        return {}
+    inner = behind_views(inputs_of(first_of(node))[0])
+    while name_of(inner) in ("Mul", "Div") and len(inputs_of(inner)) == 1:
+        inner = behind_views(inputs_of(inner)[0])
+    if name_of(inner) not in ("MaskedFill", "Where", "Add", "Sub"):
+        return {}
+    given = inputs_of(node)[0]
+    logs = first_of(node)._saved_result.detach().reshape(given._input_metadata[0].shape)
+    target = node._saved_target.detach()
+    if logs.dim() != target.dim() + 1:
+        return {}
+    keep = target != signed(node._saved_ignore_index)
+    picked = logs.gather(1, target.clamp(min=0).unsqueeze(1)).squeeze(1)[keep]
+    share = float((picked < HIDDEN).double().mean()) if picked.numel() else 0.0
+    return {"answer masked": (share, float(picked.numel()))} if share > LEAST_MASKED else {}
 
 
 def _beyond(node: Any) -> Shown:
@@ -379,6 +434,16 @@ def _mixture(part: Part) -> Shown:
         if name_of(inner) == "LogSoftmax" and tuple(inner._input_metadata[0].shape) == sizes and len(added) == 1:
             along, over = next(iter(added)) % len(sizes), signed(inner._saved_dim) % len(sizes)
             return {"mixture along": (float(over), float(along), float(sizes[over]))} if along != over else {}
+    return {}
+
+
+def _exponential_twice(parts: Sequence[Part]) -> Shown:
+    """Tell an exponential, less counts times its exponent, of an exponent that is a rate already (poisson_nll_loss)."""
+    less = {behind_views(one.node) for one in parts if one.sign < 0}
+    for part in parts if code_in(parts) is None else ():
+        rate = first_of(part.node) if name_of(part.node) == "Exp" and part.sign > 0 else None
+        if name_of(rate) in ("Exp", "Softplus", "Relu") and rate in less:
+            return {"exponential twice": (1.0,)}
     return {}
 
 

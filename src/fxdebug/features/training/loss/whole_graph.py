@@ -10,14 +10,26 @@ from typing import Any
 from torch import Tensor
 
 from fxdebug.capture.probe import untracked
-from fxdebug.features.shared.records.learning import TOP_ONE
-from fxdebug.features.training.loss.loss_graph import PASSED, SCALED, behind_views, name_of, signed
-from fxdebug.features.training.loss.loss_terms import first_of, inputs_of
+from fxdebug.features.shared.records.learning import TOP_ONE, Sign
+from fxdebug.features.training.loss.copied_input import GIVEN, copied_input
+from fxdebug.features.training.loss.loss_graph import (
+    PASSED,
+    SCALED,
+    behind_views,
+    elements_of,
+    name_of,
+    scalar_of,
+    signed,
+)
+from fxdebug.features.training.loss.loss_terms import Term, first_of, inputs_of, reached_by
 from fxdebug.features.training.recorder.leaf_calls import FEWEST_ROWS, lets_see_ahead, sizes_exchanged
 from fxdebug.features.training.recorder.model_facts import products_in, weights_of
 
 WHOLE = 2  # steps whose whole graph is walked
 AHEAD = 1e-3  # of what an attention looks at
+FLAT = frozenset("Round Sign Floor Ceil Trunc".split())  # functions without a slope
+SATURATED, NEARLY_ALL = 0.99, 0.9  # of a share, and of those that ask
+FEWEST_LOOKED_AT = 4  # places
 DEPTH = 8  # operations between a product and its softmax
 _KEPT = PASSED | frozenset("Expand MulDropout NativeDropout MaskedFill Where".split())
 
@@ -33,6 +45,9 @@ class WholeGraph:
         self._over_one: Counter[str] = Counter()  # softmaxes and layer norms of one element, of each graph once
         self._over_queries: list[bool] = []  # does a softmax of an attention go over those that ask?
         self._hidden: list[bool] = []  # did a mask hide all places?
+        self._odd: Counter[str] = Counter()  # what else is odd, of each graph once
+        self._numbers: dict[str, tuple[float, ...]] = {}
+        self.flat: dict[str, set[int]] = {}  # the ids of weights behind a product with 0, a round(), a sign()
         self._given: Sequence[Tensor] = ()
         self._outputs: Sequence[Tensor] = ()
         self._target: Tensor | None = None
@@ -46,11 +61,16 @@ class WholeGraph:
         target: Tensor | None,
         *,
         keeps_all: bool,
+        is_distance: bool,
     ) -> None:
-        """Walk through the graph of one loss; ``keeps_all``: no token of the input fills up its row."""
+        """Walk through the graph of one loss; ``keeps_all``: numbers for the backward are kept, not computed again.
+
+        ``is_distance``: the loss is how far answers are from ``target``.
+        """
         self._given, self._outputs, self._target, self._keeps_all = given, outputs, target, keeps_all
         pending: list[Any] = [root.grad_fn]
         known, one, hides, is_odd = set[Any](), set[str](), list[bool](), False
+        first, odd = list[Any](), dict[str, tuple[float, ...]]()
         while pending:
             node = pending.pop()
             if node is None or node in known:
@@ -64,11 +84,17 @@ class WholeGraph:
             hides += [] if (hidden := _hides_all(node)) is None else [hidden]
             if (variable := getattr(node, "variable", None)) is not None:
                 self.weights.add(id(variable))
+            odd |= self._odd_in(node)
+            first += [node] if name_of(node) in GIVEN and is_distance and keeps_all else []
             factors, others = weights_of(node)
             self._factors |= factors
             self._others |= others
             pending += [inner for inner, _ in node.next_functions]
         self._over_one.update(one)
+        copied = copied_input(root.grad_fn, target, first, len(given) - 1) if first and target is not None else None
+        odd |= {} if copied is None else {"copied": tuple(map(float, copied))}
+        self._odd.update(odd.keys())
+        self._numbers |= odd
         self._over_queries.append(is_odd)
         self._hidden.append(bool(hides) and all(hides) and keeps_all)
         behind = [t.grad_fn for t in outputs if t.grad_fn is not None]
@@ -81,6 +107,30 @@ class WholeGraph:
     def products(self) -> Set[int]:
         """The ids of weights that are only multiplied with or looked up."""
         return self._factors - self._others
+
+    def signs(self) -> list[Sign]:
+        """Return what each graph showed."""
+        graphs = len(self._hidden)
+        return [Sign(name, (), self._numbers[name]) for name, times in self._odd.items() if times == graphs >= WHOLE]
+
+    def _odd_in(self, node: Any) -> dict[str, tuple[float, ...]]:
+        """Return what is odd about one operation, by name."""
+        name = name_of(node)
+        if not self._keeps_all:  # a checkpoint would run again for what is saved
+            return {}
+        if name == "Pow" and scalar_of(node._saved_exponent) == 2:
+            return _slope_of_each(node)
+        if name in ("Mm", "Bmm"):
+            along = normalised_along_others(node)
+            return {} if along is None else {"norm misplaced": along}
+        factors = (getattr(node, "_saved_other", None), getattr(node, "_saved_self", None)) if name == "Mul" else ()
+        if elements_of(node) > 1 and (name in FLAT or 0.0 in map(scalar_of, factors)):
+            self.flat.setdefault(name, set()).update(reached_by(Term(node, 1.0)) or ())
+        if name == "Softmax":
+            with untracked():
+                share = _saturated(node)
+            return {} if share is None or share < NEARLY_ALL else {"attention saturated": (share,)}
+        return {}
 
     @property
     def over_one(self) -> tuple[str, ...]:
@@ -145,7 +195,7 @@ def goes_over_queries(node: Any) -> bool:
     for place, (inner, _) in enumerate(node.next_functions):
         along, turned = -1 - place, False  # the first is multiplied along its columns, the second along its rows
         while name_of(inner) in _KEPT and inner.next_functions:
-            turned ^= name_of(inner) in ("Transpose", "T") and _are_last(inner)
+            turned ^= name_of(inner) in ("Transpose", "T", "Permute") and _are_last(inner)
             inner = inner.next_functions[0][0]
         if name_of(inner) != "Softmax":
             continue
@@ -160,9 +210,81 @@ def goes_over_queries(node: Any) -> bool:
     return False
 
 
+def normalised_along_others(node: Any) -> tuple[float, ...] | None:
+    """Return along which dimension both sides of a product are divided by their norm, and along which it adds up.
+
+    ``None`` where these are one, or a side is not divided by its norm: a mean of unit vectors is one.
+
+    >>> import torch
+    >>> one, other = (torch.randn(8, 4, requires_grad=True) for _ in range(2))
+    >>> unit = torch.nn.functional.normalize
+    >>> [normalised_along_others((unit(one, dim=d) @ unit(other, dim=d).T).grad_fn) for d in (0, 1)]
+    [(0.0, 1.0, 8.0), None]
+    """
+    found = [_normalised(inner, place) for place, (inner, _) in enumerate(node.next_functions[:2])]
+    if len(found) < 2 or None in found:
+        return None
+    return next((one for one in found if one is not None and one[0] != one[1] and one[2] > 1), None)
+
+
+def _normalised(inner: Any, place: int) -> tuple[float, float, float] | None:
+    """Return along which dimension a side of a product is divided by its norm, and along which it is added up."""
+    turned = False
+    while name_of(inner) in PASSED | {"Expand"} and inner.next_functions and inner.next_functions[0][0] is not None:
+        turned ^= name_of(inner) in ("Transpose", "T", "Permute") and _are_last(inner)
+        if name_of(inner) == "Permute" and not _are_last(inner):
+            return None
+        inner = inner.next_functions[0][0]
+    inputs = inputs_of(inner)
+    norm: Any = inputs[1] if name_of(inner) == "Div" and len(inputs) == 2 else None
+    while name_of(norm) in ("Expand", "ClampMin", "Clamp", "Add", "View") and inputs_of(norm):
+        norm = inputs_of(norm)[0]
+    sizes = tuple(inner._input_metadata[0].shape) if norm is not None else ()
+    if name_of(norm) != "LinalgVectorNorm" or scalar_of(norm._saved_ord) != 2 or len(sizes) not in (2, 3):
+        return None
+    dimensions = [signed(one) % len(sizes) for one in norm._saved_dim or ()]
+    added = len(sizes) - (2 if (place == 1) != turned else 1)
+    return (float(dimensions[0]), float(added), float(sizes[dimensions[0]])) if len(dimensions) == 1 else None
+
+
+def _slope_of_each(node: Any) -> dict[str, tuple[float, ...]]:
+    """Tell a norm that is to be 1 and is taken of the channels of pictures alone: of each place, not of the slope."""
+    norm: Any = first_of(first_of(node)) if name_of(first_of(node)) == "Sub" else None
+    if name_of(norm) not in ("LinalgVectorNorm", "Norm") or not elements_of(norm):
+        return {}
+    made = inputs_of(norm)[0]  # not behind views: what is flattened is of examples
+    sizes = tuple(made._input_metadata[0].shape)
+    dimensions = [signed(one) % len(sizes) for one in norm._saved_dim or ()] if len(sizes) == 4 else []
+    return {"slope of each": (float(math.prod(sizes[2:])),)} if dimensions == [1] and math.prod(sizes[2:]) > 1 else {}
+
+
+def _saturated(node: Any) -> float | None:
+    """Return the share of those that ask, in an attention without a mask, that look at one place alone."""
+    product = inputs_of(node)[0] if inputs_of(node) else None
+    for _ in range(DEPTH):
+        is_scale = name_of(product) in ("Mul", "Div") or name_of(product) in PASSED
+        if not is_scale or len(inputs_of(product)) != 1:
+            break
+        product = inputs_of(product)[0]
+    sizes = tuple(node._input_metadata[0].shape)
+    if name_of(product) not in ("Bmm", "Mm", "Baddbmm") or len(sizes) < 3 or sizes[-1] < FEWEST_LOOKED_AT:
+        return None
+    if signed(node._saved_dim) % len(sizes) != len(sizes) - 1:
+        return None
+    return float((node._saved_result.detach().amax(-1) > SATURATED).float().mean())
+
+
+def _others(given: Sequence[Tensor], target: Tensor) -> int:
+    """Return how many tensors of its examples a model is given besides one."""
+    return len([one for one in given if one.dim() and target.dim() and len(one) == len(target)]) - 1
+
+
 def _are_last(node: Any) -> bool:
     if name_of(node) == "T":
         return True
+    if name_of(node) == "Permute":  # .T of a matrix
+        order, count = [signed(one) for one in node._saved_dims], len(node._input_metadata[0].shape)
+        return [one % count for one in order] == [*range(count - 2), count - 1, count - 2]
     count = len(node._input_metadata[0].shape)
     return {signed(node._saved_dim0) % count, signed(node._saved_dim1) % count} == {count - 1, count - 2}
 
@@ -191,6 +313,8 @@ def _over_one(node: Any) -> str:
 
 def _is_top_one(node: Any) -> bool:
     """Is the one number that topk chose divided by the sum over itself, as routers normalise those of their choice?"""
+    if len(node.next_functions) < 2:
+        return False
     chosen, whole = (behind_views(inner) for inner, _ in node.next_functions[:2])
     whole = first_of(whole) if name_of(whole) in ("Add", "Clamp", "ClampMin") else whole
     if name_of(chosen) != "Topk" or name_of(whole) != "Sum" or first_of(whole) is not chosen:
@@ -232,10 +356,11 @@ def _viewed(node: Any, given: Sequence[Tensor]) -> dict[tuple[str, str], None]:
 
 
 def viewed_before(whole: Tensor, given: Tensor) -> dict[tuple[str, str], None]:
-    """Return the sizes of a matrix and of a view of all of it, which exchanges rows and columns and moves no number."""
+    """Return the sizes of a tensor and of a view of all of it, which exchanges the first two and moves no number."""
     before, after = tuple(whole.shape), tuple(given.shape)
-    is_whole = len(before) == 2 and whole.is_contiguous() and given.is_contiguous() and whole.numel() == given.numel()
-    if not is_whole or after[:2] != before[::-1] or before[0] == before[1] or 1 in before:
+    is_whole = len(before) > 1 and whole.is_contiguous() and given.is_contiguous() and whole.numel() == given.numel()
+    exchanges = after[:2] == before[1::-1] and (len(before) == 2 or after[2:] == before[2:])
+    if not (is_whole and exchanges) or before[0] == before[1] or 1 in before[:2]:
         return {}
     return {sizes_told(before, after): None}
 

@@ -99,6 +99,7 @@ class LeafCalls(ForwardsOnly):
         self.again: Counter[str] = Counter()  # calls of a module that ran before in this forward
         self.keeps_all = True  # are numbers for the backward kept, and not computed again?
         self.first_given: Tensor | None = None  # what the first layer takes
+        self.last_read: Tensor | None = None  # the ids of the last table of which rows of examples differ
         self.ahead: list[str] = []  # recurrent layers and attentions that see the places that follow
         self._open = open_calls.OpenCalls(sites)
 
@@ -130,6 +131,9 @@ class LeafCalls(ForwardsOnly):
         if isinstance(module, nn.MultiheadAttention) and isinstance(mask := kwargs.get("key_padding_mask"), Tensor):
             with untracked():
                 self.ignored.append((path, mask.detach() if mask.dtype is torch.bool else mask.detach() == -math.inf))
+        if isinstance(module, nn.Embedding) and args and isinstance(args[0], Tensor) and args[0].dim() == 2:
+            with untracked():
+                self.last_read = args[0].detach() if bool((args[0] != args[0][:1]).any()) else self.last_read
         given = [t for _, t in named_tensors((args, kwargs)) if t.is_floating_point()]
         made = [t for _, t in named_tensors(output) if t.is_floating_point()]
         self._note_again(path, given)

@@ -24,8 +24,10 @@ from fxdebug.features.shared.records.learning import (
     Names,
     OptimizerFacts,
     RowFacts,
+    Sign,
     StepSigns,
 )
+from fxdebug.features.training.beside.all_beside import Beside
 from fxdebug.features.training.loss.loss_graph import (
     CLOSE,
     NARROW,
@@ -45,6 +47,7 @@ from fxdebug.features.training.loss.loss_graph import (
 from fxdebug.features.training.loss.loss_parts import LossParts
 from fxdebug.features.training.loss.loss_terms import reached_by, terms_of
 from fxdebug.features.training.loss.odd_losses import OddLosses
+from fxdebug.features.training.loss.one_target import OneTarget
 from fxdebug.features.training.loss.whole_graph import WHOLE, WholeGraph, sizes_told, viewed_before
 from fxdebug.features.training.pairs.alike_answers import SURE_LOOKS, AlikeAnswers
 from fxdebug.features.training.pairs.same_inputs import Repeated
@@ -77,6 +80,7 @@ MOST_SETTINGS = 16  # of an optimizer
 _TOLD_ELSEWHERE = frozenset(
     "lr weight_decay params foreach fused capturable differentiable decoupled_weight_decay".split()
 )
+MOSTLY = 0.9  # of the steps
 STEADY = 0.96  # of the largest magnitude of logits, in the last looks
 ROUNDED, NEAR = 1e-3, 0.95  # of logits that are cosines: how far above 1, and from where on they are near it
 NEAR_SHARE = 0.1
@@ -86,7 +90,9 @@ FEWEST_AGAIN = 2  # calls of a module that ran before
 NO_CODE = 0.1  # nats of an example, of all dimensions of a code together
 FEW_GRADIENTS = 4  # that are looked at again after a step
 MOST_EXAMPLES = 50_000  # that are told apart
+MOST_GIVEN = 8  # tensors
 FIRST_LOSSES = 6  # whose terms are looked at
+DISTANCES = frozenset("mse_loss l1_loss smooth_l1_loss huber_loss".split())
 _ADAPTIVE = ("adam", "rms", "adag", "adad", "lion", "rprop", "muon", "sign", "lamb")
 
 
@@ -145,6 +151,10 @@ class Learning:
         }
         self._whole = sum(p.numel() for p in members.parameters_of(model))
         self._about = ModelFacts(model)
+        self.beside = Beside(model)
+        self.told = OneTarget()
+        self._others_left: dict[int, tuple[str, tuple[str, ...], int, int]] = {}  # optimizers whose backwards began so
+        self.saves_otherwise = False  # did hooks save numbers for a backward in their own way?
         self._step: _Step | None = None
         self._mark: _Mark | None = None
         self._since = time.perf_counter()
@@ -281,8 +291,9 @@ class Learning:
         if self.looks_at(number) or step.training != self._model.training or not self._about.modes:
             self._about.note_modes()
             step.training = self._model.training
-        if number < WHOLE and given and type(given[0]) is Tensor and given[0]._base is not None:
-            self._graph.viewed |= viewed_before(given[0]._base, given[0])
+        for one in given[:MOST_GIVEN] if number < WHOLE else ():
+            if type(one) is Tensor and one._base is not None:
+                self._graph.viewed |= viewed_before(one._base, one)
         if self._inputs is None and number == 0 and given and given[0].is_floating_point() and given[0].numel() > 1:
             with untracked():
                 self._inputs = _inputs(given[0])
@@ -323,6 +334,8 @@ class Learning:
         if self._step is not None:
             self._step.seconds["forward"] += time.perf_counter() - self._at
         self._outputs = [t for t in outputs if t.requires_grad]
+        if self._calls is not None and self._outputs:
+            self.beside.copies.note_own(self._outputs[0])
         if self._step is not None and self._calls is not None and self._given and self._outputs:
             with untracked():
                 self._answers.look(self._loop.steps, self._given[0], self._outputs[0], self._calls)
@@ -384,6 +397,9 @@ class Learning:
                 self._note_use(step)
         self._look_at_loss(number, root, scale)
         self._look_at_terms(root)
+        if self._backwards <= FIRST_LOSSES * 2:
+            with untracked():
+                self.told.look(root)
         if number < WHOLE and step.backwards <= 2:
             self._look_at_graph(root)
         if len(self._handed) >= FEWEST_AGAIN:
@@ -469,6 +485,7 @@ class Learning:
             self._smoothing = read.smoothing, read.classes
         if target is not None:
             answer = self._outputs[0] if self._outputs else None
+            self.beside.copies.note_target(target)
             self._targets.add(read, target, self._given, answer, start_of(read, self._outputs))
             made = tuple(self._outputs[0].shape[:-1]) if self._outputs and self._outputs[0].dim() == 3 else ()
             self._are_of_places = bool(made) and target.numel() in (math.prod(made), self._outputs[0].numel())
@@ -479,6 +496,10 @@ class Learning:
             if self._targets.is_empty and self._emptied is None:
                 self._emptied = number
             self._note_mixed(tuple(target.shape))
+            if self._calls is not None and looks:
+                with untracked():
+                    first = self._given[0] if self._given else None
+                    self._targets.hold_read(target, read.ignore, self._calls.last_read, first)
             if self._calls is not None and self._calls.last_linear is not None:
                 examples = len(self._given[0]) if self._given and self._given[0].dim() else 0
                 self._features.add(self._calls.last_linear, target, read.kind, read.ignore, examples)
@@ -582,8 +603,11 @@ class Learning:
 
     def _look_at_graph(self, root: Tensor) -> None:
         calls = self._calls
-        keeps_all = calls is not None and calls.keeps_all
-        self._graph.walk(root, self._given, self._outputs, self._read.target, keeps_all=keeps_all)
+        keeps_all = not self.saves_otherwise and (calls is None or calls.keeps_all)
+        self._graph.walk(
+            root, self._given, self._outputs, self._read.target, keeps_all=keeps_all,
+            is_distance=self._read.kind in DISTANCES,
+        )  # fmt: skip
         if calls is not None and not self._cut_at:
             missing = {
                 self._names[id(p)].rpartition(".")[0]
@@ -594,6 +618,11 @@ class Learning:
 
     def _note_zeros(self, path: str, number: int, share: float) -> None:
         self._zeros.setdefault(path, {})[number] = share
+
+    def on_clip(self, parameters: Any, bound: float, norm: float, own: frozenset[int]) -> None:
+        """Note that gradients are about to be clipped."""
+        with untracked():
+            self.beside.clipping.note(parameters, bound, norm, own, self._step.backwards if self._step else 0)
 
     def after_backward(self, number: int) -> None:
         """Note the size of the gradients, before anybody clips or clears them."""
@@ -626,6 +655,7 @@ class Learning:
     def on_other_step(self, optimizer: Optimizer) -> None:
         """Note an optimizer whose steps do not count: it may have parameters of the model."""
         self._note_optimizer(optimizer)
+        self.told.on_step({id(p) for group in optimizer.param_groups for p in group["params"]})
         self._stepped |= {id(p) for group in optimizer.param_groups for p in group["params"]}
 
     def before_step(self, optimizer: Optimizer) -> None:
@@ -634,6 +664,7 @@ class Learning:
         self._stepping = True
         self._mark = None
         self._note_optimizer(optimizer)
+        self.beside.before_step(optimizer)
         if self._step is None:
             self._step = _Step(training=self._model.training)
         parameters = [p for group in optimizer.param_groups for p in group["params"] if id(p) in self._names]
@@ -721,6 +752,7 @@ class Learning:
         seconds = time.perf_counter() - self._at
         self._stepping = False
         self._step = self._mark = None
+        self.beside.after_step(number, self._loop.optimised)
         self._since = time.perf_counter()
         self._targets.end_step()
         self._given, self._outputs, self._read = [], [], LossRead()  # as large as the program's: none outlives a step
@@ -728,6 +760,7 @@ class Learning:
             return None
         given = {id(p) for group in optimizer.param_groups for p in group["params"]}
         self._stepped |= given
+        self.told.on_step(given)
         with untracked():
             own = [p.grad for p in self._loop.parameters if id(p) in given and _is_small(p.grad)][:FEW_GRADIENTS]
             self._late = [(one, one.clone()) for one in own if one is not None]
@@ -736,6 +769,7 @@ class Learning:
         began = [
             bool(one & given) for one in step.began
         ]  # gradients of another optimizer's are no business of this one
+        self._note_left(optimizer, given, carried=bool(began) and all(began))
         update = unmoved = None
         used = cosine = arrived = None
         if mark is not None and mark.samples is not None:
@@ -758,6 +792,23 @@ class Learning:
             before=short(step.seconds["before"]) or 0.0, forward=short(step.seconds["forward"]) or 0.0,
             backward=short(step.seconds["backward"]) or 0.0, optimizer=short(seconds) or 0.0,
         )  # fmt: skip
+
+    def _note_left(self, optimizer: Optimizer, given: set[int], *, carried: bool) -> None:
+        """Count the steps of an optimizer whose backwards all began with gradients."""
+        key = id(optimizer)
+        _, some, steps, times = self._others_left.get(key, ("", (), 0, 0))
+        some = some or tuple([self._names[one] for one in given if one in self._names][:MOST_NAMED])
+        self._others_left[key] = type(optimizer).__name__, some, steps + 1, times + int(carried)
+
+    def _with_leftovers(self) -> list[Sign]:
+        """Return optimizers that step with gradients of the losses of others."""
+        if len(self._players) < 2 or self._nested:
+            return []
+        return [
+            Sign("carried", (name, *some), (float(times), float(steps)))
+            for name, some, steps, times in self._others_left.values()
+            if steps >= OFTEN and times >= MOSTLY * (steps - 1)
+        ][:1]
 
     def _measured(self, number: int, taken: _Samples) -> tuple[float | None, float | None]:
         """Return the median update of the matrices, and the share of live elements that did not move."""
@@ -912,11 +963,25 @@ class Learning:
             places_alike=self._answers.places if self._are_of_places else None,
             taken=short(self._taken),
             infinite_targets=self._infinite,
+            beside=(
+                *self.beside.signs(self._loop.steps, {k for k in self._moved if self._moved[k]}),
+                *self._graph.signs(),
+                *self._without_slope(trainable),
+                *self._with_leftovers(),
+                *(self.told.signs(self._names) if len(self._players) > 1 else ()),
+                *self._targets.signs(),
+            ),
             detached_state=next((path for path, is_cut in self._detached.items() if is_cut), None),
             same_inputs=self._repeated.facts(),
             hidden=self._graph.hidden,
             rows=replace(self._features.rows(self._loss.kind) if draws else RowFacts(), turned=self._turned.most),
         )
+
+    def _without_slope(self, trainable: Sequence[tuple[str, Tensor]]) -> list[Sign]:
+        """Return weights whose gradient is 0, where a product with 0 or a function without a slope is in front."""
+        still = [(name, p) for name, p in trainable if SURE_LOOKS <= self._looks[id(p)] == self._rests[id(p)]]
+        found = [(name, [n for n, p in still if id(p) in ids]) for name, ids in self._graph.flat.items()]
+        return [Sign("no slope", (name, *some[:MOST_NAMED]), (float(len(some)),)) for name, some in found if some]
 
     def _shown(self) -> tuple[tuple[str, tuple[float, ...]], ...]:
         over_queries = [("softmax over queries", (1.0,))] if self._graph.over_queries else []

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from fxdebug.capture.probe import untracked
-from fxdebug.features.shared.records.learning import RowFacts
+from fxdebug.features.shared.records.learning import RowFacts, Sign
 from fxdebug.features.training.loss.loss_graph import LossRead
 from fxdebug.features.training.pairs.fitting_rows import fitting
 from fxdebug.features.training.recorder.samples import digest_of
@@ -32,6 +32,8 @@ FEWEST_ROWS = 100
 FEWEST_OF_STEP = 8  # targets
 SHIFTS = range(-2, 4)
 SHIFTED_STEPS = 40
+FILLED, ELSEWHERE, MOSTLY = 0.3, 0.02, 0.7  # of the targets, of the filled ones, and of what goes in there
+FEWEST_READ, READ, FEW_READ = 200, 0.98, 3  # places, their share, and classes
 DRAWS = 99
 OUTLYING = 100.0  # times the distance within which nine of ten lie
 UNEQUAL = 2.0  # times, of counts and of weights of classes
@@ -39,6 +41,7 @@ FOLLOWS = 0.8  # correlation of both
 ABOUT_HALF = 0.45  # of the steps up to the last look
 FIRST_LOOKS, FEWEST_LOOKS = 5, 10  # at how far numbers reach
 MOST_FEATURES = 256
+MOST_GRIDS = 8
 MOST_CLASSES = 32
 ENOUGH_ROWS = 256  # of features: of the first batches, and as they are now
 
@@ -71,6 +74,9 @@ class Targets:
         self.are_places = True  # is the class of each row its place in the batch?
         self.is_empty = False  # were all targets of the last loss ignored?
         self.digests: set[str] = set()
+        self._padding = [0.0, 0.0]  # targets that only fill up the ends of rows, and all
+        self._padding_is = 0.0
+        self._read = [0, 0]  # places in which the decoder's own input is the target, and all
         self._reaches: list[tuple[int, float]] = []  # the largest magnitude of numbers at each look
 
     def add(
@@ -167,6 +173,8 @@ class Targets:
         if not (length >= width - 1 - start and length <= width and length > 4):
             return
         self._shifted += 1
+        if length == width:
+            self._note_padding(target, given, ignore)
         for k in SHIFTS:
             at = start + k  # target[i] is for the place start + i
             first, last = max(0, -at), min(length, width - at)
@@ -176,6 +184,40 @@ class Targets:
             counts = ours != ignore
             self.shifts[k][0] += int(((ours == theirs) & counts).sum())
             self.shifts[k][1] += int(counts.sum())
+
+    def hold_read(self, target: Tensor, ignore: int, ids: Tensor | None, given: Tensor | None) -> None:
+        """Compare classes with the ids that the last table looked up, where these are not the model's first input."""
+        if ids is None or target.numel() != ids.numel() or target.is_floating_point():
+            return
+        if given is not None and given.shape == ids.shape and torch.equal(given.detach(), ids):
+            return
+        keep = target.reshape(-1) != ignore
+        self._read[0] += int(((target.reshape(-1) == ids.reshape(-1)) & keep).sum())
+        self._read[1] += int(keep.sum())
+
+    def _note_padding(self, target: Tensor, ids: Tensor, ignore: int) -> None:
+        """Note targets that are all one value at the ends of rows, and nowhere else."""
+        last = int(target[:, -1].mode().values)
+        is_it = target == last
+        run = is_it.flip(1).cumprod(1).flip(1).bool()
+        count, elsewhere = int(run.sum()), int((is_it & ~run).sum())
+        inside = ids[run]
+        same = int((inside == inside.mode().values).sum()) if count else 0
+        lengths = run.sum(1)
+        varies = bool((lengths != lengths[0]).any())
+        if last != ignore and varies and elsewhere < ELSEWHERE * count and same > MOSTLY * count:
+            self._padding[0] += count
+            self._padding_is = float(last)
+        self._padding[1] += target.numel()
+
+    def signs(self) -> list[Sign]:
+        """Return whether padding counts as targets, and whether a decoder is given what it is to tell."""
+        filled, whole = self._padding
+        found = [Sign("padding counts", (), (filled / whole, self._padding_is))] if filled > FILLED * whole > 0 else []
+        agree, places = self._read
+        if places >= FEWEST_READ and agree > READ * places and len(self.classes) > FEW_READ:
+            found.append(Sign("target read", (), (agree / places, float(places))))
+        return found
 
     def _keep_pairs(self, flat: Tensor, given: Tensor) -> None:
         if self._held_rows >= MOST_ROWS or not given.is_floating_point() or given.dim() < 2:
@@ -374,6 +416,8 @@ class Features:
         self._begin: tuple[str, int, float | None] | None = None  # what was found of the first batches, and of how many
         self._fits: tuple[int, RowFacts | None] = 0, None  # the same of the order of rows
         self._are_examples = True  # is each row an example of the batch?
+        self._grids: list[tuple[Tensor, Tensor, Tensor]] = []  # of rows that are places: also with these exchanged
+        self._exchanged: RowFacts | None = None
 
     def add(self, features: Tensor, target: Tensor, kind: str, ignore: int, examples: int) -> None:
         """Keep the features of one batch and its targets, row by row; ``examples`` are those of the batch."""
@@ -384,6 +428,8 @@ class Features:
                 flat = target.detach().reshape(-1)
                 if len(flat) != len(rows):
                     return
+                if features.dim() == 3:
+                    self._note_grid(rows, flat, features.shape[:2])
                 rows, flat = rows[flat != ignore], flat[flat != ignore]
                 flat = flat.float()[:, None]
             else:
@@ -402,6 +448,25 @@ class Features:
         while sum(len(x) for x, _ in self._last) - len(self._last[0][0]) >= ENOUGH_ROWS:
             self._last.popleft()
 
+    def _note_grid(self, rows: Tensor, flat: Tensor, sizes: Sequence[int]) -> None:
+        """Keep the rows of one batch of places with their targets, as they are and with places and examples exchanged.
+
+        Nothing is kept where both sizes are one, or where rows are many.
+        """
+        one, other = sizes
+        if len(self._grids) < MOST_GRIDS and one != other and min(sizes) > 1 and len(flat) <= MOST_ROWS:
+            exchanged = flat.reshape(other, one).t().reshape(-1)
+            self._grids.append((rows.float().cpu(), flat.float()[:, None].cpu(), exchanged.float()[:, None].cpu()))
+
+    def _of_grids(self, kind: str) -> RowFacts | None:
+        """Return whether targets fit places only where places and examples are exchanged."""
+        if self._exchanged is None and sum(len(x) for x, _, _ in self._grids) >= FEWEST_ROWS:
+            both = [_batches([(x, y) for x, *told in self._grids for y in told[k : k + 1]], kind) for k in (0, 1)]
+            own, other = (None if one is None else fitting(one) for one in both)
+            if own is not None and other is not None and other.own is not None:
+                self._exchanged = RowFacts(("with places and examples exchanged", other.own), own.own)
+        return self._exchanged
+
     def unrelated(self, kind: str) -> tuple[float, float, int] | None:
         """Return how often targets drawn at random fit as well, at the beginning and now, and the examples now."""
         now = list(self._last)
@@ -416,7 +481,9 @@ class Features:
 
     def rows(self, kind: str) -> RowFacts:
         """Return which order of the targets fits the features of the first batches, where each row is an example."""
-        if not self._are_examples or sum(len(x) for x, _ in self._first) < FEWEST_ROWS:
+        if not self._are_examples:
+            return self._of_grids(kind) or RowFacts()
+        if sum(len(x) for x, _ in self._first) < FEWEST_ROWS:
             return RowFacts()
         if self._fits[0] != len(self._first):
             batches = _batches(self._first, kind)

@@ -14,9 +14,11 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
 from torch.distributed import ReduceOp, all_reduce
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import clip_grad
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
@@ -128,6 +130,8 @@ class Watcher:
             return
         _backward.begin(self)
         _schedule.begin(self)
+        _beside.begin(self)
+        self.learning.beside.copies.put()
         self._forward.put()
         self._steps.put()
 
@@ -135,6 +139,8 @@ class Watcher:
         """Look at nothing until :meth:`resume`: everything is as before. What is known of this step is forgotten."""
         self._steps.remove()
         self._forward.restore()
+        self.learning.beside.copies.remove()
+        _beside.end(self)
         _schedule.end(self)
         _backward.end(self)
         self._held, self._losses, self._statistics, self._norm = [], [], None, None
@@ -202,7 +208,10 @@ class Watcher:
         if captures_graph() and not self._is_busy:
             self._guarded(lambda: self._listener.on_note(_CAPTURED))
         if self._looks_away() or not torch.is_grad_enabled():
-            return run(*args, **kwargs)
+            output = run(*args, **kwargs)
+            if not self._looks_away() and isinstance(output, Tensor) and self.learning.looks_at(self.number):
+                self._guarded(lambda: self.learning.beside.copies.note_own(output))
+            return output
         self._guarded(self._forget_skipped)
         self.facts.on_forward()
         if self.facts.forwards == SETTLED and not self.facts.steps:
@@ -375,6 +384,12 @@ class Watcher:
         """Note that a schedule of the learning rate goes on."""
         if not self._looks_away():
             self._guarded(lambda: self.facts.on_schedule(scheduler))
+            self._guarded(lambda: self.learning.beside.settings.on_schedule(scheduler, self._own))
+
+    def before_clip(self, parameters: Any, bound: Any, norm: Any) -> None:
+        """Note that gradients are about to be clipped."""
+        if not self._looks_away():
+            self._guarded(lambda: self.learning.on_clip(parameters, float(bound), number_of(norm), self._own))
 
     def _before_step(self, optimizer: Optimizer, step: FrameType) -> None:
         if not self._guarded(lambda: self._counts(optimizer, step)):
@@ -603,6 +618,30 @@ def _going_on(original: Callable[..., Any]) -> Callable[..., Any]:
     return step
 
 
+def _noted(original: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(original)
+    def clip(parameters: Any, max_norm: Any, total_norm: Any, *args: Any, **kwargs: Any) -> Any:
+        for watcher in _beside.users:
+            watcher.before_clip(parameters, max_norm, total_norm)
+        return original(parameters, max_norm, total_norm, *args, **kwargs)
+
+    return clip
+
+
+def _told(original: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(original)
+    def enter(self: saved_tensors_hooks) -> None:
+        for watcher in _beside.users:
+            watcher.learning.saves_otherwise = True
+        original(self)
+
+    return enter
+
+
+_beside = patch.SharedPatch(
+    patch.Attribute("torch.nn.utils.clip_grad._clip_grads_with_norm_", clip_grad, "_clip_grads_with_norm_", _noted),
+    patch.Attribute("torch.autograd.graph.saved_tensors_hooks.__enter__", saved_tensors_hooks, "__enter__", _told),
+)
 _schedule = patch.SharedPatch(
     patch.Attribute("torch.optim.lr_scheduler.LRScheduler.step", LRScheduler, "step", _going_on)
 )

@@ -10,6 +10,7 @@ from fxdebug.brief import brief
 from fxdebug.data.findings import ADVICE, ERROR, SEVERITIES, WARNING, Finding
 from fxdebug.features.shared.records.training import TrainingRecord
 from fxdebug.features.training.verdict import (
+    of_beside,
     of_data,
     of_loop,
     of_model,
@@ -30,7 +31,8 @@ CAUSES = (  # of incidents: what the loop, and what the loss is; numbers that ar
 GATED = ("other optimizer", "not optimised")  # told once it is sure: copies of weights, optimizers that come later
 TOLD = (
     "gradient cut", "targets unrelated", "same batch", "answers alike", "silent activation", "statistics stay",
-    "targets grow", "never used", "wrong sign",
+    "targets grow", "never used", "wrong sign", "idle term", "copy stays", "padding counts", "schedule too fast",
+    "no end", "warms up again", "clipped too early",
 )  # fmt: skip  # first, although they are advice
 PASSES = 3  # through the data
 AT_IT = 0.985  # of the constant answer
@@ -120,6 +122,7 @@ def _causes(seen: Seen, incidents: Sequence[Finding]) -> list[Finding]:
     listed = [
         *causes,
         *own,
+        *of_beside.rules(seen),
         *of_numbers.rounded(seen),
         *of_odd.rules(seen),
         *of_parts.rules(seen),
@@ -307,7 +310,12 @@ def _is_told(one: Finding, seen: Seen) -> bool:
         return (
             seen.progress.is_bad or seen.barely_learns or (one.severity == ADVICE and seen.facts.detached.share > PART)
         )
-    always = ("targets unrelated", "answers alike", "statistics stay", "targets grow", "wrong sign")
+    if one.rule == "copy stays":
+        return seen.steps >= seen.limits.plateau
+    always = (
+        "targets unrelated", "answers alike", "statistics stay", "targets grow", "wrong sign", "idle term",
+        "padding counts", "schedule too fast", "no end", "warms up again", "clipped too early",
+    )  # fmt: skip
     return one.rule in always or everywhere
 
 

@@ -164,6 +164,10 @@ def _without_slope(seen: Seen) -> Found:
     elif SHARE < facts.resting.share < 1 and not facts.died and progress.state not in ("none", "early"):
         why = "what these weights compute changes the loss by steps only, or not at all"
         advice = "Look behind them for round(), sign(), argmax, a comparison, a mask or a hook that multiplies with 0."
+        if all("weight_hh" in name or "bias_hh" in name for name in facts.resting.some):
+            why = "what is kept from place to place changes nothing: only the first place of what the layer returns is "
+            why += "used, which begins with a state of 0, or each sequence has one place"
+            advice = "Take the last place of a sequence, out[:, -1] with batch_first=True, or h_n; look at the sizes."
         if any(name == CANCELS for name, _ in facts.parts.shown):
             why = "the loss takes a number from a sum that it is a part of, so that it cancels: a mean from what was "
             why += "drawn around it, as log_prob() of what rsample() returned does"

@@ -130,6 +130,36 @@ def _of(seen: Seen, name: str, numbers: tuple[float, ...], way: str) -> Finding:
             f"asks for a gradient: each step moves the target towards the answer as well ({way})",
             "Compute the target under no_grad(), or detach() it; a copy that follows slowly is usual.", measured=first,
         )  # fmt: skip
+    if name == "answer masked":
+        return found(
+            "answer masked", ERROR,
+            f"{100 * first:.3g} % of the classes that are asked for are hidden by a mask in front of the softmax: no "
+            f"answer can be right ({way})",
+            "Look at what the mask hides: masked_fill fills in where it is True; pairs of a contrast are to be seen.",
+            op="masked_fill", measured=first,
+        )  # fmt: skip
+    if name == "labels of pairs":
+        return found(
+            "targets out of range", ERROR if seen.progress.is_bad else WARNING,
+            f"cosine_embedding_loss takes labels of -1 and 1, and is given others: the loss of {100 * first:.3g} % of "
+            f"the pairs is 0 whatever they are, and nothing keeps them apart ({way})",
+            "Give it 2 * label - 1.", op="cosine_embedding_loss", measured=first,
+        )  # fmt: skip
+    if name == "classes elsewhere":
+        return found(
+            "softmax misplaced", ERROR,
+            f"the softmax goes over dimension {first:.0f} ({numbers[2]:.0f} numbers), and the loss picks classes along "
+            f"dimension {numbers[1]:.0f} ({way})",
+            f"Take it along dimension {numbers[1]:.0f}, or give cross_entropy what the last layer returned.",
+            op="log_softmax",
+        )  # fmt: skip
+    if name == "exponential twice":
+        return found(
+            "loss input", ERROR,
+            "the loss takes the exponential of what it is given, as poisson_nll_loss does, and that is a rate already: "
+            f"behind an exponential, a softplus or a rectifier ({way})",
+            "Give it what the last layer returned, or log_input=False.", op="exp",
+        )  # fmt: skip
     if name == "class left out":
         return found(
             "targets ignored", WARNING,

@@ -68,7 +68,8 @@ def rules(seen: Seen) -> Found:
             "targets of others", ERROR,
             f"inside of a batch targets fit the inputs if they are taken {_order(rows.other[0])} ({rows.other[1]:.1f} "
             f"deviations above orders drawn at random), and not as they are ({rows.own:.1f}; {way})",
-            "Look at how inputs and targets are put side by side: an index that is off by one, a roll, a flip.",
+            "Look at how inputs and targets are put side by side: an index that is off by one, a roll, a flip, "
+            "(places, examples) against (examples, places).",
             measured=rows.own, threshold=MISFITS,
         )  # fmt: skip
     elif (
@@ -89,4 +90,4 @@ def rules(seen: Seen) -> Found:
 
 
 def _order(name: str) -> str:
-    return name if name.startswith("in ") else "as those " + name
+    return name if name.startswith(("in ", "with ")) else "as those " + name

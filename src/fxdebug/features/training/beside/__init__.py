@@ -1,0 +1,1 @@
+"""Signs beside forward, backward and step: clipping, settings that nothing reads, copies of the model."""

@@ -1,0 +1,96 @@
+"""What is done beside forward, backward and step is named, and the loop without it has no warning."""
+
+from __future__ import annotations
+
+import random
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+import fxdebug
+from fxdebug.features.training.verdict.judge import Verdict
+from support.tool import tool
+
+learn_wide = tool("learn_wide")
+CASES = {case.name: case for case in learn_wide.CASES.every}
+
+
+def verdict_on(name: str, bad: bool, steps: int) -> Verdict:
+    """Return what is concluded of a loop of ``tools/learn_wide.py``."""
+    torch.manual_seed(0)
+    random.seed(0)
+    loop = CASES[name].make(bad)
+    with warnings.catch_warnings(), fxdebug.watch(loop.model, save=None) as watched:
+        warnings.simplefilter("ignore")
+        loop.run(steps)
+    return watched.verdict()
+
+
+def warnings_of(verdict: Verdict) -> list[str]:
+    """Return the rules whose findings are more than advice."""
+    return [one.rule for one in verdict.findings if one.severity != "advice"]
+
+
+@pytest.mark.parametrize(
+    ("name", "rule", "steps"),
+    [
+        ("clips_before_the_backward", "clipped too early", 30),
+        ("clips_behind_the_step", "clipped too late", 30),
+        ("clips_another_net", "clipped too early", 30),
+        ("a_teacher_whose_statistics_stay", "copy stays", 30),
+        ("a_target_net_that_stays", "copy stays", 110),
+        ("the_noisy_input_for_the_target", "targets are inputs", 30),
+        ("a_decoder_that_is_given_its_target", "targets are inputs", 30),
+        ("codes_that_are_not_shifted", "targets are inputs", 12),
+        ("padding_in_the_loss", "padding counts", 30),
+        ("the_right_answer_is_masked", "answer masked", 30),
+        ("actions_that_are_allowed_are_masked", "answer masked", 30),
+        ("vectors_normalised_over_the_batch", "norm misplaced", 30),
+        ("states_that_are_viewed", "viewed for transposed", 30),
+        ("the_first_state_for_the_last", "zero gradients", 60),
+        ("a_module_that_is_told_to_freeze", "freezes nothing", 20),
+        ("a_slip_of_the_pen", "freezes nothing", 20),
+        ("a_schedule_of_an_optimizer_of_before", "schedule of others", 20),
+        ("a_rate_that_is_set_beside", "rate set beside", 20),
+        ("an_adapter_times_nothing", "zero gradients", 60),
+        ("a_code_that_is_rounded", "zero gradients", 60),
+        ("a_term_of_a_frozen_encoder_under_no_grad", "idle term", 40),
+    ],
+)
+def test_the_cause_is_named_and_the_loop_without_it_has_no_warning(name: str, rule: str, steps: int) -> None:
+    wrong, right = verdict_on(name, True, steps), verdict_on(name, False, steps)
+
+    assert (wrong.rule, warnings_of(right)) == (rule, [])
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if not case.rules])
+def test_neighbours_of_these_mistakes_have_no_warning(name: str) -> None:
+    assert warnings_of(verdict_on(name, False, 60)) == []
+
+
+def test_a_copy_is_as_it_was_when_the_watch_ends_and_numbers_are_the_same() -> None:
+    def trained(is_watched: bool) -> tuple[list[torch.Tensor], list[str]]:
+        torch.manual_seed(0)
+        net, target = nn.Linear(4, 4), nn.Linear(4, 4)
+        both = nn.ModuleDict(
+            {"net": nn.Sequential(net, nn.Linear(4, 1)), "old": nn.Sequential(target, nn.Linear(4, 1))}
+        )
+        optimizer = torch.optim.SGD(both["net"].parameters(), 0.1)
+        with fxdebug.watch(both, save=None) if is_watched else warnings.catch_warnings():
+            for _ in range(8):
+                x = torch.randn(16, 4)
+                with torch.no_grad():
+                    told = both["old"](x)
+                loss = (both["net"](x) - 0.9 * told).square().mean()
+                optimizer.zero_grad()
+                loss.backward()
+                nn.utils.clip_grad_norm_(both.parameters(), 0.1)
+                optimizer.step()
+        return [p.detach().clone() for p in both.parameters()], sorted(vars(both["old"]))
+
+    (plain, names), (watched, after) = trained(False), trained(True)
+
+    assert all(torch.equal(a, b) for a, b in zip(plain, watched, strict=True))
+    assert names == after
