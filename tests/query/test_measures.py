@@ -11,10 +11,10 @@ import torch
 from torch import nn
 
 import fxdebug
-from fxdebug import UsageError, fx_debug
+from fxdebug import UsageError, fx_debug, plugins
 from fxdebug.data.measures import CALL, MEASURES, OPERATION, PARAMETER, quantity, register, scale
 from fxdebug.data.report import ReportData
-from fxdebug.query.measures import number_of_all
+from fxdebug.query.measures import number_of, number_of_all
 from support.trees import Does
 
 NOISE = register("test.noise", "s", "a number of this test", [CALL, OPERATION, PARAMETER], adds=True)
@@ -147,3 +147,25 @@ def test_sizes_of_ragged_tensors_are_those_of_their_elements_and_of_sparse_ones_
     trace = fx_debug(Does(lambda self, x: x.to_sparse()), torch.eye(3))
     assert [trace.number(name, trace.root) for name in ("numel", "bytes")] == [9, None]
     assert "bytes: n/a of tensors that are sparse or of unknown length" in trace.text(width=80, columns="bytes")
+
+
+def test_numbers_by_the_id_of_a_root_call_are_attached() -> None:
+    trace = fxdebug.fx_debug(torch.nn.Sequential(torch.nn.Linear(2, 3)), torch.ones(1, 2))
+    register("depth_of_a_test", "", "calls around a call", [CALL])
+    numbers = {call.id: float(call.depth) for call in trace.calls}
+    found = trace.with_measures(
+        plugins.report("depths", trace, [{"call": "0#0"}], measures={"depth_of_a_test": numbers})
+    )
+    assert found.notes == trace.notes
+    assert [number_of(found, call, "depth_of_a_test") for call in found.calls] == [0.0, 1.0]
+
+
+def test_a_measure_whose_name_would_be_read_as_a_statistic_is_refused() -> None:
+    with pytest.raises(UsageError, match="would be read as the statistic 'zeros' of an output"):
+        register("output.zeros", "%", "zeros of a result", ["call"])
+
+
+def test_the_answer_of_a_report_stands_first() -> None:
+    trace = fxdebug.fx_debug(torch.nn.Linear(2, 3), torch.ones(1, 2))
+    made = fxdebug.Report.of(plugins.report("widths", trace, [{"call": "#0"}], answer="all is wide"))
+    assert str(made).splitlines()[0] == "all is wide"

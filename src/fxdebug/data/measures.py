@@ -60,11 +60,17 @@ MEASURES: dict[str, Measure] = {}
 def register(
     name: str, unit: Unit, about: str, of: Iterable[Subject], *, adds: bool = False, own: bool = False
 ) -> Measure:
-    """Add a measure to the registry and return it. Raises ``UsageError`` for a name with another meaning.
+    """Add a measure to the registry and return it.
+
+    Raises ``UsageError`` for a name with another meaning, and for one that begins with ``input.`` or ``output.``, by
+    which conditions ask for a statistic of a tensor.
 
     >>> register("flops", "FLOP", "floating point operations of products, forward", [CALL, OPERATION], adds=True).unit
     'FLOP'
     """
+    first, _, rest = name.partition(".")
+    if first in ("input", "output") and rest:
+        raise UsageError(f"a measure {name!r} would be read as the statistic {rest!r} of an {first}: name it {rest!r}")
     measure = Measure(name, unit, about, frozenset(of), adds, own)
     if MEASURES.setdefault(name, measure) != measure:
         raise UsageError(f"there is a measure {name!r} with another meaning: {MEASURES[name].about}")

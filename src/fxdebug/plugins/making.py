@@ -103,11 +103,13 @@ def report(
     totals: Mapping[str, tuple[Cell, Unit]] | None = None,
     findings: Iterable[Finding] = (),
     measures: Mapping[str, Mapping[str, float]] | None = None,
+    answer: str = "",
 ) -> ReportData[Any]:
     """Return a report on a trace from rows by the names of their columns, for an analysis.
 
     All rows have the columns of the first one. ``units`` are those of columns with numbers. ``measures`` are numbers by
-    the id of a call or an operation, by the names of measures that the feature registers.
+    the id of a call or an operation, by the names of measures that the feature registers. ``answer`` is one sentence
+    that stands first wherever the report is shown, in what ``check`` asks, too.
 
     >>> report("widths", type("T", (), {"model": "Net"}), [{"call": "0#0", "width": 8}]).columns[1].heading
     'width'
@@ -135,4 +137,5 @@ def report(
         notes=tuple([Note(text) for text in notes]),
         ranked=False,
         folds=False,
+        answer=answer,
     )

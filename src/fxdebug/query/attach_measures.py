@@ -11,7 +11,7 @@ from fxdebug.data.report import Cell, ReportData
 from fxdebug.data.trace import AnyTrace, TraceData, replaced
 from fxdebug.errors import UsageError, with_article
 from fxdebug.query.measures import id_of
-from fxdebug.query.network import network_of
+from fxdebug.query.network import network_of, root_name
 
 
 def with_measures(trace: AnyTrace, reports: Iterable[ReportData[Any]]) -> AnyTrace:
@@ -29,7 +29,9 @@ def with_measures(trace: AnyTrace, reports: Iterable[ReportData[Any]]) -> AnyTra
         _require_same_model(trace, report)
         known = _ids(trace, report)
         left: dict[str, None] = {}
-        for name, numbers in report.measures.items():
+        for name, given in report.measures.items():
+            # the id of the root alone is without a name: "#0"
+            numbers = {f"{root_name(trace)}{id}" if id.startswith("#") else id: number for id, number in given.items()}
             fitting = {id: number for id, number in numbers.items() if id in known}
             left |= dict.fromkeys(id for id in numbers if id not in known)
             if fitting:

@@ -163,8 +163,7 @@ COMMANDS_OF_CORE: tuple[Command, ...] = (
             argument(
                 "--analyses",
                 metavar="NAMES",
-                help="run only these, separated by commas: numbers, structure, activations, attention, weights, state, "
-                "gradients, profile, shadow",
+                help="run only these, separated by commas, such as numbers,structure; a name that is none lists all",
             ),
             NO_CONFIG,
             *FORMS,
