@@ -53,7 +53,9 @@ class Ends:
             return
         rows = torch.cat([self._known(look, rewards) for look in self._looks])
         if float(rows.double().mean()) > NEARLY_ALL:
-            yield Sign("no end", (), (self._discounts[0], float(len(rows)), float(len(rewards))))
+            rewarded = torch.cat([self._known(look, [one for one in rewards if one]) for look in self._looks])
+            share = float(rewarded.double().mean())
+            yield Sign("no end", (), (self._discounts[0], float(len(rows)), float(len(rewards)), share))
 
     @staticmethod
     def _known(look: Tensor, rewards: list[float]) -> Tensor:

@@ -310,11 +310,13 @@ def _is_told(one: Finding, seen: Seen) -> bool:
         return (
             seen.progress.is_bad or seen.barely_learns or (one.severity == ADVICE and seen.facts.detached.share > PART)
         )
+    if one.rule == "no end":
+        return (one.measured or 0.0) < of_beside.RARE
     if one.rule == "copy stays":
         return seen.steps >= seen.limits.plateau
     always = (
         "targets unrelated", "answers alike", "statistics stay", "targets grow", "wrong sign", "idle term",
-        "padding counts", "schedule too fast", "no end", "warms up again", "clipped too early",
+        "padding counts", "schedule too fast", "warms up again", "clipped too early",
     )  # fmt: skip
     return one.rule in always or everywhere
 

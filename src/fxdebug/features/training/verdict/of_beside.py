@@ -14,6 +14,7 @@ PERIODS = 3.0  # of a cosine
 MOST_OF = 0.5  # of the steps
 FEWEST_STEPS, NEARLY_ALL, CLOSE = 3, 0.9, 0.01  # steps, their share, and relative
 FALLS, FEWEST_RISING = 0.5, 3  # of the rate before, and steps
+RARE = 0.2  # of the targets have a reward: such are goals that are reached, as a rule, and then it ends
 CUT_DOWN = 0.01  # of the steps, that clipping would have made smaller
 
 
@@ -122,12 +123,13 @@ def _copies(seen: Seen, one: Sign, way: str) -> Iterator[Finding]:
 
 
 def _no_end(seen: Seen, one: Sign, way: str) -> Iterator[Finding]:
-    discount, rows, rewards = one.numbers
+    discount, rows, rewards, share = one.numbers
     yield found(
         "no end", ADVICE,
         f"each of {rows:.0f} targets is one of {rewards:.0f} rewards and {g(discount)} times the value of what "
         f"follows: none of them is the end of an episode{way}",
-        "Where episodes end, add nothing after it: reward + discount * (1 - done) * value.", measured=discount,
+        "Where episodes end, add nothing after it: reward + discount * (1 - done) * value.", measured=share,
+        threshold=RARE,
     )  # fmt: skip
 
 
