@@ -31,9 +31,9 @@ from fxdebug.repair.trials.edit_parts import Part, PlannedEdit, and_more, place_
 from fxdebug.repair.trials.edits_of_operations import NoEdit, is_inplace
 from fxdebug.repair.trials.tried_repairs import is_repaired_by, is_settled, proven_at, with_findings
 
-MOST_RUNS = 60  # with what does not repair the first difference by itself
-MOST_BEFORE_WEIGHTS = 20  # of these runs, where a call is missing that may be a norm
-MOST_OF_WEIGHTS = 24  # more of these runs
+MOST_RUNS = 400  # with what does not repair the first difference by itself
+MOST_BEFORE_WEIGHTS = 80  # of these runs, where a call is missing that may be a norm
+MOST_OF_WEIGHTS = 200  # more of these runs
 MOST_PLACES = 64  # of one line
 MOST_STEPS = 40  # of a region: operations that are kept with what they are given
 MOST_CHOICES = 8  # of experts, before these: what is chosen is used far behind, after all experts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -18,6 +19,7 @@ from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value
 from fxdebug.errors import FxDebugError
 from fxdebug.repair.rerun.replaced_operations import Place, Ran, ReplacedOperations
+from fxdebug.repair.rerun.replayed_run import KeptOperations
 
 
 class Returned(NamedTuple):
@@ -54,9 +56,14 @@ class EditedRuns:
     again: Callable[[ReplacedOperations], tuple[TraceData, ComparisonData]] | None = None
     _paired: tuple[Pairs, Meter] | None = field(default=None, repr=False)
     _again: dict[int, dict[int, Tensor]] = field(default_factory=dict, repr=False)  # by the side
+    _kept: dict[int, KeptOperations | None] = field(default_factory=dict, repr=False)  # by the side
 
     def see_a(self, stepper: ReplacedOperations) -> None:
         """Run side a with a look at some of its operations."""
+        kept = self._operations(self.a)
+        if kept is not None and stepper.changes.keys() <= kept.places:
+            kept.with_edits(stepper.changes)
+            return
         with state_restored(*self.models):
             self.a.run(stepper)
 
@@ -65,7 +72,14 @@ class EditedRuns:
 
         Empty where nothing faces each other; ``None`` where it raises, or returns what cannot be compared.
         """
-        own, other = (self.a, self.b) if side == "a" else (self.b, self.a)
+        own = self.a if side == "a" else self.b
+        kept = self._operations(own)
+        if kept is not None:
+            replayed = kept.with_edits(stepper.changes)
+            found = None if replayed.tensors is None else self._measured(side, replayed.tensors)
+            if replayed.sure and not (found and all(each.error <= each.tolerance for each in found)):
+                stepper.made |= replayed.made
+                return found
         with state_restored(*self.models):
             try:
                 tensors = own.run(stepper)
@@ -73,6 +87,11 @@ class EditedRuns:
                 raise
             except Exception:  # of the model, with an operation that was replaced
                 return None
+        return self._measured(side, tensors)
+
+    def _measured(self, side: Literal["a", "b"], tensors: Sequence[Tensor]) -> list[Returned] | None:
+        """Return how far tensors that a side returns are from those of the other one."""
+        own, other = (self.a, self.b) if side == "a" else (self.b, self.a)
         numbers = [value.number for value in own.trace.root.outputs or ()]
         if len(numbers) != len(tensors):
             return None
@@ -105,6 +124,19 @@ class EditedRuns:
         return EditedRuns(
             self.a, b, plain, self.mapping, None if again is None else lambda stepper: again(behind(stepper))
         )
+
+    def _operations(self, side: RunAgain) -> KeptOperations | None:
+        """Return the operations of a side as they ran; ``None`` where they are too large, or no model makes them."""
+        if id(side) not in self._kept:
+            kept = KeptOperations()
+            self._kept[id(side)] = None
+            if side.model is not None:
+                with state_restored(*self.models), contextlib.suppress(Exception):
+                    side.run(ReplacedOperations({}, kept))
+                    shapes = [value.shape for value in side.trace.root.outputs or ()]
+                    if not kept.too_large and [tuple(each.shape) for each in kept.returned] == shapes:
+                        self._kept[id(side)] = kept
+        return self._kept[id(side)]
 
     def pairs(self) -> tuple[Pairs, Meter]:
         """Return the pairs of the recorded runs, and what measures them."""

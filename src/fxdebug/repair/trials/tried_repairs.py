@@ -28,6 +28,7 @@ from fxdebug.repair.trials.regions_of_a import recomputed
 MOST = 8  # findings that are tried each
 MOST_TOGETHER = 64  # and all at once, as of a setting of every layer
 LIKELY = "likely"
+STILL = ", and b still returns something else"
 MANY = " have no counterpart"  # of several operations
 RAISES = [Returned(math.inf, 0.0)]  # of a side that raises with an edit, or returns what cannot be compared
 
@@ -73,8 +74,7 @@ def tried(findings: Sequence[Row], plain: ComparisonData, runs: EditedRuns, budg
                 failed += [edit] if edit.is_cause else []
                 made.setdefault(number, []).append(edit)
         if failed and len(rows) == 1:
-            told = f"{LIKELY}: tried with {failed[0].words}{_still(rows[number], _made(failed[0], seen), runs)}"
-            rows[number] = replace(rows[number], repair=told)
+            rows[number] = replace(rows[number], repair=f"{LIKELY}: tried with {failed[0].words}{STILL}")
     rows = _doubted_together(rows, {number: edits[0] for number, edits in planned.items()}, seen, runs)
     rest = rows[MOST:MOST_TOGETHER] if len(made) == MOST < len(rows) <= MOST_TOGETHER and plan is not None else []
     more = {number: plan.edits(row)[:1] for number, row in enumerate(rest, MOST)} if plan is not None else {}
@@ -192,15 +192,20 @@ def edits_at(edit: PlannedEdit, runs: EditedRuns) -> dict[Place, Edit]:
     return _made(edit, _seen_in_a([edit], runs))
 
 
-def _still(row: Row, edits: dict[Place, Edit], runs: EditedRuns) -> str:
-    """Say that b differs with an edit, and where first if that is after a fault that two runs show alone."""
+def with_next_place(row: Row, runs: EditedRuns) -> Row:
+    """Return a finding that is likely, with where b differs first with the edit that was tried, if that is after it."""
+    told = row.repair.removesuffix(STILL)
+    edit = None
+    if told != row.repair and row.kind in ("constant", "weights") and runs.again is not None:
+        edit = next((each for each in EditPlan(runs).edits(row) if each.is_cause and told.endswith(each.words)), None)
+    if edit is None or runs.again is None:
+        return row
     try:
-        after = None if runs.again is None else runs.again(ReplacedOperations(edits))[1].first
+        after = runs.again(ReplacedOperations(edits_at(edit, runs)))[1].first
     except Exception:  # of the model
-        after = None
-    if after is not None and after.position > row.position and row.kind in ("constant", "weights"):
-        return f", and b then differs first at {after.where}"
-    return ", and b still returns something else"
+        return row
+    later = after is not None and after.position > row.position
+    return replace(row, repair=f"{told}, and b then differs first at {after.where}") if later and after else row
 
 
 def _all_at_once(
