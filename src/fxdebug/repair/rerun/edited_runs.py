@@ -18,8 +18,11 @@ from fxdebug.comparison.result import ComparisonData
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value
 from fxdebug.errors import FxDebugError
+from fxdebug.repair.rerun.lost_values import LostValues
 from fxdebug.repair.rerun.replaced_operations import Place, Ran, ReplacedOperations
 from fxdebug.repair.rerun.replayed_run import KeptOperations
+
+MOST_BEHIND = 24  # operations behind an edit in which values of a are looked for
 
 
 class Returned(NamedTuple):
@@ -56,6 +59,7 @@ class EditedRuns:
     again: Callable[[ReplacedOperations], tuple[TraceData, ComparisonData]] | None = None
     _paired: tuple[Pairs, Meter] | None = field(default=None, repr=False)
     _again: dict[int, dict[int, Tensor]] = field(default_factory=dict, repr=False)  # by the side
+    _lost: LostValues | None = field(default=None, repr=False)
     _kept: dict[int, KeptOperations | None] = field(default_factory=dict, repr=False)  # by the side
 
     def see_a(self, stepper: ReplacedOperations) -> None:
@@ -124,6 +128,23 @@ class EditedRuns:
         return EditedRuns(
             self.a, b, plain, self.mapping, None if again is None else lambda stepper: again(behind(stepper))
         )
+
+    def ran(self, side: Literal["a", "b"]) -> Mapping[Place, Ran]:
+        """Return all operations of a side as they ran; none where they are not kept."""
+        kept = self._operations(self.a if side == "a" else self.b)
+        return {} if kept is None else {place: ran for place, ran in kept.operations if place is not None}
+
+    def is_progress(self, edits: Mapping[Place, Callable[[Ran], Any]]) -> bool:
+        """Has b values of a with edits that it has not without, right behind these?
+
+        Each edit is of what b itself computed by then: with tensors of a, anything would be.
+        """
+        kept = self._operations(self.a), self._operations(self.b)
+        if kept[0] is None or kept[1] is None:
+            return False
+        if self._lost is None:
+            self._lost = LostValues(kept[0], kept[1])
+        return any(map(self._lost.has, kept[1].changed_by(edits, MOST_BEHIND)))
 
     def _operations(self, side: RunAgain) -> KeptOperations | None:
         """Return the operations of a side as they ran; ``None`` where they are too large, or no model makes them."""

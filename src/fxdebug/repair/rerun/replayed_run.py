@@ -6,7 +6,8 @@ after some operations; what seems to repair is made in a run of the model.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -55,10 +56,10 @@ class KeptOperations:
         """Keep an operation that ran; none of a run that has become too large."""
         if self.too_large:
             return
-        self._bytes += sum(x.nbytes for x in _tensors(ran.result) if x.layout == torch.strided)
+        self._bytes += sum(x.nbytes for x in tensors_in(ran.result) if x.layout == torch.strided)
         self.too_large = self._bytes > MOST_BYTES
         if writes(ran):
-            for tensor in _tensors((ran.args[:1], ran.kwargs.get("out"))):
+            for tensor in tensors_in((ran.args[:1], ran.kwargs.get("out"))):
                 self._written[_memory(tensor)] = len(self.operations)
         self.operations.append((place, ran))
         if self.too_large:
@@ -71,46 +72,73 @@ class KeptOperations:
 
     def end(self, returned: Any) -> None:
         """Keep the tensors that the run returns."""
-        self.returned = list(_tensors(returned))
+        self.returned = list(tensors_in(returned))
 
     def with_edits(self, edits: Mapping[Place, Callable[[Ran], Any]]) -> Replayed:
         """Return what the run returns with the results of operations replaced."""
-        new: dict[int, Any] = {}  # by the identity of what ran: all of it is kept alive
-        made: set[Place] = set()
-        sure = True
-        for number, (place, ran) in enumerate(self.operations):
-            edit = None if place is None else edits.get(place)
-            again = ran if not new else _given_now(ran, new)
+        player = _Player(self, edits)
+        for _ in player.changed():
+            pass
+        if player.stopped:
+            return Replayed(None, player.made | edits.keys(), player.sure)
+        return Replayed([player.new.get(id(tensor), tensor) for tensor in self.returned], player.made, player.sure)
+
+    def changed_by(self, edits: Mapping[Place, Callable[[Ran], Any]], most: int) -> Iterator[Tensor]:
+        """Yield the new results of the first operations that edits change."""
+        for _, changed in itertools.islice(_Player(self, edits).changed(), most):
+            yield from changed
+
+    def is_overwritten(self, ran: Ran, new: Mapping[int, Any], number: int) -> bool:
+        """Was something else that an operation is given written to after it?"""
+        known = self._written
+        given = tensors_in((ran.args, dict(ran.kwargs))) if known else ()
+        return any(id(x) not in new and known.get(_memory(x), -1) > number for x in given)
+
+
+class _Player:
+    """Plays operations with edits. ``new``: what stands for a tensor now, by its identity: all of these are kept alive.
+
+    ``stopped``: something raised, or cannot be computed anew.
+    """
+
+    def __init__(self, kept: KeptOperations, edits: Mapping[Place, Callable[[Ran], Any]]) -> None:
+        self._kept, self._edits = kept, edits
+        self.new: dict[int, Any] = {}
+        self.made: set[Place] = set()
+        self.sure, self.stopped = True, False
+
+    def changed(self) -> Iterator[tuple[Ran, list[Tensor]]]:
+        """Yield the operations that are computed anew, each with its new results."""
+        for number, (place, ran) in enumerate(self._kept.operations):
+            edit = None if place is None else self._edits.get(place)
+            again = ran if not self.new else _given_now(ran, self.new)
             if edit is None and again is ran:
                 continue
             try:
                 if again is not ran:
-                    sure = sure and not (writes(ran) or _draws(ran) or self._is_overwritten(ran, new, number))
+                    overwritten = self._kept.is_overwritten(ran, self.new, number)
+                    self.sure = self.sure and not (writes(ran) or _draws(ran) or overwritten)
                     again = again._replace(result=_computed(again))
                 if edit is not None and place is not None:
                     again = again._replace(result=edit(again))
-                    made.add(place)
+                    self.made.add(place)
             except Exception:  # of torch: it does not fit, or sizes in the code are those of the run
-                return Replayed(None, made | edits.keys(), sure and not _has_other_sizes(new, ran))
+                self.stopped, self.sure = True, self.sure and not _has_other_sizes(self.new, ran)
+                return
             if again.result is ran.result:
                 continue
             before = ran.args[0] if ran.result is None and ran.args else ran.result  # an item that was set
             own, results = internals.tree_leaves(before), internals.tree_leaves(again.result)
             if len(own) != len(results):
-                return Replayed(None, made | edits.keys(), sure=False)
+                self.stopped, self.sure = True, False
+                return
             for old, changed in zip(own, results):
                 if isinstance(old, Tensor) and isinstance(changed, Tensor):
-                    new[id(old)] = changed
-                    sure = sure and (edit is not None or old.dtype == changed.dtype)
+                    self.new[id(old)] = changed
+                    self.sure = self.sure and (edit is not None or old.dtype == changed.dtype)
                 elif old is not changed:  # a number that the code has asked for
-                    sure = False
-        return Replayed([new.get(id(tensor), tensor) for tensor in self.returned], made, sure)
-
-    def _is_overwritten(self, ran: Ran, new: Mapping[int, Any], number: int) -> bool:
-        """Was something else that an operation is given written to after it?"""
-        known = self._written
-        given = _tensors((ran.args, dict(ran.kwargs))) if known else ()
-        return any(id(x) not in new and known.get(_memory(x), -1) > number for x in given)
+                    self.sure = False
+            yield ran, [each for each in results if isinstance(each, Tensor)]
 
 
 def writes(ran: Ran) -> bool:
@@ -155,11 +183,12 @@ def _has_other_sizes(new: Mapping[int, Any], ran: Ran) -> bool:
     """Has something that an operation is given other sizes than it had?"""
     return any(
         isinstance(new.get(id(x)), Tensor) and new[id(x)].shape != x.shape
-        for x in _tensors((ran.args, dict(ran.kwargs)))
+        for x in tensors_in((ran.args, dict(ran.kwargs)))
     )
 
 
-def _tensors(thing: Any) -> Sequence[Tensor]:
+def tensors_in(thing: Any) -> Sequence[Tensor]:
+    """Return the tensors in a container."""
     return [leaf for leaf in internals.tree_leaves(thing) if isinstance(leaf, Tensor)]
 
 

@@ -80,13 +80,28 @@ def tried(findings: Sequence[Row], plain: ComparisonData, runs: EditedRuns, budg
     more = {number: plan.edits(row)[:1] for number, row in enumerate(rest, MOST)} if plan is not None else {}
     seen |= _seen_in_a([edit for edits in more.values() for edit in edits], runs) if more else {}
     made |= {number: edits for number, edits in more.items() if edits}
-    for at in (0, -1):  # the smallest edit of each, then the largest
-        if time.monotonic() > until:
-            return rows
-        together = _all_at_once(rows, {number: edits[at] for number, edits in made.items()}, seen, runs, exactly)
-        if together is not None:
-            return together
+    of_kinds = [{number: edits for number, edits in made.items() if rows[number].kind == kind} for kind in ("weights",)]
+    for chosen in (made, *of_kinds):
+        for pick in (_smallest, _largest, _that_names_why):
+            if time.monotonic() > until:
+                return rows
+            edits_now = {number: picked for number, edits in chosen.items() if (picked := pick(edits)) is not None}
+            together = _all_at_once(rows, edits_now, seen, runs, exactly)
+            if together is not None:
+                return together
     return rows
+
+
+def _smallest(edits: Sequence[PlannedEdit]) -> PlannedEdit:
+    return edits[0]
+
+
+def _largest(edits: Sequence[PlannedEdit]) -> PlannedEdit:
+    return edits[-1]
+
+
+def _that_names_why(edits: Sequence[PlannedEdit]) -> PlannedEdit | None:
+    return next((edit for edit in reversed(edits) if edit.names_why), None)
 
 
 def _doubted_together(
@@ -271,7 +286,14 @@ def _made(edit: PlannedEdit, seen: dict[Place, Ran]) -> dict[Place, Edit]:
 
     def make(part: Part, ran: Ran) -> Any:
         if part.make is None:
-            return recomputed(part.region, part.results, seen, value, ran)
+
+            def known(source: Source) -> Tensor:
+                if source.place != part.place:
+                    return value(source)
+                result = ran.result if source.at is None else ran.result[source.at]  # as it is without this edit
+                return seen_as_in_a(result, [seen[view] for view in source.views])
+
+            return recomputed(part.region, part.results, seen, known, ran)
         own = {slot: value(source) for slot, source in part.own}
         return part.make(None if part.of_a is None else seen.get(part.of_a), ran, own)
 
