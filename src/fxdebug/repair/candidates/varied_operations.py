@@ -55,11 +55,13 @@ def told_of_variations(found: ComparisonData, runs: EditedRuns, until: float) ->
     if is_settled(found.findings):
         return None
     for first in rows_to_look_at(found):
-        if first.kind == "wiring" and "another order" in first.because:
-            continue  # it is told already
         pairs, _ = runs.pairs()
         regions = {side: steps_around(pairs, first, side) for side in _SIDES}
-        tries = itertools.chain.from_iterable(_tries(first, runs, side, regions, until) for side in _SIDES)
+        told = _tells_order(first)  # which of them is moved is all that is left to tell
+        sides = _SIDES[:1] if told else _SIDES
+        tries = itertools.chain.from_iterable(
+            _tries(first, runs, side, regions, until, only_orders=told) for side in sides
+        )
         for each in _promising_first(tries, is_missing=first.kind == "missing"):
             if time.monotonic() > until:
                 return None
@@ -160,7 +162,13 @@ def _says_why(row: Row) -> bool:
 
 
 def _tries(
-    first: Row, runs: EditedRuns, side: Side, regions: Mapping[Side, Sequence[Step]], until: float
+    first: Row,
+    runs: EditedRuns,
+    side: Side,
+    regions: Mapping[Side, Sequence[Step]],
+    until: float,
+    *,
+    only_orders: bool = False,
 ) -> Iterator[_Varied]:
     """Yield the ways of the operations that the first finding depends on since both are equal, and of those around it.
 
@@ -183,6 +191,8 @@ def _tries(
         if runs.is_progress({place_in(one): way.change for one, way in sites[0]}):
             for ways in dict.fromkeys([tuple(itertools.chain.from_iterable(sites)), sites[0]]):
                 yield _Varied(side, ways, is_promising=True, of_each=len(sites[0]))
+    if only_orders:
+        return
     known_ways: set[tuple[str, tuple[int, ...]]] = set()  # each line is met at all of its places
     for vary in VARY if side == "b" else VARY_SETTINGS:
         for at, step, each in known:
@@ -200,6 +210,11 @@ def _tries(
                             continue
                         known_ways.add(key)
                         yield _Varied(side, tuple([(one, way) for one in chosen]), is_promising, is_loose)
+
+
+def _tells_order(row: Row) -> bool:
+    """Does a finding say that an operation stands in another order?"""
+    return row.kind == "wiring" and "another order" in row.because
 
 
 def _in_other_orders(run: StepList, steps: Sequence[Step], runs: EditedRuns) -> Iterator[list[Ways]]:

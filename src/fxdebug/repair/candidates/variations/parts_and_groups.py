@@ -76,11 +76,11 @@ def interleaved(name: str, ran: Ran, numbers: Sequence[float] = ()) -> Iterator[
     words = "{op} with its rows in that order" if of_product else "{op} of its input in that order"
     for parts in PARTS:
         for groups in _divisors(given.shape[-1] // parts) if given.shape[-1] % parts == 0 else ():
-            texts = f"{parts} parts in each of {groups} groups", f"each of {parts} parts as a whole"
-            for (has, needs), sizes in ((texts, (groups, parts)), (texts[::-1], (parts, groups))):
+            texts = f"as {parts} parts in each of {groups} groups", f"as {parts} whole parts"
+            for (lie, taken), sizes in ((texts, (groups, parts)), (texts[::-1], (parts, groups))):
                 make = partial(_regrouped, sizes)
                 change: Change = partial(_result_of, make) if of_product else partial(with_operand, 0, make)
-                yield Variation(f"channels of {{op}}: {has}{NEEDED}{needs}", words, change)
+                yield Variation(f"the channels of {{op}} lie {lie}, and b takes them {taken}", words, change)
 
 
 def _regrouped(sizes: tuple[int, int], tensor: Tensor) -> Tensor:
