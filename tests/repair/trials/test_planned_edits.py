@@ -148,7 +148,9 @@ def test_a_weight_that_a_casts_to_the_dtype_it_has_is_made_by_no_operation() -> 
     model = nn.Sequential(Layer(scaled))
     other = copy.deepcopy(model)
     other[0].body = unscaled
-    row = fxdebug.compare_models(model, other, X, budget=60).first  # the cast returns the weight itself, as if it had made it
+    row = fxdebug.compare_models(
+        model, other, X, budget=60
+    ).first  # the cast returns the weight itself, as if it had made it
     assert row is not None and row.proven
     made = "softmax, add, mul with 0.norm.weight of a in the place of all that makes softmax"
     assert row.repair.partition(": with ")[0] == made

@@ -33,7 +33,7 @@ class Ran(NamedTuple):
 
 
 class Keeper(Protocol):
-    """What keeps the operations of a run, and the tensors that the run returns."""
+    """Keep the operations of a run, and the tensors that the run returns."""
 
     def keep(self, place: Place | None, ran: Ran) -> None:
         """Keep an operation that ran."""

@@ -21,7 +21,7 @@ MOST_BYTES = 1 << 30  # of the results that are kept
 
 
 class Replayed(NamedTuple):
-    """What a run returns with edits: ``None`` where it raises. ``made`` are the places where something was replaced.
+    """Result of a run with edits; ``tensors`` is ``None`` where it raises. ``made`` are the places of the edits.
 
     ``sure``: a run of the model itself would return the same; not if it writes to what it computed, draws numbers, or
     asks for sizes or numbers that are others then.
