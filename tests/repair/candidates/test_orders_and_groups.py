@@ -115,6 +115,11 @@ KINDS: dict[str, tuple[Body, Body, str]] = {
         whole_parts,
         "the channels of chunk lie as 3 parts in each of 2 groups, and b takes them as 3 whole parts",
     ),
+    "a number in a tensor": (
+        lambda self, x: over_time(x, lambda h: h.clamp(min=0.25)),
+        lambda self, x: over_time(x, lambda h: torch.where(h < 0.25, torch.tensor(1.0), h)),
+        "1 in b, where a's values need 0.25",
+    ),
     "gates in another order": (
         lambda self, x: gates(x, (0, 2, 3, 1)),
         lambda self, x: gates(x.clone(), (0, 1, 2, 3)),

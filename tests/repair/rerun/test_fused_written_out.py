@@ -148,7 +148,7 @@ def test_a_fault_inside_of_a_fused_operation_is_named(case: tuple[str, str, str,
     kind, fault, op, what, sentence = case
     a, b, inputs = pair(kind, fault)
     with torch.set_grad_enabled(gradients):  # without gradients, attention runs as one kernel
-        found = compare_models(a, b, inputs)
+        found = compare_models(a, b, inputs, budget=60)
     assert found.first is not None
     assert (found.first.op, found.first.kind) == (op, what), found.first.because
     assert sentence in found.first.because

@@ -9,6 +9,7 @@ from fxdebug.operators.names import RANDOM, UNINITIALISED
 from fxdebug.repair.candidates.variations.groupings import groupings, moved_dimensions
 from fxdebug.repair.candidates.variations.other_numbers import (
     given_numbers,
+    numbers_in_tensors,
     other_settings,
     other_switches,
     scaled_numbers,
@@ -44,6 +45,7 @@ VARY: tuple[Vary, ...] = (
     other_settings,
     given_numbers,
     scaled_numbers,
+    numbers_in_tensors,
     in_groups,
     groupings,
     moved_dimensions,

@@ -9,11 +9,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from fxdebug.comparison.constants import BY_POSITION, DEFAULTS
 from fxdebug.operators.names import ACTIVATIONS, NORMS
-from fxdebug.repair.candidates.variations.variation import NEEDED, Change, Variation
+from fxdebug.repair.candidates.variations.variation import NEEDED, Change, Variation, with_operand
 from fxdebug.repair.rerun.replaced_operations import Ran
 from fxdebug.repair.trials.edits_of_operations import NoEdit, tensors_of
 
@@ -132,6 +133,21 @@ def scaled_numbers(name: str, ran: Ran, numbers: Sequence[float]) -> Iterator[Va
             beside = tuple([make(factor * by) for by in NEAR_BY])
             words = f"{{op}} with {_text(factor)} times its number"
             yield Variation(told, words, make(factor), "constant", beside=beside, of_number=True)
+
+
+def numbers_in_tensors(name: str, ran: Ran, numbers: Sequence[float]) -> Iterator[Variation]:
+    """Yield an operation with a number of the other run in the place of one that it is given as a tensor."""
+    for at, tensor in enumerate(tensors_of(ran)):
+        if tensor.numel() != 1 or not tensor.is_floating_point() or isinstance(tensor, nn.Parameter):
+            continue
+        value = tensor.item()
+        for number in numbers:
+            if number != value:
+                make = partial(partial, with_operand, at)
+                beside = tuple([make(partial(torch.full_like, fill_value=number * by)) for by in NEAR_BY])
+                told = f"{_text(value)}{NEEDED}{_text(number)}"
+                change = make(partial(torch.full_like, fill_value=number))
+                yield Variation(told, f"{{op}} with {_text(number)}", change, "constant", beside=beside)
 
 
 def _scaled(at: int, factor: float) -> Change:
