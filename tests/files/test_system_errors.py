@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from fxdebug.features.training.saved import training_file
 from fxdebug.store import report_file
 from fxdebug.store.tensors.checkpoints import read_checkpoint
 from fxdebug.store.trace_json import journal
+from support.begun import ran
 from support.stored import SHARD, Small, run
 
 TOLD = {
@@ -135,9 +135,7 @@ def test_tensors_and_weights_larger_than_the_memory_are_not_called_damaged(tmp_p
     fxdebug.fx_debug(torch.nn.ReLU(), many, values="tensors", save=tmp_path / "run")
     save_file({"weight": many}, tmp_path / "w.safetensors")
     torch.save({"weight": many}, tmp_path / "w.pt")
-    done = subprocess.run(
-        [sys.executable, "-c", _SHORT_OF_MEMORY, str(tmp_path)], capture_output=True, text=True, timeout=300
-    )
+    done = ran([sys.executable, "-c", _SHORT_OF_MEMORY, str(tmp_path)])
     begin = "cannot be read: there is too little memory for it: free some, "
     assert done.stdout.splitlines() == [
         f"{tmp_path / 'run' / SHARD} {begin}drop tensors that were read before, and read fewer at once",

@@ -20,6 +20,7 @@ import fxdebug
 from fxdebug import save_golden
 from fxdebug.exports.registry import suffixes
 from fxdebug.files.write_file import replace_file, write_text
+from support.begun import ran
 from support.stored import Small, run
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="limits of file sizes are POSIX")
@@ -152,9 +153,7 @@ for count in range(8):
 
 def test_no_working_folder_is_left_when_no_further_file_can_be_opened(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
-    done = subprocess.run(
-        [sys.executable, "-c", NO_HANDLES, str(tmp_path)], capture_output=True, text=True, check=False
-    )
+    done = ran([sys.executable, "-c", NO_HANDLES, str(tmp_path)])
     lines = done.stdout.splitlines()
     assert done.returncode == 0, done.stderr[-2000:]
     assert [line for line in lines if line.startswith("[")] == ["[]"] * 8

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +15,7 @@ import torch
 from fxdebug.data.values import Stats
 from fxdebug.native import dispatch
 from fxdebug.stats.measure import measure
+from support.begun import ran
 from support.measured import assert_close, exact
 
 FLOATS = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
@@ -224,8 +224,8 @@ for native, given in [
 
 def test_memory_that_another_thread_frees_is_read_no_further(native):
     """In a process of its own: reading on would end it."""
-    ran = subprocess.run([sys.executable, "-c", FREES], capture_output=True, text=True)
-    assert (ran.returncode, ran.stderr) == (0, "")
+    done = ran([sys.executable, "-c", FREES])
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_modes_of_the_program_see_nothing_of_it(native):

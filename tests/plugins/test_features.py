@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ import torch
 from torch import nn
 
 import fxdebug
+from support.begun import FXDEBUG, TORCH, ran
 from support.package import python_with_package
 
 PROJECT = """
@@ -76,16 +76,14 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def told(python: Path, *arguments: object, status: int = 0) -> str:
-    done = subprocess.run(
-        [str(python), *map(str, arguments)], capture_output=True, text=True, env={**os.environ, "COLUMNS": "80"}
-    )
+def told(python: Path, *arguments: object, status: int = 0, imports: str = FXDEBUG) -> str:
+    done = ran([python, *map(str, arguments)], imports=imports)
     assert done.returncode == status, done.stdout + done.stderr
     return done.stdout
 
 
 def test_features_are_listed_with_what_they_add_and_broken_ones_tell_why(python: Path) -> None:
-    assert told(python, "-m", "fxdebug", "plugins").splitlines() == [
+    assert told(python, "-m", "fxdebug", "plugins", imports=TORCH).splitlines() == [
         "features",
         "  fails  adds an analysis of check (fxdebug-widths 2.0)",
         "  widths  adds fxdebug.widths, an analysis of check, the command widths_of_run",
@@ -156,13 +154,12 @@ def test_its_measure_is_a_condition_once_it_is_attached_and_its_sheet_is_on_the_
     )
     assert told(python, "-c", code) == "['0#0']\n"
     assert "width" in told(python, "-m", "fxdebug", "measures")
-    page = subprocess.run(
-        [str(python), "-c", f"from fxdebug.api.page.tensors import kept_in; import fxdebug\n"
-         f"kept = kept_in(fxdebug.load({str(saved)!r}), ())\n"
-         "print([one.analysis for one in kept['reports']], [one.partition(':')[0] for one in kept['remarks']])"],
-        capture_output=True, text=True, check=True,
+    page = told(
+        python, "-c", f"from fxdebug.api.page.tensors import kept_in; import fxdebug\n"
+        f"kept = kept_in(fxdebug.load({str(saved)!r}), ())\n"
+        "print([one.analysis for one in kept['reports']], [one.partition(':')[0] for one in kept['remarks']])"
     )  # fmt: skip
-    assert page.stdout == "['widths'] ['no fails of fxdebug-widths 2.0']\n"
+    assert page == "['widths'] ['no fails of fxdebug-widths 2.0']\n"
 
 
 def test_its_command_of_the_console_and_its_tool_for_agents_answer(python: Path, saved: Path) -> None:
@@ -202,7 +199,7 @@ def test_an_analysis_that_fails_on_a_model_is_told_and_the_others_are_done(
         "features.features = lambda: every\n"
         "print(fxdebug.check(nn.Linear(2, 8), torch.ones(1, 2), analyses=['odd', 'weights']))"
     )
-    shown = " ".join(told(python, "-c", code).split())
+    shown = " ".join(told(python, "-c", code, imports=TORCH).split())
     assert f"odd was not looked at: {reason}" in shown and "Checked: weights." in shown
 
 
@@ -277,4 +274,4 @@ def test_it_draws_in_a_layout_of_its_own_and_tells_what_it_finds_beside_a_compar
 )
 def test_it_works_whichever_part_of_fxdebug_is_imported_first(python: Path, first: str) -> None:
     code = f"import fxdebug.{first}; from fxdebug.plugins.features import broken; print([one[0] for one in broken()])"
-    assert "widths" not in told(python, "-c", code)
+    assert "widths" not in told(python, "-c", code, imports=TORCH)

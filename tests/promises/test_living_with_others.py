@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from torch import nn
 
 import fxdebug
 from fxdebug import fx_debug
+from support.begun import ran
 
 
 def model() -> nn.Module:
@@ -125,7 +125,7 @@ if not child:
 os.waitpid(child, 0)
 print(trace.tensor(trace.root.outputs[0]).tolist())
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = ran([sys.executable, "-c", code], check=True)
     assert done.stdout == "[1.0, 1.0, 1.0]\n", done.stderr
 
 

@@ -6,7 +6,6 @@ import contextlib
 import errno
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from unittest import mock
@@ -19,6 +18,7 @@ from torch import nn
 import fxdebug
 from fxdebug import fx_debug
 from fxdebug.errors import LoadError, SaveError
+from support.begun import ran
 from support.stored import PLAIN, SHARD, Small, contents, run
 from zoo import zoo
 
@@ -183,7 +183,7 @@ def test_a_folder_that_was_made_for_a_run_that_cannot_be_saved_goes_again(
 def test_a_disk_that_is_full_in_mid_run_leaves_the_earlier_run_and_nothing_else(values: str, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     command = [sys.executable, "-c", FULL_DISK, str(folder), values]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = ran(command)
     assert done.stderr == ""
     assert done.stdout.startswith("(4096, 64) ") and str(folder) in done.stdout
     assert fxdebug.load(folder).root.inputs[0].shape == (1, 64)

@@ -70,6 +70,7 @@ def run_of_counter() -> Given:
 
 
 X = torch.linspace(-1, 1, 2 * 6 * 8).view(2, 6, 8)
+WIDE = torch.linspace(-1, 1, 2 * 6 * 16).view(2, 6, 16)
 
 
 def run(function: Callable[..., Tensor], inputs: Any = X) -> Callable[[], Given]:
@@ -118,6 +119,41 @@ def blind(x: Tensor) -> Tensor:
     return F.scaled_dot_product_attention(x, x, x, attn_mask=torch.ones(6, 6).tril(-1).bool())
 
 
+class Heads(nn.Module):
+    """Attention whose heads are split and joined by views alone, or with transposes."""
+
+    def __init__(self, split: str = "transpose", join: str = "transpose") -> None:
+        super().__init__()
+        self.q, self.k, self.v, self.o = (nn.Linear(16, 16) for _ in range(4))
+        self.split, self.join = split, join
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (self.heads(layer(x)) for layer in (self.q, self.k, self.v))
+        y = (q @ k.mT / 2).softmax(-1) @ v
+        y = y.transpose(1, 2) if self.join == "transpose" else y
+        out: Tensor = self.o(y.reshape(len(x), -1, 16))
+        return out
+
+    def heads(self, y: Tensor) -> Tensor:
+        return y.view(len(y), 4, -1, 4) if self.split == "view" else y.view(len(y), -1, 4, 4).transpose(1, 2)
+
+
+class NormsByName(nn.Module):
+    """Norms and layers by name: one used in place of another, one that never runs, or each in its place."""
+
+    def __init__(self, second: str = "norm2", spare: bool = False) -> None:
+        super().__init__()
+        self.norm1, self.norm2, self.inner = nn.LayerNorm(16), nn.LayerNorm(16), nn.Linear(16, 16)
+        self.second = second
+        if spare:
+            self.auxiliary = nn.Linear(16, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.inner(self.norm1(x)).relu()
+        out: Tensor = self.get_submodule(self.second)(x + y)
+        return out
+
+
 STATE: dict[str, Callable[[], Given]] = {
     "state.buffer": state(lambda model: model.inv_freq.zero_()),
     "state.not loaded": state(lambda model: model.layers[1].weight.zero_()),
@@ -139,6 +175,16 @@ STATE: dict[str, Callable[[], Given]] = {
     "structure.softmax axis": run(turned),
     "structure.repeated module": repeated,
     "structure.result dropped": lambda: (OnlyTheLast(), {"inputs": X}),
+    "structure.dimensions mixed": lambda: (Heads(split="view").eval(), {"inputs": WIDE}),
+    "structure.never called": lambda: (NormsByName("norm1").eval(), {"inputs": WIDE}),
+    "structure.no activation": lambda: (
+        nn.Sequential(nn.ReLU(), nn.Linear(16, 32), nn.Linear(32, 8)).eval(),
+        {"inputs": WIDE},
+    ),
+    "structure.result normalised": lambda: (
+        nn.Sequential(nn.Linear(16, 4), nn.LayerNorm(4, elementwise_affine=False)).eval(),
+        {"inputs": WIDE},
+    ),
     "attention.no key seen": run(blind),
 }
 

@@ -18,7 +18,7 @@ from fxdebug.api.reports.beside_comparison import kept_beside, with_reports
 from fxdebug.api.reports.report import Report
 from fxdebug.api.rerun.parts_again import told_of_parts
 from fxdebug.api.rerun.tried_in_traces import LiveRun
-from fxdebug.api.run_model import arguments, fx_debug, last_failed, run_and_store
+from fxdebug.api.run_model import arguments, fx_debug, last_failed, returned_with, run_and_store
 from fxdebug.api.trace import Trace
 from fxdebug.capture.runs.same_start import deep_copy, state_restored
 from fxdebug.capture.torch_state.internals import not_compiled
@@ -35,7 +35,7 @@ from fxdebug.operators.dtypes import EPS
 from fxdebug.repair.candidates.in_order import with_repairs
 from fxdebug.repair.candidates.modes import told_of_modes
 from fxdebug.repair.candidates.recurrent_gates import told_of_gates
-from fxdebug.repair.rerun.edited_runs import EditedRuns, RunAgain, returned_tensors
+from fxdebug.repair.rerun.edited_runs import EditedRuns, RunAgain
 from fxdebug.repair.rerun.fused_written_out import NAMED, closeness, with_fused_written_out
 from fxdebug.repair.rerun.isolated import InputReplay
 from fxdebug.repair.rerun.replaced_operations import ReplacedOperations
@@ -275,10 +275,10 @@ def _judged(runs: _Runs) -> Comparison:
     return Comparison.of(whole)
 
 
-def _stepped(model: nn.Module, inputs: Any, kwargs: Any, stepper: ReplacedOperations) -> list[Tensor]:
+def _stepped(model: nn.Module, inputs: Any, kwargs: Any, stepper: ReplacedOperations) -> list[Tensor | None]:
     """Return what a model returns with operations replaced."""
-    given = deep_copy((inputs, kwargs))
-    return returned_tensors(run_and_store(model, *given, values="tensors", weights=False, stepper=stepper))
+    given, keywords = deep_copy((inputs, kwargs))
+    return returned_with(model, given, keywords, stepper)
 
 
 def _differs_far(plain: Comparison) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch._tensor_str import PRINT_OPTS
 
 from fxdebug.analyses.cost.no_memory import no_memory
@@ -25,11 +25,15 @@ from fxdebug.capture.runnable_graphs.graphs_of_run import LazyGraphs
 from fxdebug.capture.runs.returned_bits import returned_bits
 from fxdebug.capture.runs.run_once import Ran, run_once
 from fxdebug.capture.runs.small_inputs import small_inputs
+from fxdebug.capture.tensors.special_tensors import description_of
 from fxdebug.capture.torch_state.internals import not_compiled
 from fxdebug.capture.torch_state.uncounted import uncounted
+from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.data.values import VALUES, Keeping
 from fxdebug.errors import UsageError
+from fxdebug.repair.rerun.replaced_operations import ReplacedOperations
 from fxdebug.store.rank_folders import rank_and_size, rank_folder
+from fxdebug.store.tensors.encode import as_read_back
 from fxdebug.store.tensors.shards import WAITING_BYTES
 
 _last_failed: Trace | None = None
@@ -106,15 +110,49 @@ def run_and_store(
     **keeping: Unpack[RunOptions],
 ) -> Trace:
     """Run a model once as :func:`fx_debug` does, with a probe that judges it or a stepper that changes it."""
+    recording: Recording = {"weights": weights, "graph": graph, "probe": probe, "stepper": stepper}
+    return _run_whole(model, inputs, kwargs, method, keeping, recording)[0]
+
+
+@uncounted
+def returned_with(
+    model: nn.Module, inputs: Any, kwargs: Mapping[str, Any] | None, stepper: ReplacedOperations
+) -> list[Tensor | None]:
+    """Return copies of the tensors that a model returns with operations replaced, in the order that its trace has them.
+
+    No other value is kept: with all of them a run takes twice as long. ``None`` for a tensor that was written to after
+    the model had returned it, as by a hook.
+
+    >>> halved = ReplacedOperations({(1, "relu"): lambda ran: ran.result / 2})
+    >>> returned_with(nn.Sequential(nn.ReLU()), torch.ones(2), None, halved)
+    [tensor([0.5000, 0.5000])]
+    """
+    trace, ran = _run_whole(model, inputs, kwargs, "forward", {}, {"weights": False, "graph": True, "stepper": stepper})
+    values = list(trace.root.outputs or ())
+    with untracked(), torch.no_grad():
+        bodies = [None if each is None else description_of(each).body for each in stepper.tensors_of(values)]
+        del ran  # until here what was returned is alive
+        return [None if body is None else as_read_back(value, body) for value, body in zip(values, bodies, strict=True)]
+
+
+@uncounted
+def _run_whole(
+    model: nn.Module | Callable[..., Any],
+    inputs: Any,
+    kwargs: Mapping[str, Any] | None,
+    method: str,
+    keeping: RunOptions,
+    recording: Recording,
+) -> tuple[Trace, Ran]:
+    """Run a model once, and return its trace and what it returned. An exception of the model is raised."""
     module, target, method = target_of(model, method)
     args, keywords = arguments(inputs, kwargs)
-    recording: Recording = {"weights": weights, "graph": graph, "probe": probe, "stepper": stepper}
     trace, ran = stored_run(target, module, args, keywords, method, keeping, **recording)
     if ran.raised is not None:
         if isinstance(inputs, (list, tuple)):
             _note_on_sequence(ran.raised, type(inputs).__name__, target, args, keywords)
         raise ran.raised
-    return trace
+    return trace, ran
 
 
 class Recording(TypedDict, total=False):

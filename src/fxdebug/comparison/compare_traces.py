@@ -161,7 +161,14 @@ def _findings(judge: Judge, diagnoser: Diagnoser, rows: Rows, kept: list[Cause])
     if facing is not None and facing.by == "cache":  # which one of both alone puts together
         unsure = [row for row in findings if row.op in COPYING or row.basis == "statistics"]
         findings = [row for row in findings if row.kind not in ("extra", "missing") or row not in unsure]
+    if facing is not None and facing.by == "list":  # what is called for each of them is called more often
+        findings = [row for row in findings if row.kind not in ("extra", "missing") or not _is_in_both(judge, row)]
     return findings
+
+
+def _is_in_both(judge: Judge, row: Row) -> bool:
+    """Do both runs call the module of a finding?"""
+    return all(any(run.path(call) == row.path for call in run.trace.calls) for run in (judge.pairs.a, judge.pairs.b))
 
 
 def _hidden(judge: Judge, absorbed: Mapping[int, Cause], globs: Sequence[str]) -> list[Cause]:
@@ -299,7 +306,7 @@ def pair_traces(
     one.renamed_paths = dict(renamed_paths(mapping, (call.path for call in a.calls), (call.path for call in b.calls)))
     one.renamed_paths = one.renamed_paths or paths_in_wrapper(a, b)
     pairs = Pairs(one, other)
-    pair_by_path(pairs)
+    pair_by_path(pairs, meter.facing)
     pair_weights(pairs)
     pair_in_place(pairs)
     pair_values(pairs, meter)

@@ -11,12 +11,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from fxdebug.comparison.thresholds import SAME_SUM
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Outputs, Value
 from fxdebug.operators.dtypes import EPS
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+OF_SIGNALS = frozenset(["values", "start", "list"])  # what is of other sizes besides is unknown, and no finding
 
 Role: TypeAlias = Literal["batch", "length", "both", "groups", "other"]
 """What a dimension counts: items, positions, positions of all items, parts of items (heads), or something else."""
@@ -35,7 +38,11 @@ class Stretch:
 
 @dataclass(frozen=True)
 class FacingParts:
-    """The rows and positions that face each other, and the sizes of the batch and of the sequence, in a and in b."""
+    """The rows and positions that face each other, and the sizes of the batch and of the sequence, in a and in b.
+
+    ``by`` says what was the same: tokens, numbers of an input, or one of the words: ``cache`` and ``values`` (one run
+    has the last positions of the other), ``start`` (the first ones), ``list`` (one of the tensors that the other has).
+    """
 
     stretches: tuple[Stretch, ...]
     batch: tuple[int, int]
@@ -63,14 +70,29 @@ class FacingParts:
             return "length"
         if sizes[0] == sizes[1]:
             return "other"
+        if sizes == (batch_a * length_a, batch_b * length_b) and max(self.batch) > 1 and not has_batch:
+            return "both"
+        if self.by == "start" and "length" not in before and self._are_fewer(sizes):
+            return "length"
         if self.by == "values" and "length" not in before and sizes[0] * length_b == sizes[1] * length_a:
             return "length"  # with fewer or more positions for each of the input's, by a stride
         if has_batch:
             return None
         if sizes == (batch_a * length_a, batch_b * length_b):
             return "both"
+        if self.by in ("start", "list"):
+            return None
         is_multiple = sizes[0] * batch_b == sizes[1] * batch_a and sizes[0] % batch_a == 0
         return "groups" if is_multiple else None
+
+    def _are_fewer(self, sizes: tuple[int, int]) -> bool:
+        """Are these as many times fewer than the positions of the inputs, as strides leave them?"""
+        shorter = self.length[0] < self.length[1]
+        if any(size > length for size, length in zip(sizes, self.length)) or (sizes[0] < sizes[1]) != shorter:
+            return False
+        return abs(sizes[0] * self.length[1] - sizes[1] * self.length[0]) <= sum(
+            self.length
+        )  # one more or less in each
 
     def of(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor] | None:
         """Return the parts of two tensors that face each other, each in one dimension; ``None`` where none do."""
@@ -80,9 +102,10 @@ class FacingParts:
         if roles is None:
             return None
         sides = []
-        for tensor, is_b in ((a, False), (b, True)):
-            tensor, dims = self._spread(tensor, roles, is_b)
-            parts = [self._part(tensor, dims, stretch, is_b) for stretch in self.stretches]
+        spread = [self._spread(tensor, roles, is_b) for tensor, is_b in ((a, False), (b, True))]
+        least = [min(sizes) for sizes in zip(*(tensor.shape for tensor, _ in spread))]
+        for (tensor, dims), is_b in zip(spread, (False, True)):
+            parts = [self._part(tensor, dims, stretch, is_b, least) for stretch in self.stretches]
             found = [part for part in parts if part is not None]
             if len(found) < len(parts):
                 return None
@@ -105,12 +128,19 @@ class FacingParts:
                 dims.append(role)
         return tensor.reshape(shape), dims
 
-    def _part(self, tensor: Tensor, dims: Sequence[Role], stretch: Stretch, is_b: bool) -> Tensor | None:
-        """Return the elements of a stretch; ``None`` where it does not begin and end with positions of the tensor."""
+    def _part(
+        self, tensor: Tensor, dims: Sequence[Role], stretch: Stretch, is_b: bool, least: Sequence[int]
+    ) -> Tensor | None:
+        """Return the elements of a stretch; ``None`` where it does not begin and end with positions of the tensor.
+
+        Of runs that begin alike, these are as many as both have: ``least`` of each dimension.
+        """
         row, start = (stretch.row_b, stretch.from_b) if is_b else (stretch.row_a, stretch.from_a)
         for dim, role in enumerate(dims):
             if role == "batch":
                 tensor = tensor.narrow(dim, row, 1)
+            elif role == "length" and self.by == "start":
+                tensor = tensor.narrow(dim, 0, least[dim])
             elif role == "length":
                 size, whole = tensor.shape[dim], self.length[is_b]
                 if start * size % whole or stretch.count * size % whole:
@@ -118,20 +148,31 @@ class FacingParts:
                 tensor = tensor.narrow(dim, start * size // whole, stretch.count * size // whole)
         return tensor.reshape(-1)
 
+    @property
+    def larger(self) -> str:
+        """The run with more positions, or with more rows of as many: ``a`` or ``b``."""
+        sizes = list(zip(self.length, self.batch))
+        return "a" if sizes[0] > sizes[1] else "b"
+
     def text(self) -> str:
         """Say what was compared with what."""
-        long, short = ("a", "b") if self.length[0] > self.length[1] else ("b", "a")
+        long, short = self.larger, "b" if self.larger == "a" else "a"
+        said = [
+            f"row {one.row_a}{_positions(one.from_a, one.count, self.length[0])} of a with "
+            f"row {one.row_b}{_positions(one.from_b, one.count, self.length[1])} of b"
+            for one in self.stretches[:3]
+        ]
+        if self.by == "start":
+            one = f"{long} has {max(self.length)} positions, {short} {min(self.length)}"
+            return f"{one}: they are compared with the first ones of {long}"
+        if self.by == "list":
+            return f"what {short} is given is one of the inputs of {long}; compared are {', '.join(said)}"
         if self.by in ("cache", "values"):
             count = min(self.length)
             last = f"one: it is compared with the last one of {long}"
             if count > 1:
                 last = f"{count}: they are compared with the last ones of {long}"
             return f"{long} has {max(self.length)} positions, {short} {last}"
-        said = [
-            f"row {one.row_a}{_positions(one.from_a, one.count, self.length[0])} of a with "
-            f"row {one.row_b}{_positions(one.from_b, one.count, self.length[1])} of b"
-            for one in self.stretches[:3]
-        ]
         more = f" and {len(self.stretches) - 3} more" if len(self.stretches) > 3 else ""
         return f"compared are {', '.join(said)}{more}, which have the same {self.by}"
 
@@ -144,7 +185,8 @@ def _positions(start: int, count: int, length: int) -> str:
 
 def facing_parts(a: TraceData, b: TraceData) -> FacingParts | None:
     """Return what faces each other where two runs were given inputs of other sizes; ``None`` where nothing is found."""
-    return _last_positions(a, b) or _same_rows(a, b) or _last_values(a, b)
+    start = _first_values(a, b)
+    return start or _last_positions(a, b) or _same_rows(a, b) or _last_values(a, b) or _one_of_a_list(a, b)
 
 
 # One run is the last positions of the other --------------------------------------------------------
@@ -185,6 +227,95 @@ def _last_values(a: TraceData, b: TraceData) -> FacingParts | None:
             rows = [Stretch(r, r, lengths[0] - count, lengths[1] - count, count) for r in range(batch)]
             return FacingParts(tuple(rows), (batch, batch), lengths, "values")
     return None
+
+
+def _first_values(a: TraceData, b: TraceData) -> FacingParts | None:
+    """Find an input of one run that is the start of that of the other, along one dimension: the first frames.
+
+    Positions in the second dimension, and tokens, are found as those of rows are, which may stand anywhere.
+    """
+    for _, one, other in _other_shapes(a, b):
+        differing = [dim for dim, (x, y) in enumerate(zip(one.shape, other.shape)) if x != y]
+        if len(differing) != 1 or differing[0] < 2 or one.dtype not in EPS:
+            continue
+        dim, (left, right) = differing[0], (_data(a, one), _data(b, other))
+        lengths, batch = (one.shape[dim], other.shape[dim]), one.shape[0]
+        count = min(lengths)
+        if left is None or right is None or not bool((left.narrow(dim, 0, count) == right.narrow(dim, 0, count)).all()):
+            continue
+        rows = [Stretch(r, r, 0, 0, count) for r in range(batch)]
+        return FacingParts(tuple(rows), (batch, batch), lengths, "start")
+    return None
+
+
+# One run is given one of the tensors that the other one joins ----------------------------------------
+
+
+def _one_of_a_list(a: TraceData, b: TraceData) -> FacingParts | None:
+    """Find where what one run makes of an input lies in what the other one makes of that and others, by its numbers."""
+    inputs = [[(value, _data(trace, value)) for value in trace.root.inputs] for trace in (a, b)]
+    flips = len(inputs[0]) > len(inputs[1])
+    few, many = inputs[flips], inputs[not flips]
+    if len(few) == len(many) or not few or any(data is None or data.ndim < 2 for _, data in few + many):
+        return None
+    if any(not any(_are_equal(data, other) for _, other in many) for _, data in few):
+        return None
+    counts = len(few), len(many)
+    short, long = (b, a) if flips else (a, b)
+    of_path = {(call.path, call.number): call for call in reversed(long.calls) if call.parent is not None}
+    for call in short.calls:
+        partner = of_path.get((call.path, call.number))
+        for one, other in zip(call.inputs, partner.inputs) if partner is not None else ():
+            found = _place_in(short, one, long, other, counts)
+            if found is not None:
+                return found if not flips else _flipped(found)
+    return None
+
+
+def _are_equal(one: Tensor | None, other: Tensor | None) -> bool:
+    import torch
+
+    return one is not None and other is not None and one.shape == other.shape and torch.equal(one, other)
+
+
+def _place_in(
+    short: TraceData, one: Value, long: TraceData, other: Value, counts: tuple[int, int]
+) -> FacingParts | None:
+    """Find one value in another one: as a stretch of its first dimension, or as a row that is padded."""
+    if len(one.shape) != len(other.shape) or one.shape == other.shape or len(one.shape) < 2 or one.dtype not in EPS:
+        return None
+    differing = [dim for dim, (x, y) in enumerate(zip(one.shape, other.shape)) if x != y]
+    left, right = _data(short, one), _data(long, other)
+    if left is None or right is None or any(x > y for x, y in zip(one.shape, other.shape)):
+        return None
+    batches = (one.shape[0], other.shape[0])
+    if batches == counts and differing in ([0], [0, 1]) and counts[0] == 1:
+        size, whole = one.shape[1], other.shape[1]
+        rows = [row for row in range(counts[1]) if _are_close(left[0], right[row].narrow(0, 0, size))]
+        if len(rows) == 1:
+            return FacingParts((Stretch(0, rows[0], 0, 0, size),), counts, (size, whole), "list")
+        return None
+    if len(differing) != 1:
+        return None
+    dim = differing[0]
+    size, whole = one.shape[dim], other.shape[dim]
+    at = [at for at in range(whole - size + 1) if _are_close(left, right.narrow(dim, at, size))]
+    if len(at) != 1:
+        return None
+    batch = 1 if dim == 0 else one.shape[0]
+    rows_of = [Stretch(row, row, 0, at[0], size) for row in range(batch)]
+    return FacingParts(tuple(rows_of), (batch, batch), (size, whole), "list")
+
+
+def _are_close(one: Tensor, other: Tensor) -> bool:
+    """Are two tensors equal but for what sums of another order leave?"""
+    gap = float((one - other).abs().max())
+    return gap <= SAME_SUM * float(one.abs().max())
+
+
+def _flipped(found: FacingParts) -> FacingParts:
+    stretches = [Stretch(each.row_b, each.row_a, each.from_b, each.from_a, each.count) for each in found.stretches]
+    return FacingParts(tuple(stretches), found.batch[::-1], found.length[::-1], found.by)
 
 
 def _other_shapes(a: TraceData, b: TraceData) -> Iterator[tuple[str, Value, Value]]:

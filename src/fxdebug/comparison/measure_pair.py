@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fxdebug.comparison.elementwise import measure_elements, sorted_nonzero
-from fxdebug.comparison.facing_parts import facing_parts
+from fxdebug.comparison.facing_parts import OF_SIGNALS, facing_parts
 from fxdebug.comparison.measures import SAMPLE, STATISTICS, TENSORS, Measures
 from fxdebug.comparison.thresholds import CLOSER
 from fxdebug.comparison.tolerance import (
@@ -66,7 +66,7 @@ class Meter:
         if self.face_in_parts(a, b):
             return self._measure_parts(a, b)
         if math.prod(a.shape) != math.prod(b.shape) and not _is_repetition(a, b):
-            if self.facing is not None and self.facing.by == "values":  # with what is kept of an earlier block
+            if self.facing is not None and self.facing.by in OF_SIGNALS:  # with what is kept, or padded
                 return Measures(0.0, what="unknown")
             return Measures(math.inf, what="shape")
         if _squeezed(a.shape) == _squeezed(b.shape):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import subprocess
 import sys
 import types
 from typing import Any
@@ -15,6 +14,7 @@ from torch import nn
 
 from fxdebug import fx_debug
 from fxdebug.capture.recorder import progress
+from support.begun import ran
 
 
 class Screen(io.StringIO):
@@ -135,5 +135,5 @@ def test_a_script_whose_output_is_piped_prints_nothing_of_ours() -> None:
     source = "import torch, fxdebug\nfrom fxdebug.capture.recorder import progress\nprogress.PATIENCE = 0\n"
     source += "fxdebug.fx_debug(torch.nn.ReLU(), torch.ones(1))"
     environment = {name: value for name, value in os.environ.items() if name != "CI"}
-    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True, env=environment)
+    done = ran([sys.executable, "-c", source], check=True, env=environment)
     assert (done.stdout, done.stderr) == ("", "")

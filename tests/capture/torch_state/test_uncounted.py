@@ -6,7 +6,6 @@ import contextlib
 import functools
 import linecache
 import logging
-import subprocess
 import sys
 import threading
 import warnings
@@ -28,6 +27,7 @@ from fxdebug.capture.graphs.known_templates import forget_templates
 from fxdebug.capture.torch_state.callers_frame import is_in_between
 from fxdebug.native.core import loaded
 from fxdebug.native.dispatch import using
+from support.begun import ran
 
 X = torch.ones(2, 2)
 LEVELS = range(1, 8)
@@ -369,11 +369,9 @@ def test_every_file_of_ours_is_named_by_a_way_that_leads_to_it() -> None:
 def test_tools_of_python_work_on_a_program_that_traces(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT, encoding="utf-8")
     command = [sys.executable, "script.py"]
-    ran = subprocess.run(
-        command, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, encoding="utf-8"
-    )
-    assert ran.returncode == 0, ran.stderr
-    assert not ran.stderr
+    done = ran(command, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
     assert [path for path in (tmp_path / "counts").iterdir() if "run_model" in path.name]
-    assert "(run_and_store)" in ran.stdout  # of the profile
-    assert "-> return run_and_store(" in ran.stdout  # of the debugger
+    assert "(run_and_store)" in done.stdout  # of the profile
+    assert "-> return run_and_store(" in done.stdout  # of the debugger

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 import fxdebug
 from fxdebug.api.comparison import Comparison
 from support import sweep
+from support.begun import TORCH, ran
 
 ALONE = "import sys, runpy; sys.modules['fxdebug'] = None; runpy.run_path({!r}, run_name='__main__')"
 
@@ -125,7 +125,7 @@ def compared(plant: Callable[[nn.Module], None], **keeping: object) -> Compariso
 def printed(script: Path) -> dict[str, float]:
     """Run a script where fxdebug cannot be imported; return the numbers that it prints."""
     command = [sys.executable, "-I", "-c", ALONE.format(str(script))]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = ran(command, imports=TORCH)
     assert done.returncode == 0, done.stderr
     return {line.partition(":")[0]: float(line.partition(":")[2].split()[0]) for line in done.stdout.splitlines()}
 

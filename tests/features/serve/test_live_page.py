@@ -6,7 +6,6 @@ import http.client
 import itertools
 import json
 import os
-import subprocess
 import sys
 import threading
 import warnings
@@ -24,6 +23,7 @@ from fxdebug.features.serve.live_page import events
 from fxdebug.features.serve.server import Server
 from fxdebug.features.shared.records.training import StepRecord, TrainingEnd
 from fxdebug.features.training.saved.training_file import TrainingFile, read_training
+from support.begun import ran
 from support.serving import serving
 
 
@@ -62,7 +62,7 @@ def test_a_training_is_running_late_finished_raised_stopped_or_killed(tmp_path: 
     with pytest.raises(fxdebug.api.StopTraining):
         train(tmp_path / "stopped", on={"error": ["stop"]})
     if sys.platform != "win32":
-        subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "killed")], check=False)
+        ran([sys.executable, "-c", KILLED, str(tmp_path / "killed")])
     for folder in tmp_path.iterdir():
         states[folder.name] = training_state(folder).state
     assert states == {name: name for name in states} and len(states) >= 3

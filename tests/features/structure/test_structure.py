@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import fxdebug
+from support.sick_state import Heads, NormsByName
 
 
 def found(model: nn.Module, inputs: Any) -> list[tuple[str, str, str]]:
@@ -350,3 +351,89 @@ def test_state_that_a_call_leaves_for_the_next_is_told_in_evaluation() -> None:
     assert model[1].charge == 0.0  # as before
     assert told(nn.Sequential(nn.Linear(3, 3), Neuron(True)).eval()) == []
     assert told(model.train()) == []
+
+
+class Pixels(nn.Module):
+    """Channels behind the pixels, by a view or by a transpose."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.conv, self.head, self.how = nn.Conv2d(3, 8, 3), nn.Linear(8, 4), how
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.conv(x).relu()
+        y = y.reshape(len(y), -1, 8) if self.how == "view" else y.flatten(2).transpose(1, 2)
+        out: Tensor = self.head(y)
+        return out
+
+
+PICTURES = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "what"),
+    [
+        (Heads(split="view"), x, "4 heads gets the features of other tokens"),
+        (Heads(join="view"), x, "each token gets parts of other tokens, not those of its 4 heads"),
+        (Pixels("view"), PICTURES, "each of the 36 places gets numbers of one channel, not its own 8"),
+    ],
+)
+def test_a_view_that_mixes_heads_with_tokens_or_channels_with_places_is_told(model, inputs, what) -> None:
+    (finding,) = fxdebug.check(model.eval(), inputs, analyses=["structure"], config=False)
+    assert (finding.rule, finding.what.endswith(what)) == ("dimensions mixed", True)
+    assert "leaves the elements in their order" in finding.what
+
+
+class Shifted(nn.Module):
+    """Relative positions that a view shifts, as in Transformer-XL, frames put together, and a product per head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(16, 16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores = F.pad(x @ x.mT, (1, 0))
+        scores = scores.view(len(x), -1, scores.shape[1])[:, 1:].reshape(len(x), -1, scores.shape[1])
+        stacked = self.inner(x).reshape(len(x), -1, 32)
+        merged = self.inner(x).transpose(0, 1).reshape(x.shape[1], len(x) * 4, 4)
+        return scores.sum() + stacked.sum() + merged.sum()
+
+
+def test_views_that_keep_dimensions_together_are_quiet() -> None:
+    for model, inputs in ((Heads(), x), (Pixels("transpose"), PICTURES), (Shifted(), x)):
+        assert found(model.eval(), inputs) == []
+
+
+def test_a_module_that_runs_in_place_of_one_that_never_does_is_told() -> None:
+    (finding,) = fxdebug.check(NormsByName("norm1").eval(), x, analyses=["structure"], config=False)
+    assert (finding.rule, finding.path, finding.what) == (
+        "never called",
+        "norm1",
+        "runs 2 times, and norm2, which has weights of the same shapes, never does",
+    )
+    assert found(NormsByName().eval(), x) == [] == found(NormsByName(spare=True).eval(), x)
+
+
+def test_two_linear_layers_with_nothing_nonlinear_between_are_advice() -> None:
+    def model(*between: nn.Module, width: int = 32) -> nn.Module:
+        layers = [nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, width), *between, nn.Linear(width, 8)]
+        return nn.Sequential(*layers).eval()
+
+    for between in ((), (nn.Dropout(0.1),)):
+        (finding,) = fxdebug.check(model(*between), x, analyses=["structure"], config=False)
+        assert (finding.severity, finding.rule, finding.path) == ("advice", "no activation", "2")
+        assert finding.what.endswith("together they are one linear layer of 16 to 8 features, whatever the 32 between")
+    assert found(model(nn.GELU()), x) == []
+    assert found(model(width=4), x) == []  # of low rank
+    assert found(nn.Sequential(nn.Linear(16, 32), nn.Linear(32, 8)).eval(), x) == []  # a linear model
+
+
+def test_a_norm_without_weights_behind_the_last_layer_is_advice() -> None:
+    def model(*last: nn.Module) -> nn.Module:
+        return nn.Sequential(nn.Conv2d(3, 8, 3), nn.InstanceNorm2d(8), nn.ReLU(), nn.Conv2d(8, 4, 1), *last).eval()
+
+    for last in ((nn.InstanceNorm2d(4),), (nn.InstanceNorm2d(4), nn.Flatten(2))):
+        (finding,) = fxdebug.check(model(*last), PICTURES, analyses=["structure"], config=False)
+        assert (finding.severity, finding.rule, finding.path) == ("advice", "result normalised", "4")
+    for last in ((), (nn.InstanceNorm2d(4, affine=True),), (nn.InstanceNorm2d(4), nn.ReLU()), (nn.BatchNorm2d(4),)):
+        assert found(model(*last), PICTURES) == []

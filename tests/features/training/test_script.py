@@ -17,6 +17,7 @@ import fxdebug
 from fxdebug.apps.cli.main import main
 from fxdebug.features.training.saved.training_file import read_training
 from support import sweep
+from support.begun import TORCH, ran
 
 MAKES = """
 import os, sys
@@ -55,7 +56,7 @@ def test_a_script_has_the_status_and_the_output_that_it_has_by_itself(name: str,
     text, status = SCRIPTS[name]
     script = tmp_path / "train.py"
     script.write_text(text)
-    plain = subprocess.run([sys.executable, script, "--epochs", "3"], capture_output=True, text=True, cwd=tmp_path)
+    plain = ran([sys.executable, script, "--epochs", "3"], cwd=tmp_path)
     command: list[str | Path] = [sys.executable, "-m", "fxdebug", "watch", "--save", "seen", script, "--epochs", "3"]
     watched = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert (plain.returncode, plain.stdout) == (status, watched.stdout)
@@ -161,13 +162,12 @@ def test_the_variable_watches_a_script_that_runs_as_it_would(name: str, python: 
     script = tmp_path / "train.py"
     script.write_text(text)
     bare = {key: value for key, value in os.environ.items() if key not in ("FXDEBUG_WATCH", "PYTHONPATH")}
-    bare["OMP_NUM_THREADS"] = "2"  # a process that is forked waits for ever for OpenMP threads that a watch started
+    imports = "" if name == "none" else TORCH  # that one tells whether torch is there
+    plain = ran([sys.executable, script, "--epochs", "3"], imports=imports, cwd=tmp_path, env=bare)
+    # a process that is forked waits for ever for OpenMP threads that a watch started
+    environment = bare | {"FXDEBUG_WATCH": "seen", "OMP_NUM_THREADS": "2"}
     command = [python, script, "--epochs", "3"]
-    ran = [
-        subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=300)
-        for environment in (bare, bare | {"FXDEBUG_WATCH": "seen"})
-    ]
-    plain, watched = ran
+    watched = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=300)
     assert (plain.returncode, plain.stdout) == (status, watched.stdout)
     assert watched.returncode == status
     told = [line for line in watched.stderr.splitlines() if line.startswith("fxdebug: ")]
@@ -191,9 +191,9 @@ def test_without_the_variable_the_line_imports_nothing(python: Path) -> None:
 
 def test_a_failure_at_the_start_is_told_and_the_script_runs(python: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "FXDEBUG_WATCH": "seen", "FXDEBUG_TRY": "long"}
-    ran = subprocess.run([python, "-c", "print(1)"], capture_output=True, text=True, env=environment, cwd=tmp_path)
-    assert (ran.returncode, ran.stdout) == (0, "1\n")
-    assert ran.stderr.startswith("fxdebug: the script is not watched: ValueError: could not convert string")
+    done = subprocess.run([python, "-c", "print(1)"], capture_output=True, text=True, env=environment, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "1\n")
+    assert done.stderr.startswith("fxdebug: the script is not watched: ValueError: could not convert string")
 
 
 def test_wheels_bring_the_line_and_list_it(tmp_path: Path) -> None:

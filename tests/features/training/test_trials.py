@@ -18,6 +18,7 @@ import fxdebug
 from fxdebug.apps.cli.main import main
 from fxdebug.features.shared.records.learning import Trial
 from fxdebug.features.training.saved.training_file import read_training
+from support.begun import ran
 from support.same import difference
 from support.watched import randomness, state_of
 
@@ -188,9 +189,8 @@ print(loss.item(), torch.rand(1).item())
 
 def test_a_script_is_watched_with_trials_and_prints_what_it_does_by_itself(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
-    run = {"capture_output": True, "text": True, "cwd": tmp_path, "check": True}
-    plain = subprocess.run([sys.executable, "train.py"], **run)  # type: ignore[call-overload]
+    plain = ran([sys.executable, "train.py"], cwd=tmp_path, check=True)
     command = [sys.executable, "-m", "fxdebug", "watch", "--try", "30", "--save", "seen", "train.py"]
-    watched = subprocess.run(command, **run)  # type: ignore[call-overload]
+    watched = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True)
     assert watched.stdout == plain.stdout
     assert "learning rate, from 1e-06 to about" in watched.stderr and "Tried on a copy" in watched.stderr

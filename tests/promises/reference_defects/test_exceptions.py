@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from torch import nn
 import fxdebug
 from fxdebug import fx_debug
 from fxdebug import model_addition_debugger_context as drop_in
+from support.begun import ran
 from support.defects import BOTH, odd, outlines
 from support.trees import Does, calls, files, linear, nodes, ones, theirs, tree
 
@@ -156,7 +156,7 @@ os.wait()
 
 def test_nothing_until_the_end(tmp_path: Path) -> None:
     """What a run has seen is on disk while it runs: a process that dies leaves it, and memory does not grow with it."""
-    subprocess.run([sys.executable, "-c", _DIES, str(tmp_path)], check=True)
+    ran([sys.executable, "-c", _DIES, str(tmp_path)], check=True)
     for name in ("trace", "drop_in"):
         trace = fxdebug.load(tmp_path / name)
         assert calls(trace) == ["Sequential", "  0", "  1"]

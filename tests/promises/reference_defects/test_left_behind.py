@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import subprocess
 import sys
 import threading
 import weakref
@@ -18,6 +17,7 @@ from torch._tensor_str import get_printoptions
 
 from fxdebug import fx_debug
 from fxdebug import model_addition_debugger_context as drop_in
+from support.begun import ran
 from support.defects import branching, in_threads, outlines, state
 from support.trees import Does, files, linear, ones, returns, theirs, tree
 
@@ -247,7 +247,7 @@ def test_threads_break_stdout(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert sys.stdout is stdout
     print("still here")
     assert capsys.readouterr().out == "still here\n"
-    done = subprocess.run([sys.executable, "-c", _THEIRS_IN_THREADS], capture_output=True, text=True, check=False)
+    done = ran([sys.executable, "-c", _THEIRS_IN_THREADS])
     assert done.stdout in ("left broken\n", "survived\n"), done.stderr  # a race: it need not show
 
 

@@ -13,6 +13,7 @@ from torch import nn
 
 import fxdebug
 from fxdebug.store.trace_json import journal
+from support.begun import ran
 
 SCRIPT = """
 import os, sys, torch
@@ -29,7 +30,7 @@ fx_debug(model, torch.ones(1, 2), save=sys.argv[1])
 
 
 def test_a_process_that_dies_at_once_leaves_every_call_that_had_begun(tmp_path: Path) -> None:
-    assert subprocess.run([sys.executable, "-c", SCRIPT, str(tmp_path)], check=False).returncode == 9
+    assert ran([sys.executable, "-c", SCRIPT, str(tmp_path)]).returncode == 9
     trace = fxdebug.load(tmp_path)
     errors = {call.path: call.error and call.error.here for call in trace.calls}
     assert errors == {"": False, "0": None, "1": False, "1.0": None, "1.1": True}
@@ -65,7 +66,7 @@ def test_a_run_that_goes_on_is_not_called_dead_and_one_that_was_killed_is(
 def test_a_journal_without_a_writer_is_read_and_whose_host_is_another_is_not_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    subprocess.run([sys.executable, "-c", SCRIPT, str(tmp_path)], check=False)
+    ran([sys.executable, "-c", SCRIPT, str(tmp_path)])
     (path,) = tmp_path.glob(f"*/{journal.FILE}")
     lines = path.read_text().splitlines(keepends=True)
     assert lines[1].startswith('["writer",')
@@ -128,7 +129,7 @@ def test_calls_of_a_method_whose_process_dies_stand_below_one_root(
     method: str, calls: list[str], tmp_path: Path
 ) -> None:
     command = [sys.executable, "-c", DIES_BETWEEN, str(tmp_path), method]
-    assert subprocess.run(command, check=False).returncode == 9
+    assert ran(command).returncode == 9
     trace = fxdebug.load(tmp_path)
     assert [call.id for call in trace.calls] == calls and trace.model == trace.root.type == "Steps"
     assert [call.parent_index for call in trace.calls if call.depth == 1] == [0] * (3 if method == "generate" else 2)
@@ -138,7 +139,7 @@ def test_calls_of_a_method_whose_process_dies_stand_below_one_root(
 
 
 def test_a_journal_of_another_version_says_what_to_do(tmp_path: Path) -> None:
-    assert subprocess.run([sys.executable, "-c", SCRIPT, str(tmp_path)], check=False).returncode == 9
+    assert ran([sys.executable, "-c", SCRIPT, str(tmp_path)]).returncode == 9
     (path,) = tmp_path.glob(f"*/{journal.FILE}")
     text = path.read_text()
     for version, told in (("2", "upgrade with pip"), ("0", "trace the model again"), ('"1"', "the file is damaged")):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,8 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from fxdebug.api.comparison import Comparison
+from fxdebug.api.rerun.places_of_parts import misplaced_part
+from fxdebug.api.rerun.stretches import CLOSE, are_alike, places_in, rest_of
 from fxdebug.api.rerun.tried_in_traces import LiveRun
-from fxdebug.capture.probe import ObservedRun, named_tensors, untracked
+from fxdebug.capture.probe import ObservedRun, members, named_tensors, untracked
 from fxdebug.capture.runs.same_start import deep_copy, state_restored
 from fxdebug.comparison.diagnosis.cause import UNPAIRED
 from fxdebug.comparison.pairing.called_in_parts import CALLED
@@ -26,7 +28,8 @@ from fxdebug.operators.names import CONVOLUTIONS, canonical
 from fxdebug.query.network import Network, Node, network_of
 
 MOST = 1 << 20  # elements of a result that is looked at
-CLOSE = 1e-4  # of the largest element: sums of parts are rounded otherwise
+HIDDEN = -1e3  # what is added to a score to hide its key is below
+FACTOR = 0.01  # by which a multiple differs from the thing itself
 RECURRENT = frozenset(["gru", "lstm", "rnn_tanh", "rnn_relu"])
 ZEROS = frozenset(["zeros", "new_zeros", "zeros_like"])
 STARTED = PRODUCTS | frozenset(
@@ -52,6 +55,7 @@ class _Seen:
     net: Network
     results: tuple[_Result, ...]
     given: tuple[Tensor, ...]
+    model: nn.Module
 
     def within(self, call: Call) -> list[_Result]:
         """Return the results of the operations in a call."""
@@ -87,7 +91,18 @@ def told_of_parts(found: Comparison, models: Sequence[LiveRun] = ()) -> Comparis
     It is asked where a module is called on parts, or where nothing that could be paired says since when results differ.
     """
     first = found.first
-    if first is None or not _may_be_of_parts(found, first):
+    if first is None:
+        return found
+    unlike = first.because.endswith(UNPAIRED) or first.has_two_shapes
+    misplaced = misplaced_part(found.a, found.b) if unlike else None
+    if misplaced is not None:
+        node, call = misplaced.node, misplaced.call
+        source = node.source if node is not None else call.source
+        op = None if node is None else node.op
+        told = replace(first, path=call.path, op=op, source=source or first.source, because=misplaced.text, sure=0.9)
+        rest = [row for row in found.findings[1:] if not row.has_two_shapes]  # they follow from it
+        return replace(found, findings=(told, *rest))
+    if not _may_be_of_parts(found, first):
         return found
     sides = (LiveRun.of(found.a, "a"), LiveRun.of(found.b, "b"))
     live = models or [one for one in sides if one is not None]
@@ -141,13 +156,14 @@ def _observed(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     if run.raised is not None:
         raise run.raised
     given = tuple([tensor.detach() for _, tensor in named_tensors((args, kwargs)) if type(tensor) is Tensor])
-    return _Seen(run, network_of(run.trace), tuple(results), given)
+    return _Seen(run, network_of(run.trace), tuple(results), given, model)
 
 
 def _reason(a: _Seen, b: _Seen, first: Row) -> tuple[Node, str] | None:
     with untracked(), torch.no_grad():
         part = _part_of(a, b, first) if first.because.startswith(CALLED) else None
         results = b.results if part is None else b.within(part.call)
+        parameters = {name: each.detach() for name, each in members.named_parameters_of(b.model)}
         known = [*a.given, *[each.tensor for each in (a.results if part is None else a.within(part.whole))]]
         short = None if part is None else _short_cache(a, b, results, part)
         if short is not None:
@@ -158,7 +174,9 @@ def _reason(a: _Seen, b: _Seen, first: Row) -> tuple[Node, str] | None:
                 continue
             what = None
             if result.op == "cat":
-                what = _wrong_state(b, node, result.tensor, known, a.results, part or _part_at(a, b, node.call))
+                what = _wrong_state(
+                    b, node, result.tensor, known, a.results, part or _part_at(a, b, node.call), parameters
+                )
             elif part is not None and result.op == "softmax":
                 what = _other_keys(result, part, a)
             elif part is not None and result.op in RECURRENT:
@@ -169,6 +187,8 @@ def _reason(a: _Seen, b: _Seen, first: Row) -> tuple[Node, str] | None:
                 what = _padded_again(b, node, result, part, a) or _wrong_place(b, node, result, part, a)
             elif part is not None:
                 what = _wrong_place(b, node, result, part, a)
+                if what is None and result.op == FUSED:
+                    what = _other_fused_keys(b, node, result, part, a)
             if what:
                 return node, what
     return None
@@ -211,13 +231,14 @@ def _wrong_state(
     known: Sequence[Tensor],
     results: Sequence[_Result],
     part: _Part | None,
+    parameters: Mapping[str, Tensor],
 ) -> str | None:
     """Say what is put before a new part, where that lies in a beside something else."""
     sides = [edge.value for edge in b.net.into.get(node.id, ()) if edge.value is not None]
     if len(sides) != 2 or any(len(side.shape) != joined.ndim for side in sides):
         return None
     dims = [dim for dim in range(joined.ndim) if sum(side.shape[dim] for side in sides) == joined.shape[dim]]
-    dims = [dim for dim in dims if all(_rest(side.shape, dim) == _rest(joined.shape, dim) for side in sides)]
+    dims = [dim for dim in dims if all(rest_of(side.shape, dim) == rest_of(joined.shape, dim) for side in sides)]
     if len(dims) != 1:
         return None
     dim, kept = dims[0], sides[0].shape[dims[0]]
@@ -225,51 +246,67 @@ def _wrong_state(
     if not kept or not new.numel() or bool((new == new.flatten()[0]).all()):
         return None
     for whole in known:
-        at = _places(whole, new, dim)
-        if len(at) != 1 or not at[0]:
+        place, sure = _place_of(whole, new, dim)
+        if not place:
             continue
-        place = at[0]
         count = min(kept, place)
         wanted, own = whole.narrow(dim, place - count, count), state.narrow(dim, kept - count, count)
-        if _alike(own, wanted):
+        if are_alike(own, wanted):
             return None
-        padded = 0 if part is None else place - part.start  # by what stands before the first position of a
+        if not sure and not _relation(own, wanted, dim, parameters):
+            continue
+        # by what stands before the first position of a
+        padded = 0 if part is None else max(0, min(place - part.start, whole.shape[dim] - part.length))
         at_end = place - padded
         there = f"{at_end - count}:{at_end}"
         before = f"before positions {at_end}:{at_end + new.shape[dim]} it puts "
         if not bool(own.any()):
             return f"{before}0, not what a has at {there}"
-        shifted = _places(whole, own, dim)
+        shifted = places_in(whole, own, dim)
         if shifted:
             return f"{before}what a has at {shifted[0] - padded}:{shifted[0] - padded + count}, not at {there}"
+        relation = _relation(own, wanted, dim, parameters)
+        if relation:
+            return f"{before}what a has at {there}{relation}"
         for other in results:
             tensor = other.tensor
-            fits = tensor.ndim == own.ndim and _rest(tensor.shape, dim) == _rest(own.shape, dim)
-            if fits and tensor.shape[dim] >= at_end and _alike(own, tensor.narrow(dim, at_end - count, count)):
+            fits = tensor.ndim == own.ndim and rest_of(tensor.shape, dim) == rest_of(own.shape, dim)
+            if fits and tensor.shape[dim] >= at_end and are_alike(own, tensor.narrow(dim, at_end - count, count)):
                 return f"{before}what {other.op} returns in a at {there}, not what a has there"
         return f"{before}something else than what a has at {there}"
     return None
 
 
-def _rest(shape: Sequence[int], dim: int) -> list[int]:
-    return [size for at, size in enumerate(shape) if at != dim]
+def _place_of(whole: Tensor, new: Tensor, dim: int) -> tuple[int, bool]:
+    """Return where a part lies in a whole, if at one place; or, less surely, its first half: its end may be unfinished.
+
+    Of parts that overlap, the next one adds to the end.
+    """
+    at = places_in(whole, new, dim)
+    if len(at) == 1:
+        return at[0], True
+    half = new.narrow(dim, 0, new.shape[dim] // 2)
+    at = places_in(whole, half, dim) if half.shape[dim] > 1 and not at else []
+    return (at[0] if len(at) == 1 else 0), False
 
 
-def _places(whole: Tensor, part: Tensor, dim: int) -> list[int]:
-    """Return where a part lies in a whole, along a dimension that is longer there."""
-    if whole.ndim != part.ndim or whole.dtype != part.dtype or whole.shape[dim] <= part.shape[dim]:
-        return []
-    if any(whole.shape[d] != part.shape[d] for d in range(part.ndim) if d != dim):
-        return []
-    count = part.shape[dim]
-    return [at for at in range(whole.shape[dim] - count + 1) if _alike(whole.narrow(dim, at, count), part)]
-
-
-def _alike(one: Tensor, other: Tensor) -> bool:
-    if not one.is_floating_point():
-        return torch.equal(one, other)
-    gap, size = (one - other).abs().nan_to_num(), float(other.abs().nan_to_num(0.0, 0.0, 0.0).max())
-    return float(gap.max()) <= CLOSE * size
+def _relation(own: Tensor, wanted: Tensor, dim: int, parameters: Mapping[str, Tensor]) -> str:
+    """Say that what is kept is a multiple of what it should be, or more by a parameter; empty for anything else."""
+    if own.shape != wanted.shape or not own.is_floating_point() or not bool(wanted.any()):
+        return ""
+    factor = float((own * wanted).sum() / wanted.square().sum())
+    if abs(factor - 1) > FACTOR and factor and are_alike(own, factor * wanted):
+        return f", times {factor:.4g}"
+    for name, parameter in parameters.items():
+        shape = [1] * own.ndim
+        sizes = [at for at in range(own.ndim) if at != dim and own.shape[at] == parameter.numel()]
+        for at in sizes if parameter.ndim == 1 and bool(parameter.any()) else ():
+            shape[at] = -1
+            for times, word in ((1, ", and {} once more: each part that overlaps there adds it"), (-1, ", without {}")):
+                if are_alike(own, wanted + times * parameter.reshape(shape)):
+                    return word.format(name)
+            shape[at] = 1
+    return ""
 
 
 # A recurrent layer, and an operation on the new positions alone --------------------------------------
@@ -414,7 +451,7 @@ def _places_in_a(result: _Result, part: _Part, a: _Seen) -> list[int]:
         dims = _longer(whole.tensor, result.tensor, part)
         if whole.op != result.op or len(dims) != 1:
             continue
-        places += _places(whole.tensor, result.tensor, dims[0])
+        places += places_in(whole.tensor, result.tensor, dims[0])
     return places
 
 
@@ -424,7 +461,7 @@ def _other_keys(result: _Result, part: _Part, a: _Seen) -> str | None:
         one, other = whole.tensor, result.tensor
         if whole.op != "softmax" or one.ndim != other.ndim or one.ndim < 2 or one.shape[:-2] != other.shape[:-2]:
             continue
-        if (other.shape[-2], one.shape[-2], one.shape[-1]) != (part.count, part.length, part.length):
+        if (other.shape[-2], one.shape[-2]) != (part.count, part.length):
             continue
         for at in range(part.count):
             rows = one[..., part.start + at, :], other[..., at, :]
@@ -432,6 +469,40 @@ def _other_keys(result: _Result, part: _Part, a: _Seen) -> str | None:
             if seen[0] != seen[1]:
                 return f"position {part.start + at} attends to {seen[1]} keys, to {seen[0]} in a"
     return None
+
+
+def _other_fused_keys(b: _Seen, node: Node, result: _Result, part: _Part, a: _Seen) -> str | None:
+    """Say how many keys the last position of a part sees by its mask, where a sees more or fewer."""
+    for whole in a.within(part.whole):
+        in_a = a.node(whole) if whole.op == FUSED and len(_longer(whole.tensor, result.tensor, part)) == 1 else None
+        if in_a is None:
+            continue
+        last = part.count - 1
+        seen, wanted = _keys_seen(b, node, last), _keys_seen(a, in_a, part.start + last)
+        if seen is not None and wanted is not None and seen != wanted:
+            return f"position {part.start + last} attends to {seen} keys, to {wanted} in a"
+    return None
+
+
+def _keys_seen(side: _Seen, node: Node, query: int) -> int | None:
+    """Return how many keys a query sees; ``None`` where its mask is not known."""
+    if node.step is None:
+        return None
+    edges = [edge for edge in side.net.into.get(node.id, ()) if edge.value is not None]
+    masks = [edge for edge in edges if edge.argument.rpartition(".")[2] in ("attn_mask", "args[3]")]
+    sizes = [edge.value.shape for edge in edges[:2] if edge.value is not None]
+    if len(sizes) < 2 or len(sizes[1]) < 2:
+        return None
+    keys = sizes[1][-2]
+    if not masks:
+        is_causal = bound(FUSED, node.step.args, node.step.kwargs).get("is_causal") is True
+        return min(query + 1, keys) if is_causal else keys
+    made = [each for each in side.results if (one := side.node(each)) is not None and one.id == masks[0].source]
+    if len(made) != 1 or made[0].tensor.shape[-1] != keys or made[0].tensor.ndim < 2:
+        return None
+    mask = made[0].tensor.reshape(-1, *made[0].tensor.shape[-2:])[0]
+    row = mask[query if mask.shape[0] > 1 else 0]
+    return int((row if row.dtype == torch.bool else row > HIDDEN).sum())
 
 
 def _short_cache(a: _Seen, b: _Seen, results: Sequence[_Result], part: _Part) -> tuple[Node, str] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fxdebug.api.comparison import Comparison
-from fxdebug.api.run_model import run_and_store
+from fxdebug.api.run_model import returned_with, run_and_store
 from fxdebug.api.trace import Trace
 from fxdebug.capture.runs.returned_bits import returned_bits
 from fxdebug.capture.runs.same_start import deep_copy, state_restored
@@ -24,7 +25,7 @@ from fxdebug.query.run_of_call import CALL
 from fxdebug.repair.candidates.in_order import with_repairs
 from fxdebug.repair.candidates.modes import told_of_modes
 from fxdebug.repair.candidates.recurrent_gates import told_of_gates
-from fxdebug.repair.rerun.edited_runs import EditedRuns, RunAgain, returned_tensors
+from fxdebug.repair.rerun.edited_runs import EditedRuns, RunAgain
 from fxdebug.repair.rerun.recorded_programs import RecordedProgram
 from fxdebug.repair.rerun.replaced_operations import ReplacedOperations
 from fxdebug.repair.rerun.wide_copies import in_wide_dtype
@@ -190,22 +191,27 @@ class LiveRun:
         """The inputs of the model, and its keyword arguments."""
         return self._args, dict(self._kwargs)
 
-    def run(self, stepper: ReplacedOperations) -> list[Tensor]:
+    def run(self, stepper: ReplacedOperations) -> list[Tensor | None]:
         """Return what the model returns with operations replaced."""
-        return returned_tensors(self.trace_with(stepper))
+        with self._grad_mode():
+            args, kwargs = deep_copy(self.given)
+            return returned_with(self.model, args, kwargs, stepper.as_in(self.trace))
 
     def trace_with(self, stepper: ReplacedOperations | None, weights: bool | None = False) -> Trace:
         """Return the trace of the model run again, with operations replaced where a stepper is given."""
-        with torch.set_grad_enabled(bool(self.trace.settings.get("grad", True))):
-            given = deep_copy((self._args, self._kwargs))
+        with self._grad_mode():
+            given = deep_copy(self.given)
             stepper = None if stepper is None else stepper.as_in(self.trace)
             return run_and_store(self.model, *given, values="tensors", weights=weights, stepper=stepper)
 
     def returned_bits(self) -> str | None:
         """Run the model, without a recording, and return a digest of what it returns; ``None`` where there is none."""
-        with torch.set_grad_enabled(bool(self.trace.settings.get("grad", True))):
-            args, kwargs = deep_copy((self._args, self._kwargs))
+        with self._grad_mode():
+            args, kwargs = deep_copy(self.given)
             return returned_bits(self.model(*args, **kwargs))
+
+    def _grad_mode(self) -> contextlib.AbstractContextManager[object]:
+        return torch.set_grad_enabled(bool(self.trace.settings.get("grad", True)))
 
     def is_as_recorded(self) -> bool:
         """Does the model return what it did, to the last bit?"""

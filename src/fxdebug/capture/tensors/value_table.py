@@ -442,6 +442,13 @@ class ValueTable:
         pairs = [(ref.tensor_id, ref()) for ref in list(self.refs.values())]
         return [(tensor_id, tensor) for tensor_id, tensor in pairs if tensor is not None]
 
+    def tensors_of(self, values: Iterable[Value]) -> list[Tensor | None]:
+        """Return the tensors that have these values now; ``None`` for one that is gone or has another value."""
+        wanted = {value.number for value in values}
+        refs = [ref for ref in list(self.refs.values()) if ref.value.number in wanted]
+        found = {ref.value.number: tensor for ref in refs if (tensor := ref()) is not None}
+        return [found.get(value.number) for value in values]
+
     def storage_number(self, tensor: Tensor) -> int | None:
         """Return the number of a tensor's storage, equal for views of one another; ``None`` if it has no single one."""
         return self._storages.number_of(tensor)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable
 from typing import NamedTuple, TypeAlias
 
+from fxdebug.comparison.facing_parts import FacingParts
 from fxdebug.comparison.pairing.align import aligned_pairs
 from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.result import MatchedBy
@@ -20,11 +21,18 @@ from fxdebug.query import network
 UNKNOWN_CLASS = "Module"  # stands for a class that the file does not name
 
 
-def pair_by_path(pairs: Pairs) -> None:
-    """Pair calls and weights of the same name (after the user's mapping of a's names), and the inputs of the runs."""
+def pair_by_path(pairs: Pairs, facing: FacingParts | None = None) -> None:
+    """Pair calls and weights of the same name (after the user's mapping of a's names), and the inputs of the runs.
+
+    ``facing``: one run may call some modules once for each of several inputs, of which the other run has fewer; calls
+    that are given the same numbers are pairs then, and so is what calls of one name and number are given.
+    """
+    for_each = facing is not None and facing.by == "list"
     a, b = pairs.a, pairs.b
     _pair_inputs(pairs)
     _pair_named_weights(pairs)
+    if for_each:
+        _pair_by_inputs(pairs)
     known = {(a.path(call), call.number): call for call in reversed(a.trace.calls)}
     for call in b.trace.calls:
         other = known.get((call.path, call.number))
@@ -34,11 +42,36 @@ def pair_by_path(pairs: Pairs) -> None:
             continue
         matched_by: MatchedBy = "mapping" if other.path in a.renamed_paths else "path"
         pairs.add_call(other, call, matched_by, 1.0)
+    if facing is not None and for_each:
+        _pair_given(pairs, facing)
     for call in b.trace.calls:
         pair = pairs.calls.get(call.index)
         if pair is not None:
             _name_by_other_class(pairs, a.trace.calls[pair.a], call)
             _pair_equal_bodies(pairs, a.trace.calls[pair.a], call, pair.matched_by)
+
+
+def _pair_by_inputs(pairs: Pairs) -> None:
+    of_a, of_b = (Counter(run.path(call) for call in run.trace.calls) for run in (pairs.a, pairs.b))
+    for call in pairs.b.trace.calls:
+        given = next(iter(call.inputs), None)
+        if given is None or call.parent_index is None or of_a[call.path] == of_b[call.path]:
+            continue
+        for other in pairs.a.trace.calls:
+            own = next(iter(other.inputs), None) if pairs.a.path(other) == call.path else None
+            if own is None or other.index in pairs.calls_of_a or own.shape != given.shape:
+                continue
+            if _same_content(("", own), ("", given)):
+                pairs.add_call(other, call, "path", 1.0)
+                break
+
+
+def _pair_given(pairs: Pairs, facing: FacingParts) -> None:
+    for call in pairs.b.trace.calls:
+        other = pairs.call_in_a(call)
+        for a, b in zip(other.inputs, call.inputs) if other is not None and call.parent_index is not None else ():
+            if a.shape == b.shape or facing.roles(a.shape, b.shape) is not None:
+                pairs.add_value_and_makers(a, b, "path", 1.0)
 
 
 def _may_be_same_call(a: Call, b: Call) -> bool:

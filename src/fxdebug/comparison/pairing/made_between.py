@@ -8,8 +8,8 @@ from fxdebug.comparison.measure_pair import Meter
 from fxdebug.comparison.result import Row, Side
 from fxdebug.data.trace import TraceData
 from fxdebug.operators.dtypes import EPS
-from fxdebug.operators.names import REORDERING_VIEWS, TRANSPARENT, canonical
-from fxdebug.query.network import Node, network_of
+from fxdebug.operators.names import REORDERING_VIEWS, SLICES, TRANSPARENT, canonical
+from fxdebug.query.network import Network, Node, network_of
 
 _VIEWS = TRANSPARENT | REORDERING_VIEWS
 SHOWN = 6  # numbers of either side
@@ -29,7 +29,12 @@ def at_operation(row: Row, meter: Meter) -> Row:
     made_a, made_b = _maker(row.a, meter.a), _maker(row.b, meter.b)
     if made_b is not None and made_b.kind == "placeholder":
         return row
+    long = meter.facing.larger
     elsewhere = "returns other values: what stands elsewhere in b, or a mask, has an effect here"
+    if meter.facing.by == "start":
+        elsewhere = f"returns other values: what stands behind them in {long} has an effect here"
+    elif meter.facing.by == "list":
+        elsewhere = f"returns other values: the other inputs of {long} have an effect here"
     if made_b is None or made_b.kind == "call_module":
         return replace(row, because=f"given the same at these positions, it {elsewhere}")
     before = _before(made_a, made_b, meter)
@@ -70,10 +75,18 @@ def _maker(side: Side, trace: TraceData) -> Node | None:
     while id is not None:
         node = network.nodes[id]
         before = [edge.source for edge in network.into.get(id, ()) if network.nodes[edge.source].values]
-        if canonical(node.op) not in _VIEWS or len(before) != 1 or network.nodes[before[0]].kind == "placeholder":
+        if not _is_view(node, network) or len(before) != 1 or network.nodes[before[0]].kind == "placeholder":
             return node
         id = before[0]
     return None
+
+
+def _is_view(node: Node, network: Network) -> bool:
+    """Does an operation put all that it is given elsewhere, or pick the whole: the only row of a batch?"""
+    if canonical(node.op) in SLICES:
+        given = [edge.value for edge in network.into.get(node.id, ()) if edge.value is not None]
+        return [value.numel for value in given] == [value.numel for value in node.values[:1]]
+    return canonical(node.op) in _VIEWS
 
 
 def _numbers(row: Row, meter: Meter) -> tuple[str, str] | None:

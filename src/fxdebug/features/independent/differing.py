@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
 from fxdebug.capture.probe import ObservedRun, named_tensors, untracked
-from fxdebug.features.independent.beside import Alone
+from fxdebug.data.calls import Call
+from fxdebug.features.independent.beside import Alone, AloneInList
 from fxdebug.operators.categories import VIEWS
 from fxdebug.operators.dtypes import EPS
 from fxdebug.operators.names import COPYING, UNINITIALISED
@@ -25,20 +27,73 @@ Fewer: TypeAlias = dict[tuple[int, ...], Set[int]]
 """The dimensions in which results of a shape are shorter for a sample alone."""
 
 
+Place: TypeAlias = "tuple[int, int]"
+Key: TypeAlias = "tuple[str, int, str, int]"
+"""The path of a call and how many calls of that path came before; the name of an operation in it, and its number."""
+
+
 class Results:
-    """The results of the operations of a run, copied as they are made, by path, name and number."""
+    """The results of the operations of a run, copied as they are made."""
 
     def __init__(self) -> None:
-        self.of: dict[tuple[int, int], tuple[tuple[str, int], list[Tensor]]] = {}
-        self._count: Counter[str] = Counter()
+        self.of: dict[Place, tuple[str, list[Tensor]]] = {}
 
-    def look(self, place: tuple[int, int], name: str, result: Any) -> None:
+    def look(self, place: Place, name: str, result: Any) -> None:
         """Keep a result."""
-        key = f"{place[0]} {name}" if place[1] >= 0 else f"call {place[0]}"
         with untracked(), torch.no_grad():
             kept = [tensor.detach().clone() for _, tensor in named_tensors(result) if type(tensor) is Tensor]
-        self.of[place] = (key, self._count[key]), kept
-        self._count[key] += 1
+        self.of[place] = name if place[1] >= 0 else "", kept
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A run with the results of its operations."""
+
+    run: ObservedRun
+    results: Results
+
+    @cached_property
+    def of(self) -> dict[Place, list[Tensor]]:
+        """Results by their places."""
+        return {place: results for place, (_, results) in self.results.of.items()}
+
+    @cached_property
+    def keys(self) -> dict[Place, Key]:
+        """Names of the operations in each run: a call that the other run has not, does not shift the others."""
+        paths = {self.run.place(call)[0]: call.path for call in self.run.trace.calls}
+        before, numbers = Counter[str](), dict[int, int]()
+        for number, path in sorted(paths.items()):
+            numbers[number] = before[path]
+            before[path] += 1
+        keys: dict[Place, Key] = {}
+        count = Counter[tuple[int, str]]()
+        for place, (name, _) in self.results.of.items():
+            keys[place] = paths[place[0]], numbers[place[0]], name, count[place[0], name]
+            count[place[0], name] += 1
+        return keys
+
+    @cached_property
+    def calls(self) -> Counter[str]:
+        """Count of the calls of each module, by its path."""
+        return Counter(call.path for call in self.run.trace.calls)
+
+    @cached_property
+    def by_key(self) -> dict[Key, list[Tensor]]:
+        """Results by the names of their operations."""
+        return {key: self.of[place] for place, key in self.keys.items()}
+
+    @cached_property
+    def times(self) -> Counter[tuple[str, int, str]]:
+        """Count of each operation in each call."""
+        return Counter(key[:3] for key in self.keys.values())
+
+
+@dataclass(frozen=True)
+class OneSided:
+    """A call of a module that one of two runs never calls: the run with all samples, or that of one alone."""
+
+    call: Call
+    is_given: bool
 
 
 @dataclass(frozen=True)
@@ -52,34 +107,94 @@ class Difference:
     op_error: float = 0.0
     is_known: bool = True  # has what is returned a part that is the sample's?
     places: tuple[int, ...] = ()
+    one_sided: OneSided | None = None
 
 
-def difference(run: ObservedRun, given: Results, other: Results, alone: Alone, half: Results) -> Difference:
-    """Compare a run with that of a sample alone, operation by operation; ``half`` is that of half of the tokens."""
-    by_key, shorter = dict(other.of.values()), dict(half.of.values())
-    errors: dict[tuple[int, int], tuple[float, tuple[int, ...]]] = {}
-    unpaired, end = 0, run.place(run.trace.root)
-    for place, (key, results) in given.of.items():
-        cut = shorter.get(key, [])
+def difference(given: Seen, other: Seen, alone: Alone, cut: Sequence[Seen]) -> Difference:
+    """Compare a run with that of a sample alone, operation by operation; ``cut`` are runs of parts of what is given."""
+    errors: dict[Place, tuple[float, tuple[int, ...]]] = {}
+    unpaired, end = 0, given.run.place(given.run.trace.root)
+    for place, key in given.keys.items():
+        results = given.of[place]
+        parts = [one.by_key.get(key, []) for one in cut]
+        faces = other.by_key.get(key, []) if _is_one(key, given, other, alone) else []
         pairs = [
-            (alone.pair(a, b, cut[number] if number < len(cut) else None), a)
-            for number, (a, b) in enumerate(zip(results, by_key.get(key, [])))
+            (alone.pair(a, b, [part[number] for part in parts if number < len(part)]), a)
+            for number, (a, b) in enumerate(zip(results, faces))
         ]
         known = [(*pair, a) for pair, a in pairs if pair is not None]
         by_token = [(part, b, a) for part, b, a in known if alone.token_dims(a, part)]
-        if by_token or (place == end and alone.row is None):
-            known = by_token  # what a sequence returns as one beside it, such as a last state, may differ
-        unpaired += len(known) < len(results) or key not in by_key
+        if alone.shares_row and (by_token or (place == end and alone.row is None)):
+            known = by_token
+        unpaired += len(known) < len(results) or key not in other.by_key
         if known:
             worst = max(((_error(part, other), part, other, a) for part, other, a in known), key=lambda row: row[0])
             errors[place] = worst[0], _tokens(*worst[1:], alone)
     error = errors.get(end, (0.0, ()))[0]
-    fewer = {place: _cut(results, by_key.get(key, [])) for place, (key, results) in given.of.items()}
-    first = _first(run, errors, fewer) if error else None
+    fewer = {place: _cut(given.of[place], other.by_key.get(key, [])) for place, key in given.keys.items()}
+    first = _first(given.run, errors, fewer) if error else None
     if first is None:
         return Difference(error, len(errors), unpaired, is_known=end in errors)
     node, place = first
-    return Difference(error, len(errors), unpaired, node, errors[place][0], places=errors[place][1])
+    return Difference(
+        error,
+        len(errors),
+        unpaired,
+        node,
+        errors[place][0],
+        places=errors[place][1],
+        one_sided=_one_sided(given, other, place, errors),
+    )
+
+
+def _is_one(key: Key, given: Seen, other: Seen, alone: Alone) -> bool:
+    """Do an operation and its call have the same number in both runs: not where one run repeats it for each sample?"""
+    if alone.is_from_the_first:
+        return True
+    path = key[0]
+    if isinstance(alone, AloneInList) and given.times[key[:3]] != other.times[key[:3]]:
+        return False
+    return given.calls[path] == other.calls[path] or not (given.calls[path] and other.calls[path])
+
+
+def _one_sided(given: Seen, other: Seen, place: Place, errors: Mapping[Place, tuple[float, object]]) -> OneSided | None:
+    """Return the module that a result comes from in one run, and that the other run never calls; ``None`` without one.
+
+    Between it and the result nothing stands that both runs return alike.
+    """
+    key = given.keys[place]
+    alike = {given.keys[each] for each, (error, _) in errors.items() if not error}
+    for one, another, is_given in ((given, other, True), (other, given, False)):
+        net = network_of(one.run.trace)
+        ids = {each: id for id, each in places_of(one.run).items()}
+        of_ids = {id: one.keys.get(each) for each, id in ids.items()}
+        start = next((each for each, own in one.keys.items() if own == key), None)
+        calls = {net.call_id(call): call for call in one.run.trace.calls}
+        pending, seen = [ids[start]] if start in ids else [], set[str]()
+        found: list[Call] = []
+        while pending:
+            id = pending.pop()
+            if id in seen:
+                continue
+            seen.add(id)
+            call = calls.get(id) or calls.get(id.rpartition("/")[0])
+            if call is not None and not another.calls[call.path] and not _is_one_of_several(call, another):
+                found.append(call)
+            if len(seen) > 1 and of_ids.get(id) in alike:
+                continue
+            pending += _sources(net, id)
+        if found:
+            first = min(found, key=lambda call: call.index)
+            while first.parent is not None and not another.calls[first.parent.path]:
+                first = first.parent
+            return OneSided(first, is_given)
+    return None
+
+
+def _is_one_of_several(call: Call, another: Seen) -> bool:
+    """Does another run call others of the same list, as of experts that are chosen by what they are given?"""
+    container, _, number = call.path.rpartition(".")
+    return number.isdigit() and any(path.rpartition(".")[0] == container for path in another.calls)
 
 
 def _error(part: Tensor, other: Tensor) -> float:

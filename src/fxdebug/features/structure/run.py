@@ -11,7 +11,11 @@ from fxdebug.features.structure.added_masks import find_added_masks
 from fxdebug.features.structure.draws import find_draws
 from fxdebug.features.structure.dropped_results import find_dropped_results
 from fxdebug.features.structure.kept_state import find_kept_state
+from fxdebug.features.structure.linear_pairs import find_linear_pairs
 from fxdebug.features.structure.masks import find_unread_masks
+from fxdebug.features.structure.mixed_dimensions import find_mixed_dimensions
+from fxdebug.features.structure.never_called import find_never_called
+from fxdebug.features.structure.normalised_result import find_normalised_results
 from fxdebug.features.structure.positions import find_rounded_positions
 from fxdebug.features.structure.repeats import find_repeats
 from fxdebug.features.structure.softmax_axis import find_other_axes
@@ -31,6 +35,10 @@ def on_run(trace: Trace, limits: None) -> ReportData[Any]:
         *find_repeats(net),
         *find_dropped_results(net),
         *find_kept_state(net),
+        *find_mixed_dimensions(net),
+        *find_never_called(net),
+        *find_linear_pairs(net),
+        *find_normalised_results(net),
     ]
     operations = sum(node.kind in ("call_function", "call_method") for node in net.nodes.values())
     rows: list[dict[str, Cell]] = [{"kind": "operations", "count": operations}]

@@ -36,11 +36,12 @@ class Returned(NamedTuple):
 class RunAgain:
     """A recorded run, and what makes it again with operations replaced: its model, or its graphs without one.
 
-    ``run`` returns the tensors that the run then returns, in the order of those in the trace.
+    ``run`` returns the tensors that the run then returns, in the order of those in the trace; ``None`` for one that
+    cannot be told any more.
     """
 
     trace: TraceData
-    run: Callable[[ReplacedOperations], Sequence[Tensor]]
+    run: Callable[[ReplacedOperations], Sequence[Tensor | None]]
     model: nn.Module | None = None
 
 
@@ -58,7 +59,7 @@ class EditedRuns:
     mapping: NameMapping | None = None
     again: Callable[[ReplacedOperations], tuple[TraceData, ComparisonData]] | None = None
     _paired: tuple[Pairs, Meter] | None = field(default=None, repr=False)
-    _again: dict[int, dict[int, Tensor]] = field(default_factory=dict, repr=False)  # by the side
+    _again: dict[int, dict[int, Tensor | None]] = field(default_factory=dict, repr=False)  # by the side
     _lost: LostValues | None = field(default=None, repr=False)
     _kept: dict[int, KeptOperations | None] = field(default_factory=dict, repr=False)  # by the side
 
@@ -93,7 +94,7 @@ class EditedRuns:
                 return None
         return self._measured(side, tensors)
 
-    def _measured(self, side: Literal["a", "b"], tensors: Sequence[Tensor]) -> list[Returned] | None:
+    def _measured(self, side: Literal["a", "b"], tensors: Sequence[Tensor | None]) -> list[Returned] | None:
         """Return how far tensors that a side returns are from those of the other one."""
         own, other = (self.a, self.b) if side == "a" else (self.b, self.a)
         numbers = [value.number for value in own.trace.root.outputs or ()]
@@ -109,6 +110,8 @@ class EditedRuns:
             if changed.number not in new:
                 return None
             both = new[changed.number], self._plain(other, kept)
+            if both[0] is None or both[1] is None:
+                continue
             error = meter.of_tensors(a, b, *(both if side == "a" else both[::-1]))
             if error is None:
                 return None
@@ -166,7 +169,7 @@ class EditedRuns:
             self._paired = pair_traces(self.a.trace, self.b.trace, self.mapping, meter), meter
         return self._paired
 
-    def _plain(self, side: RunAgain, value: Value) -> Tensor:
+    def _plain(self, side: RunAgain, value: Value) -> Tensor | None:
         """Return what a side returned: as it was kept, else by a run without edits, once."""
         if value.saved is not None:
             return side.trace.tensor(value)
@@ -182,8 +185,3 @@ class EditedRuns:
     def models(self) -> list[nn.Module]:
         """The models of the sides that have one."""
         return [side.model for side in (self.a, self.b) if side.model is not None]
-
-
-def returned_tensors(trace: TraceData) -> list[Tensor]:
-    """Return the tensors that a run returned, in order."""
-    return [trace.tensor(value) for value in trace.root.outputs or ()]

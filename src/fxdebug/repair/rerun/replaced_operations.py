@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from torch import Tensor
 
 from fxdebug.capture.recorder.frame import Frame
 from fxdebug.capture.recorder.recorder import Recorder
@@ -95,6 +97,10 @@ class ReplacedOperations:
     def begin(self, recorder: Recorder) -> None:
         """Begin with a recording."""
         self._recorder = recorder
+
+    def tensors_of(self, values: Sequence[Value]) -> list[Tensor | None]:
+        """Return the tensors of the recording that have these values now; ``None`` for one of which that is not so."""
+        return self._recorder.values.tensors_of(values)
 
     def before_call(
         self, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -149,7 +149,7 @@ def effect_of(gaps: Gaps, runs: EditedRuns) -> float | None:
     errors = [
         _distance(runs.a.trace.tensor(value), new, value)
         for value, new in zip(values, tensors)
-        if value.saved is not None and tuple(new.shape) == tuple(value.shape)
+        if value.saved is not None and new is not None and tuple(new.shape) == tuple(value.shape)
     ]
     return max(errors) if errors and math.isfinite(max(errors)) else None
 

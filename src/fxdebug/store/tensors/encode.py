@@ -134,6 +134,11 @@ def _prefixed(prefix: str, parts: dict[str, Tensor]) -> dict[str, Tensor]:
     return {prefix + part: tensor for part, tensor in parts.items()}
 
 
+def as_read_back(value: Value, tensor: Tensor) -> Tensor:
+    """Return a copy of a value's tensor, as it is read back where it was saved."""
+    return decode_tensor(value, encode_tensor(tensor))
+
+
 def decode_tensor(value: Value, parts: dict[str, Tensor]) -> Tensor:
     """Return the tensor that :func:`encode_tensor` took apart, with the value's dtype and shape."""
     dtype = getattr(torch, value.dtype)
