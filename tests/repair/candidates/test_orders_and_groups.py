@@ -152,3 +152,19 @@ def test_it_is_not_told_where_something_else_differs(kind: str) -> None:
 def test_it_is_not_told_of_a_port_that_is_right(kind: str) -> None:
     one, _, _ = KINDS[kind]
     assert not compare_models(Layer(one), Layer(one), X).findings
+
+
+def test_a_line_that_picks_another_row_of_its_weights_says_nothing_of_their_order() -> None:
+    """One row for all layers is taken from a table that lies as that of a."""
+
+    def rows(of: Callable[[int], int]) -> Body:
+        def body(self: Layer, x: Tensor) -> Tensor:
+            table = self.last.weight
+            for at in range(3):
+                x = x * table[of(at)] + x.mean(1, keepdim=True)
+            return x
+
+        return body
+
+    row = first(rows(lambda at: at), rows(lambda at: 0))
+    assert "in the rows of its weight" not in row.because
