@@ -141,7 +141,7 @@ def test_blocks_of_rows_of_another_weight_are_told_as_rows() -> None:
 
 
 def test_two_ports_that_take_gates_for_others_are_told_which_result_is_given() -> None:
-    found = fxdebug.compare_models(Own("gru"), Own("gru", "zrn"), X)
+    found = fxdebug.compare_models(Own("gru"), Own("gru", "zrn"), X, budget=60)
     assert [(row.op, row.kind, row.because, row.proven) for row in found.findings] == [
         ("chunk", "wiring", "results 1 and 2 of chunk are taken the other way round than in a", True)
     ]

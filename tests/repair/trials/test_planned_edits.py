@@ -91,7 +91,7 @@ def first(port: Body, layers: int, *, whole: bool = False) -> tuple[bool, str]:
     other = copy.deepcopy(model)
     for layer in other:
         layer.body = port
-    row = fxdebug.compare_models(model, other, X).first
+    row = fxdebug.compare_models(model, other, X, budget=60).first
     assert row is not None
     return row.proven, row.repair if whole else row.repair.partition(": with ")[0]
 
@@ -107,7 +107,8 @@ WORDS = {
 
 @pytest.mark.parametrize("port", WORDS, ids=lambda port: port.__name__)
 def test_the_edit_that_repairs_a_port_is_proven(port: Body) -> None:
-    assert first(port, 1) == (True, WORDS[port])
+    of_one = "add with 0" if port is with_a_norm_of_torch else WORDS[port]  # in one place an edit of a says more
+    assert first(port, 1) == (True, of_one)
 
 
 @pytest.mark.parametrize("port", WORDS, ids=lambda port: port.__name__)
@@ -131,7 +132,7 @@ def test_a_value_that_b_does_not_have_is_not_taken_from_a() -> None:
     model = nn.Sequential(Layer(with_noise))
     other = copy.deepcopy(model)
     other[0].body = without  # it lacks the product and all that makes its factor
-    row = fxdebug.compare_models(model, other, X).first
+    row = fxdebug.compare_models(model, other, X, budget=60).first
     assert row is not None and row.proven  # by the operations of a, which are given values of b alone
     assert "cos, mul of a in the place of all that makes " in row.repair
 
@@ -147,7 +148,9 @@ def test_a_weight_that_a_casts_to_the_dtype_it_has_is_made_by_no_operation() -> 
     model = nn.Sequential(Layer(scaled))
     other = copy.deepcopy(model)
     other[0].body = unscaled
-    row = fxdebug.compare_models(model, other, X).first  # the cast returns the weight itself, as if it had made it
+    row = fxdebug.compare_models(
+        model, other, X, budget=60
+    ).first  # the cast returns the weight itself, as if it had made it
     assert row is not None and row.proven
     made = "softmax, add, mul with 0.norm.weight of a in the place of all that makes softmax"
     assert row.repair.partition(": with ")[0] == made

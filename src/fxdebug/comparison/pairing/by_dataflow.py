@@ -226,7 +226,7 @@ def pair_between(pairs: Pairs) -> None:
         one = _unpaired_steps(pairs.a, last_a, stop_a, pairs.steps_of_a)
         other = _unpaired_steps(pairs.b, last_b, stop_b, pairs.steps)
         if one and other:
-            for left, right in aligned_pairs(one, other, _score, lambda step: (family(step.name), *result_sizes(step))):
+            for left, right in aligned_pairs(one, other, _score, _sizes_of, _kind_of):
                 if not _join_others(pairs, left, right):
                     pair_products(pairs, left, right, "order", 0.6)
         last_a, last_b = stop_a, stop_b
@@ -256,9 +256,18 @@ def _unpaired_steps(run: StepList, start: int, stop: int, paired: Container[int]
     ]
 
 
+def _sizes_of(step: Step) -> tuple[object, ...]:
+    return family(step.name), *result_sizes(step)
+
+
+def _kind_of(step: Step) -> tuple[str, int]:
+    return family(step.name), step.outputs[0].numel
+
+
 def _score(a: Step, b: Step) -> float:
+    """Return how alike two operations of one kind are."""
     one, other = a.outputs[0], b.outputs[0]
-    if not interchangeable(a, b) or one.numel != other.numel:
+    if not interchangeable(a, b):
         return 0.0
     score = 1.0 + (one.dtype in EPS and other.dtype in EPS) + (a.name == b.name)
     error = error_between(one.stats, other.stats)

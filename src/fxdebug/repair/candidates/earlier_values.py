@@ -93,6 +93,8 @@ def _tries(first: Row, runs: EditedRuns, until: float) -> list[tuple[_Other, lis
             break
         if step.transparent or step.name.endswith("_like") or not may_be_varied(step.name, each):
             continue
+        if all(value.dtype not in EPS for value in step.outputs):
+            continue  # another value may lie on the same side of a bound: that is no cause
         for other in _others(pairs.b, step):
             source = seen.get(place_in(other.wanted))
             changed = None if source is None else partial(_with_result, pairs.b, other, source)

@@ -15,8 +15,9 @@ from fxdebug.repair.candidates.rotary_rows import told_of_rotary_rows
 from fxdebug.repair.candidates.turned_weights import told_of_turned_weights
 from fxdebug.repair.candidates.varied_operations import told_of_variations
 from fxdebug.repair.rerun.edited_runs import EditedRuns
-from fxdebug.repair.trials.tried_repairs import doubtful_last, is_settled
+from fxdebug.repair.trials.tried_repairs import doubtful_last, is_settled, with_next_place, with_told
 
+OF_THE_REST = 0.5  # of the time that is left, for one kind of candidates
 SHARE = 0.7  # of the time: what findings do to what is returned is measured after it
 NOT_TRIED = "further edits that may repair b could not be tried"
 _TELL = (
@@ -42,11 +43,14 @@ def with_repairs(found: ComparisonData, runs: EditedRuns, until: float) -> Compa
     for tell in _TELL:
         if is_settled(found.findings):
             break
+        now = time.monotonic()
         try:
-            told = tell(found, runs, until)
+            told = tell(found, runs, until if tell is _TELL[-1] else now + OF_THE_REST * (until - now))
         except FxDebugError:
             raise
         except Exception as error:  # our own: what is known already is told without it
             return replace(found, notes=(*found.notes, f"{NOT_TRIED} ({type(error).__name__})"))
         found = found if told is None else told  # one with findings is false
+    if len(found.findings) == 1 and not found.repaired and time.monotonic() < until:
+        return with_told(found, [with_next_place(found.findings[0], runs)])
     return found

@@ -21,19 +21,20 @@ from fxdebug.comparison.diagnosis.region import region_of
 from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.result import ComparisonData, Row
 from fxdebug.comparison.steps import Step, StepList
+from fxdebug.repair.candidates.other_order import OtherOrders, Ways
 from fxdebug.repair.candidates.region_again import RegionAgain
 from fxdebug.repair.candidates.variations.groupings import groupings
 from fxdebug.repair.candidates.variations.list_of_all import VARY, VARY_SETTINGS, Vary, may_be_varied
 from fxdebug.repair.candidates.variations.variation import NEEDED, Change, Variation, changes_something
 from fxdebug.repair.rerun.edited_runs import EditedRuns
 from fxdebug.repair.rerun.replaced_operations import Place, Ran, ReplacedOperations
-from fxdebug.repair.trials.edit_parts import Part, PlannedEdit, and_more, place_in
+from fxdebug.repair.trials.edit_parts import Part, PlannedEdit, and_more, is_alike, place_in
 from fxdebug.repair.trials.edits_of_operations import NoEdit, is_inplace
 from fxdebug.repair.trials.tried_repairs import is_repaired_by, is_settled, proven_at, with_findings
 
-MOST_RUNS = 60  # with what does not repair the first difference by itself
-MOST_BEFORE_WEIGHTS = 20  # of these runs, where a call is missing that may be a norm
-MOST_OF_WEIGHTS = 24  # more of these runs
+MOST_RUNS = 400  # with what does not repair the first difference by itself
+MOST_BEFORE_WEIGHTS = 80  # of these runs, where a call is missing that may be a norm
+MOST_OF_WEIGHTS = 200  # more of these runs
 MOST_PLACES = 64  # of one line
 MOST_STEPS = 40  # of a region: operations that are kept with what they are given
 MOST_CHOICES = 8  # of experts, before these: what is chosen is used far behind, after all experts
@@ -54,11 +55,13 @@ def told_of_variations(found: ComparisonData, runs: EditedRuns, until: float) ->
     if is_settled(found.findings):
         return None
     for first in rows_to_look_at(found):
-        if first.kind == "wiring" and "another order" in first.because:
-            continue  # it is told already
         pairs, _ = runs.pairs()
         regions = {side: steps_around(pairs, first, side) for side in _SIDES}
-        tries = itertools.chain.from_iterable(_tries(first, runs, side, regions, until) for side in _SIDES)
+        told = _tells_order(first)  # which of them is moved is all that is left to tell
+        sides = _SIDES[:1] if told else _SIDES
+        tries = itertools.chain.from_iterable(
+            _tries(first, runs, side, regions, until, only_orders=told) for side in sides
+        )
         for each in _promising_first(tries, is_missing=first.kind == "missing"):
             if time.monotonic() > until:
                 return None
@@ -118,6 +121,7 @@ class _Varied:
     ways: tuple[tuple[Step, Variation], ...]
     is_promising: bool = False  # it makes the first value that differed that of the other run
     is_loose: bool = False  # and so does a number near by
+    of_each: int = 1  # the operations that one place takes
 
     def beside(self) -> Iterator[_Varied]:
         """Yield the same with another number: where that repairs as well, a bound may just be beyond all values."""
@@ -134,7 +138,7 @@ class _Varied:
     def words(self) -> str:
         """The edit in words."""
         step, way = self.ways[0]
-        return f"{way.edit.format(op=step.op)}{and_more(len(self.ways) - 1)}"
+        return f"{way.edit.format(op=step.op)}{and_more(len(self.ways) // self.of_each - 1)}"
 
     def row(self, shown: Row) -> Row:
         """Return the finding, with the error of the one that it stands for."""
@@ -158,7 +162,13 @@ def _says_why(row: Row) -> bool:
 
 
 def _tries(
-    first: Row, runs: EditedRuns, side: Side, regions: Mapping[Side, Sequence[Step]], until: float
+    first: Row,
+    runs: EditedRuns,
+    side: Side,
+    regions: Mapping[Side, Sequence[Step]],
+    until: float,
+    *,
+    only_orders: bool = False,
 ) -> Iterator[_Varied]:
     """Yield the ways of the operations that the first finding depends on since both are equal, and of those around it.
 
@@ -175,6 +185,14 @@ def _tries(
         for way, way_back in _of_both_views(step, each, later, back):
             places = [*((one, way) for one in _line(run, step)), *((one, way_back) for one in _line(run, later))]
             yield _Varied(side, tuple(places), is_repaired({at: way.change, before: way_back.change}))
+    for sites in _in_other_orders(run, steps, runs) if side == "b" else ():
+        if time.monotonic() > until:
+            return
+        if runs.is_progress({place_in(one): way.change for one, way in sites[0]}):
+            for ways in dict.fromkeys([tuple(itertools.chain.from_iterable(sites)), sites[0]]):
+                yield _Varied(side, ways, is_promising=True, of_each=len(sites[0]))
+    if only_orders:
+        return
     known_ways: set[tuple[str, tuple[int, ...]]] = set()  # each line is met at all of its places
     for vary in VARY if side == "b" else VARY_SETTINGS:
         for at, step, each in known:
@@ -183,15 +201,31 @@ def _tries(
                     return
                 if changes_something(way, each):
                     is_promising = is_repaired({at: way.change})
-                    line = _line(run, step)
-                    alike = [tuple([s for s in line if _sizes(s) == _sizes(step)])] if way.kind == "weights" else []
+                    if side == "b" and not is_promising:
+                        is_promising = runs.is_progress({place_in(step): way.change})
                     is_loose = is_promising and any(is_repaired({at: change}) for change in way.beside)
-                    for chosen in dict.fromkeys([line, *alike, (step,)]):
+                    for chosen in _groups(run, step, way):
                         key = f"{way.because}{way.edit}", tuple([one.index for one in chosen])
                         if key in known_ways and not is_promising:
                             continue
                         known_ways.add(key)
                         yield _Varied(side, tuple([(one, way) for one in chosen]), is_promising, is_loose)
+
+
+def _tells_order(row: Row) -> bool:
+    """Does a finding say that an operation stands in another order?"""
+    return row.kind == "wiring" and "another order" in row.because
+
+
+def _in_other_orders(run: StepList, steps: Sequence[Step], runs: EditedRuns) -> Iterator[list[Ways]]:
+    """Yield the edits that move an operation past others, each at its place first and then all over their lines."""
+    orders = OtherOrders(run, runs.ran("b"))
+    for row in orders.rows(steps):
+        own, lines = orders.edits(row), [_line(run, step) for step in row]
+        alike = list(zip(*lines)) if len({*map(len, lines)}) == 1 and row in zip(*lines) else []
+        others = [orders.edits(each) for each in alike if each != row]
+        for number, ways in enumerate(own):
+            yield [ways, *(each[number] for each in others if len(each) == len(own))]
 
 
 def _ways(vary: Vary, name: str, ran: Ran, numbers: Sequence[float] = ()) -> Iterator[Variation]:
@@ -232,6 +266,20 @@ def _line(run: StepList, step: Step) -> tuple[Step, ...]:
     source = step.node.source
     line = () if source is None else tuple([s for s in run.steps if s.node.source == source and s.op == step.op])
     return line if 1 < len(line) <= MOST_PLACES else (step,)
+
+
+def _groups(run: StepList, step: Step, way: Variation) -> list[tuple[Step, ...]]:
+    """Return the operations that may have one fault: of its line, of the same part in all layers, and it alone.
+
+    Weights have one size; a number may be written in several lines of a class of modules.
+    """
+    line = _line(run, step)
+    groups = [line, tuple([s for s in line if is_alike(s.call.path, step.call.path)])]
+    if way.kind == "weights":
+        groups.append(tuple([s for s in line if _sizes(s) == _sizes(step)]))
+    if way.of_number:
+        groups.append(tuple([s for s in run.steps if (s.op, s.call.type) == (step.op, step.call.type) and s.constants]))
+    return [*dict.fromkeys(each for each in (*groups, (step,)) if len(each) <= MOST_PLACES)]
 
 
 def _sizes(step: Step) -> list[tuple[int, ...]]:

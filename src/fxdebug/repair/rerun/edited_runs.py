@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -17,7 +18,11 @@ from fxdebug.comparison.result import ComparisonData
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value
 from fxdebug.errors import FxDebugError
+from fxdebug.repair.rerun.lost_values import LostValues
 from fxdebug.repair.rerun.replaced_operations import Place, Ran, ReplacedOperations
+from fxdebug.repair.rerun.replayed_run import KeptOperations
+
+MOST_BEHIND = 24  # operations behind an edit in which values of a are looked for
 
 
 class Returned(NamedTuple):
@@ -55,9 +60,15 @@ class EditedRuns:
     again: Callable[[ReplacedOperations], tuple[TraceData, ComparisonData]] | None = None
     _paired: tuple[Pairs, Meter] | None = field(default=None, repr=False)
     _again: dict[int, dict[int, Tensor | None]] = field(default_factory=dict, repr=False)  # by the side
+    _lost: LostValues | None = field(default=None, repr=False)
+    _kept: dict[int, KeptOperations | None] = field(default_factory=dict, repr=False)  # by the side
 
     def see_a(self, stepper: ReplacedOperations) -> None:
         """Run side a with a look at some of its operations."""
+        kept = self._operations(self.a)
+        if kept is not None and stepper.changes.keys() <= kept.places:
+            kept.with_edits(stepper.changes)
+            return
         with state_restored(*self.models):
             self.a.run(stepper)
 
@@ -66,7 +77,14 @@ class EditedRuns:
 
         Empty where nothing faces each other; ``None`` where it raises, or returns what cannot be compared.
         """
-        own, other = (self.a, self.b) if side == "a" else (self.b, self.a)
+        own = self.a if side == "a" else self.b
+        kept = self._operations(own)
+        if kept is not None:
+            replayed = kept.with_edits(stepper.changes)
+            found = None if replayed.tensors is None else self._measured(side, replayed.tensors)
+            if replayed.sure and not (found and all(each.error <= each.tolerance for each in found)):
+                stepper.made |= replayed.made
+                return found
         with state_restored(*self.models):
             try:
                 tensors = own.run(stepper)
@@ -74,6 +92,11 @@ class EditedRuns:
                 raise
             except Exception:  # of the model, with an operation that was replaced
                 return None
+        return self._measured(side, tensors)
+
+    def _measured(self, side: Literal["a", "b"], tensors: Sequence[Tensor | None]) -> list[Returned] | None:
+        """Return how far tensors that a side returns are from those of the other one."""
+        own, other = (self.a, self.b) if side == "a" else (self.b, self.a)
         numbers = [value.number for value in own.trace.root.outputs or ()]
         if len(numbers) != len(tensors):
             return None
@@ -108,6 +131,36 @@ class EditedRuns:
         return EditedRuns(
             self.a, b, plain, self.mapping, None if again is None else lambda stepper: again(behind(stepper))
         )
+
+    def ran(self, side: Literal["a", "b"]) -> Mapping[Place, Ran]:
+        """Return all operations of a side as they ran; none where they are not kept."""
+        kept = self._operations(self.a if side == "a" else self.b)
+        return {} if kept is None else {place: ran for place, ran in kept.operations if place is not None}
+
+    def is_progress(self, edits: Mapping[Place, Callable[[Ran], Any]]) -> bool:
+        """Has b values of a with edits that it has not without, right behind these?
+
+        Each edit is of what b itself computed by then: with tensors of a, anything would be.
+        """
+        kept = self._operations(self.a), self._operations(self.b)
+        if kept[0] is None or kept[1] is None:
+            return False
+        if self._lost is None:
+            self._lost = LostValues(kept[0], kept[1])
+        return any(map(self._lost.has, kept[1].changed_by(edits, MOST_BEHIND)))
+
+    def _operations(self, side: RunAgain) -> KeptOperations | None:
+        """Return the operations of a side as they ran; ``None`` where they are too large, or no model makes them."""
+        if id(side) not in self._kept:
+            kept = KeptOperations()
+            self._kept[id(side)] = None
+            if side.model is not None:
+                with state_restored(*self.models), contextlib.suppress(Exception):
+                    side.run(ReplacedOperations({}, kept))
+                    shapes = [value.shape for value in side.trace.root.outputs or ()]
+                    if not kept.too_large and [tuple(each.shape) for each in kept.returned] == shapes:
+                        self._kept[id(side)] = kept
+        return self._kept[id(side)]
 
     def pairs(self) -> tuple[Pairs, Meter]:
         """Return the pairs of the recorded runs, and what measures them."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from torch import Tensor
 
@@ -34,8 +34,20 @@ class Ran(NamedTuple):
     result: Any
 
 
+class Keeper(Protocol):
+    """Keep the operations of a run, and the tensors that the run returns."""
+
+    def keep(self, place: Place | None, ran: Ran) -> None:
+        """Keep an operation that ran."""
+
+    def end(self, returned: Any) -> None:
+        """Keep what the run returns."""
+
+
 class ReplacedOperations:
     """A stepper that replaces the results of operations; ``made`` are the places where it did.
+
+    With ``kept``, all operations of the run are kept there as they ran.
 
     >>> import torch
     >>> from fxdebug.api.run_model import run_and_store
@@ -46,9 +58,10 @@ class ReplacedOperations:
     ([0.5, 0.5], {(1, 'relu')})
     """
 
-    def __init__(self, changes: Mapping[Place, Callable[[Ran], Any]]) -> None:
+    def __init__(self, changes: Mapping[Place, Callable[[Ran], Any]], kept: Keeper | None = None) -> None:
         self.made: set[Place] = set()
-        self._changes = changes
+        self.changes = changes
+        self._kept = kept
         self._calls = {call for call, _ in changes}
         self._counts: dict[Place, int] = {}
         self._given: tuple[Any, Any, Any] = (None, (), {})
@@ -64,19 +77,20 @@ class ReplacedOperations:
         """
         if self._is_placed:
             return self  # it is known of which trace they are
-        found = ReplacedOperations(self._changes)
+        found = ReplacedOperations(self.changes, self._kept)
         found.made, found._before, found._calls, found._is_placed = self.made, self._before, self._calls, True
-        known = _counted_places(trace, self._calls)
-        found._counted = {counted: place for counted, place in known if place in self._changes}
+        calls = self._calls if self._kept is None else range(len(trace.calls))
+        known = _counted_places(trace, calls)
+        found._counted = {counted: place for counted, place in known if self._kept is not None or place in self.changes}
         return found
 
     def behind(self, other: ReplacedOperations) -> ReplacedOperations:
         """Return the same with the results of another one replaced before; these are none of ``made``."""
-        found = ReplacedOperations(self._changes)
+        found = ReplacedOperations(self.changes, self._kept)
         found.made, found._counted, found._is_placed = self.made, self._counted, self._is_placed
         found._calls = self._calls | other._calls
         counted: dict[Place, Counted] = {place: counted for counted, place in other._counted.items()}
-        own = {counted.get(place, place): change for place, change in other._changes.items()}
+        own = {counted.get(place, place): change for place, change in other.changes.items()}
         found._before = {**self._before, **other._before, **own}
         return found
 
@@ -96,6 +110,8 @@ class ReplacedOperations:
 
     def after_call(self, frame: Frame, output: Any) -> Any:
         """Let a call return."""
+        if self._kept is not None and frame.index == 0:
+            self._kept.end(output)
         return output
 
     def failed_call(self, frame: Frame, error: BaseException) -> None:
@@ -107,7 +123,7 @@ class ReplacedOperations:
 
     def after_op(self, call_tape: CallTape, entry: TapeEntry, result: Any) -> Any:
         """Replace the result of an operation."""
-        if call_tape.index not in self._calls:
+        if call_tape.index not in self._calls and self._kept is None:
             return result
         index, name = call_tape.index, op_name(entry.what)
         counted = index, _without_side(name), self._count(index, f"{_without_side(name)}()")
@@ -120,7 +136,10 @@ class ReplacedOperations:
         with self._recorder.unwatched():
             ran = Ran(function, tuple(args), dict(kwargs or {}), result)
             ran = ran if before is None else ran._replace(result=before(ran))
-            return ran.result if place is None else self.replaced(place, ran)
+            ran = ran if place is None else ran._replace(result=self.replaced(place, ran))
+            if self._kept is not None:
+                self._kept.keep(place, ran)
+            return ran.result
 
     def _count(self, call: int, name: str) -> int:
         """Return how many operations of a name ran in a call before, and count one more."""
@@ -130,7 +149,7 @@ class ReplacedOperations:
 
     def replaced(self, place: Place, ran: Ran) -> Any:
         """Return the result of an operation that ran: its own, or the one in its place."""
-        change = self._changes.get(place)
+        change = self.changes.get(place)
         if change is None:
             return ran.result
         new = change(ran)

@@ -87,11 +87,12 @@ class PlannedEdit:
     words: str
     parts: tuple[Part, ...]
     is_cause: bool = False
+    names_why: bool = False  # it is what the finding says, though it takes several operations of a
 
     @property
     def of_region(self) -> bool:
         """Does it put all that a does somewhere in the place of b's, which does not say what of it is wrong?"""
-        return any(part.make is None for part in self.parts)
+        return not self.names_why and any(part.make is None for part in self.parts)
 
 
 @dataclass(frozen=True)
@@ -121,13 +122,13 @@ def line_of(run: StepList, at: Step) -> tuple[Step, ...]:
     """Return an operation, or all that its place in its line ran: in the calls of several layers, else in a loop."""
     source, weights = at.node.source, [given.is_weight for given in at.inputs]
     lines = [] if source is None else [step for step in run.steps if step.node.source == source]
-    in_calls = [s for s in lines if place_in(s)[1] == place_in(at)[1] and _is_alike(s.call.path, at.call.path)]
+    in_calls = [s for s in lines if place_in(s)[1] == place_in(at)[1] and is_alike(s.call.path, at.call.path)]
     in_loop = [s for s in lines if s.op == at.op and [given.is_weight for given in s.inputs] == weights]
     found = in_calls if len(in_calls) > 1 else in_loop
     return tuple(found) if 1 < len(found) <= MOST_PLACES else (at,)
 
 
-def _is_alike(path: str, other: str) -> bool:
+def is_alike(path: str, other: str) -> bool:
     """Are two calls of one part of a model, in whatever layer?"""
     return numberless(f"{path}.") == numberless(f"{other}.")
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fxdebug.repair.rerun.replaced_operations import Ran
+from fxdebug.repair.trials.edit_parts import as_laid_out
 from fxdebug.repair.trials.edits_of_operations import EditOfBoth, NoEdit, computed_with, is_inplace, tensors_of
 
 
@@ -53,3 +55,19 @@ def given_as_in_a(slots: Sequence[int], theirs: Ran | None, ours: Ran, own: Mapp
     if isinstance(made, Tensor) and made.shape != ours.result.shape:
         raise NoEdit
     return made
+
+
+def with_result_of_a(hides: bool, theirs: Ran | None, ours: Ran, own: Mapping[int, Tensor]) -> Any:
+    """Return the table or mask that a makes, laid out as that of b: below 0 is hidden, where one is true or false."""
+    made, before = None if theirs is None else theirs.result, ours.result
+    if not isinstance(made, Tensor) or not isinstance(before, Tensor) or is_inplace(ours):
+        raise NoEdit
+    if before.dtype == torch.bool and made.is_floating_point():
+        made = made < 0 if hides else made >= 0
+    elif made.dtype == torch.bool and before.is_floating_point():
+        made = torch.zeros_like(made, dtype=before.dtype).masked_fill(made == hides, before.min())
+    if made.dtype != before.dtype:
+        raise NoEdit
+    if made.numel() < before.numel():
+        made = made.expand(before.shape)
+    return as_laid_out(made, before)

@@ -14,6 +14,8 @@ from fxdebug.comparison.diagnosis.cause import listed
 from fxdebug.comparison.diagnosis.region import view_chain
 from fxdebug.comparison.result import Row
 from fxdebug.comparison.steps import Step, StepInput, StepList
+from fxdebug.comparison.tolerance import visible_share
+from fxdebug.data.calls import Call
 from fxdebug.data.values import Value
 from fxdebug.operators.dtypes import EPS
 from fxdebug.operators.names import FACTORIES
@@ -30,10 +32,11 @@ from fxdebug.repair.trials.edit_parts import (
     place_in,
 )
 from fxdebug.repair.trials.edits_of_operations import OF_REGION, edits_of, op_of, place_of
-from fxdebug.repair.trials.edits_with_values import by_itself, given_as_in_a, put_after, put_before
+from fxdebug.repair.trials.edits_with_values import by_itself, given_as_in_a, put_after, put_before, with_result_of_a
 from fxdebug.repair.trials.equal_values import EqualValues
 from fxdebug.repair.trials.regions_of_a import RegionOfA
 
+MOST_OF_CALL = 128  # operations of a call of a that b lacks
 OF_CODE = frozenset(["values", "missing", "extra", "constant", "shape", "wiring", "dtype"])  # that a region explains
 
 
@@ -55,15 +58,18 @@ class EditPlan:
         ]
         sites = self._sites(row)
         if sites is None:
-            return single
+            return [*single, *self._of_table(row), *self._of_missing_calls(row)]
         alone = Sites((sites.own,), 0)
-        planned = [*single, *self._of_pairs(row, alone), *self._after_all(row, alone), *self._of_region(row, alone)]
+        planned = [*single, *self._of_pairs(row, alone), *self._of_weights(row, alone)]
+        planned += [*self._of_table(row), *self._of_missing_calls(row)]
+        planned += [*self._after_all(row, alone), *self._of_region(row, alone)]
         if len(sites.pairs) > 1:
             everywhere = [
                 replace(edit, parts=tuple([Part(place_in(y), place_in(x), edit.parts[0].make) for x, y in sites.pairs]))
                 for edit in single
             ]
-            of_sites = [*self._of_pairs(row, sites), *self._after_all(row, sites), *self._of_region(row, sites)]
+            of_sites = [*self._of_pairs(row, sites), *self._of_weights(row, sites)]
+            of_sites += [*self._after_all(row, sites), *self._of_region(row, sites)]
             planned += map(_more, [*everywhere, *of_sites])
         elif len(lines := line_of(self._pairs.a, sites.own[0])) > 1:
             every = Sites(tuple([(step, sites.own[1]) for step in lines]), lines.index(sites.own[0]))
@@ -149,6 +155,83 @@ class EditPlan:
         region = RegionOfA(self._pairs, self._is_equal, self._is_constant, other)
         if region.reaches(last):
             yield from self._with_region(region, sites, (None, None))
+
+    def _of_table(self, row: Row) -> Iterator[PlannedEdit]:
+        """Yield the edits that put a table or a mask of a in the place of that of b: no activations are in it.
+
+        A mask of numbers in the place of one that is true or false may say what is hidden, or what is seen.
+        """
+        values = [
+            None if side is None or side.value is None else run.values.get(side.value.number)
+            for run, side in ((self._pairs.a, row.a), (self._pairs.b, row.b))
+        ]
+        one = None if values[0] is None else self._pairs.a.maker(values[0])
+        other = None if values[1] is None else self._pairs.b.maker(values[1])
+        if row.kind not in ("values", "constant") or one is None or other is None or one.unrecorded or other.unrecorded:
+            return
+        if len(one.outputs) != 1 or len(other.outputs) != 1:
+            return
+        is_mask = visible_share(one.outputs[0]) is not None and self._is_of_positions(one)
+        if not is_mask and not self._is_constant(one):
+            return
+        lines = line_of(self._pairs.a, one), line_of(self._pairs.b, other)
+        together = tuple(zip(*lines)) if len(lines[0]) == len(lines[1]) else tuple((one, each) for each in lines[1])
+        for hides in (True, False) if one.outputs[0].dtype != other.outputs[0].dtype else (True,):
+            words = f"{other.op} with the numbers of {one.op} of a"
+            for sites in dict.fromkeys([((one, other),), together]):
+                make = partial(with_result_of_a, hides)
+                edit = PlannedEdit(words, tuple([Part(place_in(y), place_in(x), make) for x, y in sites]))
+                yield edit if len(sites) == 1 else _more(edit)
+
+    def _of_weights(self, row: Row, sites: Sites) -> Iterator[PlannedEdit]:
+        """Yield the edit that computes a product of b as a does, with the weights of a: those of the finding."""
+        other = sites.own[1]
+        wanted = self._pairs.value_in_a(other.outputs[0]) if len(other.outputs) == 1 else None
+        last = None if wanted is None else self._pairs.a.maker(wanted)
+        if row.kind != "weights" or last is None or other.unrecorded:
+            return
+        # where an adapter is added behind it, what the call around returns
+        around = [] if last.call.parent is None else [*(last.call.parent.outputs or ())]
+        added = (
+            self._pairs.a.maker(around[0]) if len(around) == 1 and around[0].shape == last.outputs[0].shape else None
+        )
+        parts = self._pairs, self._is_equal, self._is_constant, other, self._equal.in_b
+        for end in dict.fromkeys([last, added or last]):
+            region = RegionOfA(*parts, own_weights=True)
+            if region.reaches(end) and len(end.outputs) == 1:
+                computing = [step for step in region.steps if not step.transparent]
+                modules = {name.rpartition(".")[0] for name in region.weights}
+                if len(computing) == 1 or all(module and f"{module}." in row.because for module in modules):
+                    for edit in self._with_region(region, sites, (None, None)):
+                        yield replace(edit, words=f"{other.op} with {listed(region.weights)} of a", names_why=True)
+
+    def _of_missing_calls(self, row: Row) -> Iterator[PlannedEdit]:
+        """Yield the edits that put a call of a, which b lacks, behind what b has of its input: inner calls first."""
+        known = [] if row.kind != "missing" or row.a is None else [*row.a.call.with_ancestors()]
+        for call in known:
+            if call.parent is not None and call.index not in self._pairs.calls_of_a:
+                yield from self._of_missing_call(call)
+
+    def _of_missing_call(self, call: Call) -> Iterator[PlannedEdit]:
+        values = [*(call.outputs or ())]
+        last = self._pairs.a.maker(values[0]) if len(values) == 1 else None
+        for given in call.inputs if last is not None else ():
+            value = self._pairs.value_in_b(given)
+            if value is None or not self._is_equal(self._pairs.a.root(given), value):
+                value = self._equal.in_b(self._pairs.a.root(given))
+            maker = None if value is None else self._pairs.b.maker(value)
+            if value is None or maker is None or maker.unrecorded or value.shape != values[0].shape or last is None:
+                continue
+            before = next((step for step in self._pairs.b.steps[maker.index + 1 :] if not step.unrecorded), None)
+            if before is None:
+                continue
+            parts = self._pairs, self._is_equal, self._is_constant, before, self._equal.in_b
+            region = RegionOfA(*parts, own_weights=True, most=MOST_OF_CALL)
+            operations = region.operations(lambda _, step: step) if region.reaches(last) else None
+            if operations is not None:
+                which = number_of(self._pairs.a, values[0], last), number_of(self._pairs.b, value, maker)
+                part = Part(place_in(maker), None, None, region=tuple(operations), results=which)
+                yield PlannedEdit(f"{call.path} of a after {maker.op}", (part,), names_why=True)
 
     def has_equal_in_a(self, value: Value) -> bool:
         """Has a a value with the numbers of one of b: its partner, or another one?"""
@@ -266,6 +349,18 @@ class EditPlan:
             return given.is_weight or maker is not None
         return given.value.dtype not in EPS and all(
             self._can_be_made(x, before, everywhere=everywhere) for x in maker.inputs
+        )
+
+    def _is_of_positions(self, step: Step) -> bool:
+        """Is it made of nothing but constants, indices and masks that were not computed from activations?"""
+        if self._is_constant(step):
+            return True
+        makers = [self._pairs.a.makers.get(given.value.number) for given in step.inputs]
+        return all(
+            maker is not None and maker.index < step.index and self._is_of_positions(maker)
+            if maker is not None
+            else given.value.dtype not in EPS and not given.is_weight
+            for given, maker in zip(step.inputs, makers)
         )
 
     def _is_constant(self, step: Step) -> bool:

@@ -30,7 +30,7 @@ class RegionOfA:
     """The operations of a that compute a value from values that b has by an operation of its own.
 
     With ``equal_in_b`` a value of b with the same numbers counts as one of a, whatever it is paired with, and weights
-    of a that no operation of b is given may be in the region.
+    of a that no operation of b is given may be in the region; with ``own_weights`` those of a are, whatever b has.
     """
 
     def __init__(
@@ -40,9 +40,12 @@ class RegionOfA:
         is_constant: Callable[[Step], bool],
         before: Step,
         equal_in_b: Callable[[Value], Value | None] | None = None,
+        *,
+        own_weights: bool = False,
+        most: int = MOST_OF_REGION,
     ) -> None:
         self._pairs, self._is_equal, self._is_constant, self._before = pairs, is_equal, is_constant, before
-        self._equal_in_b = equal_in_b
+        self._equal_in_b, self._own_weights, self._most = equal_in_b, own_weights, most
         self.weights: dict[str, None] = {}  # of a, which no operation of b is given
         self._found: dict[int, Step] = {}
         self._own: dict[tuple[int, int], tuple[Step, int | None]] = {}
@@ -60,9 +63,12 @@ class RegionOfA:
             if step.index in self._found:
                 continue
             self._found[step.index] = step
-            if len(self._found) > MOST_OF_REGION or step.unrecorded or not step.outputs:
+            if len(self._found) > self._most or step.unrecorded or not step.outputs:
                 return False
             for slot, given in enumerate(step.inputs):
+                if given.is_weight and self._own_weights:
+                    self.weights[str(given.value.name)] = None
+                    continue
                 if self._is_at_hand(step, slot, given):
                     continue
                 maker = self._pairs.a.maker(given.value)

@@ -28,6 +28,7 @@ from fxdebug.repair.trials.regions_of_a import recomputed
 MOST = 8  # findings that are tried each
 MOST_TOGETHER = 64  # and all at once, as of a setting of every layer
 LIKELY = "likely"
+STILL = ", and b still returns something else"
 MANY = " have no counterpart"  # of several operations
 RAISES = [Returned(math.inf, 0.0)]  # of a side that raises with an edit, or returns what cannot be compared
 
@@ -73,20 +74,34 @@ def tried(findings: Sequence[Row], plain: ComparisonData, runs: EditedRuns, budg
                 failed += [edit] if edit.is_cause else []
                 made.setdefault(number, []).append(edit)
         if failed and len(rows) == 1:
-            told = f"{LIKELY}: tried with {failed[0].words}{_still(rows[number], _made(failed[0], seen), runs)}"
-            rows[number] = replace(rows[number], repair=told)
+            rows[number] = replace(rows[number], repair=f"{LIKELY}: tried with {failed[0].words}{STILL}")
     rows = _doubted_together(rows, {number: edits[0] for number, edits in planned.items()}, seen, runs)
     rest = rows[MOST:MOST_TOGETHER] if len(made) == MOST < len(rows) <= MOST_TOGETHER and plan is not None else []
     more = {number: plan.edits(row)[:1] for number, row in enumerate(rest, MOST)} if plan is not None else {}
     seen |= _seen_in_a([edit for edits in more.values() for edit in edits], runs) if more else {}
     made |= {number: edits for number, edits in more.items() if edits}
-    for at in (0, -1):  # the smallest edit of each, then the largest
-        if time.monotonic() > until:
-            return rows
-        together = _all_at_once(rows, {number: edits[at] for number, edits in made.items()}, seen, runs, exactly)
-        if together is not None:
-            return together
+    of_kinds = [{number: edits for number, edits in made.items() if rows[number].kind == kind} for kind in ("weights",)]
+    for chosen in (made, *of_kinds):
+        for pick in (_smallest, _largest, _that_names_why):
+            if time.monotonic() > until:
+                return rows
+            edits_now = {number: picked for number, edits in chosen.items() if (picked := pick(edits)) is not None}
+            together = _all_at_once(rows, edits_now, seen, runs, exactly)
+            if together is not None:
+                return together
     return rows
+
+
+def _smallest(edits: Sequence[PlannedEdit]) -> PlannedEdit:
+    return edits[0]
+
+
+def _largest(edits: Sequence[PlannedEdit]) -> PlannedEdit:
+    return edits[-1]
+
+
+def _that_names_why(edits: Sequence[PlannedEdit]) -> PlannedEdit | None:
+    return next((edit for edit in reversed(edits) if edit.names_why), None)
 
 
 def _doubted_together(
@@ -192,15 +207,20 @@ def edits_at(edit: PlannedEdit, runs: EditedRuns) -> dict[Place, Edit]:
     return _made(edit, _seen_in_a([edit], runs))
 
 
-def _still(row: Row, edits: dict[Place, Edit], runs: EditedRuns) -> str:
-    """Say that b differs with an edit, and where first if that is after a fault that two runs show alone."""
+def with_next_place(row: Row, runs: EditedRuns) -> Row:
+    """Return a finding that is likely, with where b differs first with the edit that was tried, if that is after it."""
+    told = row.repair.removesuffix(STILL)
+    edit = None
+    if told != row.repair and row.kind in ("constant", "weights") and runs.again is not None:
+        edit = next((each for each in EditPlan(runs).edits(row) if each.is_cause and told.endswith(each.words)), None)
+    if edit is None or runs.again is None:
+        return row
     try:
-        after = None if runs.again is None else runs.again(ReplacedOperations(edits))[1].first
+        after = runs.again(ReplacedOperations(edits_at(edit, runs)))[1].first
     except Exception:  # of the model
-        after = None
-    if after is not None and after.position > row.position and row.kind in ("constant", "weights"):
-        return f", and b then differs first at {after.where}"
-    return ", and b still returns something else"
+        return row
+    later = after is not None and after.position > row.position
+    return replace(row, repair=f"{told}, and b then differs first at {after.where}") if later and after else row
 
 
 def _all_at_once(
@@ -266,7 +286,14 @@ def _made(edit: PlannedEdit, seen: dict[Place, Ran]) -> dict[Place, Edit]:
 
     def make(part: Part, ran: Ran) -> Any:
         if part.make is None:
-            return recomputed(part.region, part.results, seen, value, ran)
+
+            def known(source: Source) -> Tensor:
+                if source.place != part.place:
+                    return value(source)
+                result = ran.result if source.at is None else ran.result[source.at]  # as it is without this edit
+                return seen_as_in_a(result, [seen[view] for view in source.views])
+
+            return recomputed(part.region, part.results, seen, known, ran)
         own = {slot: value(source) for slot, source in part.own}
         return part.make(None if part.of_a is None else seen.get(part.of_a), ran, own)
 

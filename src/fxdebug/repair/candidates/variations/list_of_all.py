@@ -7,7 +7,13 @@ from typing import TypeAlias
 
 from fxdebug.operators.names import RANDOM, UNINITIALISED
 from fxdebug.repair.candidates.variations.groupings import groupings, moved_dimensions
-from fxdebug.repair.candidates.variations.other_numbers import given_numbers, other_settings, other_switches
+from fxdebug.repair.candidates.variations.other_numbers import (
+    given_numbers,
+    numbers_in_tensors,
+    other_settings,
+    other_switches,
+    scaled_numbers,
+)
 from fxdebug.repair.candidates.variations.other_operands import (
     backwards,
     exchanged,
@@ -17,6 +23,7 @@ from fxdebug.repair.candidates.variations.other_operands import (
     turned,
 )
 from fxdebug.repair.candidates.variations.other_weights import exchanged_rows, reworked_weights
+from fxdebug.repair.candidates.variations.parts_and_groups import in_any_order, in_groups, interleaved
 from fxdebug.repair.candidates.variations.shares import divided_by_sum
 from fxdebug.repair.candidates.variations.shifted_rows import shifted
 from fxdebug.repair.candidates.variations.twin_operations import twins
@@ -37,8 +44,13 @@ VARY: tuple[Vary, ...] = (
     other_switches,
     other_settings,
     given_numbers,
+    scaled_numbers,
+    numbers_in_tensors,
+    in_groups,
     groupings,
     moved_dimensions,
+    interleaved,
+    in_any_order,
     masks_inverted,
     masks_left_out,
     over_other_dimension,

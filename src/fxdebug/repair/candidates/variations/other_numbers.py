@@ -9,13 +9,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from fxdebug.comparison.constants import BY_POSITION, DEFAULTS
 from fxdebug.operators.names import ACTIVATIONS, NORMS
-from fxdebug.repair.candidates.variations.variation import NEEDED, Change, Variation
+from fxdebug.repair.candidates.variations.variation import NEEDED, Change, Variation, with_operand
 from fxdebug.repair.rerun.replaced_operations import Ran
-from fxdebug.repair.trials.edits_of_operations import tensors_of
+from fxdebug.repair.trials.edits_of_operations import NoEdit, tensors_of
 
 
 def other_settings(name: str, ran: Ran, numbers: Sequence[float]) -> Iterator[Variation]:
@@ -115,6 +116,47 @@ def other_switches(name: str, ran: Ran, numbers: Sequence[float] = ()) -> Iterat
             continue
         new = default == "False"
         yield _setting(key, not new, new, _with_keyword(key, new))
+
+
+def scaled_numbers(name: str, ran: Ran, numbers: Sequence[float]) -> Iterator[Variation]:
+    """Yield a product or quotient with its number scaled, by as much at each place: a factor that is missing."""
+    if name not in ("mul", "div") or len(ran.args) != 2:
+        return
+    at = next((at for at, each in enumerate(ran.args) if type(each) in (int, float)), None)
+    value = 0.0 if at is None else float(ran.args[at])
+    if at is None or not value or not math.isfinite(value):
+        return
+    for factor in dict.fromkeys(number / value for number in numbers):
+        if factor not in (0.0, 1.0):
+            make = partial(_scaled, at)
+            told = f"{_text(value)}{NEEDED}{_text(value * factor)}, {_text(factor)} times as much"
+            beside = tuple([make(factor * by) for by in NEAR_BY])
+            words = f"{{op}} with {_text(factor)} times its number"
+            yield Variation(told, words, make(factor), "constant", beside=beside, of_number=True)
+
+
+def numbers_in_tensors(name: str, ran: Ran, numbers: Sequence[float]) -> Iterator[Variation]:
+    """Yield an operation with a number of the other run in the place of one that it is given as a tensor."""
+    for at, tensor in enumerate(tensors_of(ran)):
+        if tensor.numel() != 1 or not tensor.is_floating_point() or isinstance(tensor, nn.Parameter):
+            continue
+        value = tensor.item()
+        for number in numbers:
+            if number != value:
+                make = partial(partial, with_operand, at)
+                beside = tuple([make(partial(torch.full_like, fill_value=number * by)) for by in NEAR_BY])
+                told = f"{_text(value)}{NEEDED}{_text(number)}"
+                change = make(partial(torch.full_like, fill_value=number))
+                yield Variation(told, f"{{op}} with {_text(number)}", change, "constant", beside=beside)
+
+
+def _scaled(at: int, factor: float) -> Change:
+    def change(ran: Ran) -> Any:
+        if type(ran.args[at]) not in (int, float):
+            raise NoEdit
+        return ran.function(*ran.args[:at], ran.args[at] * factor, *ran.args[at + 1 :], **ran.kwargs)
+
+    return change
 
 
 _NUMBERS: dict[str, tuple[str, type]] = {  # of which an operation has a default, and some the size of their result

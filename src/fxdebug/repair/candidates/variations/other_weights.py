@@ -13,7 +13,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from fxdebug.operators.names import NORMS, family
+from fxdebug.operators.names import NORMS, PICKING, SLICES, family
 from fxdebug.repair.candidates.variations.variation import Variation, with_operand
 from fxdebug.repair.rerun.replaced_operations import Ran
 from fxdebug.repair.trials.edits_of_operations import tensors_of
@@ -39,7 +39,7 @@ def reworked_weights(name: str, ran: Ran, numbers: Sequence[float] = ()) -> Iter
 
 def exchanged_rows(name: str, ran: Ran, numbers: Sequence[float] = ()) -> Iterator[Variation]:
     """Yield an operation with two of the blocks of its weight's rows exchanged."""
-    for at, weight in _weights(name, ran):
+    for at, weight in _weights(name, ran) if name not in SLICES | PICKING else ():  # which take another row then
         for count in BLOCKS:
             for i, j in itertools.combinations(range(count), 2) if weight.shape[0] % count == 0 else ():
                 told = f"blocks {i + 1} and {j + 1} of the {count} in the rows of its weight stand the other way round"

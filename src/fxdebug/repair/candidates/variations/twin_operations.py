@@ -27,7 +27,7 @@ def twins(name: str, ran: Ran, numbers: Sequence[float] = ()) -> Iterator[Variat
         known += [each for each in _ACTIVATIONS if each != name]
     for twin in known:
         because = f"{{op}}{NEEDED}{twin}"
-        yield Variation(because, f"{twin} in the place of {{op}}", partial(_computed_by, twin))
+        yield Variation(because, f"{twin} in the place of {{op}}", partial(_computed_by, twin), "values")
 
 
 def _computed_by(name: str, ran: Ran) -> Any:

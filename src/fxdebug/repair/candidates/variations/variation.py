@@ -27,17 +27,18 @@ class Variation:
     ``factors`` of a view are those that it takes in the other order: which, counted from the end, and their sizes;
     ``splits``: it splits a dimension into them, rather than to join them to one. ``beside`` are changes that must not
     do the same: those to numbers near by, of a change to a number. ``resizes``: the result may have more elements or
-    fewer, of which what follows makes as many again.
+    fewer, of which what follows makes as many again. ``of_number``: it changes a number that code computes with.
     """
 
     because: str
     edit: str
     change: Change
-    kind: Literal["constant", "wiring", "weights"] = "wiring"  # of the finding
+    kind: Literal["constant", "wiring", "weights", "values"] = "wiring"  # of the finding
     factors: tuple[int, int, int] | None = None
     splits: bool = False
     beside: tuple[Change, ...] = ()
     resizes: bool = False
+    of_number: bool = False
 
 
 def with_operand(at: int, make: Callable[[Tensor], Tensor], ran: Ran) -> Any:
