@@ -88,11 +88,12 @@ class PlannedEdit:
     parts: tuple[Part, ...]
     is_cause: bool = False
     names_why: bool = False  # it is what the finding says, though it takes several operations of a
+    of_numbers: bool = False  # it puts the numbers of a there, which does not say why they are others
 
     @property
     def of_region(self) -> bool:
         """Does it put all that a does somewhere in the place of b's, which does not say what of it is wrong?"""
-        return not self.names_why and any(part.make is None for part in self.parts)
+        return self.of_numbers or (not self.names_why and any(part.make is None for part in self.parts))
 
 
 @dataclass(frozen=True)

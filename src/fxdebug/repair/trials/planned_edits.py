@@ -180,7 +180,8 @@ class EditPlan:
             words = f"{other.op} with the numbers of {one.op} of a"
             for sites in dict.fromkeys([((one, other),), together]):
                 make = partial(with_result_of_a, hides)
-                edit = PlannedEdit(words, tuple([Part(place_in(y), place_in(x), make) for x, y in sites]))
+                parts = tuple([Part(place_in(y), place_in(x), make) for x, y in sites])
+                edit = PlannedEdit(words, parts, of_numbers=True)
                 yield edit if len(sites) == 1 else _more(edit)
 
     def _of_weights(self, row: Row, sites: Sites) -> Iterator[PlannedEdit]:
