@@ -138,3 +138,23 @@ def test_values_of_rewards_without_an_end_are_no_fault() -> None:
 
     assert [one.severity for one in found.findings if one.rule == "targets grow"] == ["advice"]
     assert warnings_of(found) == []
+
+
+@pytest.mark.parametrize("all_in_eval", [False, True])
+def test_a_normalisation_that_is_frozen_as_it_began_is_no_fault_of_a_model_in_training(all_in_eval: bool) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(64, 8)
+    target = x @ torch.randn(8, 3)
+    model = torch.nn.Sequential(
+        torch.nn.Linear(8, 32), torch.nn.BatchNorm1d(32), torch.nn.ReLU(), torch.nn.Linear(32, 3)
+    )
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    model.train(not all_in_eval)
+    norm.eval()
+    with fxdebug.watch(model, optimizer, save=None) as watched:
+        for _ in range(60):
+            optimizer.zero_grad()
+            torch.nn.functional.mse_loss(model(x), target).backward()
+            optimizer.step()
+    told = [(one.severity, one.rule) for one in watched.verdict().findings if one.rule == "eval mode"]
+    assert told == [("error" if all_in_eval else "advice", "eval mode")]

@@ -81,8 +81,9 @@ def rules(seen: Seen) -> Found:
     yield from _lost(seen)
     if facts.norms and facts.norms_in_eval.count == facts.norms and seen.steps:
         if facts.norms_unused.count:
+            on_purpose = learns and any(one.training for one in seen.signs)  # the rest of the model is in training
             yield found(
-                "eval mode", ERROR,
+                "eval mode", ADVICE if on_purpose else ERROR,
                 f"{facts.norms_unused.count} normalisations over batches ({listed(facts.norms_unused)}) train in "
                 "eval mode and "
                 "never saw a batch: they subtract 0 and divide by 1",
