@@ -145,9 +145,8 @@ def test_a_normalisation_that_is_frozen_as_it_began_is_no_fault_of_a_model_in_tr
     torch.manual_seed(0)
     x = torch.randn(64, 8)
     target = x @ torch.randn(8, 3)
-    model = torch.nn.Sequential(
-        torch.nn.Linear(8, 32), torch.nn.BatchNorm1d(32), torch.nn.ReLU(), torch.nn.Linear(32, 3)
-    )
+    norm = torch.nn.BatchNorm1d(32)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 32), norm, torch.nn.ReLU(), torch.nn.Linear(32, 3))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     model.train(not all_in_eval)
     norm.eval()
