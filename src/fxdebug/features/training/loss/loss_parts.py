@@ -257,7 +257,7 @@ def code_in(parts: Sequence[Part]) -> Code | None:
             continue
         against = [one for one in parts if one.sign == -part.sign and elements_of(one.node) == size]
         log = next((one for one in against if _is_log_of(one.node, part.node, inner)), None)
-        squares = [one for one in parts if one.sign == part.sign and _is_square(one.node) and one is not part]
+        squares = [one for one in parts if one.sign == part.sign and is_square(one.node) and one is not part]
         square = next((one for one in squares if elements_of(one.node) == size), None)
         if log is not None and square is not None:
             mean = behind_views(inputs_of(square.node)[0])
@@ -272,7 +272,8 @@ def _is_log_of(node: Any, variance: Any, inner: Any) -> bool:
     return name_of(variance) == "Exp" and behind_views(node) is inner
 
 
-def _is_square(node: Any) -> bool:
+def is_square(node: Any) -> bool:
+    """Is it something times itself?"""
     inputs = inputs_of(node)
     if name_of(node) == "Pow":
         return scalar_of(node._saved_exponent) == 2
@@ -311,7 +312,7 @@ def overlaps(node: Any) -> bool:
         if name_of(part) == "Mul" and len(inputs_of(part)) == 1 and _are_bits(_constant(part)):
             shared.append(behind_views(inputs_of(part)[0]))
     below = {behind_views(part) for part in _inner_parts(inputs[1])}
-    below |= {behind_views(inputs_of(part)[0]) for part in _inner_parts(inputs[1]) if _is_square(part)}
+    below |= {behind_views(inputs_of(part)[0]) for part in _inner_parts(inputs[1]) if is_square(part)}
     return any(one in below for one in shared)
 
 

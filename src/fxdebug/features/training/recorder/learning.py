@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -28,6 +29,7 @@ from fxdebug.features.shared.records.learning import (
     StepSigns,
 )
 from fxdebug.features.training.beside.all_beside import Beside
+from fxdebug.features.training.loss.amounts import Amounts
 from fxdebug.features.training.loss.loss_graph import (
     CLOSE,
     NARROW,
@@ -50,6 +52,7 @@ from fxdebug.features.training.loss.odd_losses import OddLosses
 from fxdebug.features.training.loss.one_target import OneTarget
 from fxdebug.features.training.loss.whole_graph import WHOLE, WholeGraph, sizes_told, viewed_before
 from fxdebug.features.training.pairs.alike_answers import SURE_LOOKS, AlikeAnswers
+from fxdebug.features.training.pairs.neighbours import multiplied
 from fxdebug.features.training.pairs.same_inputs import Repeated
 from fxdebug.features.training.pairs.turned_targets import Turned
 from fxdebug.features.training.recorder.gradient_norm import number_of
@@ -227,6 +230,8 @@ class Learning:
         self._idle_terms: dict[frozenset[int], list[frozenset[int]]] = {}  # what was changed, and what idle ones reach
         self._weighed: Counter[frozenset[int]] = Counter()  # losses of several terms, by what was changed
         self._parts, self._odd, self._graph = LossParts(), OddLosses(), WholeGraph()
+        self._amounts = Amounts()
+        self._neighbours: tuple[str, float, float] | None = None  # a matrix of these that is multiplied by their number
         self._infinite: tuple[int, int, int] | None = None  # the step, targets that are not finite, and all of it
         self._are_of_places = False  # has each place of an example a target?
         self._answers = AlikeAnswers()
@@ -301,6 +306,10 @@ class Learning:
         if self._inputs is None and number == 0 and given and given[0].is_floating_point() and given[0].numel() > 1:
             with untracked():
                 self._inputs = _inputs(given[0])
+        if number == 0 and self._neighbours is None:
+            with untracked():
+                buffers = [one for _, one in members.named_buffers_of(self._model)]
+                self._neighbours = multiplied([*given[:MOST_GIVEN], *buffers])
         self._at = time.perf_counter()
 
     def _note_pass(self, number: int, rows: Sequence[int], batch: int) -> None:
@@ -458,6 +467,7 @@ class Learning:
             self._note_code(number, root)
             self._parts.look(root, self._outputs, is_again=self._is_again)
             self._odd.look(root, self._outputs, self._given)
+            self._amounts.look(root, self._outputs, self._given, read)
             with untracked():
                 self._cosine = None if read.kind else cosine_factor(root, self._outputs)
         if looks or not self._believed or value != value or abs(value) == float("inf"):
@@ -984,6 +994,8 @@ class Learning:
                 *self._with_leftovers(),
                 *(self.told.signs(self._names) if len(self._players) > 1 else ()),
                 *self._turned_uphill(),
+                *self._amounts.signs(),
+                *([] if self._neighbours is None else [Sign("degrees", self._neighbours[:1], self._neighbours[1:])]),
                 *self._targets.signs(),
             ),
             detached_state=next((path for path, is_cut in self._detached.items() if is_cut), None),
@@ -1156,7 +1168,7 @@ def _inputs(given: Tensor) -> InputFacts:
 
 def _goes_one_way(numbers: Sequence[float]) -> bool:
     """Do numbers hardly ever go back, as those of data do to which the same is done over and over?"""
-    steps = [now / before for before, now in zip(numbers, numbers[1:]) if before > 0 and now > 0]
+    steps = [now / before for before, now in pairwise(numbers) if before > 0 and now > 0]
     back = sum(one > BACK for one in steps), sum(one < 1 / BACK for one in steps)
     return min(back) <= ODD_ONES * len(numbers)
 

@@ -238,11 +238,12 @@ def _turned(seen: Seen, one: Sign, way: str) -> Iterator[Finding]:
     maximizes = seen.facts.maximizes or not seen.facts.alone or seen.facts.nested
     if maximizes or not before or not all(map(math.isfinite, after)) or median(after) <= median(before):
         return
+    is_sure = median(after) > seen.progress.first  # a heavy ball rolls uphill, too, though not so far
     yield found(
-        "steps uphill", ERROR if seen.progress.is_bad else WARNING,
-        f"since step {since:.0f} each of {count:.0f} steps goes where gradients point, not against them: the learning "
-        f"rate is below 0, in the schedule or in the optimizer (loss {g(median(before))} before, {g(median(after))} at "
-        "the end)",
+        "steps uphill", (ERROR if seen.progress.is_bad else WARNING) if is_sure else ADVICE,
+        f"since step {since:.0f} each of {count:.0f} steps goes where gradients point, not against them, as "
+        f"with a learning rate below 0, in the schedule or in the optimizer (loss {g(median(before))} before, "
+        f"{g(median(after))} at the end)",
         "Plan the schedule for the number of steps that are made (epochs × batches, counted from what is trained on), "
         "and keep its factor above 0: max(0, 1 - step / steps).", measured=count,
     )  # fmt: skip

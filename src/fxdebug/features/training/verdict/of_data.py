@@ -343,7 +343,8 @@ def _batches(seen: Seen) -> Found:
         falls = seen.progress.state == "falling" or seen.progress.last < seen.limits.learned * seen.progress.first
         more = next((one for one in seen.facts.beside if one.name == "more data"), None)
         is_meant = falls or seen.progress.constant is None or signs[0].batch >= FEWEST_TARGETS or more is None
-        count = "" if more is None else f", {more.names[0]}" + (f" with {more.numbers[0]:.0f}" if more.numbers[0] else "")
+        number = f" with {more.numbers[0]:.0f}" if more is not None and more.numbers[0] else ""
+        count = "" if more is None else f", {more.names[0]}{number}"
         yield found(
             "same batch", ADVICE if is_meant else WARNING,
             f"all {len(signs)} steps had the same batch of {signs[0].batch}{count}: the model learns it by heart (loss "

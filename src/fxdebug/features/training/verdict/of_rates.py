@@ -121,7 +121,7 @@ def _climbs(seen: Seen) -> Found:
 
 def _spent(seen: Seen) -> Found:
     rates = seen.rates
-    if not rates:
+    if not rates or min(rates) < 0:  # told above
         return
     top = max(rates)
     start = rates.index(top)
@@ -366,7 +366,7 @@ def size(seen: Seen) -> Found:
     if progress.state == "above" and not (low and usual is not None and usual < limits.small_update):
         yield from _slowly(seen)
         return
-    began = max(early, default=0.0) > WAS_ENOUGH * limits.small_update and seen.rates[0] == top  # then it was enough
+    began = max(early, default=0.0) > WAS_ENOUGH * limits.small_update and seen.rates[:1] == (top,)  # it was enough
     if low and usual is not None and 0 < usual < limits.small_update and top and not began:
         damped = _damped(seen)
         if damped is not None:
