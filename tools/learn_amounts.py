@@ -389,7 +389,7 @@ def inputs_that_grow_harder() -> Loop:
 
     def batch() -> Pair:
         drawn[0] += 1
-        x = torch.randn(8, 4) * (0.04 + 0.6 * drawn[0] / 100) * (0.3 + torch.rand(1))
+        x = torch.randn(8, 4) * (0.08 + 0.9 * drawn[0] / 100) * (0.3 + torch.rand(1))
         return x, (x**2).sum(1, keepdim=True).sqrt()
 
     return usual(net, adam(net), batch, F.mse_loss)

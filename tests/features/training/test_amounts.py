@@ -14,7 +14,7 @@ from support.tool import tool
 
 CASES = {case.name: case for case in tool("learn_amounts").CASES.every}
 STEPS = {
-    "a_line_that_goes_on_below_zero": 80,
+    "a_line_that_goes_on_below_zero": 68,
     "an_optimizer_that_plans_too_few_steps": 110,
     "a_schedule_in_place_of_the_step": 10,
     "an_error_averaged_beside_a_code_summed": 110,
