@@ -148,6 +148,20 @@ def squares_averaged_beside_a_code_summed(bad: bool) -> Loop:
     return _coded(lambda made, x: 2 * (made - x).pow(2).mean(1).mean() if bad else 2 * (made - x).pow(2).sum(1).mean())
 
 
+@fault("term outweighed", "answers alike")
+def an_entropy_averaged_beside_a_code_summed(bad: bool) -> Loop:
+    net = Coder()
+    way = "mean" if bad else "sum"
+
+    def loss(number: int) -> Tensor:
+        x = (torch.randn(64, 4) @ _WAYS > 0).float()
+        made, mean, log = net(x)
+        told = F.binary_cross_entropy(made.sigmoid(), x, reduction=way)
+        return told - 0.5 * (1 + log - mean.pow(2) - log.exp()).sum(1).sum() / (64 if bad else 1)
+
+    return _loop(net, loss, adam(net, 3e-3), 250)
+
+
 @healthy
 def a_code_that_is_weighed_down() -> Loop:
     return _coded(F.mse_loss, 1 / 240)

@@ -18,6 +18,7 @@ STEPS = {
     "an_optimizer_that_plans_too_few_steps": 110,
     "a_schedule_in_place_of_the_step": 10,
     "an_error_averaged_beside_a_code_summed": 110,
+    "an_entropy_averaged_beside_a_code_summed": 120,
     "squares_averaged_beside_a_code_summed": 120,
     "a_volume_that_is_subtracted": 30,
     "a_volume_of_the_way_back_that_is_subtracted": 30,

@@ -27,6 +27,7 @@ from fxdebug.features.training.loss.loss_terms import inputs_of
 MOST, MOST_MODEL = 600, 4000  # nodes of the loss, and of what it is made of
 FEWEST_LOOKS, CLOSE = 3, 0.01
 FEWEST = 4  # numbers of an example, that are told back, for each that a code has
+_ERRORS = frozenset("MseLoss BinaryCrossEntropy BinaryCrossEntropyWithLogits".split())
 _SUMMED = frozenset("Sum Stack Cat Expand Add Sub Neg Rsub Mean Div Mul".split()) | PASSED
 Edge = tuple[Any, int]
 
@@ -158,39 +159,36 @@ class Charged:
 
 
 def charged_in(root: Tensor, outputs: Sequence[Tensor], given: Sequence[Tensor]) -> Charged | None:
-    """Return how a loss charges a code, where it adds up a squared error and the distance of a code from its prior."""
+    """Return how a loss charges a code, where it adds up an error and the distance of a code from its prior."""
     code = code_in(parts_of(root.grad_fn, ends_of(outputs)))
     if code is None or code.sign < 0:
         return None
     amounts = {edge[0]: one for edge, one in amounts_in(root).items()}
     raised = next((one for one in code.nodes if name_of(one) == "Exp" and one in amounts), None)
     for node, one in amounts.items():
-        if raised is None or node in code.nodes or one.each <= 0:
-            continue
-        read = _error_of(node, given)
+        read = None if raised is None or node in code.nodes or one.each <= 0 else _error_of(node, given)
         if read is None:
             continue
         error, variance, count = read
-        each, averaged = (one.each / count, one.averaged * count) if name_of(node) == "MseLoss" else (
-            one.each, one.averaged)  # fmt: skip
-        noise = amounts[raised].each / each  # 0.5 · w of the exponential is charged, and w / (2 · noise) of the square
-        return Charged(averaged / amounts[raised].averaged, noise, variance, error / variance)
+        ratio = amounts[raised].each / one.each * count  # half of the weight of the code, over that of each number
+        noise = ratio if name_of(node) in ("MseLoss", "Pow") else 2 * ratio * variance
+        return Charged(one.averaged * count / amounts[raised].averaged, noise, variance, error / variance)
     return None
 
 
 def _error_of(node: Any, given: Sequence[Tensor]) -> tuple[float, float, int] | None:
     """Return a mean squared error, the variance of what is told back, and by how much it is averaged in one node."""
-    if name_of(node) == "MseLoss" and isinstance(node._saved_target, Tensor):
-        target = node._saved_target.detach().double()
-        error, count = (node._saved_self.detach().double() - target).square().mean(), target.numel()
-        if node._saved_reduction != 1:
-            count = 1
-    elif is_square(node) and name_of(node) == "Pow" and name_of(behind_views(inputs_of(node)[0])) == "Sub":
+    name, count = name_of(node), 1
+    if name in _ERRORS and isinstance(node._saved_target, Tensor):
+        target, made = (each.detach().double() for each in (node._saved_target, node._saved_self))
+        error = ((made.sigmoid() if name.endswith("WithLogits") else made) - target).square().mean()
+        count = target.numel() if node._saved_reduction == 1 else 1
+    elif name == "Pow" and is_square(node) and name_of(behind_views(inputs_of(node)[0])) == "Sub":
         difference = node._saved_self.detach().double()
-        target = next((one.detach().double() for one in given if one.numel() == difference.numel()), None)
-        if target is None or not given[0].is_floating_point():
+        known = [one.detach().double() for one in given if one.numel() == difference.numel()]
+        if not known or not given[0].is_floating_point():
             return None
-        error, count = difference.square().mean(), 1
+        target, error = known[0], difference.square().mean()
     else:
         return None
     rows = target.reshape(len(target), -1) if target.dim() > 1 else target[None]

@@ -86,15 +86,15 @@ def _volume(seen: Seen, one: Sign) -> Found:
 
 
 def _overcharged(seen: Seen, one: Sign) -> Found:
-    more, noise, variance, missed = one.numbers
+    _, noise, variance, missed = one.numbers
     if missed < MISSED or seen.steps < seen.limits.plateau:
         return
     yield found(
         "term outweighed", WARNING,
-        f"the error of what is told back is averaged over {g(more)} times as many numbers as the distance of the code "
-        f"from its prior: it counts as if {g(noise)} of the data's variance of {g(variance)} were noise, and "
-        f"{100 * missed:.0f} % of it is not told back (posterior collapse; loss {g(seen.progress.first)} → "
-        f"{g(seen.progress.last)})",
+        "the error of what is told back is averaged over more numbers than the distance of the code from its prior: it "
+        f"counts as if noise of variance {g(noise)} lay on data of {g(variance)}, and {100 * min(missed, 1.0):.0f} % "
+        "of these is not told back: the code says little (posterior collapse; loss "
+        f"{g(seen.progress.first)} → {g(seen.progress.last)})",
         "Take the sum over the numbers of an example of both terms, and the mean over examples; or weigh the distance "
         "by the number of latents over that of what is told back.", op="mse_loss", measured=missed, threshold=MISSED,
     )  # fmt: skip
