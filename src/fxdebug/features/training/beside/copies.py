@@ -147,8 +147,8 @@ class _Copy:
 
 def _copies_of(parts: Sequence[nn.Module], inside: Set[int]) -> list[tuple[nn.Module, nn.Module, str]]:
     """Return modules outside of a model that are like parts of it, with these."""
-    like = {type(one): one for one in parts if len(_sizes(one)) > 2}
-    others = [one for one in gc.get_objects() if type(one) in like and id(one) not in inside] if like else []
+    like = {id(type(one)) for one in parts if len(_sizes(one)) > 2}
+    others = [one for one in gc.get_objects() if id(type(one)) in like and id(one) not in inside] if like else []
     pairs = [(one, next((part for part in parts if _is_alike(part, one)), None)) for one in others]
     return [(one, part, "") for one, part in pairs if part is not None]
 

@@ -46,7 +46,7 @@ def schedules(seen: Seen) -> Found:
 def _below_zero(seen: Seen) -> Found:
     """Yield that a schedule goes on past its end, below 0: from then on steps climb."""
     below = [step for step, rate in enumerate(seen.rates) if rate < 0]
-    if len(below) >= FEW and not seen.facts.maximizes:
+    if len(below) >= FEW and max(seen.rates) > 0 and not seen.facts.maximizes:
         bad, least = seen.progress.is_bad or seen.losses[-1:] > seen.losses[below[0] : below[0] + 1], min(seen.rates)
         yield found(
             "steps uphill", ERROR if bad else WARNING,
