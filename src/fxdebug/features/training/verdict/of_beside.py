@@ -237,7 +237,13 @@ def _turned(seen: Seen, one: Sign, way: str) -> Iterator[Finding]:
     before, after = seen.losses[max(0, int(since) - FEWEST) : int(since)], seen.losses[-FEWEST:]
     decay = max([rate * step.decay for step, rate in zip(seen.signs, seen.rates)], default=0.0)
     is_meant = seen.facts.maximizes or not seen.facts.alone or seen.facts.nested or decay > seen.limits.decay
-    if is_meant or not before or not all(map(math.isfinite, after)) or median(after) <= median(before):
+    if (
+        is_meant
+        or min(seen.rates, default=0.0) < 0
+        or not before
+        or not all(map(math.isfinite, after))
+        or median(after) <= median(before)
+    ):
         return
     is_sure = median(after) > seen.progress.first  # a heavy ball rolls uphill, too, though not so far
     yield found(
