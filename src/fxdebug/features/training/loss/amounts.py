@@ -34,7 +34,7 @@ Edge = tuple[Any, int]
 
 @dataclass(frozen=True)
 class Amount:
-    """How often an element counts in a loss, with its sign, and over how many elements means were taken on the way."""
+    """The times that an element counts in a loss, with its sign, and over how many elements means were taken."""
 
     each: float
     averaged: float
@@ -47,7 +47,7 @@ def amounts_in(root: Tensor) -> dict[Edge, Amount]:
     >>> x, y = torch.ones(2, 4, requires_grad=True), torch.ones(2, 4, requires_grad=True)
     >>> found = amounts_in(3 * x.exp().mean(1).mean() - y.sin().sum(1).mean())
     >>> {name_of(node): one for (node, _), one in found.items() if name_of(node) in ("Exp", "Sin")}
-    {'Exp': Amount(each=0.375, averaged=8.0), 'Sin': Amount(each=-0.5, averaged=2.0)}
+    {'Sin': Amount(each=-0.5, averaged=2.0), 'Exp': Amount(each=0.375, averaged=8.0)}
     """
     found, pending = dict[Edge, Amount](), [((root.grad_fn, 0), Amount(1.0, 1.0))]
     while pending and len(found) < MOST:
@@ -146,7 +146,7 @@ def _logarithm(factor: Edge, logs: dict[Edge, float], factors: dict[Edge, float]
 
 @dataclass(frozen=True)
 class Charged:
-    """How a code is charged against what is told back: over how many numbers more the latter is averaged.
+    """The charge of a code against what is told back: over how many numbers more the latter is averaged.
 
     ``noise`` is the variance that this takes for what cannot be told, ``variance`` that of the data, ``missed`` the
     share of it that is not told back.
@@ -197,7 +197,7 @@ def _error_of(node: Any, given: Sequence[Tensor]) -> tuple[float, float, int] | 
 
 
 class Amounts:
-    """What counts how much in the losses of a training, of which some are looked at."""
+    """Volumes, codes and logits in the losses of a training, of which some are looked at."""
 
     def __init__(self) -> None:
         self._looks = self._wrong = self._right = self._twice = 0

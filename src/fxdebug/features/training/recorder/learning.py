@@ -90,6 +90,7 @@ NEAR_SHARE = 0.1
 SAME = 0.999  # cosine of gradients that are only clipped
 ROUNDING = 1e-6  # of the largest gradient of a step
 FEWEST_AGAIN = 2  # calls of a module that ran before
+ROUND = 1e-4  # of the first deviation
 BACK, ODD_ONES = 1.2, 0.05  # times, and the share of looks that may go the other way
 MANY_UPHILL = 30  # steps one after the other: by chance a noisy one goes uphill, and so many never do
 NO_CODE = 0.1  # nats of an example, of all dimensions of a code together
@@ -1168,7 +1169,9 @@ def _inputs(given: Tensor) -> InputFacts:
 
 def _goes_one_way(numbers: Sequence[float]) -> bool:
     """Do numbers hardly ever go back, as those of data do to which the same is done over and over?"""
-    steps = [now / before for before, now in pairwise(numbers) if before > 0 and now > 0]
+    first = numbers[0] or 1.0
+    known = [one for one in numbers if ROUND < one / first < 1 / ROUND]  # further on they are what rounding leaves
+    steps = [now / before for before, now in pairwise(known)]
     back = sum(one > BACK for one in steps), sum(one < 1 / BACK for one in steps)
     return min(back) <= ODD_ONES * len(numbers)
 
