@@ -133,7 +133,7 @@ def _causes(seen: Seen, incidents: Sequence[Finding]) -> list[Finding]:
     ]
     listed += of_rates.schedules(seen)
     if not any(one.severity == ERROR for one in listed):
-        is_told = any(one.severity == WARNING for one in listed)  # then the rate may be right for what is meant
+        is_told = any(one.severity == WARNING and one.op != "relu" for one in listed)  # the rate may be right then
         listed += [replace(one, severity=ADVICE) if is_told else one for one in of_rates.size(seen)]
     symptoms = [one for one in told if one.rule not in CAUSES]
     if learns or (seen.progress.constant is None and seen.progress.state in ("flat", "slow")):

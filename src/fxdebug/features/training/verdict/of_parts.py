@@ -104,7 +104,7 @@ def _rectified(seen: Seen, one: Sign) -> Found:
     dead, classes = one.numbers
     stays = dead and seen.progress.last > DONE * (seen.progress.constant or 0.0)
     yield found(
-        "logits bounded", (ERROR if seen.progress.is_bad else WARNING) if stays else ADVICE,
+        "logits bounded", WARNING if stays else ADVICE,  # what is too large a step kills them, too
         f"a relu at the end returns nothing below 0: of {classes:.0f} classes {dead:.0f} have a logit of 0 in "
         "all examples in which they are asked for, and no gradient passes to raise it (loss "
         f"{g(seen.progress.first)} → {g(seen.progress.last)}, a constant answer has {g(seen.progress.constant)})",
