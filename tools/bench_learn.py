@@ -22,6 +22,7 @@ sys.path.insert(0, str(HERE))
 import torch  # noqa: E402
 
 import fxdebug  # noqa: E402
+import learn_amounts  # noqa: E402
 import learn_begins  # noqa: E402
 import learn_blind  # noqa: E402
 import learn_classes  # noqa: E402
@@ -49,6 +50,7 @@ BARS = {
     "links": (0.95, 0, 0),
     "classes": (0.85, 0, 0),
     "wide": (0.95, 0, 0),
+    "amounts": (0.95, 0, 0),
     "blind": (0.75, 1, 1),
     "others": (0.75, 1, 1),
     "reports": (0.75, 1, 1),
@@ -63,6 +65,7 @@ SETS = {
     "links": learn_links.CASES.every,
     "classes": learn_classes.CASES.every,
     "wide": learn_wide.CASES.every,
+    "amounts": learn_amounts.CASES.every,
     "blind": learn_blind.CASES.every,
     "others": learn_others.CASES.every,
     "reports": learn_reports.CASES.every,

@@ -528,7 +528,8 @@ def class_after_class(bad: bool) -> Loop:
 
 @fault("same batch", mends=False)
 def one_batch(bad: bool) -> Loop:
-    net, one = mlp(), blobs()()
+    net, (x, y) = mlp(), blobs(size=512)()
+    one = x[:64], y[:64]
     return usual(net, adam(net), lambda: one)
 
 

@@ -359,7 +359,7 @@ class Watch:
                 yield Incident(number, "no gradient", None, None, _without_gradient(facts, model), rank=self._rank)
         elif 0 < facts.skipped < SKIPS:
             return  # a scaler may begin with a factor that is too high
-        elif not facts.steps and facts.forwards >= (MOST_WITHOUT if is_over else SETTLED) and not facts.has_changed():
+        elif not facts.steps and facts.uses >= (MOST_WITHOUT if is_over else SETTLED) and not facts.has_changed():
             yield Incident(number, "no step", None, None, _without_step(facts, model), rank=self._rank)
 
     def _rise(self) -> str | None:
@@ -524,11 +524,13 @@ def _elsewhere(
 
 def _without_step(facts: LoopFacts, model: str) -> str:
     """Say that no optimizer made a step, and what the loop did instead."""
-    ran = f"{model} ran {facts.forwards} times"
+    ran = f"{model} ran {facts.forwards} times" if facts.forwards else f"parts of {model} ran"
     if not facts.backwards:
         return f"{ran}, and neither backward() of what it returned nor a step of an optimizer followed"
     others = " and ".join(f"{name} ({count})" for name, count in facts.others.items())
     what = f"{ran} and backward() {counted(facts.backwards, 'time')}, and no optimizer with its parameters made a step"
+    if facts.schedules:
+        what += f", while step() of {facts.scheduler} was called {counted(facts.schedules, 'time')}"
     if facts.skipped:
         return f"{what}: a GradScaler left out {facts.skipped} ({facts.first_scale:g} → {facts.scale:g})"
     return f"{what}; steps of others: {others}" if others else what

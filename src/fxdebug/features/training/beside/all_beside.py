@@ -12,15 +12,17 @@ from fxdebug.features.shared.records.learning import Sign
 from fxdebug.features.training.beside.clipping import Clipping
 from fxdebug.features.training.beside.copies import Copies
 from fxdebug.features.training.beside.settings import Settings
+from fxdebug.features.training.beside.stored import Stored
 
 SEARCHED_AT = 2  # the step after which copies of the model are looked for: they are there by then, and run
 
 
 class Beside:
-    """Clipping, settings and copies of one training."""
+    """Clipping, settings and copies of one training, and where its batches are stored."""
 
     def __init__(self, model: nn.Module) -> None:
         self.clipping, self.settings, self.copies = Clipping(), Settings(model), Copies(model)
+        self.stored = Stored()
 
     def before_step(self, optimizer: Optimizer) -> None:
         """Note a step of an optimizer of the model's."""
@@ -36,4 +38,5 @@ class Beside:
     def signs(self, steps: int, learning: Set[int]) -> tuple[Sign, ...]:
         """Return all signs; ``learning`` are the ids of parameters that an optimizer has and that get gradients."""
         found: list[Any] = [*self.clipping.signs(), *self.settings.signs(steps, learning), *self.copies.signs()]
+        found += self.stored.signs()
         return tuple(found)

@@ -38,18 +38,21 @@ class Copies:
         self._ends = Ends()
 
     def search(self, optimised: Set[int]) -> None:
-        """Look for modules of the model's own class, with weights of the same sizes, that no optimizer has."""
+        """Look for modules like the model or a part of it, with weights of the same sizes, that no optimizer has."""
         kind, sizes = type(self._model), _sizes(self._model)
+        inside = set(map(id, members.modules_of(self._model)))
         pairs: list[tuple[nn.Module, nn.Module, str]] = []
         if kind.__module__.partition(".")[0] != "torch" or len(sizes) > 2:
             others = [one for one in gc.get_objects() if type(one) is kind and one is not self._model]
-            inside = set(map(id, members.modules_of(self._model)))
-            pairs += [(one, self._model, "") for one in others if id(one) not in inside]
+            whole = [one for one in others if id(one) not in inside]
+            pairs += [(one, self._model, "") for one in whole]
+            inside |= {id(part) for one in whole for part in members.modules_of(one)}
         children = [(path, one) for path, one in members.named_modules_of(self._model) if path.count(".") < 2 and path]
         for path, one in children:
             other = next((it for name, it in children if it is not one and _is_alike(it, one)), None)
             if other is not None:
                 pairs.append((one, other, path))
+        pairs += _copies_of([one for _, one in children], inside)
         for one, source, path in pairs:
             own = members.parameters_of(one)
             is_still = own and not any(id(p) in optimised for p in own)
@@ -140,6 +143,14 @@ class _Copy:
             yield Sign("statistics of a copy", names, (float(self._runs),))
         if not moves and self._looks >= FEWEST_LOOKS and self._made_of > SHARE * self._looks:
             yield Sign(STAYS, names, (float(self._runs),))
+
+
+def _copies_of(parts: Sequence[nn.Module], inside: Set[int]) -> list[tuple[nn.Module, nn.Module, str]]:
+    """Return modules outside of a model that are like parts of it, with these."""
+    like = {id(type(one)) for one in parts if len(_sizes(one)) > 2}
+    others = [one for one in gc.get_objects() if id(type(one)) in like and id(one) not in inside] if like else []
+    pairs = [(one, next((part for part in parts if _is_alike(part, one)), None)) for one in others]
+    return [(one, part, "") for one, part in pairs if part is not None]
 
 
 def _sizes(module: nn.Module) -> list[tuple[int, ...]]:

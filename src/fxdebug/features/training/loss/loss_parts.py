@@ -50,10 +50,14 @@ class Part:
 
 @dataclass(frozen=True)
 class Action:
-    """Log-probabilities of what was drawn, times ``weights`` (``None`` where these learn, too); ``sign`` is of both."""
+    """Log-probabilities of what was drawn, times ``weights`` (``None`` where these learn, too); ``sign`` is of both.
+
+    ``may_be_labels``: they are picked as those of labels are in a cross entropy, which masks of 0 and 1 are for.
+    """
 
     sign: float
     weights: Tensor | None
+    may_be_labels: bool = False
 
 
 def parts_of(root: Any, ends: Set[Any] = frozenset()) -> list[Part]:
@@ -116,7 +120,7 @@ def action_of(node: Any) -> Action | None:
     if len(inputs) == 1:
         sign, weights = log_probability(inputs[0]), _constant(node)
         is_each = isinstance(weights, Tensor) and weights.numel() > 1
-        return Action(sign, weights) if sign and is_each else None
+        return Action(sign, weights, _is_of_labels(inputs[0])) if sign and is_each else None
     signs = [log_probability(one) for one in inputs]
     if len(inputs) == 2 and signs.count(0.0) == 1 and not entropy_in(node):
         drawn, weight = inputs if signs[0] else reversed(inputs)
@@ -167,6 +171,17 @@ def log_probability(node: Any) -> float:
             return 0.0
         node = inputs[0]
     return 0.0
+
+
+def _is_of_labels(node: Any) -> bool:
+    """Is it made by a cross entropy, or picked from a log_softmax, and not by a distribution's log_prob()?"""
+    for _ in range(DEPTH * 2):
+        if name_of(node) in ("NllLoss", "NllLoss2D", "LogSoftmax"):
+            return True
+        if name_of(node) in ("Log", "Sub") or not inputs_of(node):
+            return False
+        node = inputs_of(node)[0]
+    return False
 
 
 def _is_normal(node: Any) -> bool:
@@ -242,7 +257,7 @@ def code_in(parts: Sequence[Part]) -> Code | None:
             continue
         against = [one for one in parts if one.sign == -part.sign and elements_of(one.node) == size]
         log = next((one for one in against if _is_log_of(one.node, part.node, inner)), None)
-        squares = [one for one in parts if one.sign == part.sign and _is_square(one.node) and one is not part]
+        squares = [one for one in parts if one.sign == part.sign and is_square(one.node) and one is not part]
         square = next((one for one in squares if elements_of(one.node) == size), None)
         if log is not None and square is not None:
             mean = behind_views(inputs_of(square.node)[0])
@@ -257,7 +272,8 @@ def _is_log_of(node: Any, variance: Any, inner: Any) -> bool:
     return name_of(variance) == "Exp" and behind_views(node) is inner
 
 
-def _is_square(node: Any) -> bool:
+def is_square(node: Any) -> bool:
+    """Is it something times itself?"""
     inputs = inputs_of(node)
     if name_of(node) == "Pow":
         return scalar_of(node._saved_exponent) == 2
@@ -296,7 +312,7 @@ def overlaps(node: Any) -> bool:
         if name_of(part) == "Mul" and len(inputs_of(part)) == 1 and _are_bits(_constant(part)):
             shared.append(behind_views(inputs_of(part)[0]))
     below = {behind_views(part) for part in _inner_parts(inputs[1])}
-    below |= {behind_views(inputs_of(part)[0]) for part in _inner_parts(inputs[1]) if _is_square(part)}
+    below |= {behind_views(inputs_of(part)[0]) for part in _inner_parts(inputs[1]) if is_square(part)}
     return any(one in below for one in shared)
 
 
@@ -641,7 +657,8 @@ class LossParts:
             weights = action.weights.detach().float()
             low, high = (float(one) for one in torch.aminmax(weights))
             self._note("rare", sign > 0)
-            self._note("weights alike", weights.numel() >= FEWEST and low == high)
+            is_mask = action.may_be_labels and low == high and low in (0, 1)
+            self._note("weights alike", weights.numel() >= FEWEST and low == high and not is_mask)
             self._weights.append(float(weights.mean()))
 
     def _always(self, what: str, of: int | None = None) -> bool:

@@ -155,6 +155,7 @@ def odd_in(root: Tensor, outputs: Sequence[Tensor], given: Sequence[Tensor]) -> 
         for node in _walk([root.grad_fn], MOST_LOSS, ends.__contains__):
             look = _LOOKS.get(name_of(node))
             found |= {} if look is None else look(node)
+            found |= _squashed_twice(node)
             found |= _left_out(node, given) | _beyond(node) | _charged(node, given) | _masked(node)
         for part in parts:
             found |= _mixture(part)
@@ -359,6 +360,23 @@ def _left_out(node: Any, given: Sequence[Tensor]) -> Shown:
         if fills or bool(blank[out.reshape(x.shape[:2])].all()):
             return {}
     return {"class left out": (float(ignore), share, float(classes))}
+
+
+def _squashed_twice(node: Any) -> Shown:
+    """Tell logarithms of a softmax of what a softmax returned, but for those of a cross entropy, told elsewhere."""
+    if name_of(node) in ("NllLoss", "NllLoss2D"):
+        return {}
+    for inner in map(behind_views, inputs_of(node)):
+        before = first_of(inner) if name_of(inner) == "LogSoftmax" and elements_of(inner) >= FEWEST else None
+        if name_of(before) == "Softmax" and _length(before) == _length(inner):
+            return {"softmax twice": (float(_length(inner)),)}
+    return {}
+
+
+def _length(softmax: Any) -> int:
+    """Return how many numbers a softmax goes over."""
+    sizes = tuple(softmax._input_metadata[0].shape)
+    return int(sizes[signed(softmax._saved_dim) % len(sizes)]) if sizes else 0
 
 
 def _masked(node: Any) -> Shown:

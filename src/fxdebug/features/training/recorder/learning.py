@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -28,6 +29,7 @@ from fxdebug.features.shared.records.learning import (
     StepSigns,
 )
 from fxdebug.features.training.beside.all_beside import Beside
+from fxdebug.features.training.loss.amounts import Amounts
 from fxdebug.features.training.loss.loss_graph import (
     CLOSE,
     NARROW,
@@ -50,6 +52,7 @@ from fxdebug.features.training.loss.odd_losses import OddLosses
 from fxdebug.features.training.loss.one_target import OneTarget
 from fxdebug.features.training.loss.whole_graph import WHOLE, WholeGraph, sizes_told, viewed_before
 from fxdebug.features.training.pairs.alike_answers import SURE_LOOKS, AlikeAnswers
+from fxdebug.features.training.pairs.neighbours import multiplied
 from fxdebug.features.training.pairs.same_inputs import Repeated
 from fxdebug.features.training.pairs.turned_targets import Turned
 from fxdebug.features.training.recorder.gradient_norm import number_of
@@ -87,6 +90,9 @@ NEAR_SHARE = 0.1
 SAME = 0.999  # cosine of gradients that are only clipped
 ROUNDING = 1e-6  # of the largest gradient of a step
 FEWEST_AGAIN = 2  # calls of a module that ran before
+ROUND = 1e-4  # of the first deviation
+BACK, ODD_ONES = 1.2, 0.05  # times, and the share of looks that may go the other way
+MANY_UPHILL = 30  # steps one after the other: by chance a noisy one goes uphill, and so many never do
 NO_CODE = 0.1  # nats of an example, of all dimensions of a code together
 FEW_GRADIENTS = 4  # that are looked at again after a step
 MOST_EXAMPLES = 50_000  # that are told apart
@@ -214,6 +220,7 @@ class Learning:
         self._examples: set[int] = set()  # that came so far
         self._pass = 0  # steps of the first pass through the data
         self._uphill: list[bool] = []  # of the first steps: do weights go where gradients point?
+        self._up_since, self._up_for = 0, 0  # the step since which they do so in each, and how many have passed
         self._ahead: dict[str, None] = {}  # modules that see the places that follow
         self._spreads: list[float] = []  # of the inputs, at each look
         self._attracts: bool | None = None  # do all terms of the loss draw results to one another?
@@ -224,6 +231,8 @@ class Learning:
         self._idle_terms: dict[frozenset[int], list[frozenset[int]]] = {}  # what was changed, and what idle ones reach
         self._weighed: Counter[frozenset[int]] = Counter()  # losses of several terms, by what was changed
         self._parts, self._odd, self._graph = LossParts(), OddLosses(), WholeGraph()
+        self._amounts = Amounts()
+        self._neighbours: tuple[str, float, float] | None = None  # a matrix of these that is multiplied by their number
         self._infinite: tuple[int, int, int] | None = None  # the step, targets that are not finite, and all of it
         self._are_of_places = False  # has each place of an example a target?
         self._answers = AlikeAnswers()
@@ -284,6 +293,7 @@ class Learning:
                     self._spreads.append(float(_wide(given[0].detach()).std()))
                 step.batch = given[0].shape[0] if given[0].dim() else 1
                 step.digests.append(digest_of(given))
+                self.beside.stored.note(given[0], step.digests[-1])
                 if (not self._pass or self.looks_at(number)) and len(self._examples) < MOST_EXAMPLES:
                     self._note_pass(number, rows_of(given[0]), step.batch)
                 sizes = [float(t.detach().abs().max()) for t in given[:2] if t.is_floating_point() and t.numel()]
@@ -297,6 +307,10 @@ class Learning:
         if self._inputs is None and number == 0 and given and given[0].is_floating_point() and given[0].numel() > 1:
             with untracked():
                 self._inputs = _inputs(given[0])
+        if number == 0 and self._neighbours is None:
+            with untracked():
+                buffers = [one for _, one in members.named_buffers_of(self._model)]
+                self._neighbours = multiplied([*given[:MOST_GIVEN], *buffers])
         self._at = time.perf_counter()
 
     def _note_pass(self, number: int, rows: Sequence[int], batch: int) -> None:
@@ -454,6 +468,7 @@ class Learning:
             self._note_code(number, root)
             self._parts.look(root, self._outputs, is_again=self._is_again)
             self._odd.look(root, self._outputs, self._given)
+            self._amounts.look(root, self._outputs, self._given, read)
             with untracked():
                 self._cosine = None if read.kind else cosine_factor(root, self._outputs)
         if looks or not self._believed or value != value or abs(value) == float("inf"):
@@ -504,7 +519,8 @@ class Learning:
                 examples = len(self._given[0]) if self._given and self._given[0].dim() else 0
                 self._features.add(self._calls.last_linear, target, read.kind, read.ignore, examples)
             if self._forwards == 1 and self._given:
-                self._repeated.add(self._given, target)
+                if any(made.numel() > 1 for made in self._outputs):  # else the model made its loss, and may have drawn
+                    self._repeated.add(self._given, target)
                 if looks:
                     self._turned.add(self._given[0], target)
 
@@ -818,7 +834,8 @@ class Learning:
         gradients = taken.gradient_rows.of(taken.gradients)
         live, moved = gradients != 0, now != was
         columns = [
-            (live & ~moved).sum(1), live.sum(1), moved.sum(1), _norms(now - was), _norms(was), _norms(gradients)
+            (live & ~moved).sum(1), live.sum(1), moved.sum(1), _norms(now - was), _norms(was), _norms(gradients),
+            ((now - was) * gradients).sum(1) if gradients.shape == was.shape else torch.zeros(len(was)),
         ]  # fmt: skip
         found = torch.stack([one.to(was.device, was.dtype) for one in columns], 1).tolist()
         if taken.gradient_rows is not taken.rows:  # elements of a sparse gradient are others than those of its weight
@@ -829,6 +846,7 @@ class Learning:
         if number < EARLY and len(self._uphill) < EARLY:
             along = float(((now - was) * gradients).sum())
             self._uphill += [along > 0] if along and math.isfinite(along) else []
+        self._note_way(number, sum(row[6] for row in found))
         live_elements = sum(row[1] for row in found)
         sized = [(p, row[3] / row[4]) for p, row in zip(taken.parameters, found) if p.dim() > 1 and row[4]]
         from_zero = {id(p) for _, p in self._about.zero}  # what is added to nothing is large beside it
@@ -836,10 +854,17 @@ class Learning:
         share = sum(row[0] for row in found) / live_elements if live_elements else None
         return (median(ratios) if ratios else None), share
 
+    def _note_way(self, number: int, along: float) -> None:
+        """Note since when each step has gone where gradients point."""
+        if along > 0:
+            self._up_since, self._up_for = (self._up_since, self._up_for + 1) if self._up_for else (number, 1)
+        elif along:  # of a rate of 0 it is 0
+            self._up_for = 0
+
     def _note_moves(self, taken: _Samples, found: Sequence[Sequence[float]]) -> None:
         self._sizes = []
         counts, largest = taken.gradient_rows.counts, max([row[5] for row in found], default=0.0)
-        for p, name, count, (_, live, moved, _, _, size) in zip(taken.parameters, taken.names, counts, found):
+        for p, name, count, (_, live, moved, _, _, size, _) in zip(taken.parameters, taken.names, counts, found):
             if type(p.grad) is Tensor and p.grad.layout is torch.strided:
                 self._looks[id(p)] += 1
                 self._rests[id(p)] += int(not size and not bool(p.grad.any()))
@@ -940,7 +965,7 @@ class Learning:
             mixed=next((mixed for mixed, looks in self._mixed.values() if looks > 1), None),
             over_one=self._graph.over_one,
             spreads=(short(self._spreads[0]) or 0.0, short(median(self._spreads[-SURE_LOOKS:])) or 0.0)
-            if len(self._spreads) > 2 * SURE_LOOKS
+            if len(self._spreads) > 2 * SURE_LOOKS and _goes_one_way(self._spreads)
             else None,
             clipped_late=(len(self._clipped_late), short(median(self._clipped_late)) or 0.0)
             if len(self._clipped_late) >= SURE_LOOKS
@@ -969,6 +994,9 @@ class Learning:
                 *self._without_slope(trainable),
                 *self._with_leftovers(),
                 *(self.told.signs(self._names) if len(self._players) > 1 else ()),
+                *self._turned_uphill(),
+                *self._amounts.signs(),
+                *([] if self._neighbours is None else [Sign("degrees", self._neighbours[:1], self._neighbours[1:])]),
                 *self._targets.signs(),
             ),
             detached_state=next((path for path, is_cut in self._detached.items() if is_cut), None),
@@ -982,6 +1010,11 @@ class Learning:
         still = [(name, p) for name, p in trainable if SURE_LOOKS <= self._looks[id(p)] == self._rests[id(p)]]
         found = [(name, [n for n, p in still if id(p) in ids]) for name, ids in self._graph.flat.items()]
         return [Sign("no slope", (name, *some[:MOST_NAMED]), (float(len(some)),)) for name, some in found if some]
+
+    def _turned_uphill(self) -> list[Sign]:
+        """Return since when each step goes where gradients point, where the first ones went against them."""
+        is_long = self._up_for >= MANY_UPHILL and self._up_since >= OFTEN
+        return [Sign("turned uphill", (), (float(self._up_since), float(self._up_for)))] if is_long else []
 
     def _shown(self) -> tuple[tuple[str, tuple[float, ...]], ...]:
         over_queries = [("softmax over queries", (1.0,))] if self._graph.over_queries else []
@@ -1132,6 +1165,15 @@ def _inputs(given: Tensor) -> InputFacts:
         short(float(x.square().mean().sqrt())) or 0.0, False, given.requires_grad or given.grad_fn is not None,
         len(rows) > 1 and bool((rows == rows[:1]).all()),
     )  # fmt: skip
+
+
+def _goes_one_way(numbers: Sequence[float]) -> bool:
+    """Do numbers hardly ever go back, as those of data do to which the same is done over and over?"""
+    first = numbers[0] or 1.0
+    known = [one for one in numbers if ROUND < one / first < 1 / ROUND]  # further on they are what rounding leaves
+    steps = [now / before for before, now in pairwise(known)]
+    back = sum(one > BACK for one in steps), sum(one < 1 / BACK for one in steps)
+    return min(back) <= ODD_ONES * len(numbers)
 
 
 def _wide(vector: Tensor) -> Tensor:

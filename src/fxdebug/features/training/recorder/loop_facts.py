@@ -53,6 +53,7 @@ class LoopFacts:
         self._losses_seen = 0
         self._gradients: dict[str, Tensor] = {}
         self.schedule: tuple[str, int, int] | None = None  # of the learning rate: its length, and how far it is
+        self.schedules, self.scheduler = 0, ""  # steps of a schedule before any of an optimizer, and its class
         self.ahead: int | None = None  # steps that a schedule had made before any of the optimizer's
         self._first = self._sample()
 
@@ -74,6 +75,11 @@ class LoopFacts:
             self._losses_seen += 1
             self.loss_inputs |= {(one.kind, one.op): one for one in gradient_runs.loss_inputs(loss)}
             self.loss_function = self.loss_function or gradient_runs.function_of_loss(loss)
+
+    @property
+    def uses(self) -> int:
+        """The forwards since the last step, or the backwards of a container whose parts are called by themselves."""
+        return max(self.forwards, 0 if self.ran else self.backwards)
 
     def on_forward(self) -> None:
         """Count a forward with gradients on."""
@@ -115,6 +121,8 @@ class LoopFacts:
         """Note how far a schedule has gone, if its optimizer is one of the model's."""
         planned = next((n for name in _LENGTHS if isinstance(n := getattr(scheduler, name, None), int) and n > 1), None)
         given = [p for group in scheduler.optimizer.param_groups[:1] for p in group["params"][:1]]
+        if not self.steps and any(id(p) in set(map(id, self.parameters)) for p in given):
+            self.schedules, self.scheduler = self.schedules + 1, type(scheduler).__name__
         if not any(id(p) in self.optimised for p in given):
             return
         if self.ahead is None:

@@ -133,7 +133,8 @@ def _causes(seen: Seen, incidents: Sequence[Finding]) -> list[Finding]:
     ]
     listed += of_rates.schedules(seen)
     if not any(one.severity == ERROR for one in listed):
-        listed += of_rates.size(seen)
+        is_told = any(one.severity == WARNING and one.op != "relu" for one in listed)  # the rate may be right then
+        listed += [replace(one, severity=ADVICE) if is_told else one for one in of_rates.size(seen)]
     symptoms = [one for one in told if one.rule not in CAUSES]
     if learns or (seen.progress.constant is None and seen.progress.state in ("flat", "slow")):
         symptoms = [replace(one, severity=ADVICE) if one.severity == WARNING else one for one in symptoms]
@@ -303,7 +304,8 @@ def _alike(seen: Seen) -> list[Finding]:
 
 def _is_told(one: Finding, seen: Seen) -> bool:
     is_small = bool(seen.signs) and seen.signs[0].batch < of_data.FEWEST_TARGETS
-    everywhere = one.what.startswith("all ") and is_small and seen.steps >= seen.limits.steps
+    is_of_more = any(sign.name == "more data" for sign in seen.facts.beside)  # else it may be all of the data
+    everywhere = one.what.startswith("all ") and is_small and is_of_more and seen.steps >= seen.limits.steps
     if one.rule == "silent activation":  # a part of the model, for good
         return seen.facts.resting.share > of_numbers.SHARE
     if one.rule in ("gradient cut", "never used"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from statistics import median
 
 from fxdebug.data.findings import ADVICE, ERROR, WARNING, Finding, Severity
 from fxdebug.features.shared.records.learning import Sign
@@ -231,6 +232,30 @@ def _nothing(seen: Seen, one: Sign, way: str) -> Iterator[Finding]:
     )  # fmt: skip
 
 
+def _turned(seen: Seen, one: Sign, way: str) -> Iterator[Finding]:
+    since, count = one.numbers
+    before, after = seen.losses[max(0, int(since) - FEWEST) : int(since)], seen.losses[-FEWEST:]
+    decay = max([rate * step.decay for step, rate in zip(seen.signs, seen.rates)], default=0.0)
+    is_meant = seen.facts.maximizes or not seen.facts.alone or seen.facts.nested or decay > seen.limits.decay
+    if (
+        is_meant
+        or min(seen.rates, default=0.0) < 0
+        or not before
+        or not all(map(math.isfinite, after))
+        or median(after) <= median(before)
+    ):
+        return
+    is_sure = median(after) > seen.progress.first  # a heavy ball rolls uphill, too, though not so far
+    yield found(
+        "steps uphill", (ERROR if seen.progress.is_bad else WARNING) if is_sure else ADVICE,
+        f"since step {since:.0f} each of {count:.0f} steps goes where gradients point, not against them, as "
+        f"with a learning rate below 0, in the schedule or in the optimizer (loss {g(median(before))} before, "
+        f"{g(median(after))} at the end)",
+        "Plan the schedule for the number of steps that are made (epochs × batches, counted from what is trained on), "
+        "and keep its factor above 0: max(0, 1 - step / steps).", measured=count,
+    )  # fmt: skip
+
+
 _TOLD: dict[str, Callable[[Seen, Sign, str], Iterator[Finding]]] = {
     "clipped early": _clipped, "clipped in parts": _clipped_in_parts,
     "clipped late": _clipped, "clipped others": _clipped, "freezes nothing": _freezes,
@@ -238,7 +263,7 @@ _TOLD: dict[str, Callable[[Seen, Sign, str], Iterator[Finding]]] = {
     "no end": _no_end, "statistics of a copy": _copies, "copy stays": _copies, "target read": _read,
     "padding counts": _padding,
     "slope of each": _slope, "carried": _carried, "told alike": _told_alike, "norm misplaced": _norm,
-    "attention saturated": _saturated, "no slope": _nothing,
+    "turned uphill": _turned, "attention saturated": _saturated, "no slope": _nothing,
 }  # fmt: skip
 
 

@@ -309,7 +309,7 @@ def _drift(seen: Seen) -> Found:
     if spreads is None or spreads[0] <= 0 or 1 / DRIFT < spreads[1] / spreads[0] < DRIFT:
         return
     yield found(
-        "inputs drift", ERROR if seen.progress.is_bad else ADVICE,
+        "inputs drift", ERROR if seen.progress.is_bad and seen.progress.constant is not None else ADVICE,
         f"the deviation of the inputs goes from {g(spreads[0])} in the first step to {g(spreads[1])} at the end",
         "Look for what is done to stored data in place, and so once more in each epoch (sub_, div_, normalising with "
         "inplace=True, x /= 255): change a copy.",
@@ -341,10 +341,13 @@ def _batches(seen: Seen) -> Found:
         )  # fmt: skip
     elif len(digests) == 1:
         falls = seen.progress.state == "falling" or seen.progress.last < seen.limits.learned * seen.progress.first
-        is_meant = falls or seen.progress.constant is None or signs[0].batch >= FEWEST_TARGETS
+        more = next((one for one in seen.facts.beside if one.name == "more data"), None)
+        is_meant = falls or seen.progress.constant is None or signs[0].batch >= FEWEST_TARGETS or more is None
+        number = f" with {more.numbers[0]:.0f}" if more is not None and more.numbers[0] else ""
+        count = "" if more is None else f", {more.names[0]}{number}"
         yield found(
             "same batch", ADVICE if is_meant else WARNING,
-            f"all {len(signs)} steps had the same batch of {signs[0].batch}: the model learns it by heart (loss "
+            f"all {len(signs)} steps had the same batch of {signs[0].batch}{count}: the model learns it by heart (loss "
             f"{g(seen.progress.first)} → {g(seen.progress.last)})",
             "To see whether a model can learn one batch, and to train on all of the data at once, it is right; else "
             "make "

@@ -84,6 +84,13 @@ def _of(seen: Seen, name: str, numbers: tuple[float, ...], way: str) -> Finding:
             "Make the stride in time smaller, or leave such examples out; input_lengths are those of the outputs.",
             op="ctc_loss", measured=first,
         )  # fmt: skip
+    if name == "softmax twice":
+        return found(
+            "loss input", ERROR if seen.progress.is_bad or not seen.progress.constant else WARNING,
+            "the loss takes log_softmax() of what a softmax returned: squashed twice, shares stay nearly alike, and "
+            f"gradients are small ({way})",
+            "Return what the last layer gives, without softmax.", op="log_softmax",
+        )  # fmt: skip
     if name == "no logarithms":
         return found(
             "loss input", ERROR,

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from fxdebug.data.findings import ADVICE, ERROR, WARNING
+from fxdebug.features.shared.records.learning import Sign
 from fxdebug.features.training.verdict.seen import Found, Seen, found, g
 
 LOW_SCALE = 4.0  # of cosines: 10 to 30 is usual
+DONE = 0.05  # of the constant answer
+MISSED = 0.4  # of the variance
 FAR_FROM = 0.2  # of the constant answer, below which a loss cannot fall
 
 
 def rules(seen: Seen) -> Found:
     """Yield what is wrong with the parts of a loss, the first cause first."""
     parts, progress = seen.facts.parts, seen.progress
+    for one in seen.facts.beside:
+        told = _TOLD.get(one.name)
+        yield from () if told is None else told(seen, one)
     way = f"loss {g(progress.first)} → {g(progress.last)}"
     if not seen.facts.maximizes:
         yield from _signs(seen, way)
@@ -65,6 +72,61 @@ def rules(seen: Seen) -> Found:
             "Detach what they are weighed by: returns - values.detach().",
         )  # fmt: skip
     yield from _cosines(seen)
+
+
+def _volume(seen: Seen, one: Sign) -> Found:
+    progress = seen.progress
+    yield found(
+        "wrong sign", ERROR,
+        "a squared answer is made small, and by what inputs are multiplied on the way to it is charged as well, where "
+        "it is to be rewarded: the logarithm of the determinant has the wrong sign in the loss, which falls as all is "
+        f"drawn together (loss {g(progress.first)} → {g(progress.last)})",
+        "log p(x) = log p(z) + log |det dz/dx|: add it, and minimise the negative of all.", op="exp",
+    )  # fmt: skip
+
+
+def _overcharged(seen: Seen, one: Sign) -> Found:
+    _, noise, variance, missed = one.numbers
+    if missed < MISSED or seen.steps < seen.limits.plateau:
+        return
+    yield found(
+        "term outweighed", WARNING,
+        "the error of what is told back is averaged over more numbers than the distance of the code from its prior: it "
+        f"counts as if noise of variance {g(noise)} lay on data of {g(variance)}, and {100 * min(missed, 1.0):.0f} % "
+        "of these is not told back: the code says little (posterior collapse; loss "
+        f"{g(seen.progress.first)} → {g(seen.progress.last)})",
+        "Take the sum over the numbers of an example of both terms, and the mean over examples; or weigh the distance "
+        "by the number of latents over that of what is told back.", op="mse_loss", measured=missed, threshold=MISSED,
+    )  # fmt: skip
+
+
+def _rectified(seen: Seen, one: Sign) -> Found:
+    dead, classes = one.numbers
+    stays = dead and seen.progress.last > DONE * (seen.progress.constant or 0.0)
+    yield found(
+        "logits bounded", WARNING if stays else ADVICE,  # what is too large a step kills them, too
+        f"a relu at the end returns nothing below 0: of {classes:.0f} classes {dead:.0f} have a logit of 0 in "
+        "all examples in which they are asked for, and no gradient passes to raise it (loss "
+        f"{g(seen.progress.first)} → {g(seen.progress.last)}, a constant answer has {g(seen.progress.constant)})",
+        "Give cross_entropy what the last layer returned, without relu.", op="relu", measured=dead,
+    )  # fmt: skip
+
+
+def _neighbours(seen: Seen, one: Sign) -> Found:
+    largest, grown = one.numbers
+    powers = f", and its last power is {g(grown)} times as large" if grown > 1 else ""
+    yield found(
+        "inputs not normalised", WARNING,
+        f"a matrix of neighbours A comes multiplied by their numbers D, as {one.names[0]}: the rows add up to as much "
+        f"as {g(largest)}{powers} (loss {g(seen.progress.first)} → {g(seen.progress.last)})",
+        "Divide by them, so that rows add up to 1: D⁻¹ A, or D^-½ A D^-½.", op="matmul", measured=largest,
+    )  # fmt: skip
+
+
+_TOLD: dict[str, Callable[[Seen, Sign], Found]] = {
+    "volume upside down": _volume, "code overcharged": _overcharged, "logits rectified": _rectified,
+    "degrees": _neighbours,
+}  # fmt: skip
 
 
 def _signs(seen: Seen, way: str) -> Found:

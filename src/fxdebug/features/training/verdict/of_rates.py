@@ -18,6 +18,7 @@ NOTHING = 0.01  # of the highest learning rate
 GONE, FAR_FROM_DONE = 1e-4, 0.1  # of the highest rate, and of the constant answer
 JUMP = 5.0
 LARGE = 0.3  # update over weight
+RESTLESS, ONE_WAY = 0.01, 0.5  # update over weight at the end, and cosine of gradients one after the other
 WRECKED = 1.5  # times the loss of before
 VANISHED = 0.1  # of the norm of the weights at the beginning
 RISES = 0.5  # of what the loss had fallen
@@ -31,6 +32,7 @@ ALIKE, MANY = 0.9, 50  # cosine of gradients one after the other; steps
 
 def schedules(seen: Seen) -> Found:
     """Yield what is wrong with the schedule, with weight decay, and with how a loss is summed."""
+    yield from _below_zero(seen)
     yield from _jumps(seen)
     yield from _climbs(seen)
     yield from _spent(seen)
@@ -39,6 +41,21 @@ def schedules(seen: Seen) -> Found:
     yield from _sums(seen)
     yield from _decay(seen)
     yield from _resumed(seen)
+
+
+def _below_zero(seen: Seen) -> Found:
+    """Yield that a schedule goes on past its end, below 0: from then on steps climb."""
+    below = [step for step, rate in enumerate(seen.rates) if rate < 0]
+    if len(below) >= FEW and max(seen.rates) > 0 and not seen.facts.maximizes:
+        bad, least = seen.progress.is_bad or seen.losses[-1:] > seen.losses[below[0] : below[0] + 1], min(seen.rates)
+        yield found(
+            "steps uphill", ERROR if bad else WARNING,
+            f"the learning rate is below 0 in {len(below)} of {len(seen.rates)} steps, from step {below[0]} on "
+            f"({g(max(seen.rates))} → {g(least)}): such steps go where gradients point (loss {g(seen.progress.first)} "
+            f"→ {g(seen.progress.last)})",
+            "Plan the schedule for the number of steps that are made, and keep its factor above 0: "
+            "max(0, 1 - step / steps).", measured=least,
+        )  # fmt: skip
 
 
 def _jumps(seen: Seen) -> Found:
@@ -104,7 +121,7 @@ def _climbs(seen: Seen) -> Found:
 
 def _spent(seen: Seen) -> Found:
     rates = seen.rates
-    if not rates:
+    if not rates or min(rates) < 0:  # told above
         return
     top = max(rates)
     start = rates.index(top)
@@ -300,10 +317,11 @@ def size(seen: Seen) -> Found:
         return
     finite = [loss for loss in seen.losses if math.isfinite(loss)]
     spike = max(finite, default=0.0) > limits.rises * abs(finite[0]) if finite else False
+    is_distance = bool(progress.constant) or min(finite, default=0.0) >= 0  # else it may rise and mean nothing by it
     grew = progress.state == "not finite" and len(finite) > 0 and max(finite) > 10 * abs(finite[0])
     large = bool(early) and (median(early) > limits.large_update or max(early) > limits.largest_update)
     stays = progress.state in ("flat", "above", "rising", "slow") and (
-        bool(progress.constant) or progress.state == "rising"  # of targets that are all alike it is 0
+        bool(progress.constant) or (progress.state == "rising" and is_distance)  # of targets all alike it is 0
     )
     at_once = len(finite) <= FEW and bool(updates) and max(updates) > 1.0
     soon = progress.state == "not finite" and large and (_went_up(finite) or at_once)
@@ -348,7 +366,7 @@ def size(seen: Seen) -> Found:
     if progress.state == "above" and not (low and usual is not None and usual < limits.small_update):
         yield from _slowly(seen)
         return
-    began = max(early, default=0.0) > WAS_ENOUGH * limits.small_update and seen.rates[0] == top  # then it was enough
+    began = max(early, default=0.0) > WAS_ENOUGH * limits.small_update and seen.rates[:1] == (top,)  # it was enough
     if low and usual is not None and 0 < usual < limits.small_update and top and not began:
         damped = _damped(seen)
         if damped is not None:
@@ -395,9 +413,17 @@ def _damped(seen: Seen) -> Finding | None:
 
 
 def _stalls(seen: Seen) -> bool:
-    """Is a loss, of which nothing is known but its course, far from 0, and where it was after the first quarter?"""
+    """Does a loss, of which nothing is known but its course, stay far from 0, and do steps still go to and fro?
+
+    One that comes to rest stays, too: there steps are small, or point one way.
+    """
     progress, losses, size = seen.progress, seen.losses, len(seen.losses) // 4
     if progress.constant is not None or progress.state != "falling" or size < FEWEST:
+        return False
+    late = [one for one in seen.signs[-size:] if one.update is not None]
+    cosine = middle([one.cosine for one in late if one.cosine is not None])
+    is_restless = (middle(seen.updates[-size:]) or 0.0) > RESTLESS and (cosine is None or cosine < ONE_WAY)
+    if not is_restless or min(losses) < 0:
         return False
     second, last = median(losses[size : 2 * size]), median(losses[-size:])
     return last > seen.limits.halved * abs(progress.first) and abs(last - second) < STILL * abs(last)
