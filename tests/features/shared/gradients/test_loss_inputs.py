@@ -51,3 +51,13 @@ def test_nll_loss_of_what_a_layer_returned_is_told_and_of_its_log_softmax_not() 
 @pytest.mark.parametrize("name", RIGHT)
 def test_what_is_right_or_may_be_meant_is_not(name: str) -> None:
     assert loss_inputs(RIGHT[name](logits())) == ()
+
+
+def test_a_mean_of_labels_that_attention_weighs_is_told_as_shares_and_that_of_numbers_is_not() -> None:
+    scores, target = torch.randn(6, 5, requires_grad=True), torch.tensor([0, 1, 2, 0, 1, 2])
+    labels = F.one_hot(torch.tensor([0, 1, 2, 0, 1]), 3).float()
+    (found,) = loss_inputs(F.cross_entropy(scores.softmax(-1) @ labels, target))
+    assert (found.kind, found.op, found.given) == ("probabilities", "cross_entropy", "softmax and matmul")
+    for values in (torch.randn(5, 3), 4 * labels):
+        assert loss_inputs(F.cross_entropy(scores.softmax(-1) @ values, target)) == ()
+    assert loss_inputs(F.nll_loss((scores.softmax(-1) @ labels).log(), target)) == ()

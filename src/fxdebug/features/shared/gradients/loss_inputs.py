@@ -17,6 +17,7 @@ from fxdebug.features.shared.records.gradients import LossInput
 
 MOST = 64  # nodes that are looked at: a loss is a few operations on what the model returned
 
+TOLERANCE = 1e-3  # of a sum of shares, in half precision
 _NUMBER = "_saved_self_sym_numel"  # of elements that a mean is of
 
 # The names of autograd's nodes, without ``Backward`` and its number.
@@ -110,7 +111,7 @@ def _wrong_in(node: Any) -> Iterator[LossInput]:
     name, shape = _name(node), _shape(node)
     operands = [inner for inner, _ in node.next_functions]
     given = _behind_views(operands[0]) if operands and operands[0] is not None else None
-    source = "" if given is None else _PROBABILITIES.get(_name(given), "")
+    source = "" if given is None else _PROBABILITIES.get(_name(given), "") or _mixture(given)
     if source and given is not None:
         for kind, ops in (("probabilities", _OF_LOGITS), ("no logarithms", _OF_LOGARITHMS)):
             if name in ops:
@@ -125,6 +126,23 @@ def _wrong_in(node: Any) -> Iterator[LossInput]:
             pair = _broadcast(node, operand, other)
             if pair is not None:
                 yield LossInput("broadcast", _OF_PAIRS[name], "", *pair)
+
+
+def _mixture(product: Any) -> str:
+    """Say that a product mixes shares, as attention to labels does: a softmax times rows that are shares themselves."""
+    if _name(product) not in ("Mm", "Bmm") or product.next_functions[0][0] is None:
+        return ""
+    softmax, shares = _behind_views(product.next_functions[0][0]), product._saved_mat2
+    if _name(softmax) != "Softmax" or not isinstance(shares, Tensor) or not shares.is_floating_point():
+        return ""
+    with untracked():
+        are_shares = bool((shares >= 0).all()) and _sum_to_one(shares) and _sum_to_one(softmax._saved_result)
+    return "softmax and matmul" if are_shares else ""
+
+
+def _sum_to_one(rows: Tensor) -> bool:
+    sums = rows.detach().float().sum(-1)
+    return bool((sums - 1).abs().max() < TOLERANCE) if sums.numel() else False
 
 
 def _divergence(loss: Tensor) -> LossInput | None:
