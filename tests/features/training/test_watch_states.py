@@ -125,7 +125,7 @@ STATES: dict[str, tuple[Callable[[], tuple[Finding, ...]], list[tuple[str, str]]
     ),
     "the loss rises in steps too small to be the cause": (
         lambda: train(net := mlp(), sgd(net, 1e-7), loss=lambda y, x: squares(y, x) + next(GROWING)),
-        [("update too small", "advice")], "and the loss rises",
+        [("idle term", "warning"), ("update too small", "advice")], "and the loss rises",  # by a part without one
     ),
     "bfloat16 rounds the updates away": (
         lambda: train(net := mlp().bfloat16(), sgd(net, 1e-6)),
