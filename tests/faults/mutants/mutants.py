@@ -235,6 +235,8 @@ def _differs(mutant: Mutant) -> bool:
             one, other = a(*inputs), b(*inputs)
         except Exception:  # sizes that do not fit: such a fault needs no debugger
             return False
+    if not isinstance(other, torch.Tensor):  # a sum that is no tensor any more: neither
+        return False
     if one.shape != other.shape or not other.isfinite().all():
         return one.shape != other.shape
     return bool((one - other).norm() > LEAST_CHANGE * one.norm())
