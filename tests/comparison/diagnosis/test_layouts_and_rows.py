@@ -113,8 +113,21 @@ class Chain(nn.Module):
         return x.mean(-1)
 
 
-def test_two_modules_in_another_order_are_told_by_what_each_is_given() -> None:
+def test_two_modules_in_another_order_are_told_by_the_move_that_repairs() -> None:
     found = fxdebug.compare_models(Chain("mix", "norm"), Chain("norm", "mix"), X).findings
+    assert [(row.kind, row.where, row.because, row.proven) for row in found] == [
+        (
+            "wiring",
+            "norm/layer_norm",
+            "layer_norm stands before linear, tanh in b, where a's values need it behind",
+            True,
+        )
+    ]
+
+
+def test_two_modules_in_another_order_are_told_by_what_each_is_given_where_nothing_is_run_again() -> None:
+    runs = [fxdebug.fx_debug(Chain(*order), X, values="tensors") for order in (("mix", "norm"), ("norm", "mix"))]
+    found = fxdebug.compare(*runs).findings
     assert ("wiring", "norm is given the result of mix.1/tanh in a, of Chain/mul in b") in {
         (row.kind, row.because) for row in found
     }

@@ -49,7 +49,10 @@ class OtherOrders:
             return None
         near = self._run.users.get(self._run.root(value).number, ())
         users = [user for user in near if any(given.value.number == value.number for given in user.inputs)]
-        return users[0] if len(users) == 1 and self._may_be_moved(users[0]) else None
+        user = users[0] if len(users) == 1 and self._may_be_moved(users[0]) else None
+        if user is None or [each.dtype for each in user.outputs] != [value.dtype]:
+            return None  # before a cast or behind it is another dtype, not another order
+        return user
 
     def _may_be_moved(self, step: Step) -> bool:
         ran = self._ran.get(place_in(step))

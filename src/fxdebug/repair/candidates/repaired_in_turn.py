@@ -20,7 +20,13 @@ from fxdebug.repair.rerun.replaced_operations import ReplacedOperations
 from fxdebug.repair.trials.edit_parts import PlannedEdit
 from fxdebug.repair.trials.edits_of_operations import IN_ITS_PLACE
 from fxdebug.repair.trials.planned_edits import EditPlan
-from fxdebug.repair.trials.tried_repairs import edits_at, is_repaired_by, proven_by_edit, with_findings
+from fxdebug.repair.trials.tried_repairs import (
+    edits_at,
+    is_repaired_by,
+    proven_by_edit,
+    returns_the_same,
+    with_findings,
+)
 
 MOST_FAULTS = 8  # of a model: a layer more or less for each
 MOST_EDITS = 6  # of one fault and one kind, each of which takes a run and a comparison
@@ -59,8 +65,12 @@ def _told_in_turn(found: ComparisonData, runs: EditedRuns, until: float, tries: 
         places = {part.place for part in edit.parts}  # a later edit of a place is made instead of an earlier one
         chosen = [(known, of) for known, of in chosen if not {part.place for part in known.parts} <= places]
         chosen.append((edit, row))
-        if behind.plain.first is None or is_repaired_by(edit, current):
+        # without a difference beyond tolerance from the start, only what is the same to the last bit is repaired
+        is_equal = behind.plain.first is None and not returns_the_same(runs.plain)
+        if is_equal or is_repaired_by(edit, current):
             return _told(found, chosen) if len(chosen) > 1 else None  # single edits are tried by themselves
+        if behind.plain.first is None:
+            return None
         first, current = behind.plain.first, behind
     return None
 
