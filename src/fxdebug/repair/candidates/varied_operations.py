@@ -147,8 +147,9 @@ class _Varied:
         because = way.because.format(op=step.op)
         if self.side == "b":
             row = proven_at(shown, step, way.kind, because, self.words)
-            is_same_place = (row.path, row.op) == (shown.path, shown.op)
-            return shown.proven_by(row.repair) if is_same_place and _says_why(shown) else row
+            places = {(step.call.path, step.op) for step, _ in self.ways} if self.of_each > 1 else {(row.path, row.op)}
+            is_said = _says_order(shown) if self.of_each > 1 else _says_why(shown)
+            return shown.proven_by(row.repair) if (shown.path, shown.op) in places and is_said else row
         repair = f"{self.words}: with this edit a returns what b returns"
         if _says_why(shown):
             return shown.proven_by(repair)
@@ -158,7 +159,12 @@ class _Varied:
 
 def _says_why(row: Row) -> bool:
     """Does a finding say which setting differs, rather than which operations stand on either side?"""
-    return (row.kind == "constant" or " before " in row.because) and not row.doubtful
+    return (row.kind == "constant" and not row.doubtful) or _says_order(row)
+
+
+def _says_order(row: Row) -> bool:
+    """Does a finding say what stands before what on either side?"""
+    return " before " in row.because and not row.doubtful
 
 
 def _tries(
