@@ -79,7 +79,7 @@ class EditedRuns:
         """
         own = self.a if side == "a" else self.b
         kept = self._operations(own)
-        if kept is not None:
+        if kept is not None and self._is_whole(own):
             replayed = kept.with_edits(stepper.changes)
             found = None if replayed.tensors is None else self._measured(side, replayed.tensors)
             if replayed.sure and not (found and all(each.error <= each.tolerance for each in found)):
@@ -148,6 +148,11 @@ class EditedRuns:
         if self._lost is None:
             self._lost = LostValues(kept[0], kept[1])
         return any(map(self._lost.has, kept[1].changed_by(edits, MOST_BEHIND)))
+
+    def _is_whole(self, side: RunAgain) -> bool:
+        """Were all operations of a side recorded? What others make of a new value, a run of the model alone shows."""
+        pairs, _ = self.pairs()
+        return not any(step.unrecorded for step in (pairs.a if side is self.a else pairs.b).steps)
 
     def _operations(self, side: RunAgain) -> KeptOperations | None:
         """Return the operations of a side as they ran; ``None`` where they are too large, or no model makes them."""
