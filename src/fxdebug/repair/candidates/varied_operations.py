@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
+import torch
 from torch import Tensor
 
 from fxdebug.comparison.constants import number_in
@@ -29,7 +30,7 @@ from fxdebug.repair.candidates.variations.variation import NEEDED, Change, Varia
 from fxdebug.repair.rerun.edited_runs import EditedRuns
 from fxdebug.repair.rerun.replaced_operations import Place, Ran, ReplacedOperations
 from fxdebug.repair.trials.edit_parts import Part, PlannedEdit, and_more, is_alike, place_in
-from fxdebug.repair.trials.edits_of_operations import NoEdit, is_inplace
+from fxdebug.repair.trials.edits_of_operations import NoEdit, is_inplace, tensors_of
 from fxdebug.repair.trials.tried_repairs import is_repaired_by, is_settled, proven_at, with_findings
 
 MOST_RUNS = 400  # with what does not repair the first difference by itself
@@ -205,7 +206,7 @@ def _tries(
             for way in _ways(vary, step.name, each, numbers):
                 if time.monotonic() > until:
                     return
-                if changes_something(way, each):
+                if changes_something(way, each) and not _stands_in_a(way, each, runs):
                     is_promising = is_repaired({at: way.change})
                     if side == "b" and not is_promising:
                         is_promising = runs.is_progress({place_in(step): way.change})
@@ -216,6 +217,24 @@ def _tries(
                             continue
                         known_ways.add(key)
                         yield _Varied(side, tuple([(one, way) for one in chosen]), is_promising, is_loose)
+
+
+def _stands_in_a(way: Variation, ran: Ran, runs: EditedRuns) -> bool:
+    """Do rows of a weight that a way exchanges stand in one weight of a as they do in b?
+
+    Then it is what they are multiplied by that has its parts in another order, and not the weight.
+    """
+    if way.contracted is None or runs.a.model is None:
+        return False
+    at, start, stop, size = way.contracted
+    rows = tensors_of(ran)[at].detach()[start:stop]
+    for weight in runs.a.model.parameters():
+        for known in (weight.detach(), weight.detach().mT) if weight.ndim == 2 else ():
+            if known.shape[1:] == rows.shape[1:] and known.dtype == rows.dtype:
+                begins = range(0, known.shape[0] - rows.shape[0] + 1, size)
+                if any(torch.equal(known[begin : begin + rows.shape[0]], rows) for begin in begins):
+                    return True
+    return False
 
 
 def _tells_order(row: Row) -> bool:

@@ -26,6 +26,7 @@ _REWORKED: dict[str, tuple[str, Callable[[Tensor], Tensor]]] = {
     "is the exponential of what a's values need": ("the logarithm of its weight", torch.log),
     "is the reciprocal of what a's values need": ("the reciprocal of its weight", torch.reciprocal),
 }
+_CONTRACTING = frozenset(["matmul", "addmm"])  # the rows of what is given last
 BLOCKS = (2, 3, 4)  # gate and up, queries, keys and values, the gates of an LSTM
 
 
@@ -44,7 +45,10 @@ def exchanged_rows(name: str, ran: Ran, numbers: Sequence[float] = ()) -> Iterat
             for i, j in itertools.combinations(range(count), 2) if weight.shape[0] % count == 0 else ():
                 told = f"blocks {i + 1} and {j + 1} of the {count} in the rows of its weight stand the other way round"
                 make = partial(_exchanged, count, i, j)
-                yield Variation(told, "{op} with these rows exchanged", partial(with_operand, at, make), "weights")
+                change, size = partial(with_operand, at, make), weight.shape[0] // count
+                is_contracted = name in _CONTRACTING and weight.ndim == 2 and at == len(tensors_of(ran)) - 1
+                rows = (at, i * size, (j + 1) * size, size) if is_contracted else None
+                yield Variation(told, "{op} with these rows exchanged", change, "weights", contracted=rows)
 
 
 def _weights(name: str, ran: Ran) -> Iterator[tuple[int, Tensor]]:

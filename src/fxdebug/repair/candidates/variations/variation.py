@@ -28,6 +28,8 @@ class Variation:
     ``splits``: it splits a dimension into them, rather than to join them to one. ``beside`` are changes that must not
     do the same: those to numbers near by, of a change to a number. ``resizes``: the result may have more elements or
     fewer, of which what follows makes as many again. ``of_number``: it changes a number that code computes with.
+    ``contracted`` are the rows of a weight that it exchanges, where a product sums over them: the tensor's number, the
+    first row, that behind the last, and how many a block has. Its other operand may as well have them exchanged.
     """
 
     because: str
@@ -39,6 +41,7 @@ class Variation:
     beside: tuple[Change, ...] = ()
     resizes: bool = False
     of_number: bool = False
+    contracted: tuple[int, int, int, int] | None = None
 
 
 def with_operand(at: int, make: Callable[[Tensor], Tensor], ran: Ran) -> Any:
