@@ -67,17 +67,14 @@ class OtherOrders:
             return []
         named = [listed([step.op for step in part if not step.transparent]) for part in (row[1:], row[:-1])]
         behind, before = f"{first.op} put behind {named[0]}", f"{last.op} put before {named[1]}"
-        told = f"{first.op} stands before {named[0]}{NEEDED}it behind"
         runs = [self._ran[place_in(step)] for step in (first, last)]
-        found = [self._ways(told, behind, (first, _passed_on(given)), (last, _behind(runs[0], given)))]
+        passed = {step: _passed_on(at) for step, at in zip(row, (given, *slots)) if at is not None}
+        told = f"{first.op} stands before {named[0]}{NEEDED}it behind"
+        found = [_ways(told, behind, passed, {first: passed[first], last: _behind(runs[0], given)})]
         if len(row) > 2:
             told = f"{last.op} stands behind {named[1]}{NEEDED}it before"
-            found.append(self._ways(told, before, (first, _before(runs[1], slot, given)), (last, _passed_on(slot))))
+            found.append(_ways(told, before, passed, {first: _before(runs[1], slot, given), last: passed[last]}))
         return found
-
-    @staticmethod
-    def _ways(told: str, edit: str, *changes: tuple[Step, Change]) -> Ways:
-        return tuple([(step, Variation(told, edit, change, resizes=True)) for step, change in changes])
 
     def _slot(self, step: Step, before: Step) -> int | None:
         """Return which of its tensors an operation has from another one."""
@@ -89,6 +86,30 @@ class OtherOrders:
         data = [(at, given.value) for at, given in enumerate(step.inputs) if not given.is_weight]
         known = [(value.numel, -at) for at, value in data if value.dtype in EPS]
         return -max(known)[1] if known else None
+
+
+def _ways(told: str, edit: str, passed: Mapping[Step, Change], changes: Mapping[Step, Change]) -> Ways:
+    """Return an edit. Beside it stand those that leave out one operation: where that repairs, no order is shown."""
+    steps = [step for step in passed if not step.transparent]
+    return tuple(
+        [
+            (
+                step,
+                Variation(
+                    told,
+                    edit,
+                    changes.get(step, _as_it_is),
+                    resizes=True,
+                    beside=tuple([passed[step] if step is left_out else _as_it_is for left_out in steps]),
+                ),
+            )
+            for step in steps
+        ]
+    )
+
+
+def _as_it_is(ran: Ran) -> Any:
+    return ran.result
 
 
 def _passed_on(slot: int) -> Change:

@@ -17,6 +17,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from fxdebug.capture.torch_state.module_members import parameters_of
 from fxdebug.comparison.constants import number_in
 from fxdebug.comparison.diagnosis.region import region_of
 from fxdebug.comparison.pairing.pairs import Pairs
@@ -125,9 +126,15 @@ class _Varied:
     of_each: int = 1  # the operations that one place takes
 
     def beside(self) -> Iterator[_Varied]:
-        """Yield the same with another number: where that repairs as well, a bound may just be beyond all values."""
-        for change in self.ways[0][1].beside:
-            yield replace(self, ways=tuple([(step, replace(way, change=change)) for step, way in self.ways]))
+        """Yield what must not repair as well: another number, as a bound may lie beyond all values, or none of them."""
+        for changes in zip(*(way.beside for _, way in self.ways)):
+            others = zip(self.ways, changes)
+            yield replace(self, ways=tuple([(step, replace(way, change=change)) for (step, way), change in others]))
+
+    def changes_beside(self) -> Iterator[dict[Place, Change]]:
+        """Yield the changes of these."""
+        for other in self.beside():
+            yield {place_in(step): way.change for step, way in other.ways}
 
     @property
     def edit(self) -> PlannedEdit:
@@ -197,7 +204,8 @@ def _tries(
             return
         if runs.is_progress({place_in(one): way.change for one, way in sites[0]}):
             for ways in dict.fromkeys([tuple(itertools.chain.from_iterable(sites)), sites[0]]):
-                yield _Varied(side, ways, is_promising=True, of_each=len(sites[0]))
+                moved = _Varied(side, ways, is_promising=True, of_each=len(sites[0]))
+                yield replace(moved, is_loose=any(map(runs.is_progress, moved.changes_beside())))
     if only_orders:
         return
     known_ways: set[tuple[str, tuple[int, ...]]] = set()  # each line is met at all of its places
@@ -228,7 +236,7 @@ def _stands_in_a(way: Variation, ran: Ran, runs: EditedRuns) -> bool:
         return False
     at, start, stop, size = way.contracted
     rows = tensors_of(ran)[at].detach()[start:stop]
-    for weight in runs.a.model.parameters():
+    for weight in parameters_of(runs.a.model):
         for known in (weight.detach(), weight.detach().mT) if weight.ndim == 2 else ():
             if known.shape[1:] == rows.shape[1:] and known.dtype == rows.dtype:
                 begins = range(0, known.shape[0] - rows.shape[0] + 1, size)
