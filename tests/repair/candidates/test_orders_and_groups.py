@@ -5,6 +5,7 @@ Each kind has a fault that it repairs and one beside it where it must not be tol
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 
@@ -168,3 +169,52 @@ def test_a_line_that_picks_another_row_of_its_weights_says_nothing_of_their_orde
 
     row = first(rows(lambda at: at), rows(lambda at: 0))
     assert "in the rows of its weight" not in row.because
+
+
+def test_a_number_that_a_later_norm_takes_away_again_is_not_told_as_moved() -> None:
+    """Behind the activation the norm removes it, as it does where it is left out: that says nothing of an order."""
+
+    def body(number: float) -> Body:
+        return lambda self, x: F.layer_norm(torch.tanh(x.cumsum(1) + number), (12,))
+
+    row = first(body(0.0), body(0.5))
+    assert "stands" not in row.because
+    assert (row.op, row.kind, row.because) == ("add", "constant", "0 in a, 0.5 in b")
+
+
+class Joined(nn.Module):
+    """A product of two parts with a weight that is stored by rows of inputs; ``turned``: with its halves exchanged."""
+
+    def __init__(self, order: tuple[int, int], turned: bool = False) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        weight = torch.randn(12, 12)
+        self.first, self.last, self.order = nn.Linear(6, 6), nn.Linear(12, 3), order
+        self.weight = nn.Parameter(weight.roll(6, 0) if turned else weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = torch.sin(self.first(x)), torch.cos(self.first(x))
+        return self.last(torch.tanh(torch.cat([parts[at] for at in self.order], -1) @ self.weight))  # type: ignore[no-any-return]
+
+
+def test_parts_joined_the_other_way_round_are_not_told_as_rows_of_the_weight_that_takes_them() -> None:
+    row = compare_models(Joined((0, 1)), Joined((1, 0)), X).first
+    assert row is not None and row.kind == "wiring" and "weight" not in row.because, row.because
+    row = compare_models(Joined((0, 1)), Joined((0, 1), turned=True), X).first
+    assert row is not None and row.kind == "weights", row.because
+
+
+def test_a_fused_layer_between_two_faults_does_not_hide_what_the_first_one_does() -> None:
+    """A replay would pass over it; only a run of the model shows what it makes of a new value."""
+    torch.manual_seed(0)
+    layers = nn.TransformerEncoder(nn.TransformerEncoderLayer(6, 2, 8, batch_first=True), 1, enable_nested_tensor=False)
+    one = nn.Sequential(nn.Linear(6, 6), layers, nn.Linear(6, 2)).eval()
+    other = copy.deepcopy(one)
+    with torch.no_grad():
+        other[0].bias += 1
+        alone = compare_models(one, other, X)
+        other[2].bias += 0.1
+        both = compare_models(one, other, X)
+    assert [(row.where, row.proven) for row in alone.findings] == [("0/linear", True)]
+    assert [row.where for row in both.findings] == ["0/linear", "2/linear"]
+    assert not any(row.doubtful for row in both.findings)
