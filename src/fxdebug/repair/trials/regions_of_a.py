@@ -96,6 +96,11 @@ class RegionOfA:
         self._own[step.index, slot] = maker, number_of(self._pairs.b, value, maker)
         return True
 
+    def _is_given(self, given: StepInput) -> bool:
+        """Is it a constant, a weight, or what the model was given?"""
+        maker = self._pairs.a.maker(given.value)
+        return maker is None or self._is_constant(maker)
+
     def operations(self, at_site: Callable[[StepList, Step], Step | None]) -> list[ComputedAnew] | None:
         """Return the operations as they are computed anew at a site; ``None`` where it has not all of them."""
         numbers, a = {step.index: number for number, step in enumerate(self.steps)}, self._pairs.a
@@ -114,6 +119,8 @@ class RegionOfA:
                     own.append((slot, Source(place_in(source), known[1], views)))
                 elif maker is not None and maker.index in numbers:
                     earlier.append((slot, Earlier(numbers[maker.index], number_of(a, given.value, maker), views)))
+                elif here is not step and not self._is_given(theirs):
+                    return None  # here a has made it of what it was given: in the place of b's it would repair anything
             found.append(ComputedAnew(place_in(here), tuple(own), tuple(earlier)))
         return found
 
