@@ -23,9 +23,9 @@ from fxdebug.repair.candidates.variations.list_of_all import may_be_varied
 from fxdebug.repair.candidates.variations.variation import NEEDED
 from fxdebug.repair.candidates.varied_operations import first_look, rows_to_look_at, seen_operations, steps_around
 from fxdebug.repair.rerun.edited_runs import EditedRuns
-from fxdebug.repair.rerun.replaced_operations import Ran
+from fxdebug.repair.rerun.replaced_operations import Ran, is_inplace
 from fxdebug.repair.trials.edit_parts import Part, PlannedEdit, Source, and_more, line_of, number_of, place_in
-from fxdebug.repair.trials.edits_of_operations import NoEdit, computed_with, is_inplace, tensors_of
+from fxdebug.repair.trials.edits_of_operations import NoEdit, computed_with, tensors_of
 from fxdebug.repair.trials.tried_repairs import first_repair, is_settled, proven_at
 
 MOST_RUNS = 40

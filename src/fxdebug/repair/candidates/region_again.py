@@ -14,8 +14,8 @@ from torch import Tensor
 
 from fxdebug.capture.torch_state import internals
 from fxdebug.repair.candidates.variations.variation import Change
-from fxdebug.repair.rerun.replaced_operations import Ran
-from fxdebug.repair.trials.edits_of_operations import is_inplace
+from fxdebug.repair.rerun.replaced_operations import Ran, is_inplace
+from fxdebug.repair.rerun.replayed_run import given_now
 
 
 class RegionAgain:
@@ -37,7 +37,7 @@ class RegionAgain:
         new: dict[int, Any] = {}  # by the identity of what ran: all of it is kept alive
         for at, ran in enumerate(self._operations):
             changed = changes.get(at)
-            again = self._again(ran, new)
+            again = given_now(ran, new)
             if changed is None and again is ran:
                 continue
             if is_inplace(ran):
@@ -53,10 +53,3 @@ class RegionAgain:
             new |= zip(map(id, own), results)
         found = new.get(id(self._wanted))
         return found if isinstance(found, torch.Tensor) else None
-
-    def _again(self, ran: Ran, new: Mapping[int, Any]) -> Ran:
-        """Return an operation with what it is given now; itself where that is the same."""
-        if not any(id(leaf) in new for leaf in internals.tree_leaves((ran.args, dict(ran.kwargs)))):
-            return ran
-        args, kwargs = internals.tree_map(lambda leaf: new.get(id(leaf), leaf), (ran.args, dict(ran.kwargs)))
-        return ran._replace(args=args, kwargs=kwargs)

@@ -24,9 +24,9 @@ from fxdebug.comparison.steps import Step
 from fxdebug.data.values import shape_text
 from fxdebug.operators.names import family
 from fxdebug.repair.rerun.edited_runs import EditedRuns
-from fxdebug.repair.rerun.replaced_operations import Ran
+from fxdebug.repair.rerun.replaced_operations import Ran, is_inplace
 from fxdebug.repair.trials.edit_parts import Part, PlannedEdit, place_in
-from fxdebug.repair.trials.edits_of_operations import NoEdit, computed_with, is_inplace, tensors_of
+from fxdebug.repair.trials.edits_of_operations import NoEdit, computed_with, tensors_of
 from fxdebug.repair.trials.tried_repairs import first_repair, is_settled, proven_at
 
 MOST_WEIGHTS = 64

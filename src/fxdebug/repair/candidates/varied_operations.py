@@ -29,9 +29,9 @@ from fxdebug.repair.candidates.variations.groupings import groupings
 from fxdebug.repair.candidates.variations.list_of_all import VARY, VARY_SETTINGS, Vary, may_be_varied
 from fxdebug.repair.candidates.variations.variation import NEEDED, Change, Variation, changes_something
 from fxdebug.repair.rerun.edited_runs import EditedRuns
-from fxdebug.repair.rerun.replaced_operations import Place, Ran, ReplacedOperations
+from fxdebug.repair.rerun.replaced_operations import Place, Ran, ReplacedOperations, is_inplace
 from fxdebug.repair.trials.edit_parts import Part, PlannedEdit, and_more, is_alike, place_in
-from fxdebug.repair.trials.edits_of_operations import NoEdit, is_inplace, tensors_of
+from fxdebug.repair.trials.edits_of_operations import NoEdit, tensors_of
 from fxdebug.repair.trials.tried_repairs import is_repaired_by, is_settled, proven_at, with_findings
 
 MOST_RUNS = 400  # with what does not repair the first difference by itself

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from fxdebug.comparison.tolerance import tolerance_of
-from fxdebug.repair.rerun.replayed_run import KeptOperations, tensors_in
+from fxdebug.repair.rerun.replaced_operations import tensors_in
+from fxdebug.repair.rerun.replayed_run import KeptOperations
 
 LEAST = 8  # elements: fewer may agree by chance
 LOOSE = 4  # times the rounding of one operation: of several, one after the other
@@ -32,7 +33,7 @@ class _Known:
 class LostValues:
     """Looks up tensors among the values of a that b has not. Elements in another order are no other value.
 
-    >>> from fxdebug.repair.rerun.replaced_operations import Ran
+    >>> from fxdebug.repair.rerun.replaced_operations import Ran, tensors_in
     >>> x = torch.arange(8.0)
     >>> a, b = KeptOperations(), KeptOperations()
     >>> a.keep((0, "mul"), Ran(torch.mul, (x, x), {}, x * x))

@@ -11,6 +11,7 @@ from fxdebug.capture.recorder.frame import Frame
 from fxdebug.capture.recorder.recorder import Recorder
 from fxdebug.capture.tape.call_tape import CallTape, TapeEntry
 from fxdebug.capture.tape.op_traits import node_name, op_name
+from fxdebug.capture.torch_state import internals
 from fxdebug.data.graphs import Op, refs_in
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Item, Value, leaves
@@ -32,6 +33,22 @@ class Ran(NamedTuple):
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     result: Any
+
+
+def name_of(ran: Ran) -> str:
+    """Return the name of the function of an operation."""
+    return str(getattr(ran.function, "__name__", ""))
+
+
+def is_inplace(ran: Ran) -> bool:
+    """Does an operation write to what it is given? Then it cannot be computed a second time."""
+    name = name_of(ran)
+    return any(ran.result is x for x in ran.args) or (name.endswith("_") and not name.endswith("__"))
+
+
+def tensors_in(thing: Any) -> list[Tensor]:
+    """Return the tensors in containers."""
+    return [leaf for leaf in internals.tree_leaves(thing) if isinstance(leaf, Tensor)]
 
 
 class Keeper(Protocol):

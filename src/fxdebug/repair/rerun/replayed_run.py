@@ -7,7 +7,7 @@ after some operations; what seems to repair is made in a run of the model.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fxdebug.capture.torch_state import internals
 from fxdebug.operators.names import NORMS, RANDOM, UNINITIALISED, canonical
-from fxdebug.repair.rerun.replaced_operations import Place, Ran
+from fxdebug.repair.rerun.replaced_operations import Place, Ran, is_inplace, name_of, tensors_in
 
 MOST_BYTES = 1 << 30  # of the results that are kept
 
@@ -72,7 +72,7 @@ class KeptOperations:
 
     def end(self, returned: Any) -> None:
         """Keep the tensors that the run returns."""
-        self.returned = list(tensors_in(returned))
+        self.returned = tensors_in(returned)
 
     def with_edits(self, edits: Mapping[Place, Callable[[Ran], Any]]) -> Replayed:
         """Return what the run returns with the results of operations replaced."""
@@ -111,7 +111,7 @@ class _Player:
         """Yield the operations that are computed anew, each with its new results."""
         for number, (place, ran) in enumerate(self._kept.operations):
             edit = None if place is None else self._edits.get(place)
-            again = ran if not self.new else _given_now(ran, self.new)
+            again = ran if not self.new else given_now(ran, self.new)
             if edit is None and again is ran:
                 continue
             try:
@@ -143,21 +143,21 @@ class _Player:
 
 def writes(ran: Ran) -> bool:
     """Does an operation write to what it is given?"""
-    name = str(getattr(ran.function, "__name__", ""))
-    in_place = (name.endswith("_") and not name.endswith("__")) or name in ("__setitem__", "setitem")
-    in_place = in_place or (name.startswith("__i") and name not in ("__invert__", "__iter__", "__index__", "__int__"))
-    return in_place or any(ran.result is each for each in ran.args) or "out" in ran.kwargs
+    name = name_of(ran)
+    sets = name in ("__setitem__", "setitem") or "out" in ran.kwargs
+    adds = name.startswith("__i") and name not in ("__invert__", "__iter__", "__index__", "__int__")
+    return is_inplace(ran) or sets or adds
 
 
 def _draws(ran: Ran) -> bool:
-    name = canonical(str(getattr(ran.function, "__name__", "")))
+    name = canonical(name_of(ran))
     training = ran.kwargs.get("training", ran.args[2] if len(ran.args) > 2 else True)
     return name in RANDOM | UNINITIALISED and not ("dropout" in name and training is False)
 
 
 def _computed(ran: Ran) -> Any:
     """Compute an operation; what it writes to is a copy, and so are the running statistics of a norm."""
-    name = canonical(str(getattr(ran.function, "__name__", "")))
+    name = canonical(name_of(ran))
     if _draws(ran) or "out" in ran.kwargs:
         raise ValueError(name)
     args, kwargs = ran.args, ran.kwargs
@@ -171,7 +171,7 @@ def _computed(ran: Ran) -> Any:
     return args[0] if result is None else result
 
 
-def _given_now(ran: Ran, new: Mapping[int, Any]) -> Ran:
+def given_now(ran: Ran, new: Mapping[int, Any]) -> Ran:
     """Return an operation with what it is given now; itself where that is the same."""
     if not any(id(leaf) in new for leaf in internals.tree_leaves((ran.args, dict(ran.kwargs)))):
         return ran
@@ -185,11 +185,6 @@ def _has_other_sizes(new: Mapping[int, Any], ran: Ran) -> bool:
         isinstance(new.get(id(x)), Tensor) and new[id(x)].shape != x.shape
         for x in tensors_in((ran.args, dict(ran.kwargs)))
     )
-
-
-def tensors_in(thing: Any) -> Sequence[Tensor]:
-    """Return the tensors in a container."""
-    return [leaf for leaf in internals.tree_leaves(thing) if isinstance(leaf, Tensor)]
 
 
 def _memory(tensor: Tensor) -> int:

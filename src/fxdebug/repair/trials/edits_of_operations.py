@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from fxdebug.capture.torch_state import internals
 from fxdebug.comparison.result import Row, Side
-from fxdebug.repair.rerun.replaced_operations import Place, Ran
+from fxdebug.repair.rerun.replaced_operations import Place, Ran, is_inplace, name_of, tensors_in
 
 Edit: TypeAlias = Callable[[Ran], Any]
 EditOfBoth: TypeAlias = Callable[[Ran | None, Ran], Any]
@@ -50,9 +50,9 @@ def place_of(side: Side | None) -> Place | None:
 
 def _same_operation(theirs: Ran | None, ours: Ran) -> Ran:
     """Return the operation of a, where it is the same as that of b, with as many arguments; else raise ``NoEdit``."""
-    if theirs is None or is_inplace(ours) or _name(ours) != _name(theirs) or len(ours.args) != len(theirs.args):
+    if theirs is None or is_inplace(ours) or name_of(ours) != name_of(theirs) or len(ours.args) != len(theirs.args):
         raise NoEdit
-    if _name(ours) in UNCHECKED and [x.shape for x in tensors_of(ours)] != [x.shape for x in tensors_of(theirs)]:
+    if name_of(ours) in UNCHECKED and [x.shape for x in tensors_of(ours)] != [x.shape for x in tensors_of(theirs)]:
         raise NoEdit
     return theirs
 
@@ -60,9 +60,9 @@ def _same_operation(theirs: Ran | None, ours: Ran) -> Ran:
 def with_settings(theirs: Ran | None, ours: Ran) -> Any:
     """Compute an operation with the arguments of a that are no tensors."""
     theirs = _same_operation(theirs, ours)
-    args = [x if _has_tensors(x) or _has_tensors(y) else y for x, y in zip(ours.args, theirs.args)]
-    kwargs = {name: x for name, x in ours.kwargs.items() if _has_tensors(x)}
-    kwargs |= {name: y for name, y in theirs.kwargs.items() if not _has_tensors(y) and name not in kwargs}
+    args = [x if tensors_in(x) or tensors_in(y) else y for x, y in zip(ours.args, theirs.args)]
+    kwargs = {name: x for name, x in ours.kwargs.items() if tensors_in(x)}
+    kwargs |= {name: y for name, y in theirs.kwargs.items() if not tensors_in(y) and name not in kwargs}
     return ours.function(*args, **kwargs)
 
 
@@ -108,31 +108,18 @@ _EDITS: dict[str, list[tuple[str, EditOfBoth]]] = {
 }
 
 
-def _name(ran: Ran) -> str:
-    return str(getattr(ran.function, "__name__", ""))
-
-
 def _is_data(thing: Any) -> bool:
     return isinstance(thing, Tensor) and not isinstance(thing, nn.Parameter)
 
 
-def is_inplace(ran: Ran) -> bool:
-    """Does an operation write to what it is given? Then it cannot be computed a second time."""
-    return any(ran.result is x for x in ran.args) or (_name(ran).endswith("_") and not _name(ran).endswith("__"))
-
-
-def _has_tensors(thing: Any) -> bool:
-    return any(isinstance(leaf, Tensor) for leaf in internals.tree_leaves(thing))
-
-
 def tensors_of(ran: Ran) -> list[Tensor]:
     """Return the tensors that an operation was given, those in lists, too."""
-    return [leaf for leaf in internals.tree_leaves((ran.args, dict(ran.kwargs))) if isinstance(leaf, Tensor)]
+    return tensors_in((ran.args, dict(ran.kwargs)))
 
 
 def computed_with(ran: Ran, new: Mapping[int, Tensor]) -> Any:
     """Compute an operation with some of its tensors, counted from 0, replaced by others."""
-    if _name(ran) in UNCHECKED:
+    if name_of(ran) in UNCHECKED:
         own = tensors_of(ran)
         if any(at >= len(own) or tensor.shape != own[at].shape for at, tensor in new.items()):
             raise NoEdit

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fxdebug.repair.rerun.replaced_operations import Ran
+from fxdebug.repair.rerun.replaced_operations import Ran, is_inplace
 from fxdebug.repair.trials.edit_parts import as_laid_out
-from fxdebug.repair.trials.edits_of_operations import EditOfBoth, NoEdit, computed_with, is_inplace, tensors_of
+from fxdebug.repair.trials.edits_of_operations import EditOfBoth, NoEdit, computed_with, tensors_of
 
 
 def by_itself(make: EditOfBoth, theirs: Ran | None, ours: Ran, own: Mapping[int, Tensor]) -> Any:

@@ -28,7 +28,7 @@ from fxdebug.data.values import Value
 from fxdebug.errors import FxDebugError
 from fxdebug.operators.dtypes import EPS
 from fxdebug.repair.rerun.edited_runs import EditedRuns
-from fxdebug.repair.rerun.replaced_operations import Place, Ran, ReplacedOperations
+from fxdebug.repair.rerun.replaced_operations import Place, Ran, ReplacedOperations, tensors_in
 from fxdebug.repair.trials.edits_of_operations import place_of
 
 ALIKE = 2.0  # two effects within this factor: which one is larger, the inputs decide
@@ -252,7 +252,7 @@ class _Moved(ReplacedOperations):
         gap = self._gaps.get(frame.index)
         if gap is None:
             return output
-        tensors = [leaf for leaf in internals.tree_leaves(output) if isinstance(leaf, Tensor)]
+        tensors = tensors_in(output)
         if len(tensors) != len(gap) or any(one.shape != a.shape for one, (a, _) in zip(tensors, gap)):
             return output
         with self._recorder.unwatched(), torch.no_grad():

@@ -11,7 +11,7 @@ from fxdebug.comparison.diagnosis.region import view_chain
 from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.steps import Step, StepInput, StepList
 from fxdebug.data.values import Value
-from fxdebug.repair.rerun.replaced_operations import Place, Ran
+from fxdebug.repair.rerun.replaced_operations import Place, Ran, is_inplace
 from fxdebug.repair.trials.edit_parts import (
     ComputedAnew,
     Earlier,
@@ -21,7 +21,7 @@ from fxdebug.repair.trials.edit_parts import (
     place_in,
     seen_as_in_a,
 )
-from fxdebug.repair.trials.edits_of_operations import NoEdit, computed_with, is_inplace, tensors_of
+from fxdebug.repair.trials.edits_of_operations import NoEdit, computed_with, tensors_of
 
 MOST_OF_REGION = 16  # operations of a in the place of a result of b: more would repair anything
 

@@ -28,8 +28,8 @@ from fxdebug.repair.candidates.variations.shares import divided_by_sum
 from fxdebug.repair.candidates.variations.shifted_rows import shifted
 from fxdebug.repair.candidates.variations.twin_operations import twins
 from fxdebug.repair.candidates.variations.variation import Variation
-from fxdebug.repair.rerun.replaced_operations import Ran
-from fxdebug.repair.trials.edits_of_operations import UNCHECKED, is_inplace
+from fxdebug.repair.rerun.replaced_operations import Ran, is_inplace
+from fxdebug.repair.trials.edits_of_operations import UNCHECKED
 
 Vary: TypeAlias = Callable[[str, Ran, Sequence[float]], Iterator[Variation]]
 """Yields other ways to compute an operation.

@@ -10,7 +10,7 @@ from torch import Tensor
 from fxdebug.capture.torch_state import internals
 from fxdebug.operators.names import PICKING
 from fxdebug.repair.candidates.variations.variation import Variation
-from fxdebug.repair.rerun.replaced_operations import Ran
+from fxdebug.repair.rerun.replaced_operations import Ran, tensors_in
 from fxdebug.repair.trials.edits_of_operations import NoEdit
 
 MOST_SHARES = 64  # in a row: more are no choice
@@ -27,7 +27,7 @@ def divided_by_sum(name: str, ran: Ran, numbers: Sequence[float] = ()) -> Iterat
 
 def _positive(ran: Ran) -> Tensor | None:
     """Return the result of floats of an operation, where all are positive."""
-    made = [each for each in internals.tree_leaves(ran.result) if isinstance(each, Tensor)]
+    made = tensors_in(ran.result)
     floats = made[0] if made and made[0].is_floating_point() else None
     if floats is None or not floats.ndim or not 1 < floats.shape[-1] <= MOST_SHARES:
         return None
