@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import subprocess
@@ -179,6 +180,20 @@ def test_the_variable_watches_a_script_that_runs_as_it_would(name: str, python: 
         assert len(read_training(tmp_path / "seen").steps) == 60  # the child's 30 are its own
     if name == "its model is no module":
         assert told == ["fxdebug: SGD has parameters of no module that is left: it is not watched"]
+
+
+def test_no_look_asks_for_what_starts_openmp_threads() -> None:
+    """``max(dim)`` starts them for sixteen numbers, ``amax`` and ``argmax`` do not; a forked process waits for them."""
+    threads = {"max", "min", "median", "mode", "kthvalue"}
+    found = []
+    for path in sorted(Path(fxdebug.__file__).parent.glob("features/training/**/*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            is_method = (
+                isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in threads
+            )
+            if is_method and (node.args or any(one.arg == "dim" for one in node.keywords)):
+                found.append(f"{path.name}:{node.lineno}")
+    assert found == []
 
 
 def test_without_the_variable_the_line_imports_nothing(python: Path) -> None:

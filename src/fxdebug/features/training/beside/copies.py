@@ -177,7 +177,7 @@ def _differs(one: Tensor | None, other: Tensor | None) -> bool:
 def _values(answer: Tensor) -> Sequence[Tensor]:
     """Return what targets may be made of: the answers themselves, or the largest of each example."""
     flat = answer.reshape(-1).double()
-    return [flat, answer.max(-1).values.reshape(-1).double()] if answer.dim() > 1 and answer.shape[-1] > 1 else [flat]
+    return [flat, answer.amax(-1).reshape(-1).double()] if answer.dim() > 1 and answer.shape[-1] > 1 else [flat]
 
 
 def _is_multiple(told: Tensor, value: Tensor) -> bool:

@@ -35,7 +35,7 @@ class Ends:
             return
         with untracked():
             told, answers = told[:MOST_ROWS].double().cpu(), answers.detach()[:MOST_ROWS].double().cpu()
-            discount = _discount(told, answers.amax(1))  # max(1) starts OpenMP threads, as in targets.py
+            discount = _discount(told, answers.amax(1))
             if discount is not None:
                 self._discounts.append(discount)
                 self._looks.append(told[:, None] - discount * answers)

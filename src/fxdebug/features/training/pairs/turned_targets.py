@@ -40,7 +40,7 @@ class Turned:
                 ways["rows for columns"] = y.transpose(-2, -1)
             fits = {way: _correlations(x, _flat(turned, size)) for way, turned in ways.items()}
             table = torch.stack(list(fits.values()))
-            best, which = table.max(0)
+            best, which = table.amax(0), table.argmax(0)
             is_turned = (best > FITS) & (best - table[0] > APART)
             known = torch.isfinite(best) & (best > FITS)
         self.rows += int(known.sum())
