@@ -13,19 +13,16 @@ from torch import Tensor, nn
 
 from fxdebug.capture.probe import members, named_tensors, root_forward, untracked
 from fxdebug.features.shared.records.learning import Sign
-from fxdebug.features.training.beside.ends import Ends
+from fxdebug.features.training.beside.ends import FEWEST_ROWS, SHARE, Ends, ratios_between
 from fxdebug.features.training.recorder.samples import joined, sample
 
 STAYS = "copy stays"
 MOST_COPIES = 4
 MOST_NUMBERS = 1 << 16  # of an answer that is kept
 FEW = 32  # elements of each tensor that are compared
-FEWEST_ROWS = 8
 FEWEST_LOOKS = 5  # at targets
 FEWEST_RUNS = 10
 SAME = 1e-4  # relative: how near ratios are to one another
-SHARE = 0.3  # of the examples
-DISCOUNTS = (0.3, 0.9999)
 
 
 class Copies:
@@ -41,18 +38,24 @@ class Copies:
         """Look for modules like the model or a part of it, with weights of the same sizes, that no optimizer has."""
         kind, sizes = type(self._model), _sizes(self._model)
         inside = set(map(id, members.modules_of(self._model)))
-        pairs: list[tuple[nn.Module, nn.Module, str]] = []
-        if kind.__module__.partition(".")[0] != "torch" or len(sizes) > 2:
-            others = [one for one in gc.get_objects() if type(one) is kind and one is not self._model]
-            whole = [one for one in others if id(one) not in inside]
-            pairs += [(one, self._model, "") for one in whole]
-            inside |= {id(part) for one in whole for part in members.modules_of(one)}
         children = [(path, one) for path, one in members.named_modules_of(self._model) if path.count(".") < 2 and path]
+        like = {id(type(one)) for _, one in children if len(_sizes(one)) > 2}
+        is_own = kind.__module__.partition(".")[0] != "torch" or len(sizes) > 2  # else any layer of torch is like it
+        kinds = like | ({id(kind)} if is_own else set())
+        others = [one for one in gc.get_objects() if id(type(one)) in kinds] if kinds else []
+        others = [one for one in others if id(one) not in inside]
+        whole = [one for one in others if is_own and type(one) is kind]
+        pairs: list[tuple[nn.Module, nn.Module, str]] = [(one, self._model, "") for one in whole]
+        inside |= {id(part) for one in whole for part in members.modules_of(one)}
         for path, one in children:
             other = next((it for name, it in children if it is not one and _is_alike(it, one)), None)
             if other is not None:
                 pairs.append((one, other, path))
-        pairs += _copies_of([one for _, one in children], inside)
+        parts = [part for _, part in children]
+        for one in others:
+            part = None if id(one) in inside else next((part for part in parts if _is_alike(part, one)), None)
+            if part is not None:
+                pairs.append((one, part, ""))
         for one, source, path in pairs:
             own = members.parameters_of(one)
             is_still = own and not any(id(p) in optimised for p in own)
@@ -145,14 +148,6 @@ class _Copy:
             yield Sign(STAYS, names, (float(self._runs),))
 
 
-def _copies_of(parts: Sequence[nn.Module], inside: Set[int]) -> list[tuple[nn.Module, nn.Module, str]]:
-    """Return modules outside of a model that are like parts of it, with these."""
-    like = {id(type(one)) for one in parts if len(_sizes(one)) > 2}
-    others = [one for one in gc.get_objects() if id(type(one)) in like and id(one) not in inside] if like else []
-    pairs = [(one, next((part for part in parts if _is_alike(part, one)), None)) for one in others]
-    return [(one, part, "") for one, part in pairs if part is not None]
-
-
 def _sizes(module: nn.Module) -> list[tuple[int, ...]]:
     return [tuple(p.shape) for p in members.parameters_of(module)]
 
@@ -190,9 +185,8 @@ def _is_multiple(told: Tensor, value: Tensor) -> bool:
     """
     if len(told) != len(value) or len(told) < FEWEST_ROWS or not bool(value.isfinite().all()):
         return False
-    ratios = told[value != 0] / value[value != 0]
-    ratios = ratios[(ratios > DISCOUNTS[0]) & (ratios < DISCOUNTS[1])]
-    if len(ratios) < SHARE * len(told):
+    ratios = ratios_between(told, value)
+    if ratios is None:
         return False
     middle = ratios.sort().values[len(ratios) // 2]
     alike = int(((ratios - middle).abs() < SAME).sum())

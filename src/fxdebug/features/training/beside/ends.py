@@ -71,11 +71,17 @@ def _discount(told: Tensor, values: Tensor) -> float | None:
     >>> round(_discount(0.9 * values + torch.tensor([0.0, 1.0] * 8), values), 3)
     0.9
     """
-    ratios = told[values != 0] / values[values != 0]
-    ratios = ratios[(ratios > DISCOUNTS[0]) & (ratios < DISCOUNTS[1])]
-    if len(ratios) < SHARE * len(told):
+    ratios = ratios_between(told, values)
+    if ratios is None:
         return None
     counts = Counter([round(ratio, 3) for ratio in ratios.tolist()])
     most, count = counts.most_common(1)[0]
     alike = ratios[(ratios - most).abs() < 10 * CLOSE]
     return float(alike.median()) if count > SHARE * len(told) else None
+
+
+def ratios_between(told: Tensor, values: Tensor) -> Tensor | None:
+    """Return the ratios of targets and values that may be a discount; ``None`` where few are."""
+    ratios = told[values != 0] / values[values != 0]
+    ratios = ratios[(ratios > DISCOUNTS[0]) & (ratios < DISCOUNTS[1])]
+    return ratios if len(ratios) >= SHARE * len(told) else None
