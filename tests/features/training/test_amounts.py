@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import random
-import warnings
-
 import pytest
-import torch
 
-import fxdebug
 from fxdebug.features.training.verdict.judge import Verdict
-from support.tool import tool
+from support.loops import cases_of, verdict_on, warnings_of
 
-CASES = {case.name: case for case in tool("learn_amounts").CASES.every}
+CASES = cases_of("learn_amounts")
 STEPS = {
     "a_line_that_goes_on_below_zero": 68,
     "an_optimizer_that_plans_too_few_steps": 110,
@@ -31,29 +26,18 @@ STEPS = {
 }
 
 
-def verdict_on(name: str, bad: bool) -> Verdict:
-    """Return what is concluded of a loop of ``tools/learn_amounts.py``."""
-    torch.manual_seed(0)
-    random.seed(0)
-    loop = CASES[name].make(bad)
-    with warnings.catch_warnings(), fxdebug.watch(loop.model, save=None) as watched:
-        warnings.simplefilter("ignore")
-        loop.run(STEPS.get(name, 60))
-    return watched.verdict()
-
-
 def told_by(verdict: Verdict) -> list[str]:
     """Return the rule of the verdict, and those of findings that are more than advice."""
-    return [verdict.rule, *[one.rule for one in verdict.findings if one.severity != "advice"]]
+    return [verdict.rule, *warnings_of(verdict)]
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.rules])
 def test_the_cause_is_named_and_the_loop_without_it_has_no_warning(name: str) -> None:
-    wrong, right = verdict_on(name, True), verdict_on(name, False)
+    wrong, right = (verdict_on(CASES[name], bad, STEPS.get(name, 60)) for bad in (True, False))
 
     assert (wrong.rule in CASES[name].rules, told_by(right)) == (True, [""]), (wrong, right)
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if not case.rules])
 def test_loops_that_only_look_like_these_have_no_warning(name: str) -> None:
-    assert told_by(verdict_on(name, False)) == [""]
+    assert told_by(verdict_on(CASES[name], False, STEPS.get(name, 60))) == [""]

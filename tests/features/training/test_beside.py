@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import warnings
 
 import pytest
@@ -10,27 +9,9 @@ import torch
 from torch import nn
 
 import fxdebug
-from fxdebug.features.training.verdict.judge import Verdict
-from support.tool import tool
+from support.loops import cases_of, verdict_on, warnings_of
 
-learn_wide = tool("learn_wide")
-CASES = {case.name: case for case in learn_wide.CASES.every}
-
-
-def verdict_on(name: str, bad: bool, steps: int) -> Verdict:
-    """Return what is concluded of a loop of ``tools/learn_wide.py``."""
-    torch.manual_seed(0)
-    random.seed(0)
-    loop = CASES[name].make(bad)
-    with warnings.catch_warnings(), fxdebug.watch(loop.model, save=None) as watched:
-        warnings.simplefilter("ignore")
-        loop.run(steps)
-    return watched.verdict()
-
-
-def warnings_of(verdict: Verdict) -> list[str]:
-    """Return the rules whose findings are more than advice."""
-    return [one.rule for one in verdict.findings if one.severity != "advice"]
+CASES = cases_of("learn_wide")
 
 
 @pytest.mark.parametrize(
@@ -60,14 +41,14 @@ def warnings_of(verdict: Verdict) -> list[str]:
     ],
 )
 def test_the_cause_is_named_and_the_loop_without_it_has_no_warning(name: str, rule: str, steps: int) -> None:
-    wrong, right = verdict_on(name, True, steps), verdict_on(name, False, steps)
+    wrong, right = verdict_on(CASES[name], True, steps), verdict_on(CASES[name], False, steps)
 
     assert (wrong.rule, warnings_of(right)) == (rule, [])
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if not case.rules])
 def test_neighbours_of_these_mistakes_have_no_warning(name: str) -> None:
-    assert warnings_of(verdict_on(name, False, 60)) == []
+    assert warnings_of(verdict_on(CASES[name], False, 60)) == []
 
 
 def test_a_copy_is_as_it_was_when_the_watch_ends_and_numbers_are_the_same() -> None:
