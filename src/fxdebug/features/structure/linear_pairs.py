@@ -52,6 +52,10 @@ def _only_user(net: Network, node: Node) -> Node | None:
         before, node = node, net.nodes[users.pop()]
         if node.op == LINEAR and node.step is not None:
             return node
-        leaves_module = node.kind == "call_module" and before.kind == "output"
-        if not leaves_module and node.kind not in ("output", "placeholder") and node.op not in BETWEEN:
+        if not is_border(before, node) and node.op not in BETWEEN:
             return None
+
+
+def is_border(before: Node, node: Node) -> bool:
+    """Does a result go on from one node to the next as it is, into a module or out of it?"""
+    return node.kind in ("output", "placeholder") or (node.kind == "call_module" and before.kind == "output")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fxdebug.data.findings import ADVICE, Finding
+from fxdebug.features.structure.linear_pairs import is_border
 from fxdebug.plugins import found
 from fxdebug.query.network import Network, Node
 
@@ -43,7 +44,6 @@ def _reaches(net: Network, node: Node, end: str) -> bool:
             user = net.nodes[edge.target]
             if edge.target == end:
                 return True
-            leaves_module = user.kind == "call_module" and net.nodes[edge.source].kind == "output"
-            if leaves_module or user.kind in ("output", "placeholder") or user.op in THROUGH:
+            if is_border(net.nodes[edge.source], user) or user.op in THROUGH:
                 pending.append(edge.target)
     return False
