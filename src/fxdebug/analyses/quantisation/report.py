@@ -158,8 +158,8 @@ def _answer(
             f"without it {whole:.2g} → {first.without:.2g}"
         )
     assert known.left is not None
-    *more, last = [f"`{path}`" for path in known.advised]
-    names, them = (f"{', '.join(more)} and {last}", "them") if more else (last, "it")
+    more = len(known.advised) > 1
+    names, them = _listed(known.advised), "them" if more else "it"
     part = f"{100 * (1 - known.left / whole):.0f} % of the error of the result"
     inside = "" if more or not (text := known.inside.get(known.advised[0])) else f"; {text}"
     return f"leave {names} alone: {part}; without {them} {whole:.2g} → {known.left:.2g}{inside}"

@@ -94,7 +94,8 @@ def quantised_models(
         if path not in inside and (unlike := not_rounded(made_of_own[path].weight, weight)) is not None
     }
     put_back = [path for path in (wrong or (gap.paths if gap is not None else ())) if path in known]
-    left_apart = _tried(run, model_b, call_b, put_back, expected)[0] if put_back else None
+    is_measured = set(put_back) == set(advised)
+    left_apart = (left if is_measured else _tried(run, model_b, call_b, put_back, expected)[0]) if put_back else None
     reasons = {path: text for path, text in seen.items() if text and path not in wrong}
     reasons |= {path: text for path, (_, text) in wrong.items() if text}
     measured = Measured(whole, without, tuple(advised), left, reasons, untried, inside, gap, left_apart, wrong)
