@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fxdebug.api.rerun.stretches import places_in, rest_of
 from fxdebug.capture.probe import untracked
+from fxdebug.comparison.pairing.called_in_parts import once_and_several_times
 from fxdebug.data.calls import Call
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Group, Value
@@ -34,7 +35,7 @@ def misplaced_part(a: TraceData, b: TraceData) -> Misplaced | None:
     It takes what calls are given, and what they return, of both runs; parts are found in a by their numbers.
     """
     with untracked(), torch.no_grad():
-        for whole, calls in _groups(a, b):
+        for whole, calls in once_and_several_times(a, b):
             given = _tensor(a, whole.inputs)
             parts = [_tensor(b, call.inputs) for call in calls]
             found = _starts(given, parts)
@@ -65,19 +66,6 @@ def _between(op: str, step: int, number: int, start: int) -> str:
         f"part {number} of what it is given begins at {start} of what a has, between two windows, which begin at "
         f"{before} and {before + step} there: {op} makes one every {step}"
     )
-
-
-def _groups(a: TraceData, b: TraceData) -> Iterator[tuple[Call, list[Call]]]:
-    """Yield the calls of modules that a calls once and b several times, in the order of b."""
-    of_a: dict[str, list[Call]] = {}
-    of_b: dict[str, list[Call]] = {}
-    for trace, groups in ((a, of_a), (b, of_b)):
-        for call in trace.calls:
-            if call.parent is not None:
-                groups.setdefault(call.path, []).append(call)
-    for path, calls in of_b.items():
-        if len(calls) > 1 and len(of_a.get(path, ())) == 1:
-            yield of_a[path][0], calls
 
 
 def _tensor(trace: TraceData, values: Iterable[Value]) -> Tensor | None:

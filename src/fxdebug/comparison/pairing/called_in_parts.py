@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fxdebug.comparison.measure_pair import Meter
 from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.data.calls import Call
+from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Value
 
 if TYPE_CHECKING:
@@ -127,17 +128,35 @@ class CalledInParts:
 
 def _groups(pairs: Pairs) -> Iterator[tuple[Call, list[Call]]]:
     """Yield the calls of a that are the only ones of their module, with the several calls of b of that module."""
-    of_a: dict[str, list[Call]] = defaultdict(list)
-    of_b: dict[str, list[Call]] = defaultdict(list)
-    for run, groups in ((pairs.a, of_a), (pairs.b, of_b)):
-        for call in run.trace.calls:
-            if call.parent is not None:
-                groups[call.path].append(call)
-    for path, calls in of_b.items():
-        partner = next((one for call in calls if (one := pairs.call_in_a(call)) is not None), None)
-        wholes = of_a.get(path if partner is None else partner.path, [])
+
+    def path_in_a(calls: Sequence[Call]) -> str:
+        partner = next((one for call in calls if (one := pairs.call_in_a(call)) is not None), calls[0])
+        return partner.path
+
+    return once_and_several_times(pairs.a.trace, pairs.b.trace, path_in_a)
+
+
+def once_and_several_times(
+    a: TraceData, b: TraceData, path_in_a: Callable[[Sequence[Call]], str] = lambda calls: calls[0].path
+) -> Iterator[tuple[Call, list[Call]]]:
+    """Yield the calls of modules that a calls once and b several times, in the order of b.
+
+    ``path_in_a`` returns the path of the module in a by its calls in b.
+    """
+    of_a, of_b = (_calls_by_path(trace) for trace in (a, b))
+    for calls in of_b.values():
+        wholes = of_a.get(path_in_a(calls), ())
         if len(calls) > 1 and len(wholes) == 1:
             yield wholes[0], calls
+
+
+def _calls_by_path(trace: TraceData) -> dict[str, list[Call]]:
+    """Return the calls inside of the model by the paths of their modules."""
+    found: dict[str, list[Call]] = defaultdict(list)
+    for call in trace.calls:
+        if call.parent is not None:
+            found[call.path].append(call)
+    return found
 
 
 def _are_parts(whole: Call, calls: list[Call]) -> bool:
