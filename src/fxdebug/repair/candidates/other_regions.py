@@ -90,7 +90,7 @@ def _ways(first: Row, runs: EditedRuns, until: float) -> Iterator[_Way]:
         region = plan.region_of(wanted, own)
         if region is None:
             continue
-        of_a = tuple([step for step in region.steps if not step.transparent])
+        of_a = tuple(region.named)
         of_b = _of_b(pairs, own, plan)
         if of_a and of_b and len(of_a) + len(of_b) <= MOST_STEPS:
             yield _Way(wanted, own, of_a, of_b, tuple(region.weights), tuple(plan.edits_of_region(region, wanted, own)))

@@ -273,7 +273,7 @@ class EditPlan:
             if operations is None:
                 return
             parts.append(Part(place_in(place), None, None, region=tuple(operations), results=which))
-        names = [step.op for step in region.steps if not step.transparent]
+        names = [step.op for step in region.named]
         weights = f" with {listed(region.weights)}" if region.weights else ""
         yield PlannedEdit(f"{listed(names)}{weights}{OF_REGION}{sites.own[1].op}", tuple(parts))
 

@@ -11,6 +11,7 @@ from fxdebug.comparison.diagnosis.region import view_chain
 from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.steps import Step, StepInput, StepList
 from fxdebug.data.values import Value
+from fxdebug.operators.names import FACTORIES
 from fxdebug.repair.rerun.replaced_operations import Place, Ran, is_inplace
 from fxdebug.repair.trials.edit_parts import (
     ComputedAnew,
@@ -48,12 +49,19 @@ class RegionOfA:
         self._equal_in_b, self._own_weights, self._most = equal_in_b, own_weights, most
         self.weights: dict[str, None] = {}  # of a, which no operation of b is given
         self._found: dict[int, Step] = {}
+        self._tables: dict[int, Step] = {}  # that make constants which b has not: their numbers are taken from a
         self._own: dict[tuple[int, int], tuple[Step, int | None]] = {}
 
     @property
     def steps(self) -> list[Step]:
         """The operations in execution order."""
         return [self._found[index] for index in sorted(self._found)]
+
+    @property
+    def named(self) -> list[Step]:
+        """The operations that compute, with those that make the constants among what they are given."""
+        known = {**self._tables, **self._found}
+        return [known[index] for index in sorted(known) if not known[index].transparent]
 
     def reaches(self, last: Step) -> bool:
         """Do the operations behind a result of a lead back to what b has, after few of them?"""
@@ -77,9 +85,26 @@ class RegionOfA:
                     continue
                 if given.is_weight or maker is None:
                     return False
-                if not self._is_constant(maker):
+                if self._is_constant(maker):
+                    self._add_table(maker)
+                else:
                     pending.append(maker)
         return True
+
+    def _add_table(self, last: Step) -> None:
+        """Add the operations of a that make a constant of constants that b has, too."""
+        pending = [last]
+        while pending and len(self._tables) < self._most:
+            step = pending.pop()
+            if step.index not in self._tables and step.name not in FACTORIES:
+                self._tables[step.index] = step
+                makers = [self._pairs.a.maker(x.value) for x in step.inputs if not self._has(x.value)]
+                pending += [maker for maker in makers if maker is not None]
+
+    def _has(self, value: Value) -> bool:
+        """Has b a value of a, whenever it is made?"""
+        own, root = self._pairs.value_in_b(value), self._pairs.a.root(value)
+        return own is not None and self._is_equal(root, own)
 
     def _is_at_hand(self, step: Step, slot: int, given: StepInput) -> bool:
         """Has b what a step is given by then, with the same numbers?"""
