@@ -6,6 +6,7 @@ after some operations.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from fxdebug.capture.torch_state import internals
 from fxdebug.repair.candidates.variations.variation import Change
-from fxdebug.repair.rerun.replaced_operations import Ran, is_inplace
+from fxdebug.repair.rerun.replaced_operations import Ran, is_inplace, tensors_in
 from fxdebug.repair.rerun.replayed_run import given_now
 
 
@@ -31,15 +32,19 @@ class RegionAgain:
 
     def __init__(self, operations: Sequence[Ran], wanted: Tensor) -> None:
         self._operations, self._wanted = operations, wanted
+        self._users: dict[int, list[int]] = {}  # by the identity of what they are given
+        for at, ran in enumerate(operations):
+            for given in {id(x) for x in tensors_in((ran.args, dict(ran.kwargs)))}:
+                self._users.setdefault(given, []).append(at)
 
     def with_changes(self, changes: Mapping[int, Change]) -> Tensor | None:
         """Return the wanted result with operations changed, by their numbers; ``None`` where it cannot be computed."""
         new: dict[int, Any] = {}  # by the identity of what ran: all of it is kept alive
-        for at, ran in enumerate(self._operations):
-            changed = changes.get(at)
+        waiting, known = sorted(changes), set(changes)
+        while waiting:
+            at = heapq.heappop(waiting)
+            ran, changed = self._operations[at], changes.get(at)
             again = given_now(ran, new)
-            if changed is None and again is ran:
-                continue
             if is_inplace(ran):
                 return None
             try:
@@ -51,5 +56,9 @@ class RegionAgain:
             if len(own) != len(results):
                 return None
             new |= zip(map(id, own), results)
+            for user in [user for leaf in own for user in self._users.get(id(leaf), ()) if user > at]:
+                if user not in known:
+                    known.add(user)
+                    heapq.heappush(waiting, user)
         found = new.get(id(self._wanted))
         return found if isinstance(found, torch.Tensor) else None

@@ -23,10 +23,12 @@ from fxdebug.comparison.diagnosis.region import region_of
 from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.result import ComparisonData, Row
 from fxdebug.comparison.steps import Step, StepList
+from fxdebug.repair.candidates.exchanged_weights import exchanges, own_numbers
 from fxdebug.repair.candidates.other_order import OtherOrders, Ways
 from fxdebug.repair.candidates.region_again import RegionAgain
 from fxdebug.repair.candidates.variations.groupings import groupings
 from fxdebug.repair.candidates.variations.list_of_all import VARY, VARY_SETTINGS, Vary, may_be_varied
+from fxdebug.repair.candidates.variations.made_from_results import made_from_results
 from fxdebug.repair.candidates.variations.variation import NEEDED, Change, Variation, changes_something
 from fxdebug.repair.rerun.edited_runs import EditedRuns
 from fxdebug.repair.rerun.replaced_operations import Place, Ran, ReplacedOperations, is_inplace
@@ -61,8 +63,10 @@ def told_of_variations(found: ComparisonData, runs: EditedRuns, until: float) ->
         regions = {side: steps_around(pairs, first, side) for side in _SIDES}
         told = _tells_order(first)  # which of them is moved is all that is left to tell
         sides = _SIDES[:1] if told else _SIDES
-        tries = itertools.chain.from_iterable(
-            _tries(first, runs, side, regions, until, only_orders=told) for side in sides
+        begins = () if told else _where_b_begins_to_differ(runs)
+        tries = itertools.chain(
+            _tries(first, runs, "b", {**regions, "b": begins}, until) if begins else (),
+            *(_tries(first, runs, side, regions, until, only_orders=told) for side in sides),
         )
         for each in _promising_first(tries, is_missing=first.kind == "missing"):
             if time.monotonic() > until:
@@ -98,6 +102,13 @@ def promising_edits(first: Row, runs: EditedRuns, until: float) -> Iterator[tupl
     for each in _tries(first, runs, "b", regions, until):
         if each.is_promising and not each.is_loose:
             yield each.edit, each.row(first)
+
+
+def _where_b_begins_to_differ(runs: EditedRuns) -> list[Step]:
+    """Return the operations of b around which what a has not begins, whatever is paired: the likely ones last."""
+    pairs, _ = runs.pairs()
+    known = {place_in(step): step for step in pairs.b.steps if not step.unrecorded}
+    return [known[place] for place in runs.first_lost() if place in known][::-1]
 
 
 def _promising_first(tries: Iterator[_Varied], *, is_missing: bool) -> Iterator[_Varied]:
@@ -208,16 +219,27 @@ def _tries(
                 yield replace(moved, is_loose=any(map(runs.is_progress, moved.changes_beside())))
     if only_orders:
         return
+    kept = runs.ran("b") if side == "b" else {}
+    for several in _of_several(run, steps, kept) if side == "b" else ():
+        if time.monotonic() > until:
+            return
+        alone, all_of = several[0], tuple(itertools.chain.from_iterable(several))
+        if any(runs.is_progress({place_in(one): way.change for one, way in ways}) for ways in (alone, all_of)):
+            for ways in dict.fromkeys([all_of, alone]):
+                yield _Varied(side, ways, is_promising=True, of_each=len(alone))
     known_ways: set[tuple[str, tuple[int, ...]]] = set()  # each line is met at all of its places
-    for vary in VARY if side == "b" else VARY_SETTINGS:
+    lost = runs.lost if side == "b" else None
+    derived = () if lost is None else (partial(made_from_results, lost),)
+    for vary in (*VARY, *derived) if side == "b" else VARY_SETTINGS:
         for at, step, each in known:
             for way in _ways(vary, step.name, each, numbers):
                 if time.monotonic() > until:
                     return
                 if changes_something(way, each) and not _stands_in_a(way, each, runs):
-                    is_promising = is_repaired({at: way.change})
+                    is_promising = vary in derived or is_repaired({at: way.change})
                     if side == "b" and not is_promising:
-                        is_promising = runs.is_progress({place_in(step): way.change})
+                        lines = dict.fromkeys([(step,), _line(run, step)])
+                        is_promising = any(runs.is_progress({place_in(s): way.change for s in line}) for line in lines)
                     is_loose = is_promising and any(is_repaired({at: change}) for change in way.beside)
                     for chosen in _groups(run, step, way):
                         key = f"{way.because}{way.edit}", tuple([one.index for one in chosen])
@@ -225,6 +247,12 @@ def _tries(
                             continue
                         known_ways.add(key)
                         yield _Varied(side, tuple([(one, way) for one in chosen]), is_promising, is_loose)
+
+
+def _of_several(run: StepList, steps: Sequence[Step], kept: Mapping[Place, Ran]) -> Iterator[list[Ways]]:
+    """Yield edits of several operations that belong together: at one place first, then at those that are alike."""
+    yield from exchanges(run, steps, kept)
+    yield from ([ways] for ways in own_numbers([_line(run, step) for step in steps], kept))
 
 
 def _stands_in_a(way: Variation, ran: Ran, runs: EditedRuns) -> bool:

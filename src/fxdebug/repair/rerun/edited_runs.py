@@ -61,6 +61,7 @@ class EditedRuns:
     _paired: tuple[Pairs, Meter] | None = field(default=None, repr=False)
     _again: dict[int, dict[int, Tensor | None]] = field(default_factory=dict, repr=False)  # by the side
     _lost: LostValues | None = field(default=None, repr=False)
+    _begins: list[Place] | None = field(default=None, repr=False)
     _kept: dict[int, KeptOperations | None] = field(default_factory=dict, repr=False)  # by the side
 
     def see_a(self, stepper: ReplacedOperations) -> None:
@@ -142,12 +143,26 @@ class EditedRuns:
 
         Each edit is of what b itself computed by then: with tensors of a, anything would be.
         """
+        kept, lost = self._operations(self.b), self.lost
+        return kept is not None and lost is not None and any(map(lost.has, kept.changed_by(edits, MOST_BEHIND)))
+
+    @property
+    def lost(self) -> LostValues | None:
+        """The values of a that b has not; ``None`` where the operations of either are not kept."""
         kept = self._operations(self.a), self._operations(self.b)
-        if kept[0] is None or kept[1] is None:
-            return False
-        if self._lost is None:
+        if self._lost is None and kept[0] is not None and kept[1] is not None:
             self._lost = LostValues(kept[0], kept[1])
-        return any(map(self._lost.has, kept[1].changed_by(edits, MOST_BEHIND)))
+        return self._lost
+
+    def first_lost(self) -> list[Place]:
+        """Return the places of b where what a has not begins, and around it; none where that is not known."""
+        kept, lost = self._operations(self.b), self.lost
+        if kept is None or lost is None:
+            return []
+        if self._begins is None:
+            known = [kept.operations[number][0] for number in lost.begins(kept)]
+            self._begins = [place for place in known if place is not None]
+        return self._begins
 
     def _is_whole(self, side: RunAgain) -> bool:
         """Were all operations of a side recorded? What others make of a new value, a run of the model alone shows."""

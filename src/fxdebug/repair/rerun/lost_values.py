@@ -1,18 +1,25 @@
-"""The values of a that b has not, whatever was paired with what: an edit behind which b has one of them is progress."""
+"""The values of a that b has not, whatever was paired with what: an edit behind which b has one of them is progress.
+
+And the other way round: where values of b that a has not begin, and lead to none that a has.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from fxdebug.comparison.tolerance import tolerance_of
-from fxdebug.repair.rerun.replaced_operations import tensors_in
-from fxdebug.repair.rerun.replayed_run import KeptOperations
+from fxdebug.operators.names import TRANSPARENT, canonical
+from fxdebug.repair.rerun.replaced_operations import Place, Ran, name_of, tensors_in
+from fxdebug.repair.rerun.replayed_run import KeptOperations, writes
 
 LEAST = 8  # elements: fewer may agree by chance
+MOST_STARTS = 2  # of what a has not: queries and keys, say
+MOST_AFTER = 10  # operations from there on
+MOST_STEPS = 24  # and before
 LOOSE = 4  # times the rounding of one operation: of several, one after the other
 
 
@@ -29,6 +36,11 @@ class _Known:
         least = tolerance * self.size
         return abs(self.size - other.size) <= least and abs(self.mean - other.mean) <= least
 
+    def is_among(self, others: Sequence[_Known]) -> bool:
+        """May one of others have the same elements?"""
+        tolerance = _tolerance(self.tensor)
+        return any(self.is_alike(other, tolerance) for other in others)
+
 
 class LostValues:
     """Looks up tensors among the values of a that b has not. Elements in another order are no other value.
@@ -44,14 +56,12 @@ class LostValues:
     """
 
     def __init__(self, a: KeptOperations, b: KeptOperations) -> None:
-        known: dict[int, list[_Known]] = {}
-        for each in _values(b):
-            known.setdefault(each.tensor.numel(), []).append(each)
+        of_b, self._of_a = _by_size(b), _by_size(a)
         self._lost: dict[int, list[_Known]] = {}
-        for each in _values(a):
-            size, tolerance = each.tensor.numel(), _tolerance(each.tensor)
-            if not any(each.is_alike(other, tolerance) for other in known.get(size, ())):
-                self._lost.setdefault(size, []).append(each)
+        for size, values in self._of_a.items():
+            for each in values:
+                if not each.is_among(of_b.get(size, ())):
+                    self._lost.setdefault(size, []).append(each)
 
     def has(self, tensor: Tensor) -> bool:
         """Is it one of them?"""
@@ -61,6 +71,95 @@ class LostValues:
             return False
         tolerance = _tolerance(tensor)
         return any(other.is_alike(value, tolerance) and _is_equal(other, value, tolerance) for other in lost)
+
+
+    def made_by(self, change: Callable[[Tensor], Tensor], tensor: Tensor) -> bool:
+        """Does a change of a tensor make one of them, in whatever order of its elements?"""
+        value = _known(change(tensor)) if tensor.numel() in self._lost else None
+        return value is not None and value.is_among(self._lost.get(value.tensor.numel(), ()))
+
+    def factors(self, tensor: Tensor) -> list[float]:
+        """Return the numbers by which a tensor has to be multiplied to be one of them."""
+        return _unlike(number for number in self._linear(tensor, with_term=False) if number != 1.0)
+
+    def terms(self, tensor: Tensor) -> list[float]:
+        """Return the numbers that have to be added to a tensor for it to be one of them."""
+        return _unlike(number for number in self._linear(tensor, with_term=True) if number != 0.0)
+
+    def _linear(self, tensor: Tensor, *, with_term: bool) -> Iterator[float]:
+        own = _known(tensor) if tensor.numel() in self._lost else None
+        for other in self._lost[tensor.numel()] if own is not None else ():
+            tolerance = _tolerance(other.tensor)
+            for sign in (1.0,) if with_term else (1.0, -1.0):
+                by = other.mean - own.mean if with_term else sign * other.size / own.size
+                if abs(by) > 1e-6 * other.size:
+                    new = _known(own.tensor + by if with_term else own.tensor * by)
+                    if new is not None and new.is_alike(other, tolerance) and _have_same_elements(other, new, tolerance):
+                        yield by
+
+    def begins(self, kept: KeptOperations) -> list[int]:
+        """Return the numbers of the operations of b that may be at fault: where what a has not begins, and around it.
+
+        A value of b that leads to one of a is only written another way. What computes the first that leads to none,
+        since values that a has, and some operations behind it.
+        """
+        operations = kept.operations
+        parents = _parents(operations)
+        known = [self._is_known(ran) for _, ran in operations]
+        leads = list(known)
+        for at in reversed(range(len(operations))):
+            for parent in parents[at] if leads[at] else ():
+                leads[parent] = True
+        says = [any(_known(x) is not None for x in tensors_in(ran.result)) for _, ran in operations]
+        found: dict[int, None] = {}
+        starts = [
+            at
+            for at in range(len(operations))
+            if says[at] and not leads[at] and all(leads[parent] or not says[parent] for parent in parents[at])
+        ]
+        for start in starts[:MOST_STARTS]:
+            behind, pending, before = {start}, [start], dict[int, None]()
+            for at in range(start + 1, len(operations)):
+                if len(behind) < MOST_AFTER and parents[at] & behind:
+                    behind.add(at)
+            while pending and len(before) < MOST_STEPS:
+                at = pending.pop(0)
+                before[at] = None
+                goes_on = not known[at] or canonical(name_of(operations[at][1])) in TRANSPARENT
+                pending += [each for each in sorted(parents[at], reverse=True) if each not in before and goes_on]
+            found |= dict.fromkeys(sorted(before, reverse=True)) | dict.fromkeys(sorted(behind))
+        return list(found)
+
+    def _is_known(self, ran: Ran) -> bool:
+        """Has a what an operation returns, in whatever order of its elements?"""
+        values = [_known(x) for x in tensors_in(ran.result)]
+        return any(each is not None and each.is_among(self._of_a.get(each.tensor.numel(), ())) for each in values)
+
+
+def _unlike(numbers: Iterator[float]) -> list[float]:
+    """Return numbers without those that another one stands for."""
+    found: list[float] = []
+    for number in numbers:
+        if not any(abs(number - other) <= 1e-5 * abs(other) for other in found):
+            found.append(number)
+    return found
+
+
+def _parents(operations: Sequence[tuple[Place | None, Ran]]) -> list[set[int]]:
+    """Return for each operation which ones made what it is given; what is written to is made anew."""
+    made: dict[int, int] = {}
+    found = []
+    for at, (_, ran) in enumerate(operations):
+        found.append({made[id(x)] for x in tensors_in((ran.args, dict(ran.kwargs))) if id(x) in made})
+        made |= {id(x): at for x in tensors_in((ran.result, ran.args[:1] if writes(ran) else ()))}
+    return found
+
+
+def _by_size(kept: KeptOperations) -> dict[int, list[_Known]]:
+    found: dict[int, list[_Known]] = {}
+    for each in _values(kept):
+        found.setdefault(each.tensor.numel(), []).append(each)
+    return found
 
 
 def _values(kept: KeptOperations) -> Iterator[_Known]:
@@ -86,6 +185,12 @@ def _known(tensor: Tensor) -> _Known | None:
 
 def _tolerance(tensor: Tensor) -> float:
     return LOOSE * tolerance_of(str(tensor.dtype)[6:])
+
+
+def _have_same_elements(one: _Known, other: _Known, tolerance: float) -> bool:
+    with torch.no_grad():
+        sides = [x.tensor.reshape(-1).double().sort().values for x in (one, other)]
+        return bool(torch.allclose(*sides, rtol=tolerance, atol=tolerance * one.size))
 
 
 def _is_equal(one: _Known, other: _Known, tolerance: float) -> bool:

@@ -6,8 +6,9 @@ after some operations; what seems to repair is made in a run of the model.
 
 from __future__ import annotations
 
+import heapq
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -51,6 +52,8 @@ class KeptOperations:
         self.too_large = False
         self._bytes = 0
         self._written: dict[int, int] = {}  # by the address of memory: the last operation that wrote to it
+        self._users: dict[int, list[int]] | None = None
+        self._numbers: dict[Place, list[int]] | None = None
 
     def keep(self, place: Place | None, ran: Ran) -> None:
         """Keep an operation that ran; none of a run that has become too large."""
@@ -69,6 +72,24 @@ class KeptOperations:
     def places(self) -> set[Place]:
         """The places of all operations that have one."""
         return {place for place, _ in self.operations if place is not None}
+
+    def users(self, tensor: Any) -> Sequence[int]:
+        """Return the numbers of the operations that are given a tensor."""
+        if self._users is None:
+            self._users = {}
+            for number, (_, ran) in enumerate(self.operations):
+                for given in {id(x) for x in tensors_in((ran.args, dict(ran.kwargs)))}:
+                    self._users.setdefault(given, []).append(number)
+        return self._users.get(id(tensor), ())
+
+    def numbers_at(self, places: Iterable[Place]) -> list[int]:
+        """Return the numbers of the operations at some places."""
+        if self._numbers is None:
+            self._numbers = {}
+            for number, (place, _) in enumerate(self.operations):
+                if place is not None:
+                    self._numbers.setdefault(place, []).append(number)
+        return [number for place in places for number in self._numbers.get(place, ())]
 
     def end(self, returned: Any) -> None:
         """Keep the tensors that the run returns."""
@@ -109,7 +130,11 @@ class _Player:
 
     def changed(self) -> Iterator[tuple[Ran, list[Tensor]]]:
         """Yield the operations that are computed anew, each with its new results."""
-        for number, (place, ran) in enumerate(self._kept.operations):
+        waiting = sorted(self._kept.numbers_at(self._edits))  # the numbers of what an edit or a new value reaches
+        known = set(waiting)
+        while waiting:
+            number = heapq.heappop(waiting)
+            place, ran = self._kept.operations[number]
             edit = None if place is None else self._edits.get(place)
             again = ran if not self.new else given_now(ran, self.new)
             if edit is None and again is ran:
@@ -136,6 +161,10 @@ class _Player:
                 if isinstance(old, Tensor) and isinstance(changed, Tensor):
                     self.new[id(old)] = changed
                     self.sure = self.sure and (edit is not None or old.dtype == changed.dtype)
+                    for user in self._kept.users(old):
+                        if user > number and user not in known:
+                            known.add(user)
+                            heapq.heappush(waiting, user)
                 elif old is not changed:  # a number that the code has asked for
                     self.sure = False
             yield ran, [each for each in results if isinstance(each, Tensor)]

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from fxdebug.operators.names import RANDOM, UNINITIALISED
 from fxdebug.repair.candidates.variations.groupings import groupings, moved_dimensions
+from fxdebug.repair.candidates.variations.made_from_results import known_factors, left_out
 from fxdebug.repair.candidates.variations.other_numbers import (
     given_numbers,
     numbers_in_tensors,
@@ -60,6 +61,8 @@ VARY: tuple[Vary, ...] = (
     backwards,
     reworked_weights,
     exchanged_rows,
+    left_out,
+    known_factors,
 )
 
 VARY_SETTINGS: tuple[Vary, ...] = other_switches, other_settings, given_numbers
