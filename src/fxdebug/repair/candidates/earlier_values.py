@@ -6,11 +6,12 @@ often the same statistics, and code that takes the wrong one has the same operat
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 from torch import Tensor
 
@@ -21,16 +22,33 @@ from fxdebug.operators.dtypes import EPS
 from fxdebug.operators.names import PICKING
 from fxdebug.repair.candidates.variations.list_of_all import may_be_varied
 from fxdebug.repair.candidates.variations.variation import NEEDED
-from fxdebug.repair.candidates.varied_operations import first_look, rows_to_look_at, seen_operations, steps_around
+from fxdebug.repair.candidates.varied_operations import (
+    first_look,
+    rows_to_look_at,
+    seen_operations,
+    steps_around,
+    where_b_begins_to_differ,
+)
 from fxdebug.repair.rerun.edited_runs import EditedRuns
 from fxdebug.repair.rerun.replaced_operations import Ran, is_inplace
-from fxdebug.repair.trials.edit_parts import Part, PlannedEdit, Source, and_more, line_of, number_of, place_in
+from fxdebug.repair.trials.edit_parts import (
+    Part,
+    PlannedEdit,
+    Source,
+    and_more,
+    line_of,
+    number_of,
+    parts_of,
+    place_in,
+)
 from fxdebug.repair.trials.edits_of_operations import NoEdit, computed_with, tensors_of
 from fxdebug.repair.trials.tried_repairs import first_repair, is_settled, proven_at
 
 MOST_RUNS = 40
 NEAR = 32  # operations before and after the first finding
 DEEP = 3  # operations from the value that is given to the one that should be
+MOST_STEPS = 80  # from where b begins to differ
+CALLS_UP = 3  # whose inputs may be meant
 
 
 def told_of_earlier_values(found: ComparisonData, runs: EditedRuns, until: float) -> ComparisonData | None:
@@ -43,10 +61,21 @@ def told_of_earlier_values(found: ComparisonData, runs: EditedRuns, until: float
     tries = (
         (each.edit(sites), partial(each.row, sites, first))
         for first in rows_to_look_at(found)
-        if first.doubtful or first.kind not in ("wiring", "constant")  # it is told already
-        for each, sites in _tries(first, runs, until)[:MOST_RUNS]
+        if first.doubtful or first.kind != "constant"  # it is told already
+        for each, sites in itertools.islice(_tries(first, runs, until), MOST_RUNS)
     )
     return first_repair(found, runs, tries, until)
+
+
+Slots: TypeAlias = tuple[int, ...]
+"""Which of the inputs of each operation back from a value."""
+
+
+class _ToCall(NamedTuple):
+    """An input of a call around an operation: how many calls up, and which one."""
+
+    up: int
+    at: int
 
 
 @dataclass(frozen=True)
@@ -58,7 +87,7 @@ class _Other:
     given: Step  # that makes what it is given
     wanted: Step
     value: Value
-    is_before: bool  # it is what the other one was made of
+    way: Slots | _ToCall | None  # to it: back from what is given, or to what a call is given; ``None`` for neither
 
     def edit(self, sites: Sequence[tuple[Step, Source]]) -> PlannedEdit:
         """Return the edit of b at some sites."""
@@ -70,25 +99,44 @@ class _Other:
     def row(self, sites: Sequence[tuple[Step, Source]], shown: Row) -> Row:
         """Return the finding, with the error of the one that it stands for."""
         told = f"{self.step.op} is given the result of {self.given.op}{NEEDED}{self._wanted}"
-        return proven_at(shown, self.step, "wiring", told, self._words(sites))
+        row = proven_at(shown, self.step, "wiring", told, self._words(sites))
+        if shown.kind != "wiring" or shown.doubtful or shown.b is None:
+            return row
+        return shown.proven_by(row.repair) if shown.b.call in self.step.call.with_ancestors() else row
 
     def _words(self, sites: Sequence[tuple[Step, Source]]) -> str:
         return f"{self.step.op} given {self._wanted}{and_more(len(sites) - 1)}"
 
     @property
     def _wanted(self) -> str:
-        return f"what {self.given.op} is given" if self.is_before else f"the result of {self.wanted.op}"
+        if isinstance(self.way, _ToCall):
+            call = next(itertools.islice(self.step.call.with_ancestors(), self.way.up, None), self.step.call)
+            return f"what {call.path or call.type} is given"
+        call = self.given.call
+        if call is not self.step.call and self.value.number in {each.number for each in call.inputs}:
+            return f"what {call.path or call.type} is given"
+        if self.way is not None and len(self.way) == 1:
+            return f"what {self.given.op} is given"
+        line = self.wanted.node.source.rpartition("/")[2] if self.wanted.node.source else ""
+        return f"the result of {self.wanted.op}{f' ({line})' if line and self.wanted.op == self.given.op else ''}"
 
 
-def _tries(first: Row, runs: EditedRuns, until: float) -> list[tuple[_Other, list[tuple[Step, Source]]]]:
-    """Return what may be tried: first what makes the first value that differs equal, then operations that pick."""
+def _tries(first: Row, runs: EditedRuns, until: float) -> Iterator[tuple[_Other, list[tuple[Step, Source]]]]:
+    """Yield what may be tried: first what makes the first value that differs equal, then operations that pick.
+
+    A value that a has, too, is more likely meant.
+    """
     pairs, _ = runs.pairs()
-    steps = steps_around(pairs, first, "b", NEAR)
-    seen = seen_operations(steps, runs, "b")
+    around = steps_around(pairs, first, "b", NEAR)
+    begins = where_b_begins_to_differ(runs, MOST_STEPS)
+    rank = {step: at for at, step in enumerate([*begins[::-1], *around[::-1]][::-1])}  # the likely ones have the last
+    steps = sorted(rank, key=lambda step: step.index)
+    seen = {**runs.ran("b")} or seen_operations(steps, runs, "b")
     ran = [(step, seen[place_in(step)]) for step in steps if place_in(step) in seen]
     is_repaired = first_look(first, runs, "b", ran)
+    lost = runs.lost
     promising, others = [], []
-    for at, (step, each) in list(enumerate(ran))[::-1]:
+    for at, (step, each) in sorted(enumerate(ran), key=lambda known: -rank[known[1][0]]):
         if time.monotonic() > until:
             break
         if step.transparent or step.name.endswith("_like") or not may_be_varied(step.name, each):
@@ -99,11 +147,19 @@ def _tries(first: Row, runs: EditedRuns, until: float) -> list[tuple[_Other, lis
             source = seen.get(place_in(other.wanted))
             changed = None if source is None else partial(_with_result, pairs.b, other, source)
             sites = list(_sites(pairs.b, other))
-            if changed is not None and is_repaired({at: changed}):
-                promising += [(other, each) for each in sites]
+            if (
+                source is not None
+                and changed is not None
+                and (is_repaired({at: changed}) or runs.is_progress({place_in(step): changed}))
+            ):
+                if lost is not None and lost.are_of_a(source):
+                    yield from ((other, each) for each in sites)
+                else:
+                    promising += [(other, each) for each in sites]
             else:
                 others.append((other, sites[0]))
-    return [*promising, *sorted(others, key=lambda each: each[0].step.name not in PICKING)]
+    yield from promising
+    yield from sorted(others, key=lambda each: each[0].step.name not in PICKING)
 
 
 def _with_result(run: StepList, other: _Other, source: Ran, ran: Ran) -> Any:
@@ -117,23 +173,66 @@ def _others(run: StepList, step: Step) -> Iterator[_Other]:
         own = run.makers.get(given.value.number)
         if given.is_weight or own is None or own.unrecorded or given.value.dtype not in EPS:
             continue
-        before = _before(run, given.value)
         after = (made for user in run.users.get(run.root(given.value).number, ()) for made in _made(user, step))
-        for value, is_before in (*((value, True) for value in before), *((value, False) for value in after)):
+        others = (
+            *((value, way) for value, way in _before(run, given.value)),
+            *((value, None) for value in after),
+            *((value, _ToCall(up, at)) for up, at, value in _of_calls(step)),
+            *((value, None) for value in _unused(run, step, own)),
+        )
+        known: set[int] = set()
+        for value, way in others:
             maker = run.makers.get(value.number)
-            known = maker is not None and not maker.unrecorded and maker.index < step.index and _fits(value, given)
+            if maker is None or maker.unrecorded or maker.index >= step.index or not _fits(value, given):
+                continue
             # what is used once is no other name for it
-            if known and maker is not None and max(_uses(run, value), _uses(run, given.value)) > 1:
-                yield _Other(step, slot, own, maker, value, is_before)
+            is_unused = isinstance(way, _ToCall) or not _uses(run, value)
+            is_named = is_unused or max(_uses(run, value), _uses(run, given.value)) > 1
+            if is_named and value.number not in known:
+                known.add(value.number)
+                yield _Other(step, slot, own, maker, value, way)
 
 
-def _before(run: StepList, value: Value) -> Iterator[Value]:
-    """Yield what a value was made of, and what that was made of."""
-    known = [value]
+def _before(run: StepList, value: Value) -> Iterator[tuple[Value, Slots]]:
+    """Yield what a value was made of, and what that was made of, with which of the inputs it is of each operation."""
+    known: list[tuple[Value, Slots]] = [(value, ())]
     for _ in range(DEEP):
-        makers = [run.makers.get(each.number) for each in known]
-        known = [given.value for maker in makers if maker is not None for given in maker.data]
+        makers = [(run.makers.get(each.number), slots) for each, slots in known]
+        known = [
+            (given.value, (*slots, at))
+            for maker, slots in makers
+            if maker is not None
+            for at, given in enumerate(maker.inputs)
+            if not given.is_weight
+        ]
         yield from known
+
+
+def _of_calls(step: Step) -> Iterator[tuple[int, int, Value]]:
+    """Yield what the calls around an operation are given: how far up, which of the inputs, and the value."""
+    for up, call in enumerate(itertools.islice(step.call.with_ancestors(), CALLS_UP)):
+        for at, value in enumerate(call.inputs):
+            yield up, at, value
+
+
+def _unused(run: StepList, step: Step, own: Step) -> Iterator[Value]:
+    """Yield what the code of a call has made as what an operation is given, and uses nowhere."""
+    for each in run.steps[: step.index]:
+        if each.call is own.call and each.op == own.op and each is not own and not each.unrecorded:
+            yield from (value for value in each.outputs if not _uses(run, value))
+
+
+def _reached(run: StepList, step: Step, slot: int, way: Slots | _ToCall) -> Value | None:
+    """Return the value at another place that is reached in the same way; ``None`` where there is none."""
+    if isinstance(way, _ToCall):
+        call = next(itertools.islice(step.call.with_ancestors(), way.up, None), None)
+        inputs = () if call is None else tuple(call.inputs)
+        return inputs[way.at] if way.at < len(inputs) else None
+    value = step.inputs[slot].value if slot < len(step.inputs) else None
+    for at in way:
+        maker = None if value is None else run.makers.get(value.number)
+        value = None if maker is None or at >= len(maker.inputs) else maker.inputs[at].value
+    return value
 
 
 def _uses(run: StepList, value: Value) -> int:
@@ -152,6 +251,18 @@ def _sites(run: StepList, other: _Other) -> Iterator[list[tuple[Step, Source]]]:
     """Yield where it may be so: in all of the line, and at this place alone."""
     number = number_of(run, other.value, other.wanted)
     lines = line_of(run, other.step), line_of(run, other.wanted)
+    way = other.way
+    for line in dict.fromkeys([lines[0], parts_of(run, other.step)]) if way is not None else ():
+        reached = [(step, _reached(run, step, other.slot, way or ())) for step in line]
+        made = [(step, value, run.makers.get(value.number)) for step, value in reached if value is not None]
+        sources = [
+            (step, Source(place_in(maker), number_of(run, value, maker)))
+            for step, value, maker in made
+            if maker is not None and not maker.unrecorded and maker.index < step.index
+            if other.slot < len(step.inputs) and _fits(value, step.inputs[other.slot])
+        ]
+        if len(sources) == len(line) > 1:
+            yield sources
     both = list(zip(*lines))
     if len(lines[0]) == len(lines[1]) > 1 and (other.step, other.wanted) in both:
         yield [(step, Source(place_in(maker), number)) for step, maker in both]

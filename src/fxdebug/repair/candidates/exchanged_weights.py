@@ -35,7 +35,9 @@ def exchanges(run: StepList, steps: Sequence[Step], ran: Mapping[Place, Ran]) ->
         for one, other in itertools.combinations(names[:MOST_WEIGHTS], 2):
             own = _exchange(users[one], users[other], one, other, ran)
             others = [each for each in _calls_alike(run, step) if each.call.index != step.call.index]
-            more = [_exchange(u.get(one, []), u.get(other, []), one, other, ran) for u in (_users(run, s) for s in others)]
+            more = [
+                _exchange(u.get(one, []), u.get(other, []), one, other, ran) for u in (_users(run, s) for s in others)
+            ]
             if own:
                 yield [own, *(each for each in more if each)]
 
@@ -95,11 +97,19 @@ def own_numbers(lines: Sequence[tuple[Step, ...]], ran: Mapping[Place, Ran]) -> 
     """Yield for a line that takes one item of a stack at all its places the item with the number of the place."""
     for line in dict.fromkeys(lines):
         indices = [_index(ran.get(place_in(step))) for step in line]
-        if len(line) > 1 and None not in indices and len(set(indices)) == 1 and is_alike(line[0].call.path, line[-1].call.path):
+        if (
+            len(line) > 1
+            and None not in indices
+            and len(set(indices)) == 1
+            and is_alike(line[0].call.path, line[-1].call.path)
+        ):
             told = f"{{op}} takes item {indices[0]} at all {len(line)} places of this line{NEEDED}items 0 to {len(line) - 1}"
             words = f"{{op}} with items 0 to {len(line) - 1}"
             yield tuple(
-                [(step, Variation(told, words, _of_number(len(line), at), resizes=True)) for at, step in enumerate(line)]
+                [
+                    (step, Variation(told, words, _of_number(len(line), at), resizes=True))
+                    for at, step in enumerate(line)
+                ]
             )
 
 

@@ -32,7 +32,7 @@ from fxdebug.repair.candidates.variations.made_from_results import made_from_res
 from fxdebug.repair.candidates.variations.variation import NEEDED, Change, Variation, changes_something
 from fxdebug.repair.rerun.edited_runs import EditedRuns
 from fxdebug.repair.rerun.replaced_operations import Place, Ran, ReplacedOperations, is_inplace
-from fxdebug.repair.trials.edit_parts import Part, PlannedEdit, and_more, is_alike, place_in
+from fxdebug.repair.trials.edit_parts import Part, PlannedEdit, and_more, is_alike, part_of, place_in
 from fxdebug.repair.trials.edits_of_operations import NoEdit, tensors_of
 from fxdebug.repair.trials.tried_repairs import is_repaired_by, is_settled, proven_at, with_findings
 
@@ -63,7 +63,7 @@ def told_of_variations(found: ComparisonData, runs: EditedRuns, until: float) ->
         regions = {side: steps_around(pairs, first, side) for side in _SIDES}
         told = _tells_order(first)  # which of them is moved is all that is left to tell
         sides = _SIDES[:1] if told else _SIDES
-        begins = () if told else _where_b_begins_to_differ(runs)
+        begins = () if told else where_b_begins_to_differ(runs)
         tries = itertools.chain(
             _tries(first, runs, "b", {**regions, "b": begins}, until) if begins else (),
             *(_tries(first, runs, side, regions, until, only_orders=told) for side in sides),
@@ -104,11 +104,11 @@ def promising_edits(first: Row, runs: EditedRuns, until: float) -> Iterator[tupl
             yield each.edit, each.row(first)
 
 
-def _where_b_begins_to_differ(runs: EditedRuns) -> list[Step]:
+def where_b_begins_to_differ(runs: EditedRuns, most: int = MOST_STEPS) -> list[Step]:
     """Return the operations of b around which what a has not begins, whatever is paired: the likely ones last."""
     pairs, _ = runs.pairs()
     known = {place_in(step): step for step in pairs.b.steps if not step.unrecorded}
-    return [known[place] for place in runs.first_lost() if place in known][::-1]
+    return [known[place] for place in runs.first_lost() if place in known][:most][::-1]
 
 
 def _promising_first(tries: Iterator[_Varied], *, is_missing: bool) -> Iterator[_Varied]:
@@ -336,6 +336,7 @@ def _groups(run: StepList, step: Step, way: Variation) -> list[tuple[Step, ...]]
     """
     line = _line(run, step)
     groups = [line, tuple([s for s in line if is_alike(s.call.path, step.call.path)])]
+    groups.append(tuple([s for s in line if part_of(s.call.path) == part_of(step.call.path)]))
     if way.kind == "weights":
         groups.append(tuple([s for s in line if _sizes(s) == _sizes(step)]))
     if way.of_number:

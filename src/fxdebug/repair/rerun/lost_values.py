@@ -18,7 +18,7 @@ from fxdebug.repair.rerun.replayed_run import KeptOperations, writes
 
 LEAST = 8  # elements: fewer may agree by chance
 MOST_STARTS = 2  # of what a has not: queries and keys, say
-MOST_AFTER = 10  # operations from there on
+MOST_AFTER = 40  # operations from there on
 MOST_STEPS = 24  # and before
 LOOSE = 4  # times the rounding of one operation: of several, one after the other
 
@@ -72,7 +72,6 @@ class LostValues:
         tolerance = _tolerance(tensor)
         return any(other.is_alike(value, tolerance) and _is_equal(other, value, tolerance) for other in lost)
 
-
     def made_by(self, change: Callable[[Tensor], Tensor], tensor: Tensor) -> bool:
         """Does a change of a tensor make one of them, in whatever order of its elements?"""
         value = _known(change(tensor)) if tensor.numel() in self._lost else None
@@ -87,14 +86,21 @@ class LostValues:
         return _unlike(number for number in self._linear(tensor, with_term=True) if number != 0.0)
 
     def _linear(self, tensor: Tensor, *, with_term: bool) -> Iterator[float]:
-        own = _known(tensor) if tensor.numel() in self._lost else None
-        for other in self._lost[tensor.numel()] if own is not None else ():
+        lost = self._lost.get(tensor.numel(), ())
+        own = _known(tensor) if lost else None
+        for other in lost:
+            if own is None:
+                return
             tolerance = _tolerance(other.tensor)
             for sign in (1.0,) if with_term else (1.0, -1.0):
                 by = other.mean - own.mean if with_term else sign * other.size / own.size
                 if abs(by) > 1e-6 * other.size:
                     new = _known(own.tensor + by if with_term else own.tensor * by)
-                    if new is not None and new.is_alike(other, tolerance) and _have_same_elements(other, new, tolerance):
+                    if (
+                        new is not None
+                        and new.is_alike(other, tolerance)
+                        and _have_same_elements(other, new, tolerance)
+                    ):
                         yield by
 
     def begins(self, kept: KeptOperations) -> list[int]:
@@ -105,7 +111,7 @@ class LostValues:
         """
         operations = kept.operations
         parents = _parents(operations)
-        known = [self._is_known(ran) for _, ran in operations]
+        known = [self.are_of_a(ran) for _, ran in operations]
         leads = list(known)
         for at in reversed(range(len(operations))):
             for parent in parents[at] if leads[at] else ():
@@ -130,7 +136,7 @@ class LostValues:
             found |= dict.fromkeys(sorted(before, reverse=True)) | dict.fromkeys(sorted(behind))
         return list(found)
 
-    def _is_known(self, ran: Ran) -> bool:
+    def are_of_a(self, ran: Ran) -> bool:
         """Has a what an operation returns, in whatever order of its elements?"""
         values = [_known(x) for x in tensors_in(ran.result)]
         return any(each is not None and each.is_among(self._of_a.get(each.tensor.numel(), ())) for each in values)

@@ -134,6 +134,22 @@ def is_alike(path: str, other: str) -> bool:
     return numberless(f"{path}.") == numberless(f"{other}.")
 
 
+def part_of(path: str) -> str:
+    """Return the name that a call has in its parent, whatever its number: that of the layers' ``norms.1`` is ``norms``.
+
+    >>> part_of("encoder.0.norms.1"), part_of("bottom.residual_norm")
+    ('norms', 'residual_norm')
+    """
+    return next((name for name in reversed(path.split(".")) if not name.isdecimal()), "")
+
+
+def parts_of(run: StepList, at: Step) -> tuple[Step, ...]:
+    """Return an operation with those at its place in the code of all calls of its call's name in their parents."""
+    alike = [s for s in run.steps if s.node.source == at.node.source and place_in(s)[1] == place_in(at)[1]]
+    found = tuple([s for s in alike if part_of(s.call.path) == part_of(at.call.path)])
+    return found if at.node.source and len(found) <= MOST_PLACES else (at,)
+
+
 def number_of(run: StepList, value: Value, maker: Step) -> int | None:
     """Return which of several results of an operation a value is."""
     numbers = [result.number for result in maker.outputs]

@@ -35,7 +35,7 @@ class Variation:
     because: str
     edit: str
     change: Change
-    kind: Literal["constant", "wiring", "weights", "values"] = "wiring"  # of the finding
+    kind: Literal["constant", "wiring", "weights", "values", "missing", "extra"] = "wiring"  # of the finding
     factors: tuple[int, int, int] | None = None
     splits: bool = False
     beside: tuple[Change, ...] = ()
