@@ -150,7 +150,7 @@ def _tries(first: Row, runs: EditedRuns, until: float) -> Iterator[tuple[_Other,
             if (
                 source is not None
                 and changed is not None
-                and (is_repaired({at: changed}) or runs.is_progress({place_in(step): changed}))
+                and runs.is_progress({place_in(step): changed}, is_repaired.own, is_repaired.is_wanted)
             ):
                 if lost is not None and lost.are_of_a(source):
                     yield from ((other, each) for each in sites)

@@ -103,8 +103,9 @@ def own_numbers(lines: Sequence[tuple[Step, ...]], ran: Mapping[Place, Ran]) -> 
             and len(set(indices)) == 1
             and is_alike(line[0].call.path, line[-1].call.path)
         ):
-            told = f"{{op}} takes item {indices[0]} at all {len(line)} places of this line{NEEDED}items 0 to {len(line) - 1}"
-            words = f"{{op}} with items 0 to {len(line) - 1}"
+            items = f"items 0 to {len(line) - 1}"
+            told = f"{{op}} takes item {indices[0]} at all {len(line)} places of this line{NEEDED}{items}"
+            words = f"{{op}} with {items}"
             yield tuple(
                 [
                     (step, Variation(told, words, _of_number(len(line), at), resizes=True))

@@ -27,7 +27,7 @@ from fxdebug.repair.candidates.exchanged_weights import exchanges, own_numbers
 from fxdebug.repair.candidates.other_order import OtherOrders, Ways
 from fxdebug.repair.candidates.region_again import RegionAgain
 from fxdebug.repair.candidates.variations.groupings import groupings
-from fxdebug.repair.candidates.variations.list_of_all import VARY, VARY_SETTINGS, Vary, may_be_varied
+from fxdebug.repair.candidates.variations.list_of_all import FEW, VARY, VARY_SETTINGS, Vary, may_be_varied
 from fxdebug.repair.candidates.variations.made_from_results import made_from_results
 from fxdebug.repair.candidates.variations.variation import NEEDED, Change, Variation, changes_something
 from fxdebug.repair.rerun.edited_runs import EditedRuns
@@ -41,6 +41,7 @@ MOST_BEFORE_WEIGHTS = 80  # of these runs, where a call is missing that may be a
 MOST_OF_WEIGHTS = 200  # more of these runs
 MOST_PLACES = 64  # of one line
 MOST_STEPS = 40  # of a region: operations that are kept with what they are given
+MOST_AT_BEGIN = 24  # where b begins to lack what a has
 MOST_CHOICES = 8  # of experts, before these: what is chosen is used far behind, after all experts
 NEAR = 12  # operations before and after the first finding
 MOST_NUMBERS = 12  # of the other run, that are tried in the place of one
@@ -63,10 +64,10 @@ def told_of_variations(found: ComparisonData, runs: EditedRuns, until: float) ->
         regions = {side: steps_around(pairs, first, side) for side in _SIDES}
         told = _tells_order(first)  # which of them is moved is all that is left to tell
         sides = _SIDES[:1] if told else _SIDES
-        begins = () if told else where_b_begins_to_differ(runs)
+        begins = [] if told else where_b_begins_to_differ(runs)
         tries = itertools.chain(
-            _tries(first, runs, "b", {**regions, "b": begins}, until) if begins else (),
-            *(_tries(first, runs, side, regions, until, only_orders=told) for side in sides),
+            _tries(first, runs, "b", {"a": _where_a_begins_to_differ(runs), "b": begins}, until) if begins else (),
+            *(_tries(first, runs, side, regions, until, begins, only_orders=told) for side in sides),
         )
         for each in _promising_first(tries, is_missing=first.kind == "missing"):
             if time.monotonic() > until:
@@ -104,11 +105,22 @@ def promising_edits(first: Row, runs: EditedRuns, until: float) -> Iterator[tupl
             yield each.edit, each.row(first)
 
 
-def where_b_begins_to_differ(runs: EditedRuns, most: int = MOST_STEPS) -> list[Step]:
+def _where_a_begins_to_differ(runs: EditedRuns) -> list[Step]:
+    run = runs.pairs()[0].a
+    known = {place_in(step): step for step in run.steps if not step.unrecorded}
+    return [known[place] for place in runs.first_lost("a") if place in known]
+
+
+def where_b_begins_to_differ(runs: EditedRuns, most: int = MOST_AT_BEGIN) -> list[Step]:
     """Return the operations of b around which what a has not begins, whatever is paired: the likely ones last."""
-    pairs, _ = runs.pairs()
-    known = {place_in(step): step for step in pairs.b.steps if not step.unrecorded}
-    return [known[place] for place in runs.first_lost() if place in known][:most][::-1]
+    run = runs.pairs()[0].b
+    known = {place_in(step): step for step in run.steps if not step.unrecorded}
+    found: dict[object, Step] = {}  # of a line that runs in a loop or in several layers, the first place
+    for step in (known[place] for place in runs.first_lost("b") if place in known):
+        makers = [run.makers.get(given.value.number) for given in step.inputs]
+        before = tuple([(maker.node.source, maker.op) if maker is not None else None for maker in makers])
+        found.setdefault((step.node.source or step, step.op, before), step)
+    return list(found.values())[:most][::-1]
 
 
 def _promising_first(tries: Iterator[_Varied], *, is_missing: bool) -> Iterator[_Varied]:
@@ -192,21 +204,26 @@ def _tries(
     side: Side,
     regions: Mapping[Side, Sequence[Step]],
     until: float,
+    tried: Sequence[Step] = (),
     *,
     only_orders: bool = False,
 ) -> Iterator[_Varied]:
     """Yield the ways of the operations that the first finding depends on since both are equal, and of those around it.
 
-    Two values that are taken for each other show where each is made, before what takes them. The last ones come first.
+    Two values that are taken for each other show where each is made, before what takes them. The last ones come first,
+    without those that were tried before.
     """
     pairs, _ = runs.pairs()
     run = pairs.a if side == "a" else pairs.b
     steps, numbers = regions[side], _numbers(regions["b" if side == "a" else "a"])
-    seen = seen_operations(steps, runs, side)
-    ran = [(step, seen[place_in(step)]) for step in steps if place_in(step) in seen]
+    seen = runs.ran(side) or seen_operations(steps, runs, side)
+    rank = {step: at for at, step in enumerate(steps) if place_in(step) in seen}
+    ran = [(step, seen[place_in(step)]) for step in sorted(rank, key=lambda step: step.index)]
     is_repaired = first_look(first, runs, side, ran)
-    known = [(at, *each) for at, each in enumerate(ran) if may_be_varied(each[0].name, each[1])][::-1]
-    for (before, later, back), (at, step, each) in itertools.combinations(known, 2) if side == "b" else ():
+    known = [(at, *each) for at, each in enumerate(ran) if may_be_varied(each[0].name, each[1])]
+    known = sorted((each for each in known if each[1] not in tried), key=lambda each: -rank[each[1]])
+    in_order = sorted(known, key=lambda each: -each[0])
+    for (before, later, back), (at, step, each) in itertools.combinations(in_order, 2) if side == "b" else ():
         for way, way_back in _of_both_views(step, each, later, back):
             places = [*((one, way) for one in _line(run, step)), *((one, way_back) for one in _line(run, later))]
             yield _Varied(side, tuple(places), is_repaired({at: way.change, before: way_back.change}))
@@ -229,17 +246,21 @@ def _tries(
                 yield _Varied(side, ways, is_promising=True, of_each=len(alone))
     known_ways: set[tuple[str, tuple[int, ...]]] = set()  # each line is met at all of its places
     lost = runs.lost if side == "b" else None
-    derived = () if lost is None else (partial(made_from_results, lost),)
-    for vary in (*VARY, *derived) if side == "b" else VARY_SETTINGS:
+    derived = [] if lost is None else [partial(made_from_results, lost, has_number) for has_number in (False, True)]
+    kinds: tuple[Vary, ...] = (*VARY[:FEW], *derived[:1], *VARY[FEW:], *derived[1:])
+    for vary in kinds if side == "b" else VARY_SETTINGS:
         for at, step, each in known:
             for way in _ways(vary, step.name, each, numbers):
                 if time.monotonic() > until:
                     return
                 if changes_something(way, each) and not _stands_in_a(way, each, runs):
-                    is_promising = vary in derived or is_repaired({at: way.change})
-                    if side == "b" and not is_promising:
-                        lines = dict.fromkeys([(step,), _line(run, step)])
-                        is_promising = any(runs.is_progress({place_in(s): way.change for s in line}) for line in lines)
+                    if lost is None:
+                        is_promising = is_repaired({at: way.change})
+                    else:
+                        behind = {place_in(s): way.change for s in _line(run, step) if s.index >= step.index}
+                        is_promising = vary in derived or runs.is_progress(
+                            behind, is_repaired.own, is_repaired.is_wanted
+                        )
                     is_loose = is_promising and any(is_repaired({at: change}) for change in way.beside)
                     for chosen in _groups(run, step, way):
                         key = f"{way.because}{way.edit}", tuple([one.index for one in chosen])
@@ -297,9 +318,21 @@ def _ways(vary: Vary, name: str, ran: Ran, numbers: Sequence[float] = ()) -> Ite
         return
 
 
-def first_look(
-    first: Row, runs: EditedRuns, side: Side, ran: Sequence[tuple[Step, Ran]]
-) -> Callable[[Mapping[int, Change]], bool]:
+@dataclass(frozen=True)
+class FirstLook:
+    """Some operations, the first value among their results that differs, and what says whether a new one does not."""
+
+    again: RegionAgain | None = None
+    own: Tensor | None = None
+    is_wanted: Callable[[Tensor], bool] = lambda new: False
+
+    def __call__(self, changes: Mapping[int, Change]) -> bool:
+        """Do changes make that value the one of the other run?"""
+        new = None if self.again is None else self.again.with_changes(changes)
+        return new is not None and self.is_wanted(new)
+
+
+def first_look(first: Row, runs: EditedRuns, side: Side, ran: Sequence[tuple[Step, Ran]]) -> FirstLook:
     """Return what says whether changes make the first value that differs that of the other run."""
     pairs, meter = runs.pairs()  # a finding may show values of b on its way with the inputs of a
     sides = (pairs.a, first.a), (pairs.b, first.b)
@@ -308,18 +341,17 @@ def first_look(
     there = runs.b if side == "a" else runs.a
     made = [each.result for step, each in ran if own is not None and [x.number for x in step.outputs] == [own.number]]
     if other is None or own is None or other.saved is None or len(made) != 1 or not isinstance(made[0], Tensor):
-        return lambda changes: False
+        return FirstLook()
     again, wanted = RegionAgain([each for _, each in ran], made[0]), there.trace.tensor(other)
     a, b = (own, other) if side == "a" else (other, own)
 
-    def is_repaired(changes: Mapping[int, Change]) -> bool:
-        new = again.with_changes(changes)
-        if new is None or new.shape != made[0].shape:
+    def is_wanted(new: Tensor) -> bool:
+        if new.shape != made[0].shape:
             return False
         error = meter.of_tensors(a, b, *((new, wanted) if side == "a" else (wanted, new)))
         return error is not None and error <= meter.tolerance(a, b)
 
-    return is_repaired
+    return FirstLook(again, made[0], is_wanted)
 
 
 def _line(run: StepList, step: Step) -> tuple[Step, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from torch import Tensor, nn
 
@@ -23,6 +23,9 @@ from fxdebug.repair.rerun.replaced_operations import Place, Ran, ReplacedOperati
 from fxdebug.repair.rerun.replayed_run import KeptOperations
 
 MOST_BEHIND = 24  # operations behind an edit in which values of a are looked for
+
+
+IsWanted: TypeAlias = Callable[[Tensor], bool]
 
 
 class Returned(NamedTuple):
@@ -61,7 +64,7 @@ class EditedRuns:
     _paired: tuple[Pairs, Meter] | None = field(default=None, repr=False)
     _again: dict[int, dict[int, Tensor | None]] = field(default_factory=dict, repr=False)  # by the side
     _lost: LostValues | None = field(default=None, repr=False)
-    _begins: list[Place] | None = field(default=None, repr=False)
+    _begins: dict[str, list[Place]] = field(default_factory=dict, repr=False)  # by the side
     _kept: dict[int, KeptOperations | None] = field(default_factory=dict, repr=False)  # by the side
 
     def see_a(self, stepper: ReplacedOperations) -> None:
@@ -138,13 +141,25 @@ class EditedRuns:
         kept = self._operations(self.a if side == "a" else self.b)
         return {} if kept is None else {place: ran for place, ran in kept.operations if place is not None}
 
-    def is_progress(self, edits: Mapping[Place, Callable[[Ran], Any]]) -> bool:
-        """Has b values of a with edits that it has not without, right behind these?
+    def is_progress(
+        self,
+        edits: Mapping[Place, Callable[[Ran], Any]],
+        value: Tensor | None = None,
+        is_wanted: IsWanted | None = None,
+    ) -> bool:
+        """Has b values of a with edits that it has not without, right behind these, or another one that is wanted?
 
         Each edit is of what b itself computed by then: with tensors of a, anything would be.
         """
         kept, lost = self._operations(self.b), self.lost
-        return kept is not None and lost is not None and any(map(lost.has, kept.changed_by(edits, MOST_BEHIND)))
+        if kept is None or lost is None:
+            return False
+        for result, changed in kept.changed_by(edits, MOST_BEHIND):
+            if any(map(lost.has, changed)):
+                return True
+            if result is value and is_wanted is not None and changed and is_wanted(changed[0]):
+                return True
+        return False
 
     @property
     def lost(self) -> LostValues | None:
@@ -154,15 +169,15 @@ class EditedRuns:
             self._lost = LostValues(kept[0], kept[1])
         return self._lost
 
-    def first_lost(self) -> list[Place]:
-        """Return the places of b where what a has not begins, and around it; none where that is not known."""
-        kept, lost = self._operations(self.b), self.lost
-        if kept is None or lost is None:
-            return []
-        if self._begins is None:
-            known = [kept.operations[number][0] for number in lost.begins(kept)]
-            self._begins = [place for place in known if place is not None]
-        return self._begins
+    def first_lost(self, side: Literal["a", "b"]) -> list[Place]:
+        """Return the places of a side where what the other has not begins, and around it; none if that is not known."""
+        kept = self._operations(self.a), self._operations(self.b)
+        if side not in self._begins and kept[0] is not None and kept[1] is not None:
+            of_other = self.lost if side == "b" else LostValues(kept[1], kept[0])
+            own = kept[0] if side == "a" else kept[1]
+            places = [own.operations[number][0] for number in of_other.begins(own)] if of_other is not None else []
+            self._begins[side] = [place for place in places if place is not None]
+        return self._begins.get(side, [])
 
     def _is_whole(self, side: RunAgain) -> bool:
         """Were all operations of a side recorded? What others make of a new value, a run of the model alone shows."""

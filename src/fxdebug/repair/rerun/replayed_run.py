@@ -104,10 +104,10 @@ class KeptOperations:
             return Replayed(None, player.made | edits.keys(), player.sure)
         return Replayed([player.new.get(id(tensor), tensor) for tensor in self.returned], player.made, player.sure)
 
-    def changed_by(self, edits: Mapping[Place, Callable[[Ran], Any]], most: int) -> Iterator[Tensor]:
-        """Yield the new results of the first operations that edits change."""
-        for _, changed in itertools.islice(_Player(self, edits).changed(), most):
-            yield from changed
+    def changed_by(self, edits: Mapping[Place, Callable[[Ran], Any]], most: int) -> Iterator[tuple[Any, list[Tensor]]]:
+        """Yield the first results that edits change, each with the tensors that it is now."""
+        for ran, changed in itertools.islice(_Player(self, edits).changed(), most):
+            yield ran.result, changed
 
     def is_overwritten(self, ran: Ran, new: Mapping[int, Any], number: int) -> bool:
         """Was something else that an operation is given written to after it?"""

@@ -43,20 +43,20 @@ VARY: tuple[Vary, ...] = (
     divided_by_sum,
     exchanged,
     other_switches,
+    in_groups,
+    groupings,
+    moved_dimensions,
+    masks_inverted,
+    masks_left_out,
+    over_other_dimension,
+    turned,
+    in_any_order,
+    interleaved,
     other_settings,
     given_numbers,
     scaled_numbers,
     numbers_in_tensors,
-    in_groups,
-    groupings,
-    moved_dimensions,
-    interleaved,
-    in_any_order,
-    masks_inverted,
-    masks_left_out,
-    over_other_dimension,
     twins,
-    turned,
     shifted,
     backwards,
     reworked_weights,
@@ -64,6 +64,7 @@ VARY: tuple[Vary, ...] = (
     left_out,
     known_factors,
 )
+FEW = 12  # kinds of which there are few ways: these come first
 
 VARY_SETTINGS: tuple[Vary, ...] = other_switches, other_settings, given_numbers
 

@@ -42,9 +42,13 @@ _FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def made_from_results(lost: LostValues, name: str, ran: Ran, numbers: Sequence[float] = ()) -> Iterator[Variation]:
-    """Yield an operation with its result made into a value of a that b has not."""
+def made_from_results(
+    lost: LostValues, has_number: bool, name: str, ran: Ran, numbers: Sequence[float] = ()
+) -> Iterator[Variation]:
+    """Yield an operation with its result made into a value of a that b has not; one that has a number, or has none."""
     made = ran.result
+    if any(type(each) in (int, float) for each in ran.args) != has_number:
+        return
     if not isinstance(made, Tensor) or not made.is_floating_point():
         return
     for factor in lost.factors(made):
