@@ -27,7 +27,7 @@ from fxdebug.repair.candidates.varied_operations import (
     rows_to_look_at,
     seen_operations,
     steps_around,
-    where_b_begins_to_differ,
+    where_it_begins_to_differ,
 )
 from fxdebug.repair.rerun.edited_runs import EditedRuns
 from fxdebug.repair.rerun.replaced_operations import Ran, is_inplace
@@ -128,15 +128,15 @@ def _tries(first: Row, runs: EditedRuns, until: float) -> Iterator[tuple[_Other,
     """
     pairs, _ = runs.pairs()
     around = steps_around(pairs, first, "b", NEAR)
-    begins = where_b_begins_to_differ(runs, MOST_STEPS)
+    begins = where_it_begins_to_differ(runs, "b", MOST_STEPS)
     rank = {step: at for at, step in enumerate([*begins[::-1], *around[::-1]][::-1])}  # the likely ones have the last
     steps = sorted(rank, key=lambda step: step.index)
     seen = {**runs.ran("b")} or seen_operations(steps, runs, "b")
     ran = [(step, seen[place_in(step)]) for step in steps if place_in(step) in seen]
     is_repaired = first_look(first, runs, "b", ran)
-    lost = runs.lost
+    lost = runs.lost_of("b")
     promising, others = [], []
-    for at, (step, each) in sorted(enumerate(ran), key=lambda known: -rank[known[1][0]]):
+    for step, each in sorted(ran, key=lambda known: -rank[known[0]]):
         if time.monotonic() > until:
             break
         if step.transparent or step.name.endswith("_like") or not may_be_varied(step.name, each):

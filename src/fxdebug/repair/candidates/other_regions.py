@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from fxdebug.comparison.diagnosis.cause import listed
+from fxdebug.comparison.diagnosis.cause import LONG_LIST, listed
 from fxdebug.comparison.diagnosis.region import region_of
 from fxdebug.comparison.pairing.pairs import Pairs
-from fxdebug.comparison.result import ComparisonData, Row
+from fxdebug.comparison.result import ComparisonData, Kind, Row
 from fxdebug.comparison.steps import Step
 from fxdebug.data.values import Value
+from fxdebug.operators.names import PICKING, family, role
 from fxdebug.repair.candidates.varied_operations import rows_to_look_at, steps_around
 from fxdebug.repair.rerun.edited_runs import EditedRuns
 from fxdebug.repair.trials.edit_parts import PlannedEdit
@@ -25,6 +27,7 @@ from fxdebug.repair.trials.planned_edits import EditPlan
 from fxdebug.repair.trials.tried_repairs import first_repair, proven_at, says_more_than_a_region
 
 MOST_RUNS = 48
+MOST_NAMED = 4  # operations that one side has more
 MOST_STEPS = 16  # of both sides together: more say nothing of a cause
 
 
@@ -109,19 +112,47 @@ def _row(first: Row, way: _Way, edit: PlannedEdit) -> Row:
     """Return the finding; what the first one says is kept where it is about these operations."""
     at = max(way.of_b, key=lambda step: step.index)
     a, b = (listed([step.op for step in steps]) for steps in (way.of_a, way.of_b))
-    because = f"{a} in a, {b} in b"
+    kind, because = _difference(way) or ("values", f"{a} in a, {b} in b")
     if way.weights:
         own = list(dict.fromkeys(str(each.value.name) for step in way.of_b for each in step.weights))
         one, other = listed(way.weights), listed(own) or "no weight"
         because = f"{a} is given {one} in a, {other} in b" if a == b else f"{a} with {one} in a, {b} with {other} in b"
-    row = proven_at(first, at, "values", because, edit.words, by_region=edit.of_region)
+    row = proven_at(first, at, kind, because, edit.words, by_region=edit.of_region)
     in_a = None if first.a is None else first.a.node
     names_it = any(_names_a_module_of(first, weight) for weight in way.weights)
     told = first.position in {step.index for step in way.of_b} or in_a in {step.node.id for step in way.of_a}
     told = told and (not way.weights or (first.kind == "missing" and a != b))
     told = told or (a == b and not way.weights)  # of which nothing can be said but that they differ
+    told = told and (LONG_LIST not in first.because or LONG_LIST in because)  # few operations say more than many
     told = (told or names_it) and says_more_than_a_region(first, [step.op for step in way.of_a])
     return first.proven_by(row.repair, by_region=row.by_region) if told else row
+
+
+def _difference(way: _Way) -> tuple[Kind, str] | None:
+    """Return which operations one side has more; ``None`` where both have others, or weights are among them."""
+    one, other = ([_what_it_does(step) for step in steps] for steps in (way.of_a, way.of_b))
+    gone, new = _left(way.of_a, other), _left(way.of_b, one)
+    if way.weights or bool(gone) == bool(new) or len(gone or new) > MOST_NAMED:
+        return None
+    has = " has no counterpart in " if len(gone or new) == 1 else " have no counterpart in "
+    if new:
+        return "extra", f"{listed([step.op for step in new])}{has}a"
+    line = (gone[0].node.source or "").rpartition("/")[2]
+    return "missing", f"{listed([step.op for step in gone])} of a{f' ({line})' if line else ''}{has}b"
+
+
+def _left(steps: Sequence[Step], others: Sequence[str]) -> list[Step]:
+    """Return the operations that are left of some where each of others takes away one that does the same."""
+    counts, left = Counter(others), []
+    for step in steps:
+        counts[_what_it_does(step)] -= 1
+        if counts[_what_it_does(step)] < 0:
+            left.append(step)
+    return left
+
+
+def _what_it_does(step: Step) -> str:
+    return "getitem" if step.name in PICKING else role(family(step.name))
 
 
 def _names_a_module_of(row: Row, weight: str) -> bool:

@@ -64,10 +64,10 @@ def told_of_variations(found: ComparisonData, runs: EditedRuns, until: float) ->
         regions = {side: steps_around(pairs, first, side) for side in _SIDES}
         told = _tells_order(first)  # which of them is moved is all that is left to tell
         sides = _SIDES[:1] if told else _SIDES
-        begins = [] if told else where_b_begins_to_differ(runs)
+        begins = {side: [] if told else where_it_begins_to_differ(runs, side) for side in _SIDES}
         tries = itertools.chain(
-            _tries(first, runs, "b", {"a": _where_a_begins_to_differ(runs), "b": begins}, until) if begins else (),
-            *(_tries(first, runs, side, regions, until, begins, only_orders=told) for side in sides),
+            *(_tries(first, runs, side, begins, until) for side in _SIDES if begins[side]),
+            *(_tries(first, runs, side, regions, until, begins[side], only_orders=told) for side in sides),
         )
         for each in _promising_first(tries, is_missing=first.kind == "missing"):
             if time.monotonic() > until:
@@ -105,18 +105,13 @@ def promising_edits(first: Row, runs: EditedRuns, until: float) -> Iterator[tupl
             yield each.edit, each.row(first)
 
 
-def _where_a_begins_to_differ(runs: EditedRuns) -> list[Step]:
-    run = runs.pairs()[0].a
-    known = {place_in(step): step for step in run.steps if not step.unrecorded}
-    return [known[place] for place in runs.first_lost("a") if place in known]
-
-
-def where_b_begins_to_differ(runs: EditedRuns, most: int = MOST_AT_BEGIN) -> list[Step]:
-    """Return the operations of b around which what a has not begins, whatever is paired: the likely ones last."""
-    run = runs.pairs()[0].b
+def where_it_begins_to_differ(runs: EditedRuns, side: Side, most: int = MOST_AT_BEGIN) -> list[Step]:
+    """Return the operations around which what the other side has not begins, whatever is paired: likely ones last."""
+    pairs, _ = runs.pairs()
+    run = pairs.b if side == "b" else pairs.a
     known = {place_in(step): step for step in run.steps if not step.unrecorded}
     found: dict[object, Step] = {}  # of a line that runs in a loop or in several layers, the first place
-    for step in (known[place] for place in runs.first_lost("b") if place in known):
+    for step in (known[place] for place in runs.first_lost(side) if place in known):
         makers = [run.makers.get(given.value.number) for given in step.inputs]
         before = tuple([(maker.node.source, maker.op) if maker is not None else None for maker in makers])
         found.setdefault((step.node.source or step, step.op, before), step)
@@ -176,6 +171,8 @@ class _Varied:
         way = self.ways[0][1]
         step = next((step for step, _ in self.ways if step.call.path == shown.path), self.ways[0][0])
         because = way.because.format(op=step.op)
+        if way.of_operand is not None and way.of_operand < len(step.inputs) and step.inputs[way.of_operand].is_weight:
+            because = because.replace(f"before {step.op}", f"in {step.inputs[way.of_operand].value.name}")
         if self.side == "b":
             row = proven_at(shown, step, way.kind, because, self.words)
             places = {(step.call.path, step.op) for step, _ in self.ways} if self.of_each > 1 else {(row.path, row.op)}
@@ -245,8 +242,12 @@ def _tries(
             for ways in dict.fromkeys([all_of, alone]):
                 yield _Varied(side, ways, is_promising=True, of_each=len(alone))
     known_ways: set[tuple[str, tuple[int, ...]]] = set()  # each line is met at all of its places
-    lost = runs.lost if side == "b" else None
-    derived = [] if lost is None else [partial(made_from_results, lost, has_number) for has_number in (False, True)]
+    lost = runs.lost_of(side)
+    derived = (
+        []
+        if lost is None or side == "a"
+        else [partial(made_from_results, lost, has_number) for has_number in (False, True)]
+    )
     kinds: tuple[Vary, ...] = (*VARY[:FEW], *derived[:1], *VARY[FEW:], *derived[1:])
     for vary in kinds if side == "b" else VARY_SETTINGS:
         for at, step, each in known:
@@ -259,7 +260,7 @@ def _tries(
                     else:
                         behind = {place_in(s): way.change for s in _line(run, step) if s.index >= step.index}
                         is_promising = vary in derived or runs.is_progress(
-                            behind, is_repaired.own, is_repaired.is_wanted
+                            behind, is_repaired.own, is_repaired.is_wanted, side
                         )
                     is_loose = is_promising and any(is_repaired({at: change}) for change in way.beside)
                     for chosen in _groups(run, step, way):

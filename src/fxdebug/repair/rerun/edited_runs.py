@@ -63,7 +63,7 @@ class EditedRuns:
     again: Callable[[ReplacedOperations], tuple[TraceData, ComparisonData]] | None = None
     _paired: tuple[Pairs, Meter] | None = field(default=None, repr=False)
     _again: dict[int, dict[int, Tensor | None]] = field(default_factory=dict, repr=False)  # by the side
-    _lost: LostValues | None = field(default=None, repr=False)
+    _lost: dict[str, LostValues] = field(default_factory=dict, repr=False)  # by the side
     _begins: dict[str, list[Place]] = field(default_factory=dict, repr=False)  # by the side
     _kept: dict[int, KeptOperations | None] = field(default_factory=dict, repr=False)  # by the side
 
@@ -146,12 +146,14 @@ class EditedRuns:
         edits: Mapping[Place, Callable[[Ran], Any]],
         value: Tensor | None = None,
         is_wanted: IsWanted | None = None,
+        side: Literal["a", "b"] = "b",
     ) -> bool:
         """Has b values of a with edits that it has not without, right behind these, or another one that is wanted?
 
-        Each edit is of what b itself computed by then: with tensors of a, anything would be.
+        Each edit is of what b itself computed by then: with tensors of a, anything would be. With ``side`` a the same
+        is asked of a.
         """
-        kept, lost = self._operations(self.b), self.lost
+        kept, lost = self._operations(self.b if side == "b" else self.a), self.lost_of(side)
         if kept is None or lost is None:
             return False
         for result, changed in kept.changed_by(edits, MOST_BEHIND):
@@ -161,21 +163,18 @@ class EditedRuns:
                 return True
         return False
 
-    @property
-    def lost(self) -> LostValues | None:
-        """The values of a that b has not; ``None`` where the operations of either are not kept."""
-        kept = self._operations(self.a), self._operations(self.b)
-        if self._lost is None and kept[0] is not None and kept[1] is not None:
-            self._lost = LostValues(kept[0], kept[1])
-        return self._lost
+    def lost_of(self, side: Literal["a", "b"]) -> LostValues | None:
+        """Return what a side has not, and the other one has; ``None`` where the operations of either are not kept."""
+        one, other = self._operations(self.a), self._operations(self.b)
+        if side not in self._lost and one is not None and other is not None:
+            self._lost[side] = LostValues(one, other) if side == "b" else LostValues(other, one)
+        return self._lost.get(side)
 
     def first_lost(self, side: Literal["a", "b"]) -> list[Place]:
         """Return the places of a side where what the other has not begins, and around it; none if that is not known."""
-        kept = self._operations(self.a), self._operations(self.b)
-        if side not in self._begins and kept[0] is not None and kept[1] is not None:
-            of_other = self.lost if side == "b" else LostValues(kept[1], kept[0])
-            own = kept[0] if side == "a" else kept[1]
-            places = [own.operations[number][0] for number in of_other.begins(own)] if of_other is not None else []
+        own, lost = self._operations(self.b if side == "b" else self.a), self.lost_of(side)
+        if side not in self._begins and own is not None and lost is not None:
+            places = [own.operations[number][0] for number in lost.begins(own)]
             self._begins[side] = [place for place in places if place is not None]
         return self._begins.get(side, [])
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fxdebug.comparison.tolerance import tolerance_of
 from fxdebug.operators.names import TRANSPARENT, canonical
@@ -117,23 +117,25 @@ class LostValues:
             for parent in parents[at] if leads[at] else ():
                 leads[parent] = True
         says = [any(_known(x) is not None for x in tensors_in(ran.result)) for _, ran in operations]
-        found: dict[int, None] = {}
         starts = [
             at
             for at in range(len(operations))
             if says[at] and not leads[at] and all(leads[parent] or not says[parent] for parent in parents[at])
         ]
+        before, behind = dict[int, None](), set[int]()
         for start in starts[:MOST_STARTS]:
-            behind, pending, before = {start}, [start], dict[int, None]()
+            after, pending, own = {start}, [start], dict[int, None]()
             for at in range(start + 1, len(operations)):
-                if len(behind) < MOST_AFTER and parents[at] & behind:
-                    behind.add(at)
-            while pending and len(before) < MOST_STEPS:
+                if len(after) < MOST_AFTER and parents[at] & after:
+                    after.add(at)
+            while pending and len(own) < MOST_STEPS:
                 at = pending.pop(0)
-                before[at] = None
+                own[at] = None
                 goes_on = not known[at] or canonical(name_of(operations[at][1])) in TRANSPARENT
-                pending += [each for each in sorted(parents[at], reverse=True) if each not in before and goes_on]
-            found |= dict.fromkeys(sorted(before, reverse=True)) | dict.fromkeys(sorted(behind))
+                pending += [each for each in sorted(parents[at], reverse=True) if each not in own and goes_on]
+            before |= dict.fromkeys(sorted(own, reverse=True))
+            behind |= after
+        found = before | dict.fromkeys(sorted(behind))
         return list(found)
 
     def are_of_a(self, ran: Ran) -> bool:
@@ -171,7 +173,8 @@ def _by_size(kept: KeptOperations) -> dict[int, list[_Known]]:
 def _values(kept: KeptOperations) -> Iterator[_Known]:
     seen: set[int] = set()
     for _, ran in kept.operations:
-        for tensor in tensors_in(ran.result):
+        weights = [x for x in tensors_in((ran.args, dict(ran.kwargs))) if isinstance(x, nn.Parameter)]
+        for tensor in (*tensors_in(ran.result), *weights):
             value = None if id(tensor) in seen else _known(tensor)
             seen.add(id(tensor))
             if value is not None:

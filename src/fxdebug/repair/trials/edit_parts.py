@@ -170,6 +170,8 @@ def as_laid_out(tensor: Tensor, wanted: Tensor) -> Tensor:
     """
     if tensor.shape == wanted.shape:
         return tensor
+    if [size for size in tensor.shape if size > 1] == [size for size in wanted.shape if size > 1]:
+        return tensor.reshape(wanted.shape)
     if tensor.numel() != wanted.numel() or max(tensor.ndim, wanted.ndim) > MOST_DIMS:
         raise NoEdit
     orders = itertools.permutations(range(tensor.ndim)) if tensor.ndim == wanted.ndim else ()

@@ -12,7 +12,7 @@ from functools import partial
 
 from fxdebug.comparison.diagnosis.cause import listed
 from fxdebug.comparison.diagnosis.region import view_chain
-from fxdebug.comparison.result import Row
+from fxdebug.comparison.result import Row, Side
 from fxdebug.comparison.steps import Step, StepInput, StepList
 from fxdebug.comparison.tolerance import visible_share
 from fxdebug.data.calls import Call
@@ -46,7 +46,7 @@ class EditPlan:
     def __init__(self, runs: EditedRuns) -> None:
         self._pairs, self._meter = runs.pairs()
         self._equal = EqualValues(self._pairs, self._meter)
-        self._constants: dict[int, bool] = {}
+        self._constants: dict[Step, bool] = {}
 
     def edits(self, row: Row) -> list[PlannedEdit]:
         """Return the edits that may undo a finding, those at one place first."""
@@ -161,18 +161,10 @@ class EditPlan:
 
         A mask of numbers in the place of one that is true or false may say what is hidden, or what is seen.
         """
-        values = [
-            None if side is None or side.value is None else run.values.get(side.value.number)
-            for run, side in ((self._pairs.a, row.a), (self._pairs.b, row.b))
-        ]
-        one = None if values[0] is None else self._pairs.a.maker(values[0])
-        other = None if values[1] is None else self._pairs.b.maker(values[1])
-        if row.kind not in ("values", "constant") or one is None or other is None or one.unrecorded or other.unrecorded:
+        if row.kind not in ("values", "constant"):
             return
-        if len(one.outputs) != 1 or len(other.outputs) != 1:
-            return
-        is_mask = visible_share(one.outputs[0]) is not None and self._is_of_positions(one)
-        if not is_mask and not self._is_constant(one):
+        one, other = (self._table(run, side) for run, side in ((self._pairs.a, row.a), (self._pairs.b, row.b)))
+        if one is None or other is None or one.outputs[0].numel != other.outputs[0].numel:
             return
         lines = line_of(self._pairs.a, one), line_of(self._pairs.b, other)
         together = tuple(zip(*lines)) if len(lines[0]) == len(lines[1]) else tuple((one, each) for each in lines[1])
@@ -183,6 +175,17 @@ class EditPlan:
                 parts = tuple([Part(place_in(y), place_in(x), make) for x, y in sites])
                 edit = PlannedEdit(words, parts, of_numbers=True)
                 yield edit if len(sites) == 1 else _more(edit)
+
+    def _table(self, run: StepList, side: Side | None) -> Step | None:
+        """Return the operation of a finding that makes a mask or a table: what it is about, or what it shows."""
+        value = None if side is None or side.value is None else run.values.get(side.value.number)
+        of_node = None if side is None or side.node is None else run.by_node.get(side.node)
+        for step in (of_node, None if value is None else run.maker(value)):
+            if step is not None and not step.unrecorded and len(step.outputs) == 1:
+                is_mask = visible_share(step.outputs[0]) is not None and self._is_of_positions(step, run)
+                if is_mask or self._is_constant(step, run):
+                    return step
+        return None
 
     def _of_weights(self, row: Row, sites: Sites) -> Iterator[PlannedEdit]:
         """Yield the edit that computes a product of b as a does, with the weights of a: those of the finding."""
@@ -352,26 +355,27 @@ class EditPlan:
             self._can_be_made(x, before, everywhere=everywhere) for x in maker.inputs
         )
 
-    def _is_of_positions(self, step: Step) -> bool:
+    def _is_of_positions(self, step: Step, run: StepList) -> bool:
         """Is it made of nothing but constants, indices and masks that were not computed from activations?"""
-        if self._is_constant(step):
+        if self._is_constant(step, run):
             return True
-        makers = [self._pairs.a.makers.get(given.value.number) for given in step.inputs]
+        makers = [run.makers.get(given.value.number) for given in step.inputs]
         return all(
-            maker is not None and maker.index < step.index and self._is_of_positions(maker)
+            maker is not None and maker.index < step.index and self._is_of_positions(maker, run)
             if maker is not None
             else given.value.dtype not in EPS and not given.is_weight
             for given, maker in zip(step.inputs, makers)
         )
 
-    def _is_constant(self, step: Step) -> bool:
-        """Is it made of nothing that the model was given or has?"""
-        if step.index not in self._constants:
-            self._constants[step.index] = False  # a cast of a weight that returns the weight is its own maker
-            makers = [self._pairs.a.makers.get(given.value.number) for given in step.inputs]
-            known = bool(makers) and all(each is not None and self._is_constant(each) for each in makers)
-            self._constants[step.index] = known or step.name in FACTORIES
-        return self._constants[step.index]
+    def _is_constant(self, step: Step, run: StepList | None = None) -> bool:
+        """Is it made of nothing that the model was given or has? It is of a, unless a run is given."""
+        run = self._pairs.a if run is None else run
+        if step not in self._constants:
+            self._constants[step] = False  # a cast of a weight that returns the weight is its own maker
+            makers = [run.makers.get(given.value.number) for given in step.inputs]
+            known = bool(makers) and all(each is not None and self._is_constant(each, run) for each in makers)
+            self._constants[step] = known or step.name in FACTORIES
+        return self._constants[step]
 
 
 def _more(edit: PlannedEdit) -> PlannedEdit:

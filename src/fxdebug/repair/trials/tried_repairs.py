@@ -132,6 +132,8 @@ def proven_by_edit(row: Row, edit: PlannedEdit, told: str) -> Row:
     names = edit.words.partition(OF_REGION)[0]
     if edit.of_region and not says_more_than_a_region(row, names.split(", ")):
         row = replace(row, because=f"{names} in a, other operations in b")
+    elif edit.of_region and row.kind == "extra" and row.op and row.op not in names.split(", "):
+        row = replace(row, kind="values", because=f"{names} in a, {row.op} in b")  # it was left out, which is not all
     in_place = names.partition(IN_ITS_PLACE)[0]
     if row.kind == "extra" and not edit.of_region and in_place not in (names, row.op):  # it is one for another
         row = replace(row, kind="values", because=f"{in_place} in a, {row.op} in b")

@@ -47,7 +47,7 @@ def moved_dimensions(name: str, ran: Ran, numbers: Sequence[float] = ()) -> Iter
             continue
         words = f"dimensions {i} and {j} exchanged before"
         told = f"dimensions {i} and {j} stand the other way round before {{op}} than in a"
-        yield Variation(told, f"{{op}} with {words}", partial(_moved, i, j, joins))
+        yield Variation(told, f"{{op}} with {words}", partial(_moved, i, j, joins), of_operand=0)
 
 
 def _moved(i: int, j: int, joins: bool, ran: Ran) -> Any:

@@ -30,6 +30,7 @@ class Variation:
     fewer, of which what follows makes as many again. ``of_number``: it changes a number that code computes with.
     ``contracted`` are the rows of a weight that it exchanges, where a product sums over them: the tensor's number, the
     first row, that behind the last, and how many a block has. Its other operand may as well have them exchanged.
+    ``of_operand``: it changes what this operand is before the operation, which may be a weight.
     """
 
     because: str
@@ -42,6 +43,7 @@ class Variation:
     resizes: bool = False
     of_number: bool = False
     contracted: tuple[int, int, int, int] | None = None
+    of_operand: int | None = None
 
 
 def with_operand(at: int, make: Callable[[Tensor], Tensor], ran: Ran) -> Any:
