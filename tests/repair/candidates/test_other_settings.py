@@ -60,9 +60,17 @@ def test_the_settings_of_a_loop_that_faces_one_operation_are_told_where_those_of
     assert not found(one, Stepwise(one))
 
 
-def test_settings_are_not_told_beside_another_fault() -> None:
+def test_settings_beside_another_fault_are_told_with_it() -> None:
     one = whole()
     port = Stepwise(one, groups=1)
     with torch.no_grad():
         port.out.weight[0] *= 2
-    assert not [row for row in found(one, port) if row.op == "group_norm" and row.proven]
+    both = ": with this and 1 more edit b returns what a returns"
+    assert [(row.op, row.because, row.repair) for row in found(one, port)] == [
+        (
+            "group_norm",
+            "num_groups=1 in b, where a's values need num_groups=4",
+            f"group_norm with num_groups=4, and at 4 more places{both}",
+        ),
+        ("linear", "row 0 of out.weight differs from that of a", f"linear with the weights of a{both}"),
+    ]

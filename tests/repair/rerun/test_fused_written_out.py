@@ -109,7 +109,7 @@ FAULTS = [  # what is asked for: the operation, the kind, the sentence
     ("attention", "scale", "mul", "constant", "0.5 in a, 0.25 in b"),
     ("attention", "mask", "add", "missing", "add of a (test_fused_written_out.py:"),
     ("attention", "soft mask", "masked_fill", "values", "add in a, masked_fill(-1) in b"),
-    ("attention", "dimension", "softmax", "constant", "dim=-1 in a, dim=-2 in b"),
+    ("attention", "dimension", "softmax", "constant", "dim=-2 in b, where a's values need dim=-1"),
     (
         "attention",
         "heads",

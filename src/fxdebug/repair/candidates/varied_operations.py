@@ -28,7 +28,7 @@ from fxdebug.repair.candidates.other_order import OtherOrders, Ways
 from fxdebug.repair.candidates.region_again import RegionAgain
 from fxdebug.repair.candidates.variations.groupings import groupings
 from fxdebug.repair.candidates.variations.list_of_all import FEW, VARY, VARY_SETTINGS, Vary, may_be_varied
-from fxdebug.repair.candidates.variations.made_from_results import made_from_results
+from fxdebug.repair.candidates.variations.made_from_results import made_from_results, passed_through
 from fxdebug.repair.candidates.variations.variation import NEEDED, Change, Variation, changes_something
 from fxdebug.repair.rerun.edited_runs import EditedRuns
 from fxdebug.repair.rerun.replaced_operations import Place, Ran, ReplacedOperations, is_inplace
@@ -59,12 +59,12 @@ def told_of_variations(found: ComparisonData, runs: EditedRuns, until: float) ->
     """
     if is_settled(found.findings):
         return None
-    for first in rows_to_look_at(found):
-        pairs, _ = runs.pairs()
+    pairs, _ = runs.pairs()
+    for number, first in enumerate(rows_to_look_at(found)):
         regions = {side: steps_around(pairs, first, side) for side in _SIDES}
         told = _tells_order(first)  # which of them is moved is all that is left to tell
         sides = _SIDES[:1] if told else _SIDES
-        begins = {side: [] if told else where_it_begins_to_differ(runs, side) for side in _SIDES}
+        begins = {side: [] if told or number else where_it_begins_to_differ(runs, side) for side in _SIDES}
         tries = itertools.chain(
             *(_tries(first, runs, side, begins, until) for side in _SIDES if begins[side]),
             *(_tries(first, runs, side, regions, until, begins[side], only_orders=told) for side in sides),
@@ -76,6 +76,21 @@ def told_of_variations(found: ComparisonData, runs: EditedRuns, until: float) ->
                 is_repaired_by(other.edit, runs, each.side) for other in each.beside()
             ):
                 return with_findings(found, [each.row(first)])
+    return None
+
+
+def told_of_results(found: ComparisonData, runs: EditedRuns, until: float) -> ComparisonData | None:
+    """Return a comparison that says what a result of b must be multiplied by, or have added, for both to be the same.
+
+    That says less than any other edit: ``None`` where a finding is proven, if only by a region of a.
+    """
+    if any(row.proven for row in found.findings) or not (first := next(iter(rows_to_look_at(found)), None)):
+        return None
+    for each in _made_from_results(runs, where_it_begins_to_differ(runs, "b"), until):
+        if time.monotonic() > until:
+            return None
+        if is_repaired_by(each.edit, runs) and not any(is_repaired_by(other.edit, runs) for other in each.beside()):
+            return with_findings(found, [each.row(first)])
     return None
 
 
@@ -218,12 +233,14 @@ def _tries(
     ran = [(step, seen[place_in(step)]) for step in sorted(rank, key=lambda step: step.index)]
     is_repaired = first_look(first, runs, side, ran)
     known = [(at, *each) for at, each in enumerate(ran) if may_be_varied(each[0].name, each[1])]
+    in_order = known[::-1]
     known = sorted((each for each in known if each[1] not in tried), key=lambda each: -rank[each[1]])
-    in_order = sorted(known, key=lambda each: -each[0])
     for (before, later, back), (at, step, each) in itertools.combinations(in_order, 2) if side == "b" else ():
         for way, way_back in _of_both_views(step, each, later, back):
             places = [*((one, way) for one in _line(run, step)), *((one, way_back) for one in _line(run, later))]
-            yield _Varied(side, tuple(places), is_repaired({at: way.change, before: way_back.change}))
+            both = {place_in(step): way.change, place_in(later): way_back.change}
+            is_promising = is_repaired({at: way.change, before: way_back.change}) or runs.is_progress(both)
+            yield _Varied(side, tuple(places), is_promising)
     for sites in _in_other_orders(run, steps, runs) if side == "b" else ():
         if time.monotonic() > until:
             return
@@ -243,13 +260,8 @@ def _tries(
                 yield _Varied(side, ways, is_promising=True, of_each=len(alone))
     known_ways: set[tuple[str, tuple[int, ...]]] = set()  # each line is met at all of its places
     lost = runs.lost_of(side)
-    derived = (
-        []
-        if lost is None or side == "a"
-        else [partial(made_from_results, lost, has_number) for has_number in (False, True)]
-    )
-    kinds: tuple[Vary, ...] = (*VARY[:FEW], *derived[:1], *VARY[FEW:], *derived[1:])
-    for vary in kinds if side == "b" else VARY_SETTINGS:
+    through: list[Vary] = [] if lost is None or side == "a" else [partial(passed_through, lost)]
+    for vary in (*VARY[:FEW], *through, *VARY[FEW:]) if side == "b" else VARY_SETTINGS:
         for at, step, each in known:
             for way in _ways(vary, step.name, each, numbers):
                 if time.monotonic() > until:
@@ -259,7 +271,7 @@ def _tries(
                         is_promising = is_repaired({at: way.change})
                     else:
                         behind = {place_in(s): way.change for s in _line(run, step) if s.index >= step.index}
-                        is_promising = vary in derived or runs.is_progress(
+                        is_promising = vary in through or runs.is_progress(
                             behind, is_repaired.own, is_repaired.is_wanted, side
                         )
                     is_loose = is_promising and any(is_repaired({at: change}) for change in way.beside)
@@ -269,6 +281,21 @@ def _tries(
                             continue
                         known_ways.add(key)
                         yield _Varied(side, tuple([(one, way) for one in chosen]), is_promising, is_loose)
+
+
+def _made_from_results(runs: EditedRuns, steps: Sequence[Step], until: float) -> Iterator[_Varied]:
+    """Yield the edits of results of b that must be multiplied by a number to be values of a, or have it added."""
+    pairs, _ = runs.pairs()
+    lost, ran = runs.lost_of("b"), runs.ran("b")
+    for step in reversed(steps) if lost is not None else ():
+        each = ran.get(place_in(step))
+        if lost is None or each is None or not may_be_varied(step.name, each):
+            continue
+        for way in _ways(partial(made_from_results, lost), step.name, each):
+            if time.monotonic() > until:
+                return
+            for chosen in _groups(pairs.b, step, way):
+                yield _Varied("b", tuple([(one, way) for one in chosen]), is_promising=True)
 
 
 def _of_several(run: StepList, steps: Sequence[Step], kept: Mapping[Place, Ran]) -> Iterator[list[Ways]]:

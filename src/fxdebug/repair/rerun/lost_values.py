@@ -37,9 +37,10 @@ class _Known:
         return abs(self.size - other.size) <= least and abs(self.mean - other.mean) <= least
 
     def is_among(self, others: Sequence[_Known]) -> bool:
-        """May one of others have the same elements?"""
+        """Has one of others the same elements, in whatever order?"""
         tolerance = _tolerance(self.tensor)
-        return any(self.is_alike(other, tolerance) for other in others)
+        alike = (other for other in others if self.is_alike(other, tolerance))
+        return any(_have_same_elements(other, self, tolerance) for other in alike)
 
 
 class LostValues:
@@ -91,16 +92,11 @@ class LostValues:
         for other in lost:
             if own is None:
                 return
-            tolerance = _tolerance(other.tensor)
             for sign in (1.0,) if with_term else (1.0, -1.0):
                 by = other.mean - own.mean if with_term else sign * other.size / own.size
                 if abs(by) > 1e-6 * other.size:
                     new = _known(own.tensor + by if with_term else own.tensor * by)
-                    if (
-                        new is not None
-                        and new.is_alike(other, tolerance)
-                        and _have_same_elements(other, new, tolerance)
-                    ):
+                    if new is not None and new.is_among([other]):
                         yield by
 
     def begins(self, kept: KeptOperations) -> list[int]:

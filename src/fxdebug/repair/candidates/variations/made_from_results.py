@@ -42,13 +42,9 @@ _FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def made_from_results(
-    lost: LostValues, has_number: bool, name: str, ran: Ran, numbers: Sequence[float] = ()
-) -> Iterator[Variation]:
-    """Yield an operation with its result made into a value of a that b has not; one that has a number, or has none."""
+def made_from_results(lost: LostValues, name: str, ran: Ran, numbers: Sequence[float] = ()) -> Iterator[Variation]:
+    """Yield an operation with its result times a number, or plus one, that makes it a value of a that b has not."""
     made = ran.result
-    if any(type(each) in (int, float) for each in ran.args) != has_number:
-        return
     if not isinstance(made, Tensor) or not made.is_floating_point():
         return
     for factor in lost.factors(made):
@@ -64,6 +60,13 @@ def made_from_results(
         words = f"{{op}} {'+' if term > 0 else '-'} {abs(term):.6g}"
         beside = tuple([partial(_added, term * by) for by in NEAR_BY])
         yield Variation(told, words, partial(_added, term), "values", beside=beside)
+
+
+def passed_through(lost: LostValues, name: str, ran: Ran, numbers: Sequence[float] = ()) -> Iterator[Variation]:
+    """Yield an operation with a function behind it that makes its result a value of a that b has not."""
+    made = ran.result
+    if not isinstance(made, Tensor) or not made.is_floating_point():
+        return
     for words, function in _FUNCTIONS.items():
         if made.ndim and lost.made_by(function, made):
             told = f"what {{op}} returns is not passed through {words} in b, as a's values are"
@@ -112,7 +115,10 @@ KNOWN_FACTORS = (math.pi, 2 * math.pi, 2.0, math.e, math.sqrt(2), math.log(2), m
 
 def known_factors(name: str, ran: Ran, numbers: Sequence[float] = ()) -> Iterator[Variation]:
     """Yield a product or quotient with its result times a number that is often forgotten, or divided by it."""
-    if name not in ("mul", "div") or not isinstance(ran.result, Tensor) or not ran.result.is_floating_point():
+    has_number = any(type(each) in (int, float) for each in ran.args)  # which is tried with those of a
+    if name not in ("mul", "div") or has_number or not isinstance(ran.result, Tensor):
+        return
+    if not ran.result.is_floating_point():
         return
     width = ran.result.shape[-1] if ran.result.ndim else 1
     roots = (math.sqrt(width), float(width)) if width > 1 else ()
