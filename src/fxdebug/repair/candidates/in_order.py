@@ -13,7 +13,7 @@ from fxdebug.repair.candidates.other_settings import told_of_settings
 from fxdebug.repair.candidates.repaired_in_turn import told_in_turn, told_in_turn_by_all
 from fxdebug.repair.candidates.rotary_rows import told_of_rotary_rows
 from fxdebug.repair.candidates.turned_weights import told_of_turned_weights
-from fxdebug.repair.candidates.varied_operations import told_of_results, told_of_variations
+from fxdebug.repair.candidates.varied_operations import told_of_few_variations, told_of_results, told_of_variations
 from fxdebug.repair.rerun.edited_runs import EditedRuns
 from fxdebug.repair.trials.tried_repairs import doubtful_last, is_settled, with_next_place, with_told
 
@@ -24,8 +24,9 @@ _TELL = (
     told_of_settings,
     told_of_rotary_rows,
     told_of_turned_weights,
-    told_of_variations,
+    told_of_few_variations,
     told_of_earlier_values,
+    told_of_variations,
     told_in_turn,
     told_of_regions,
     told_of_results,

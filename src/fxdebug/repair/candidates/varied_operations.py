@@ -66,8 +66,8 @@ def told_of_variations(found: ComparisonData, runs: EditedRuns, until: float) ->
         sides = _SIDES[:1] if told else _SIDES
         begins = {side: [] if told or number else where_it_begins_to_differ(runs, side) for side in _SIDES}
         tries = itertools.chain(
-            *(_tries(first, runs, side, begins, until) for side in _SIDES if begins[side]),
-            *(_tries(first, runs, side, regions, until, begins[side], only_orders=told) for side in sides),
+            *(_tries(first, runs, side, begins, until, only="many") for side in _SIDES if begins[side]),
+            *(_tries(first, runs, side, regions, until, begins[side], only="orders" if told else "") for side in sides),
         )
         for each in _promising_first(tries, is_missing=first.kind == "missing"):
             if time.monotonic() > until:
@@ -90,6 +90,23 @@ def told_of_results(found: ComparisonData, runs: EditedRuns, until: float) -> Co
         if time.monotonic() > until:
             return None
         if is_repaired_by(each.edit, runs) and not any(is_repaired_by(other.edit, runs) for other in each.beside()):
+            return with_findings(found, [each.row(first)])
+    return None
+
+
+def told_of_few_variations(found: ComparisonData, runs: EditedRuns, until: float) -> ComparisonData | None:
+    """Return the same where b begins to lack what a has, of the kinds of which an operation has few: these are quick.
+
+    No value is taken for another one there, whatever was paired.
+    """
+    first = next(iter(rows_to_look_at(found)), None)
+    begins = where_it_begins_to_differ(runs, "b")
+    if is_settled(found.findings) or first is None or _tells_order(first) or not begins:
+        return None
+    for each in _tries(first, runs, "b", {"a": (), "b": begins}, until, only="few"):
+        if time.monotonic() > until:
+            return None
+        if each.is_promising and is_repaired_by(each.edit, runs, each.side):
             return with_findings(found, [each.row(first)])
     return None
 
@@ -218,7 +235,7 @@ def _tries(
     until: float,
     tried: Sequence[Step] = (),
     *,
-    only_orders: bool = False,
+    only: Literal["orders", "few", "many", ""] = "",
 ) -> Iterator[_Varied]:
     """Yield the ways of the operations that the first finding depends on since both are equal, and of those around it.
 
@@ -236,22 +253,24 @@ def _tries(
     in_order = known[::-1]
     known = sorted((each for each in known if each[1] not in tried), key=lambda each: -rank[each[1]])
     for (before, later, back), (at, step, each) in itertools.combinations(in_order, 2) if side == "b" else ():
+        if only == "many":
+            break
         for way, way_back in _of_both_views(step, each, later, back):
             places = [*((one, way) for one in _line(run, step)), *((one, way_back) for one in _line(run, later))]
             both = {place_in(step): way.change, place_in(later): way_back.change}
             is_promising = is_repaired({at: way.change, before: way_back.change}) or runs.is_progress(both)
             yield _Varied(side, tuple(places), is_promising)
-    for sites in _in_other_orders(run, steps, runs) if side == "b" else ():
+    for sites in _in_other_orders(run, steps, runs) if side == "b" and only != "few" else ():
         if time.monotonic() > until:
             return
         if runs.is_progress({place_in(one): way.change for one, way in sites[0]}):
             for ways in dict.fromkeys([tuple(itertools.chain.from_iterable(sites)), sites[0]]):
                 moved = _Varied(side, ways, is_promising=True, of_each=len(sites[0]))
                 yield replace(moved, is_loose=any(map(runs.is_progress, moved.changes_beside())))
-    if only_orders:
+    if only == "orders":
         return
     kept = runs.ran("b") if side == "b" else {}
-    for several in _of_several(run, steps, kept) if side == "b" else ():
+    for several in _of_several(run, steps, kept) if side == "b" and only != "many" else ():
         if time.monotonic() > until:
             return
         alone, all_of = several[0], tuple(itertools.chain.from_iterable(several))
@@ -261,7 +280,8 @@ def _tries(
     known_ways: set[tuple[str, tuple[int, ...]]] = set()  # each line is met at all of its places
     lost = runs.lost_of(side)
     through: list[Vary] = [] if lost is None or side == "a" else [partial(passed_through, lost)]
-    for vary in (*VARY[:FEW], *through, *VARY[FEW:]) if side == "b" else VARY_SETTINGS:
+    kinds = (*(() if only == "many" else (*VARY[:FEW], *through)), *(() if only == "few" else VARY[FEW:]))
+    for vary in kinds if side == "b" else VARY_SETTINGS:
         for at, step, each in known:
             for way in _ways(vary, step.name, each, numbers):
                 if time.monotonic() > until:
