@@ -27,7 +27,7 @@ from fxdebug.repair.candidates.exchanged_weights import exchanges, own_numbers
 from fxdebug.repair.candidates.other_order import OtherOrders, Ways
 from fxdebug.repair.candidates.region_again import RegionAgain
 from fxdebug.repair.candidates.variations.groupings import groupings
-from fxdebug.repair.candidates.variations.list_of_all import FEW, VARY, VARY_SETTINGS, Vary, may_be_varied
+from fxdebug.repair.candidates.variations.list_of_all import FEW, FEW_SETTINGS, VARY, VARY_SETTINGS, Vary, may_be_varied
 from fxdebug.repair.candidates.variations.made_from_results import made_from_results, passed_through
 from fxdebug.repair.candidates.variations.variation import NEEDED, Change, Variation, changes_something
 from fxdebug.repair.rerun.edited_runs import EditedRuns
@@ -100,10 +100,11 @@ def told_of_few_variations(found: ComparisonData, runs: EditedRuns, until: float
     No value is taken for another one there, whatever was paired.
     """
     first = next(iter(rows_to_look_at(found)), None)
-    begins = where_it_begins_to_differ(runs, "b")
-    if is_settled(found.findings) or first is None or _tells_order(first) or not begins:
+    begins = {side: where_it_begins_to_differ(runs, side) for side in _SIDES}
+    if is_settled(found.findings) or first is None or _tells_order(first):
         return None
-    for each in _tries(first, runs, "b", {"a": (), "b": begins}, until, only="few"):
+    tries = (_tries(first, runs, side, begins, until, only="few") for side in _SIDES if begins[side])
+    for each in itertools.chain.from_iterable(tries):
         if time.monotonic() > until:
             return None
         if each.is_promising and is_repaired_by(each.edit, runs, each.side):
@@ -281,7 +282,8 @@ def _tries(
     lost = runs.lost_of(side)
     through: list[Vary] = [] if lost is None or side == "a" else [partial(passed_through, lost)]
     kinds = (*(() if only == "many" else (*VARY[:FEW], *through)), *(() if only == "few" else VARY[FEW:]))
-    for vary in kinds if side == "b" else VARY_SETTINGS:
+    settings = VARY_SETTINGS[:FEW_SETTINGS] if only == "few" else VARY_SETTINGS
+    for vary in kinds if side == "b" else settings:
         for at, step, each in known:
             for way in _ways(vary, step.name, each, numbers):
                 if time.monotonic() > until:

@@ -17,8 +17,8 @@ from fxdebug.repair.rerun.replaced_operations import Place, Ran, name_of, tensor
 from fxdebug.repair.rerun.replayed_run import KeptOperations, writes
 
 LEAST = 8  # elements: fewer may agree by chance
-MOST_STARTS = 2  # of what a has not: queries and keys, say
-MOST_AFTER = 40  # operations from there on
+MOST_STARTS = 4  # of what a has not: queries and keys, or parts that are joined
+MOST_AFTER = 32  # operations from there on
 MOST_STEPS = 24  # and before
 LOOSE = 4  # times the rounding of one operation: of several, one after the other
 

@@ -11,6 +11,7 @@ from fxdebug.repair.candidates.variations.made_from_results import known_factors
 from fxdebug.repair.candidates.variations.other_numbers import (
     given_numbers,
     numbers_in_tensors,
+    other_modes,
     other_settings,
     other_switches,
     scaled_numbers,
@@ -43,6 +44,7 @@ VARY: tuple[Vary, ...] = (
     divided_by_sum,
     exchanged,
     other_switches,
+    other_modes,
     in_groups,
     groupings,
     moved_dimensions,
@@ -64,9 +66,10 @@ VARY: tuple[Vary, ...] = (
     left_out,
     known_factors,
 )
-FEW = 12  # kinds of which there are few ways: these come first
+FEW = 13  # kinds of which there are few ways: these come first
 
-VARY_SETTINGS: tuple[Vary, ...] = other_switches, other_settings, given_numbers
+VARY_SETTINGS: tuple[Vary, ...] = other_switches, other_modes, other_settings, given_numbers
+FEW_SETTINGS = 2
 
 
 def may_be_varied(name: str, ran: Ran) -> bool:

@@ -19,18 +19,32 @@ from fxdebug.repair.rerun.replaced_operations import Ran
 from fxdebug.repair.trials.edits_of_operations import NoEdit, tensors_of
 
 
+def other_modes(name: str, ran: Ran, numbers: Sequence[float] = ()) -> Iterator[Variation]:
+    """Yield an operation with one of its switches turned, or another mode in words."""
+    for label, value, make in _settings(name, ran):
+        if type(value) in (bool, str):
+            yield from _others(label, value, ran, numbers, make)
+
+
 def other_settings(name: str, ran: Ran, numbers: Sequence[float]) -> Iterator[Variation]:
-    """Yield an operation with one of its numbers, dimensions or modes replaced by another."""
+    """Yield an operation with one of its numbers or dimensions replaced by another."""
+    for label, value, make in _settings(name, ran):
+        if type(value) not in (bool, str):
+            yield from _others(label, value, ran, numbers, make)
+
+
+def _settings(name: str, ran: Ran) -> Iterator[tuple[str, Any, Callable[[Any], Change]]]:
+    """Yield what an operation is given that is no tensor: its name, its value, and what replaces it."""
     named = iter(BY_POSITION.get(name, ()))
     for at, value in enumerate(ran.args):
         if at and not isinstance(value, Tensor):
             label = next(named, "")
             if name in _OF_DIMENSIONS or (type(value) is bool and name in _WRITING):
                 continue
-            yield from _others(label, value, ran, numbers, partial(_with_argument, at))
+            yield label, value, partial(_with_argument, at)
     for key, value in ran.kwargs.items():
         if not isinstance(value, Tensor) and key not in _WRITES:
-            yield from _others(key, value, ran, numbers, partial(_with_keyword, key))
+            yield key, value, partial(_with_keyword, key)
 
 
 def _others(
