@@ -99,7 +99,7 @@ def _share(logit: float) -> float:
 def _scaled(seen: Seen) -> Found:
     """Yield that targets lie where what the model returns does not come to."""
     loss, progress = seen.facts.loss, seen.progress
-    if loss.level is None or loss.spread is None or not progress.constant or not progress.is_bad:
+    if loss.level is None or loss.spread is None or not progress.constant or not progress.is_bad or targets_grow(seen):
         return
     is_far = abs(loss.level) > FAR_LEVEL and progress.last > FAR_LOSS * progress.constant
     if is_far and loss.kind in DISTANCES and not seen.facts.silent:  # what returns only zeros comes to nowhere
@@ -117,7 +117,7 @@ def _scaled(seen: Seen) -> Found:
 def _outlying(seen: Seen) -> Found:
     """Yield that few targets lie so far out that a squared loss is made of them."""
     out, progress, loss = seen.facts.loss.outlying, seen.progress, seen.facts.loss
-    if out is not None and loss.kind == "mse_loss" and progress.is_bad:
+    if out is not None and loss.kind == "mse_loss" and progress.is_bad and not targets_grow(seen):
         far, low, high = out
         yield found(
             "outlier batch", WARNING,
@@ -130,19 +130,24 @@ def _outlying(seen: Seen) -> Found:
 def _grown(seen: Seen) -> Found:
     """Yield that targets grow on and on with the answers, of which they are made."""
     grown, progress = seen.facts.loss.grown, seen.progress
-    if grown is None or not progress.is_bad or not grown[0]:
-        return
-    first, half, last = grown
-    if last > DRIFT * first and last > STILL_GROWS * half:
+    if grown is not None and progress.is_bad and targets_grow(seen):
+        first, half, last = grown
         yield found(
             "targets grow", WARNING if progress.state == "rising" and last > FAR_GROWN * first else ADVICE,
             f"targets reach {g(first)} in the first steps, {g(half)} halfway, and {g(last)} at the end, and go on: "
             f"what is made of the model's own answers grows with them (loss {g(progress.first)} → {g(progress.last)})",
             "Where targets are rewards and the value of what follows: add nothing after the end of an episode "
-            "(times 1 - done), take the value from a target network that follows slowly, and a discount below 1. "
+            "(times 1 - done), take the value from a target network that follows slowly, give it next states that are "
+            "normalised as states are, and a discount below 1. "
             "Else look at what grows in the data.",
             measured=last / first, threshold=DRIFT,
         )  # fmt: skip
+
+
+def targets_grow(seen: Seen) -> bool:
+    """Do targets grow on and on, as such do that are made of the model's own answers? The loss is then another one."""
+    first, half, last = seen.facts.loss.grown or (0.0, 0.0, 0.0)
+    return bool(first) and last > DRIFT * first and last > STILL_GROWS * half
 
 
 def _smoothed(seen: Seen) -> Found:
