@@ -25,6 +25,7 @@ FAR_GROWN = 100.0  # times: values of rewards that go on and on reach 20 to 100 
 NEXT_TO_NOTHING = 1 / 254  # of shares: masks of 0 and 1 that are divided by 255 reach 0.0039
 FAR_LEVEL = 10.0  # of targets: layers begin with results of about 1
 FAR_LOSS = 3.0  # times the constant answer
+FAR_START = 10.0  # times it, before any step
 
 
 def rules(seen: Seen) -> Found:
@@ -101,8 +102,18 @@ def _scaled(seen: Seen) -> Found:
     loss, progress = seen.facts.loss, seen.progress
     if loss.level is None or loss.spread is None or not progress.constant or not progress.is_bad or targets_grow(seen):
         return
-    is_far = abs(loss.level) > FAR_LEVEL and progress.last > FAR_LOSS * progress.constant
-    if is_far and loss.kind in DISTANCES and not seen.facts.silent:  # what returns only zeros comes to nowhere
+    far = abs(loss.level) > FAR_LEVEL and loss.kind in DISTANCES and not seen.facts.silent  # zeros come to nowhere
+    if far and progress.last <= FAR_LOSS * progress.constant and progress.first > FAR_START * progress.constant:
+        yield found(
+            "targets not scaled", ERROR,
+            f"targets have mean {g(loss.level)} and deviation {g(loss.spread)}: the loss began at "
+            f"{progress.first / progress.constant:.3g} times that of a constant answer, and after {progress.steps} "
+            f"steps it is no better than that ({g(progress.last)}, a constant answer has {g(progress.constant)}): the "
+            "steps went into reaching the mean",
+            "Subtract the mean of the targets and divide by their deviation.",
+            measured=progress.first / progress.constant, threshold=FAR_START,
+        )  # fmt: skip
+    if far and progress.last > FAR_LOSS * progress.constant:
         yield found(
             "targets not scaled", ERROR,
             f"targets have mean {g(loss.level)} and deviation {g(loss.spread)}, and after {progress.steps} steps the "
