@@ -251,22 +251,25 @@ class Runs:
     def tests_of(self, change: Change) -> list[str]:
         """Return the tests that can notice a change: those of its file first, quick ones before slow ones."""
 
-        def runs_it(blocks: list[str]) -> bool:
-            if change.block in (None, *self.imported):
-                return any(block.startswith(f"{change.path.as_posix()}:") for block in blocks)
-            return change.block in blocks
-
-        running = [test for test, blocks in self.by_test.items() if runs_it(blocks)]
-        sharing = {file for file in map(_file_of, running) if SHARES.search(Path(ROOT, file).read_text())}
-        others = [test for test in self.by_test if _file_of(test) in sharing or test in self.starting]
+        at_import = change.block in (None, *self.imported)
+        own, beginning = f"test_{change.path.stem}", f"{change.path.as_posix()}:"
+        if at_import:
+            running = [test for test, ran in self.by_test.items() if any(each.startswith(beginning) for each in ran)]
+            others = list(self.by_test)
+        else:
+            running = [test for test, ran in self.by_test.items() if change.block in ran]
+            sharing = {file for file in map(_file_of, running) if SHARES.search(Path(ROOT, file).read_text())}
+            others = [test for test in self.by_test if _file_of(test) in sharing or test in self.starting]
+        first = {_file_of(test) for test in running}
         files: dict[str, list[str]] = {}
         for test in dict.fromkeys([*running, *others]):
             files.setdefault(_file_of(test), []).append(test)
-        own = f"test_{change.path.stem}"
         seconds = {file: sum(self.seconds[test] for test in files[file]) for file in files}
         chosen: list[str] = []
         left = self.longest
-        for file in sorted(files, key=lambda file: (not Path(file).stem.startswith(own), seconds[file])):
+        for file in sorted(
+            files, key=lambda file: (not Path(file).stem.startswith(own), file not in first, seconds[file])
+        ):
             for test in sorted(files[file], key=self.seconds.__getitem__):
                 left -= self.seconds[test]
                 if left >= 0 or not chosen:

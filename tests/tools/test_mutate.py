@@ -89,12 +89,12 @@ def test_mutate_runs_the_tests_that_run_a_changed_block_and_those_that_start_pro
     seconds = dict(zip(by_test, [3.0, 2.0, 0.5, 1.0]))
     slow, quick, not_run, process = by_test
     runs = tool.Runs(by_test, seconds, [], [process])
-    assert runs.tests_of(change) == [process, quick, slow]
-    own = replace(change, path=Path("query/begun.py"))
-    assert runs.tests_of(own) == [quick, slow, process]
+    assert runs.tests_of(change) == [quick, slow, process]
+    own = replace(change, path=Path("query/zoo.py"))
+    assert runs.tests_of(own) == [process, quick, slow]
     assert tool.Runs(by_test, seconds, [], [], longest=2.5).tests_of(change) == [quick]
-    at_import = tool.Runs(by_test | {not_run: ["query/a.py:1:1"]}, seconds, [change.block], [])
-    assert at_import.tests_of(change) == [not_run, quick, slow]
+    at_import = tool.Runs(by_test, seconds, [change.block], [])
+    assert at_import.tests_of(change) == [quick, slow, not_run, process]
     assert runs.timeout([slow, process]) == 80.0
 
 
