@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import builtins
 import copy
 import doctest
 import gc
@@ -31,12 +30,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from importlib.machinery import SourceFileLoader
 from itertools import zip_longest
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from mutate_blocks import block_name, blocks_of, mark
 
 ROOT = Path(__file__).parents[1]
 BAR = 0.75
@@ -153,9 +154,24 @@ class Copy:
 
     def unchanged(self, room: str, longest: float) -> Runs:
         """Run the tests of the room as they are, and return which blocks of the room each of them runs."""
-        recorder = Recorder()
-        note = self.root / "runs.json"
-        if _waited_for(self._forked(self.tests, recorder, before=lambda: _mark_blocks(room, recorder), note=note)):
+        package, started, note = (
+            (self.root / "src" / "fxdebug").as_posix(),
+            self.root.parent / "started.txt",
+            self.root / "runs.json",
+        )
+        recorder = Recorder(started)
+        marking = self.root.parent / "marking"
+        marking.mkdir()
+        (marking / "sitecustomize.py").write_text(
+            f"import sys\nsys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+            f"from mutate_blocks import mark\ndel sys.path[0]\nmark({package!r}, {room!r}, {str(started)!r})\n"
+        )
+
+        def before() -> None:
+            os.environ["PYTHONPATH"] = os.pathsep.join([str(marking), os.environ["PYTHONPATH"]])
+            mark(package, room, str(started), recorder.blocks)
+
+        if _waited_for(self._forked(self.tests, recorder, before=before, note=note)):
             raise SystemExit(f"{self.said}\nthe tests fail without a change")
         return Runs(**json.loads(note.read_text()) | {"longest": longest})
 
@@ -245,7 +261,6 @@ class Runs:
     by_test: dict[str, list[str]]  # blocks by test, in the order of the tests
     seconds: dict[str, float]
     imported: list[str]  # blocks that ran before the first test
-    starting: list[str]  # tests that start processes: what these run is not known
     longest: float = 60.0  # seconds that the tests of one change may take: further ones do not run
 
     def tests_of(self, change: Change) -> list[str]:
@@ -259,7 +274,7 @@ class Runs:
         else:
             running = [test for test, ran in self.by_test.items() if change.block in ran]
             sharing = {file for file in map(_file_of, running) if SHARES.search(Path(ROOT, file).read_text())}
-            others = [test for test in self.by_test if _file_of(test) in sharing or test in self.starting]
+            others = [test for test in self.by_test if _file_of(test) in sharing]
         first = {_file_of(test) for test in running}
         files: dict[str, list[str]] = {}
         for test in dict.fromkeys([*running, *others]):
@@ -286,58 +301,6 @@ SHARES = re.compile(r"scope=|@(functools\.)?(lru_)?cache\b")  # a test can use w
 
 def _file_of(test: str) -> str:
     return test.partition("::")[0]
-
-
-def _mark_blocks(room: str, recorder: Recorder) -> None:
-    """Let modules of a room, as they are imported, tell which of their blocks run."""
-    folder = (Path.cwd() / "src" / "fxdebug" / room).as_posix()
-    builtins._fxdebug_block = recorder.blocks.add  # type: ignore[attr-defined]
-    compiled = SourceFileLoader.source_to_code
-
-    def marked(self: SourceFileLoader, data: bytes, path: str, *, _optimize: int = -1) -> CodeType:
-        if not path.startswith(folder):
-            return compiled(self, data, path, _optimize=_optimize)
-        tree = ast.parse(data)
-        name = Path(path).relative_to(Path.cwd() / "src" / "fxdebug").as_posix()
-        for block in blocks_of(tree):
-            call = f"_fxdebug_block({block_name(name, block)!r})"
-            mark = ast.parse(call).body[0]
-            for node in ast.walk(mark):
-                ast.copy_location(node, block[0])
-            block.insert(0, mark)
-        return compile(tree, path, "exec", dont_inherit=True, optimize=_optimize)
-
-    SourceFileLoader.source_to_code = marked  # type: ignore[method-assign, assignment]
-    sys.addaudithook(lambda event, args: recorder.on_event(event))
-
-
-def blocks_of(tree: ast.AST, inside: bool = False) -> Iterator[list[ast.stmt]]:
-    """Yield the statements of each function, branch and loop inside functions, without docstrings."""
-    for name, inner in ast.iter_fields(tree):
-        function = isinstance(tree, (ast.FunctionDef, ast.AsyncFunctionDef)) and name == "body"
-        within = inside or function
-        if (
-            within
-            and isinstance(inner, list)
-            and inner
-            and isinstance(inner[0], ast.stmt)
-            and not isinstance(tree, ast.ClassDef)
-        ):
-            if function and ast.get_docstring(tree) is not None:
-                if len(inner) > 1:
-                    rest = inner[1:]
-                    yield rest
-                    inner[1:] = rest
-            else:
-                yield inner
-        for each in inner if isinstance(inner, list) else [inner]:
-            if isinstance(each, ast.AST):
-                yield from blocks_of(each, within)
-
-
-def block_name(path: str, block: list[ast.stmt]) -> str:
-    """Return the name of a block: where it begins."""
-    return f"{path}:{block[0].lineno}:{block[0].col_offset}"
 
 
 def _begin(block: list[ast.stmt]) -> tuple[int, int]:
@@ -371,15 +334,10 @@ class Plugin:
 class Recorder(Plugin):
     """Notes what each test runs."""
 
-    def __init__(self) -> None:
+    def __init__(self, started: Path) -> None:
         self.blocks: set[str] = set()
-        self.runs = Runs({}, {}, [], [])
-        self.starts = False
-
-    def on_event(self, event: str) -> None:
-        """Note that a process is started."""
-        if event in ("subprocess.Popen", "os.fork", "os.posix_spawn", "os.forkpty"):
-            self.starts = True
+        self.runs = Runs({}, {}, [])
+        self.started = started  # what started processes ran
 
     def pytest_runtestloop(self, session: pytest.Session) -> None:
         """Set aside what ran before the first test."""
@@ -389,12 +347,12 @@ class Recorder(Plugin):
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         """Note what one test runs."""
         self.blocks.clear()
-        self.starts, begin = False, time.perf_counter()
+        self.started.unlink(missing_ok=True)
+        begin = time.perf_counter()
         yield
-        self.runs.by_test[item.nodeid] = sorted(self.blocks)
         self.runs.seconds[item.nodeid] = time.perf_counter() - begin
-        if self.starts:
-            self.runs.starting.append(item.nodeid)
+        started = self.started.read_text().split("\n")[:-1] if self.started.exists() else []
+        self.runs.by_test[item.nodeid] = sorted(self.blocks.union(started))
 
     def result(self) -> object:
         """Return what is noted."""

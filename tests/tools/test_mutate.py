@@ -78,24 +78,24 @@ def test_mutate_changes_one_file_for_a_while(tool: ModuleType, tmp_path: Path) -
     assert place.read_text() == SOURCE and abs(place.stat().st_mtime - time) < 0.01
 
 
-def test_mutate_runs_the_tests_that_run_a_changed_block_and_those_that_start_processes(tool: ModuleType) -> None:
+def test_mutate_runs_the_tests_that_run_a_changed_block_the_quick_ones_of_its_file_first(tool: ModuleType) -> None:
     change = next(one for one in tool.changes_of(Path("query/a.py"), SOURCE) if one.line == 13)
     by_test = {
         "tests/tools/test_begun.py::slow": [change.block],
         "tests/tools/test_begun.py::quick": ["other", change.block],
         "tests/tools/test_zoo.py::not_run": ["other"],
-        "tests/tools/test_zoo.py::process": [],
+        "tests/tools/test_zoo.py::run": [change.block],
     }
     seconds = dict(zip(by_test, [3.0, 2.0, 0.5, 1.0]))
-    slow, quick, not_run, process = by_test
-    runs = tool.Runs(by_test, seconds, [], [process])
-    assert runs.tests_of(change) == [quick, slow, process]
-    own = replace(change, path=Path("query/zoo.py"))
-    assert runs.tests_of(own) == [process, quick, slow]
-    assert tool.Runs(by_test, seconds, [], [], longest=2.5).tests_of(change) == [quick]
-    at_import = tool.Runs(by_test, seconds, [change.block], [])
-    assert at_import.tests_of(change) == [quick, slow, not_run, process]
-    assert runs.timeout([slow, process]) == 80.0
+    slow, quick, not_run, run = by_test
+    runs = tool.Runs(by_test, seconds, [])
+    assert runs.tests_of(change) == [run, quick, slow]
+    own = replace(change, path=Path("query/begun.py"))
+    assert runs.tests_of(own) == [quick, slow, run]
+    assert tool.Runs(by_test, seconds, [], longest=2.5).tests_of(change) == [run]
+    at_import = tool.Runs(by_test, seconds, [change.block])
+    assert at_import.tests_of(change) == [not_run, run, quick, slow]
+    assert runs.timeout([slow, run]) == 80.0
 
 
 FUNCTIONS = """
