@@ -28,7 +28,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -179,6 +179,9 @@ class Copy:
         """Make changes; return which test noticed each, None where none did. Begin none after so many seconds."""
         begin = time.perf_counter()
         noticed = self.warm(changes, runs, seconds)
+        for name in runs.libraries:
+            with suppress(Exception):
+                importlib.import_module(name)
         for change in changes:
             if change not in noticed and time.perf_counter() - begin < seconds:
                 noticed[change] = self.afresh(change, runs)
@@ -242,6 +245,7 @@ class Copy:
                 os.dup2(said.fileno(), 1)
                 os.dup2(said.fileno(), 2)
             before()
+            sys.dont_write_bytecode = not plugin.compiles
             basetemp = tempfile.mkdtemp(dir=self.root.parent)
             code = int(
                 pytest.main(["-x", "-q", "--assert=plain", f"--basetemp={basetemp}/of", *tests], plugins=[plugin])
@@ -261,6 +265,7 @@ class Runs:
     by_test: dict[str, list[str]]  # blocks by test, in the order of the tests
     seconds: dict[str, float]
     imported: list[str]  # blocks that ran before the first test
+    libraries: list[str]  # modules of others that were imported by then
     longest: float = 60.0  # seconds that the tests of one change may take: further ones do not run
 
     def tests_of(self, change: Change) -> list[str]:
@@ -316,6 +321,7 @@ class Plugin:
     """A plug-in of pytest that runs tests in its own way."""
 
     failed: str | None = None
+    compiles = False  # keep what is compiled for later runs
 
     def result(self) -> object:
         """Return what is noted."""
@@ -336,12 +342,14 @@ class Recorder(Plugin):
 
     def __init__(self, started: Path) -> None:
         self.blocks: set[str] = set()
-        self.runs = Runs({}, {}, [])
+        self.runs = Runs({}, {}, [], [])
         self.started = started  # what started processes ran
 
     def pytest_runtestloop(self, session: pytest.Session) -> None:
         """Set aside what ran before the first test."""
         self.runs.imported.extend(sorted(self.blocks))
+        files = {name: getattr(module, "__file__", None) for name, module in sys.modules.items()}
+        self.runs.libraries.extend(name for name, file in files.items() if file and "site-packages" in file)
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
@@ -386,6 +394,8 @@ def _run(session: pytest.Session, module: str, tests: Sequence[str]) -> None:
 
 class Warm(Plugin):
     """Makes changes one by one, each in a fork in which everything is imported and collected already."""
+
+    compiles = True
 
     def __init__(self, tree: Copy, changes: Sequence[Change], runs: Runs, seconds: float) -> None:
         self.tree, self.changes, self.runs, self.end = tree, changes, runs, time.perf_counter() + seconds

@@ -88,12 +88,12 @@ def test_mutate_runs_the_tests_that_run_a_changed_block_the_quick_ones_of_its_fi
     }
     seconds = dict(zip(by_test, [3.0, 2.0, 0.5, 1.0]))
     slow, quick, not_run, run = by_test
-    runs = tool.Runs(by_test, seconds, [])
+    runs = tool.Runs(by_test, seconds, [], [])
     assert runs.tests_of(change) == [run, quick, slow]
     own = replace(change, path=Path("query/begun.py"))
     assert runs.tests_of(own) == [quick, slow, run]
-    assert tool.Runs(by_test, seconds, [], longest=2.5).tests_of(change) == [run]
-    at_import = tool.Runs(by_test, seconds, [change.block])
+    assert tool.Runs(by_test, seconds, [], [], longest=2.5).tests_of(change) == [run]
+    at_import = tool.Runs(by_test, seconds, [change.block], [])
     assert at_import.tests_of(change) == [not_run, run, quick, slow]
     assert runs.timeout([slow, run]) == 80.0
 
