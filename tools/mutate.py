@@ -5,8 +5,9 @@ python tools/mutate.py query [--count 60] [--seed 7] [--file query/find.py] [--s
 A comparison is turned or loosened, ``and`` becomes ``or``, + becomes −, a constant another, a result ``None``. One
 change at a time is made in a copy of the tree. A run without a change tells which tests run which blocks; with a change
 the examples of its file and the tests that run its block then run, in a fork of a process in which all of them are
-collected, until one fails. Prints each change that none noticed, and the share that was noticed; the exit status is 1
-below three quarters. Tests that noticed something run once more without a change: what fails then was no notice.
+collected, until one fails. Prints what noticed each change, then those that nothing noticed, and the share that was
+noticed; the exit status is 1 below three quarters. Tests that noticed something run once more without a change: what
+fails then was no notice.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from dataclasses import asdict, dataclass
 from itertools import zip_longest
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
+from typing import TextIO
 
 import pytest
 
@@ -185,6 +187,7 @@ class Copy:
         for change in changes:
             if change not in noticed and time.perf_counter() - begin < seconds:
                 noticed[change] = self.afresh(change, runs)
+                _tell(change, noticed[change], sys.stdout)
         return {change: noticed[change] for change in changes if change in noticed}
 
     def warm(self, changes: Sequence[Change], runs: Runs, seconds: float) -> dict[Change, str | None]:
@@ -241,6 +244,7 @@ class Copy:
             os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH", "")]))
             sys.path.insert(0, source)
             os.chdir(self.root)
+            plugin.told = os.fdopen(os.dup(1), "w")
             with (self.root / "said.txt").open("w") as said:
                 os.dup2(said.fileno(), 1)
                 os.dup2(said.fileno(), 2)
@@ -317,11 +321,16 @@ def _end(block: list[ast.stmt]) -> tuple[int, int]:
     return block[-1].end_lineno or 0, block[-1].end_col_offset or 0
 
 
+def _tell(change: Change, test: str | None, file: TextIO) -> None:
+    print(f"  {change}  {'not noticed' if test is None else f'noticed by {test}'}", file=file, flush=True)
+
+
 class Plugin:
     """A plug-in of pytest that runs tests in its own way."""
 
     failed: str | None = None
     compiles = False  # keep what is compiled for later runs
+    told: TextIO = sys.stdout  # what a person reads while tests run
 
     def result(self) -> object:
         """Return what is noted."""
@@ -420,6 +429,7 @@ class Warm(Plugin):
                 status, failed = self._forked(session, self.runs.tests_of(change), change, before)
             if status != ANEW:
                 self.noticed[number] = failed if status else None
+                _tell(change, self.noticed[number], self.told)
         while True:
             tests = [test for test in self.runs.by_test if test in self.noticed.values()]
             status, failed = self._forked(session, tests)
@@ -533,7 +543,6 @@ def main() -> int:
     parser.add_argument("--file", help="only changes in files with this in their path")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no further change after this time")
     parser.add_argument("--longest", type=float, default=60.0, help="seconds of tests for one change (default: 60)")
-    parser.add_argument("--all", action="store_true", help="tell also which test noticed which change")
     parser.add_argument("--tests", nargs="+", help="in place of those of the room: a slice of them for some files")
     options = parser.parse_args()
     package = ROOT / "src" / "fxdebug"
@@ -559,9 +568,6 @@ def main() -> int:
         runs = tree.unchanged(options.room, options.longest)
         print(f"{len(runs.by_test)} tests take {sum(runs.seconds.values()):.0f} s", flush=True)
         noticed = tree.noticed_by(chosen, runs, options.seconds)
-    for change, test in noticed.items():
-        if test is not None and options.all:
-            print(f"  {change}  noticed by {test}")
     for change, test in noticed.items():
         if test is None:
             print(f"  not noticed: {change}{'' if runs.tests_of(change) else ' (no test runs it)'}")
