@@ -133,10 +133,7 @@ def test_gradients_of_exactly_zero_are_explained_by_what_is_known() -> None:
     flat = GradientStop("", 0, "round", None, False, names)
     through = f"{some}, as it comes back through round, whose derivative is 0 everywhere"
     assert said(*zero, fine, flat=(flat,)) == [("warning", "zero gradient", through)]
-    cancelled = (
-        Cancelled("far", 0, "mul", None, ("sub",), names),
-        Cancelled("near", 0, "mul", None, ("sub", "add"), names),
-    )
+    far, near = (Cancelled(path, 0, "mul", None, ("sub", "add"), names) for path in ("far", "near"))
     cancel = f"{some}, as the gradients of sub and add cancel where the result of mul in near is used"
     assert said(*zero, fine, cancelled=(far, near)) == [("warning", "zero gradient", cancel)]
     silent = ResultGradient(0, "act", 0, "ReLU", None, "", (2,), gradient(0.0), silent=True)
