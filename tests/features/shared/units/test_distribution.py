@@ -92,6 +92,32 @@ def test_robust_outliers_are_counted_where_deviations_hide_them() -> None:
     assert found is not None and found[0] == 5 and (np.abs(numbers - numbers.mean()) > 5 * numbers.std()).sum() == 0
 
 
+@pytest.mark.parametrize("shift", [0.0, 30.0, -30.0])
+def test_the_largest_outlier_is_told_in_robust_deviations_wherever_the_middle_lies(shift: float) -> None:
+    numbers = np.sort(np.concatenate([np.linspace(-1, 1, 101), [9.0, -5.0]])) + shift
+    unit = 1.4826 * float(np.median(np.abs(numbers - np.median(numbers))))
+    assert robust_outliers(numbers, 3.0) == (2, pytest.approx(9 / unit))
+    assert robust_outliers(numbers, 8.0) == (1, pytest.approx(9 / unit))
+    assert robust_outliers(numbers, 100.0) == (0, pytest.approx(9 / unit))
+
+
+def test_elements_are_kept_in_float32_where_it_holds_them() -> None:
+    kept = {dtype: as_numpy(samples(dtype)).dtype.itemsize for dtype in (*DTYPES, torch.int16, torch.int32)}
+    narrow = {torch.float16, torch.bfloat16, torch.float32, torch.int8, torch.bool, torch.int16}
+    assert kept == {dtype: 4 if dtype in narrow else 8 for dtype in kept}
+
+
+def test_the_distribution_of_one_tensor_is_exact_also_of_one_without_numbers() -> None:
+    nothing, some = np.array([np.nan, np.inf]), np.array([1.0, 3.0])
+    alone, after = Distributions(), Distributions()
+    alone.add(nothing)
+    assert (alone.result().exact, alone.result().count, alone.result().nan, alone.result().mean) == (True, 2, 1, None)
+    for part in (nothing, some):
+        after.add(part)
+    found = after.result()
+    assert (found.exact, found.count, found.nan, found.posinf, found.mean) == (False, 4, 1, 1, pytest.approx(2.0))
+
+
 def test_quantiles_of_a_constant_tensor_and_another_one_are_within_a_fraction_of_the_range() -> None:
     seen, parts = Distributions(), (np.full(500, 5.0), np.linspace(4.0, 6.0, 1000))
     for part in parts:

@@ -38,7 +38,11 @@ def data(field: int, content: bytes) -> bytes:
 
 
 def text(field: int, content: str) -> bytes:
-    """Return a field of text."""
+    """Return a field of text.
+
+    >>> text(1, "é")
+    b'\\n\\x02\\xc3\\xa9'
+    """
     return data(field, content.encode("utf-8", "replace"))
 
 
@@ -48,15 +52,27 @@ def texts(field: int, contents: Iterable[str]) -> bytes:
 
 
 def number(field: int, content: int) -> bytes:
-    """Return a field of a whole number; a negative one is written as 64 bits."""
+    """Return a field of a whole number; a negative one is written as 64 bits.
+
+    >>> number(2, 300), number(1, -1) == b"\\x08" + 9 * b"\\xff" + b"\\x01"
+    (b'\\x10\\xac\\x02', True)
+    """
     return varint(field << 3) + varint(content & 0xFFFFFFFFFFFFFFFF)
 
 
 def double(field: int, content: float) -> bytes:
-    """Return a field of a number in float64."""
+    """Return a field of a number in float64.
+
+    >>> double(1, 1.0)
+    b'\\t\\x00\\x00\\x00\\x00\\x00\\x00\\xf0?'
+    """
     return varint(field << 3 | 1) + struct.pack("<d", content)
 
 
 def fixed(field: int, content: int) -> bytes:
-    """Return a field of a whole number from 0 that always takes 64 bits."""
+    """Return a field of a whole number from 0 that always takes 64 bits.
+
+    >>> fixed(1, 258)
+    b'\\t\\x02\\x01\\x00\\x00\\x00\\x00\\x00\\x00'
+    """
     return varint(field << 3 | 1) + struct.pack("<Q", content)
