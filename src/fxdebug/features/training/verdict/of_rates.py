@@ -10,6 +10,7 @@ from fxdebug.features.training.spikes import is_spike
 from fxdebug.features.training.verdict.seen import Found, Seen, found, g, middle
 
 FEWEST = 20
+LONG = 10  # steps
 FEW = 3  # losses, before the first that is not finite
 AS_LONG = 0.1  # how far a schedule's length may be from that of the training
 HARDLY = 0.2  # of its steps
@@ -37,6 +38,7 @@ def schedules(seen: Seen) -> Found:
     yield from _climbs(seen)
     yield from _spent(seen)
     yield from _hardly_begun(seen)
+    yield from _begins_late(seen)
     yield from _zero(seen)
     yield from _sums(seen)
     yield from _decay(seen)
@@ -207,6 +209,25 @@ def _hardly_begun(seen: Seen) -> Found:
         f"{name} was planned for {planned} steps, and after {seen.steps} steps of the optimizer it has made {gone}: "
         f"the learning rate has gone from {g(seen.rates[0])} to {g(seen.rates[-1])}",
         "Call its step() after each optimizer.step(), or plan it in epochs.", measured=gone / planned, threshold=HARDLY,
+    )  # fmt: skip
+
+
+def _begins_late(seen: Seen) -> Found:
+    """Yield that a warm-up begins with a rate of 0 for many steps, and is not over: one step for each epoch."""
+    rates = seen.rates
+    late = next((step for step, rate in enumerate(rates) if rate), 0)
+    changes = [step for step in range(1, len(rates)) if rates[step] != rates[step - 1]]
+    if late < LONG or len(changes) < 2 or rates[-1] < max(rates) or min(rates) < 0:
+        return
+    apart = middle([float(b - a) for a, b in zip(changes, changes[1:])]) or 0.0
+    if apart < LONG:
+        return
+    yield found(
+        "schedule too slow", ERROR if seen.progress.is_bad else WARNING,
+        f"the learning rate was 0 in the first {late} steps, so that they changed nothing; it rises once in "
+        f"{apart:.0f} steps, and is {g(rates[-1])} after {len(rates)}, still rising (loss {g(seen.progress.first)} → "
+        f"{g(seen.progress.last)})",
+        "Call scheduler.step() after each batch, or plan the warm-up in epochs.", measured=float(late), threshold=LONG,
     )  # fmt: skip
 
 
