@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -260,7 +259,7 @@ class Asked(nn.Module):
         return self.head(torch.cat([seen, asked], 1))
 
 
-@fault("never used")
+@fault("input ignored")
 def a_question_that_is_not_read(bad: bool) -> Loop:
     net = Asked(bad)
 

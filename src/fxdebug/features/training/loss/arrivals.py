@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from fxdebug.capture.probe import untracked

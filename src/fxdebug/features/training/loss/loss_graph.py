@@ -437,9 +437,9 @@ def logarithms_and_roots(root: Tensor, outputs: Sequence[Tensor]) -> Iterator[tu
 
 
 def out_of_domain(root: Tensor, outputs: Sequence[Tensor]) -> tuple[str, float, float] | None:
-    """Return the first operation of a loss that has no finite result for what it takes: which, for how many, of how many.
+    """Return the first operation of a loss that has no finite result for what it takes.
 
-    The first is the one that is nearest to the model.
+    The first is the one that is nearest to the model; with it come how many numbers it is so for, and of how many.
 
     >>> import torch
     >>> x = torch.ones(4, requires_grad=True) * 1

@@ -162,7 +162,7 @@ class WholeGraph:
         self._given, self._outputs, self._target = (), (), None
 
     def _note_loud(self, node: Any) -> None:
-        """Note a product of a weight with numbers that come from the data, at least in part, and are far larger than 1."""
+        """Note a product of a weight with numbers that are far larger than 1, and in part come from the data."""
         saved, place = _PRODUCTS.get(name_of(node), ("", 0))
         if not saved or not self._keeps_all or len(node.next_functions) < 2:
             return

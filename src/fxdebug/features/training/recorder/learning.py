@@ -54,10 +54,12 @@ from fxdebug.features.training.loss.odd_losses import OddLosses
 from fxdebug.features.training.loss.one_target import OneTarget
 from fxdebug.features.training.loss.whole_graph import WHOLE, WholeGraph, dead_in, sizes_told, viewed_before
 from fxdebug.features.training.pairs.alike_answers import SURE_LOOKS, AlikeAnswers
+from fxdebug.features.training.pairs.asked_again import asked_again
 from fxdebug.features.training.pairs.neighbours import multiplied
 from fxdebug.features.training.pairs.same_inputs import Repeated
 from fxdebug.features.training.pairs.turned_targets import Turned
 from fxdebug.features.training.recorder.gradient_norm import number_of
+from fxdebug.features.training.recorder.held_forward import HeldForward
 from fxdebug.features.training.recorder.leaf_calls import (
     BOUNDED,
     MOST_TOLD,
@@ -219,7 +221,7 @@ class Learning:
         self._rests: Counter[int] = Counter()  # of which all elements were 0
         self._left: Tensor | None = None  # weights, as the last step left them
         self._between: list[float] = []  # changes of weights from a step to the next one
-        self._was: list[Tensor] | None = None  # rows of weights before the last step, and as it left them
+        self._was: tuple[Tensor, Tensor] | None = None  # rows of weights before the last step, and as it left them
         self._undone: list[float] = []  # of what a step changed, the share that was as before at the next one
         self._empty: list[tuple[int, float]] = []  # the last looks at which a code said nothing
         self._examples: set[int] = set()  # that came so far
@@ -241,6 +243,8 @@ class Learning:
         self._infinite: tuple[int, int, int] | None = None  # the step, targets that are not finite, and all of it
         self._are_of_places = False  # has each place of an example a target?
         self._answers = AlikeAnswers()
+        self._asked: list[Sign] = []  # what answers to changed questions showed
+        self._target_sizes: tuple[int, ...] | None = None
         self._is_still = False  # was the gradient of the last step exactly 0?
         self._dead: tuple[str, int] | None = None  # a function that returned only zeros then, and a weight behind it
         self._outside: tuple[str, float, float, float] | None = None  # an operation, the step, numbers, and all of them
@@ -525,6 +529,7 @@ class Learning:
             if self._targets.is_empty and self._emptied is None:
                 self._emptied = number
             self._note_mixed(tuple(target.shape))
+            self._target_sizes = tuple(target.shape)
             if self._calls is not None and looks:
                 with untracked():
                     first = self._given[0] if self._given else None
@@ -733,7 +738,7 @@ class Learning:
         if left.shape == weights.shape and not torch.equal(left, weights):
             self._between.append(float(_norm(weights - left)) / max(float(_norm(weights)), 1e-30))
             if was is not None and len(self._undone) < EARLY and self._rows is not None:
-                self._undone.append(_undone(*was, self._rows.of(weights)))
+                self._undone.append(_undone(was[0], was[1], self._rows.of(weights)))
 
     def _note_idle(self, optimizer: Optimizer, parameters: list[Tensor], *, is_fed: bool) -> None:
         """Note an optimizer whose parameters ask for gradients, and never had one."""
@@ -856,7 +861,7 @@ class Learning:
         weights = joined([sample(p) for p in taken.parameters])
         self._left = weights if taken.is_all else None
         was, now = taken.rows.of(taken.before), taken.rows.of(weights)
-        self._was = [was, now] if taken.is_all else None
+        self._was = (was, now) if taken.is_all else None
         gradients = taken.gradient_rows.of(taken.gradients)
         live, moved = gradients != 0, now != was
         columns = [
@@ -899,6 +904,10 @@ class Learning:
                 self._moved[id(p)] += int(moved > 0)
             if p.dim() > 1:
                 self._sizes.append((name, size / max(count, 1) ** 0.5))
+
+    def ask_again(self, held: HeldForward, method: str) -> None:
+        """Ask the model again what it was asked in this step, with changes."""
+        self._asked = asked_again(self._model, held, method, self._target_sizes)
 
     # What they tell together ---------------------------------------------------------------------
 
@@ -1021,6 +1030,7 @@ class Learning:
                 *self._with_leftovers(),
                 *(self.told.signs(self._names) if len(self._players) > 1 else ()),
                 *self._turned_uphill(),
+                *self._asked,
                 *self._steps_undone(),
                 *([Sign("dead", (self._dead[0], self._names[self._dead[1]]))] if self._dead else []),
                 *self._loud(),

@@ -32,7 +32,7 @@ GATED = ("other optimizer", "not optimised")  # told once it is sure: copies of 
 TOLD = (
     "gradient cut", "targets unrelated", "same batch", "answers alike", "silent activation", "statistics stay",
     "targets grow", "never used", "wrong sign", "idle term", "copy stays", "padding counts", "schedule too fast",
-    "no end", "warms up again", "clipped too early",
+    "no end", "warms up again", "clipped too early", "order unknown",
 )  # fmt: skip  # first, although they are advice
 PASSES = 3  # through the data
 AT_IT = 0.985  # of the constant answer
@@ -318,7 +318,7 @@ def _is_told(one: Finding, seen: Seen) -> bool:
         return seen.steps >= seen.limits.plateau
     always = (
         "targets unrelated", "answers alike", "statistics stay", "targets grow", "wrong sign", "idle term",
-        "padding counts", "schedule too fast", "warms up again", "clipped too early",
+        "padding counts", "schedule too fast", "warms up again", "clipped too early", "order unknown",
     )  # fmt: skip
     return one.rule in always or everywhere
 

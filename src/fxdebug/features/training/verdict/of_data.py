@@ -241,13 +241,17 @@ def _shifted(seen: Seen) -> Found:
 
 def _ahead(seen: Seen, share: float, places: int) -> Found:
     """Yield that a model that is to tell the next token sees it."""
-    if seen.facts.sees_ahead and seen.steps >= FEWEST_BATCHES:
-        progress, where = seen.progress, ", ".join(seen.facts.sees_ahead[:3])
+    where = ", ".join(seen.facts.sees_ahead[:3])
+    if not where and any(one.name == "asked ahead" for one in seen.facts.beside):
+        where = "the model, asked again with another last token,"
+    if where and seen.steps >= FEWEST_BATCHES:
+        progress = seen.progress
         yield found(
             "sees ahead", ERROR,
             f"the target is the next token of the input (in {100 * share:.1f} % of {places} places), and the model is "
             f"given it: {where} lets each place see those that follow (loss {g(progress.first)} → {g(progress.last)})",
-            "Give attentions a causal mask (is_causal=True, or attn_mask), and recurrent layers one direction.",
+            "Give attentions a causal mask (is_causal=True, or attn_mask), recurrent layers one direction, and "
+            "pad convolutions on the left alone.",
             measured=share, threshold=seen.limits.shifted,
         )  # fmt: skip
 

@@ -349,8 +349,8 @@ def _state(seen: Seen) -> Found:
         steps, share = undone.numbers
         yield found(
             "set back", WARNING,
-            f"of the numbers that a step changes, {100 * share:.0f} % are as they were before when the next one comes, in "
-            f"{steps:.0f} steps: something undoes them (rounding to a grid, a copy of averaged weights; loss "
+            f"of the numbers that a step changes, {100 * share:.0f} % are as they were before when the next one comes, "
+            f"in {steps:.0f} steps: something undoes them (rounding to a grid, a copy of averaged weights; loss "
             f"{g(seen.progress.first)} → {g(seen.progress.last)})",
             "Keep the weights that the optimizer changes as they are, and round or average a copy of them: in the "
             "forward, weight + (rounded(weight) - weight).detach().",

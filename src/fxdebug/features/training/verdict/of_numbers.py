@@ -41,8 +41,8 @@ def rules(seen: Seen) -> Found:
         step, count, whole = outside.numbers
         yield found(
             "loss not finite", ERROR,
-            f"step {step:.0f}: the loss comes to {outside.names[0]}, for {count:.0f} of {whole:.0f} numbers, while all that "
-            "the model returned is finite",
+            f"step {step:.0f}: the loss comes to {outside.names[0]}, for {count:.0f} of {whole:.0f} numbers, while all "
+            "that the model returned is finite",
             "Add a small number to what it divides by or takes the logarithm of, (x + 1e-8), clamp it, or leave such "
             "examples out (silence, empty masks, rows without a target).", measured=count,
         )  # fmt: skip
@@ -164,7 +164,9 @@ def _without_slope(seen: Seen) -> Found:
         died = f"; {', '.join(facts.died)} returns only zeros since step {facts.died_at}" if facts.died else ""
         dead = next((one.names for one in facts.beside if one.name == "dead"), None)
         if dead is not None and not died:
-            died = f"; a {dead[0]} of what {path_of(dead[1]) or dead[1]} returns gives only zeros, and passes no gradient"
+            died = (
+                f"; a {dead[0]} of what {path_of(dead[1]) or dead[1]} returns gives only zeros, and passes no gradient"
+            )
         rate = f"The first steps led there: try a lower learning rate than {g(max(seen.rates, default=0.0))}. "
         yield found(
             "zero gradients", ERROR,

@@ -137,8 +137,8 @@ def _late(seen: Seen, one: Sign) -> Found:
         return
     yield found(
         "loss input", ERROR,
-        f"{one.names[0]} puts {count:.0f} losses together first, and only their mean or sum meets {numbers:.0f} weights "
-        f"of examples or places: what these leave out counts as much as the rest ({way})",
+        f"{one.names[0]} puts {count:.0f} losses together first, and only their mean or sum meets {numbers:.0f} "
+        f"weights of examples or places: what these leave out counts as much as the rest ({way})",
         'Compute each loss by itself, reduction="none", multiply it with its weight, and take the mean of that.',
         op=one.names[0], measured=numbers,
     )  # fmt: skip

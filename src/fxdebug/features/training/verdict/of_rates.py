@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from statistics import median
 
 from fxdebug.data.findings import ADVICE, ERROR, WARNING, Finding, Severity
@@ -219,7 +220,7 @@ def _begins_late(seen: Seen) -> Found:
     changes = [step for step in range(1, len(rates)) if rates[step] != rates[step - 1]]
     if late < LONG or len(changes) < 2 or rates[-1] < max(rates) or min(rates) < 0:
         return
-    apart = middle([float(b - a) for a, b in zip(changes, changes[1:])]) or 0.0
+    apart = middle([float(b - a) for a, b in pairwise(changes)]) or 0.0
     if apart < LONG:
         return
     yield found(
