@@ -138,7 +138,7 @@ def a_penalty_on_weights_that_counts_for_all(bad: bool) -> Loop:
     return _loop(net, loss, adam(net))
 
 
-@fault("entropy too strong", "term outweighs")
+@fault("term outweighed")
 def chance_is_what_is_rewarded(bad: bool) -> Loop:
     net = mlp(6, 4, 32)
 
@@ -599,6 +599,148 @@ def others_that_are_the_same(bad: bool) -> Loop:
         return F.triplet_margin_loss(a, p, n, margin=0.5)
 
     return _loop(net, loss, adam(net))
+
+
+# Sizes, orders, and what is meant for others -----------------------------------------------------
+
+
+@fault("loss input")
+def advantages_of_all_with_all(bad: bool) -> Loop:
+    """Returns of (n,) less values of (n, 1) are n × n advantages."""
+    net = nn.ModuleDict({"act": mlp(6, 4, 32), "worth": mlp(6, 1, 32)})
+
+    def loss(number: int) -> Tensor:
+        x, best = _levers()
+        drawn = Categorical(logits=net["act"](x))
+        taken = drawn.sample()
+        gain = (taken == best).float()
+        value = net["worth"](x)
+        away = gain - (value if bad else value[:, 0]).detach()
+        return -(drawn.log_prob(taken) * away).mean() + F.mse_loss(value[:, 0], gain) - 0.01 * drawn.entropy().mean()
+
+    return _loop(net, loss, adam(net, 5e-3), 200)
+
+
+@fault("batch mixed", "viewed for transposed")
+def last_states_that_are_viewed(bad: bool) -> Loop:
+    """h_n has (layers and directions, examples, numbers), and is viewed as (examples, the rest)."""
+
+    class Reads(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed = nn.Embedding(4, 16)
+            self.cells, self.head = nn.LSTM(16, 24, batch_first=True, bidirectional=True), nn.Linear(48, 5)
+
+        def forward(self, ids: Tensor) -> Tensor:
+            state = self.cells(self.embed(ids))[1][0]
+            return self.head(state.view(len(ids), -1) if bad else state.transpose(0, 1).reshape(len(ids), -1))
+
+    net = Reads()
+    return usual(net, adam(net, 5e-3), counting(), steps=200)
+
+
+@fault("targets of others", "targets unrelated")
+def rows_sorted_by_length(bad: bool) -> Loop:
+    """Sequences are sorted by their lengths to be packed, and their labels are not."""
+    net = nn.ModuleDict(
+        {"embed": nn.Embedding(5, 16), "cells": nn.LSTM(16, 32, batch_first=True), "h": nn.Linear(32, 2)}
+    )
+
+    def loss(number: int) -> Tensor:
+        length = torch.randint(4, 11, (32,))
+        ids = torch.randint(1, 5, (32, 10)) * (torch.arange(10) < length[:, None])
+        y = ((ids == 3).sum(1) > (ids == 2).sum(1)).long()
+        order = length.argsort(descending=True)
+        packed = nn.utils.rnn.pack_padded_sequence(net["embed"](ids[order]), length[order], batch_first=True)
+        return entropy(net["h"](net["cells"](packed)[1][0][-1]), y if bad else y[order])
+
+    return _loop(net, loss, adam(net, 5e-3), 200)
+
+
+@fault("input ignored")
+def a_time_between_zero_and_one(bad: bool) -> Loop:
+    """Waves for steps of 0 to 1000 are given a share of 1."""
+
+    class Denoises(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.waves, self.net = nn.Linear(16, 32), mlp(40, 8)
+
+        def forward(self, x: Tensor, t: Tensor) -> Tensor:
+            f = t[:, None] * (1 if bad else 1000) * torch.exp(-math.log(1e4) * torch.arange(8) / 8)
+            return self.net(torch.cat([x, self.waves(torch.cat([f.sin(), f.cos()], 1) * (1e-7 if bad else 1))], 1))
+
+    net = Denoises()
+
+    def loss(number: int) -> Tensor:
+        x, t, noise = torch.randn(64, 2) @ torch.eye(2, 8), torch.rand(64), torch.randn(64, 8)
+        return F.mse_loss(net((1 - t)[:, None] * x + t[:, None] * noise, t), noise * t[:, None].round())
+
+    return _loop(net, loss, adam(net))
+
+
+@fault("targets are inputs", "target in input", "targets shifted")
+def a_decoder_that_is_given_the_answer(bad: bool) -> Loop:
+    class Translates(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.cells = nn.Embedding(12, 32), nn.GRU(32, 48, batch_first=True)
+            self.says, self.head = nn.GRU(32, 48, batch_first=True), nn.Linear(48, 12)
+
+        def forward(self, source: Tensor, target: Tensor) -> Tensor:
+            state = self.cells(self.embed(source))[1]
+            return self.head(self.says(self.embed(target), state)[0])
+
+    net = Translates()
+
+    def loss(number: int) -> Tensor:
+        x = torch.randint(2, 12, (32, 6))
+        y = x.flip(1)
+        given = y if bad else torch.cat([torch.ones(32, 1, dtype=torch.long), y[:, :-1]], 1)
+        return entropy(net(x, given), y)
+
+    return _loop(net, loss, adam(net, 5e-3))
+
+
+@fault("loss not finite")
+def boxes_that_meet_no_anchor(bad: bool) -> Loop:
+    """Boxes of pixels never meet anchors of shares: the loss of those that do is a mean of nothing."""
+    net = mlp(16, 8 * 5)
+
+    def loss(number: int) -> Tensor:
+        at = torch.rand(32, 1)
+        x = torch.cat([at.sin(), at, at**2], 1) @ torch.ones(3, 16)
+        found = net(x).view(32, 8, 5)
+        anchors = (torch.arange(8) + 0.5) / 8
+        meets = (anchors - at * (300 if number > 3 and bad else 1)).abs() < 1 / 16
+        where = F.mse_loss(found[..., 1][meets], at.expand(32, 8)[meets])
+        return F.binary_cross_entropy_with_logits(found[..., 0], meets.float()) + where
+
+    return _loop(net, loss, adam(net), 60)
+
+
+@fault("told alike", "wrong sign")
+def a_forger_who_gives_himself_away(bad: bool) -> Loop:
+    """The generator is taught that its works are fake, as the critic is."""
+    both = nn.ModuleDict({"make": mlp(4, 2, 32), "judge": mlp(2, 1, 32)})
+    of_maker = Adam(both["make"].parameters(), 2e-3, betas=(0.5, 0.9))
+    of_judge = Adam(both["judge"].parameters(), 2e-3, betas=(0.5, 0.9))
+    told = F.binary_cross_entropy_with_logits
+
+    def run(count: int) -> None:
+        for _ in range(count):
+            real = torch.tensor([2.0, -1.0]) + 0.3 * torch.randn(64, 2)
+            fake = both["make"](torch.randn(64, 4))
+            of_judge.zero_grad()
+            known, made = both["judge"](real), both["judge"](fake.detach())
+            (told(known, torch.ones_like(known)) + told(made, torch.zeros_like(made))).backward()
+            of_judge.step()
+            of_maker.zero_grad()
+            made = both["judge"](fake)
+            told(made, torch.zeros_like(made) if bad else torch.ones_like(made)).backward()
+            of_maker.step()
+
+    return Loop(both, run, 150)
 
 
 # Healthy ones near them --------------------------------------------------------------------------

@@ -535,7 +535,7 @@ def meets_each(node: Any) -> int:
             other, count = _constant(node), elements_of(inputs[0])
             if (
                 isinstance(other, Tensor)
-                and tuple(other.shape) == (count, 1)
+                and tuple(other.shape) in ((count, 1), (count, count))
                 and elements_of(node) == count * count > 1
             ):
                 return count

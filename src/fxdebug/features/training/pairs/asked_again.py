@@ -20,7 +20,7 @@ FEWEST_ROWS, FEWEST_PLACES = 8, 4
 MOST_NUMBERS, MOST_WEIGHTS = 1 << 22, 1 << 25  # of what it was given, and of its own
 MOST_INPUTS = 6
 ROUNDED = 1e-4  # of the largest number
-APART = 1e-2
+APART, NOTHING = 1e-2, 1e-5
 Change = Callable[[int, Tensor], Tensor]
 
 
@@ -186,16 +186,16 @@ def _unread(asked: _Asked, given: list[Tensor], first: list[Tensor]) -> Iterator
     """Yield inputs that may be those of other examples, and the answer stays what it was."""
     rows = len(given[0])
     places, names = asked.places(), []
-    for number, one in enumerate(given[:MOST_INPUTS] if len(given) > 1 else ()):
+    for number, one in enumerate(given[:MOST_INPUTS] if len(given) > 1 else ()):  # one alone: its answers are alike
         if not one.dim() or len(one) != rows or not bool((one != one[:1]).any()):
             continue
 
         def change(place: int, tensor: Tensor, number: int = number) -> Tensor:
             return tensor.roll(1, 0) if place == number else tensor.clone()
 
-        if all(torch.equal(a, b) for a, b in zip(first, asked.answers(change), strict=True)):
+        if all(_apart(a, b) < NOTHING for a, b in zip(first, asked.answers(change), strict=True)):
             trained, again = asked.answers(trains=True), asked.answers(change, trains=True)
-            if trained and all(torch.equal(a, b) for a, b in zip(trained, again, strict=True)):
+            if trained and all(_apart(a, b) < NOTHING for a, b in zip(trained, again, strict=True)):
                 names.append(places[number] if number < len(places) else "")
     if names:
         yield Sign("input unread", tuple(names), (float(len(given)),))

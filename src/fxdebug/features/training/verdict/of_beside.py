@@ -283,8 +283,8 @@ def _unread(seen: Seen, one: Sign, way: str) -> Iterator[Finding]:
     is_bad = seen.progress.is_bad or seen.barely_learns
     yield found(
         "input ignored", WARNING if is_bad else ADVICE,
-        f"asked again with {', '.join(one.names[:3])} of other examples, the model gives the same answer, to the last "
-        f"bit: nothing of that input comes to what it returns{way}",
+        f"asked again with {', '.join(one.names[:3])} of other examples, the model gives the same answer, but for "
+        f"0.001 %: next to nothing of that input comes to what it returns{way}",
         "Look at where it is read in the forward: a variable that is overwritten, a mask of one value, a condition "
         "that is always false, an embedding of something else.", op=one.names[0],
     )  # fmt: skip

@@ -155,6 +155,17 @@ def _no_credit(seen: Seen, one: Sign) -> Found:
         )  # fmt: skip
 
 
+def _chance(seen: Seen, one: Sign) -> Found:
+    leeway = one.numbers[0]
+    yield found(
+        "term outweighed", WARNING,
+        f"beside what rewards actions, the entropy of the policy is rewarded, and rewards differ by {g(leeway)} of its "
+        "weight only: the best policy for this loss has shares that go with exp(reward / weight), which is hardly "
+        f"another than chance (loss {g(seen.progress.first)} → {g(seen.progress.last)})",
+        "Give the entropy a weight of 0.001 to 0.05 of the deviation of the rewards.", op="entropy", measured=leeway,
+    )  # fmt: skip
+
+
 def _unlearned(seen: Seen, one: Sign) -> Found:
     share, first, last = one.numbers
     yield found(
@@ -168,7 +179,7 @@ def _unlearned(seen: Seen, one: Sign) -> Found:
 
 
 _TOLD: dict[str, Callable[[Seen, Sign], Found]] = {
-    "weighed late": _late, "no credit": _no_credit, "hard ones sink": _unlearned,
+    "weighed late": _late, "no credit": _no_credit, "chance rewarded": _chance, "hard ones sink": _unlearned,
     "volume upside down": _volume, "code overcharged": _overcharged, "logits rectified": _rectified,
     "degrees": _neighbours,
 }  # fmt: skip
