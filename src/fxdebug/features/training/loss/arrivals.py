@@ -21,7 +21,7 @@ from fxdebug.features.training.loss.loss_graph import (
     scalar_of,
     signed,
 )
-from fxdebug.features.training.loss.loss_parts import log_probability
+from fxdebug.features.training.loss.loss_parts import action_of, log_probability, parts_of, ratio_in
 from fxdebug.features.training.loss.loss_terms import first_of, inputs_of
 
 MOST = 300  # nodes of a loss
@@ -53,6 +53,7 @@ class Arrivals:
 
     def __init__(self) -> None:
         self._looks = 0
+        self._is_rewarded = False  # by numbers that do not learn
         self._seen: list[list[Arrived]] = []
         self._now: list[Arrived] = []
         self._late: list[tuple[str, float, float]] = []
@@ -65,23 +66,33 @@ class Arrivals:
         self._looks += 1
         ends = ends_of(outputs)
         late = None
-        for node in _walk(root.grad_fn, ends):
+        nodes = list(_walk(root.grad_fn, ends))
+        parts = [one.node for one in parts_of(root.grad_fn, ends)]
+        actions = [action for one in parts if (action := action_of(one)) is not None]
+        self._is_rewarded = (
+            self._is_rewarded
+            or any(one.weights is not None for one in actions)
+            or any(ratio_in(one) is not None for one in parts)
+        )
+        takers = _takers(nodes)
+        for node in nodes:
             with untracked():
                 late = late or weighed_late(node)
             if name_of(node) not in (*_PICKS, "Sub", "Log") or elements_of(node) < FEWEST:
                 continue
             if log_probability(node) or _inner_softmax(node) is not None:
-                node.register_prehook(self._noting(node))
+                node.register_prehook(self._noting(node, is_weight=_is_weight(node, takers)))
         self._late += [] if late is None else [late]
 
-    def _noting(self, node: Any) -> Any:
+    def _noting(self, node: Any, *, is_weight: bool) -> Any:
         now = self._now
 
         def note(gradients: tuple[Tensor | None, ...]) -> None:
             try:
                 if gradients and gradients[0] is not None:
                     with untracked():
-                        now.append(arrived_at(node, gradients[0].detach()))
+                        found = arrived_at(node, gradients[0].detach())
+                        now.append(found if is_weight else Arrived(found.is_nothing))
             except Exception:  # of a gradient of a kind that is not known: nothing is noted
                 now.clear()
 
@@ -99,7 +110,7 @@ class Arrivals:
             yield Sign("no credit", (), (float(len(seen)),))
             return
         picks = [[one for one in look if one.share is not None] for look in seen]
-        if not all(picks):
+        if self._is_rewarded or not all(picks):
             return
         shares = [fmean([one.share or 0.0 for one in look]) for look in picks]
         first, last = (fmean([one.picked for one in look]) for look in (picks[0], picks[-1]))
@@ -121,6 +132,27 @@ def _walk(root: Any, ends: set[Any] | frozenset[Any]) -> Iterator[Any]:
         pending += inputs_of(node)
 
 
+def _takers(nodes: Sequence[Any]) -> dict[Any, list[Any]]:
+    """Return the operations that take what each node made."""
+    found: dict[Any, list[Any]] = {}
+    for node in nodes:
+        for inner in inputs_of(node):
+            found.setdefault(inner, []).append(node)
+    return found
+
+
+def _is_weight(node: Any, takers: dict[Any, list[Any]]) -> bool:
+    """Is what a node picked used more than once: as the loss, and as the weight of it?"""
+    for _ in range(DEPTH):
+        after = takers.get(node, [])
+        if len(after) != 1:
+            return len(after) > 1
+        if name_of(after[0]) not in ("Neg", "ClampMin", "Clamp", *PASSED):
+            return False
+        node = after[0]
+    return False
+
+
 def arrived_at(node: Any, gradient: Tensor) -> Arrived:
     """Return what a gradient does to what a node picked.
 
@@ -138,7 +170,7 @@ def arrived_at(node: Any, gradient: Tensor) -> Arrived:
     sinks, rises = picked[ways > 0], picked[ways < 0]
     both = len(sinks) + len(rises)
     share = len(sinks) / both if both else 0.0
-    apart = LEAST < share < 1 - LEAST and bool(sinks.max() <= rises.min())
+    apart = LEAST < share < 1 - LEAST and bool(sinks.max() < rises.min())
     return Arrived(False, share, float(picked.mean()), apart)
 
 

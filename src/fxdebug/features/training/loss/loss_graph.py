@@ -477,7 +477,9 @@ def _outside(node: Any) -> tuple[str, float, float] | None:
         what, bad = f"{name.lower()} of numbers beyond 1", own.abs() > 1
     elif name == "Exp":
         what, bad = "an exponential that is too large", node._saved_result == math.inf
-    elif name == "Mean" and not elements_of(next((one for one, _ in node.next_functions), None)):
+    elif (name.endswith("Loss") and isinstance(own, Tensor) and not own.numel()) or (
+        name == "Mean" and not elements_of(next((one for one, _ in node.next_functions), None))
+    ):
         return "a mean of nothing (a mask that is empty)", 1.0, 1.0
     elif name == "Sqrt":
         what, bad = "the square root of numbers below 0", node._saved_result.isnan()

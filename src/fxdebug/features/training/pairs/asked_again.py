@@ -131,16 +131,13 @@ def _order_of_examples(
     if any(one.dim() and one.numel() > 1 and len(one) != rows for one in given):
         return
     made = [place for place, one in enumerate(first) if one.dim() > 1 and len(one) == rows]
-    if not made or target is None or target[:1] != (rows,):
+    if not made or target is None or target[:1] != (rows,) or given[0].dim() < 2:
         return
-    order = _drawn(rows)[: rows - 1]
-    apart = 0.0
-    for some in (torch.arange(rows - 1), order):
-        found = asked.answers(partial(_some_of, some))
-        if any(len(found[place]) != rows - 1 for place in made):
-            return
-        expected = [_some_of(some, 0, first[place]) for place in made]
-        apart = max(apart, *[_apart(one, found[place]) for one, place in zip(expected, made, strict=True)])
+    order = _drawn(rows - 1)
+    before, after = (asked.answers(partial(_some_of, some)) for some in (torch.arange(rows - 1), order))
+    if any(len(before[place]) != rows - 1 for place in made):
+        return
+    apart = max(_apart(_some_of(order, 0, before[place]), after[place]) for place in made)
     if apart < APART:
         return
     if len(target) > 1 or (given[0].dim() > 1 and first[made[0]].dim() > 2):
@@ -176,7 +173,7 @@ def _follows(asked: _Asked, given: list[Tensor], first: list[Tensor], dimension:
 def _order_of_places(asked: _Asked, given: list[Tensor], first: list[Tensor]) -> Iterator[Sign]:
     """Yield that a model that is given sequences does not know their order."""
     x = given[0]
-    is_sequence = x.dim() == 3 or (x.dim() == 2 and not x.is_floating_point())
+    is_sequence = x.dim() == 2 and not x.is_floating_point()  # of numbers it may be a set
     is_asked = is_sequence and x.shape[1] >= FEWEST_PLACES and bool((x != x[:, :1]).any())
     if is_asked and _follows(asked, given, first, 1):
         yield Sign("order unknown", (), (float(x.shape[1]),))

@@ -143,6 +143,8 @@ def _causes(seen: Seen, incidents: Sequence[Finding]) -> list[Finding]:
         unequal = _unequal(seen)  # of few rare ones draws at random show nothing
         is_told = any(one.severity != ADVICE for one in unequal)
         listed += [*unequal, *([] if is_told else _unrelated(seen)), *_alike(seen)]
+    if not any(one.severity != ADVICE for one in listed):
+        listed += of_beside.asked(seen)
     return [*listed, *of_rates.waiting(seen)]
 
 
