@@ -477,9 +477,7 @@ def _outside(node: Any) -> tuple[str, float, float] | None:
         what, bad = f"{name.lower()} of numbers beyond 1", own.abs() > 1
     elif name == "Exp":
         what, bad = "an exponential that is too large", node._saved_result == math.inf
-    elif (name.endswith("Loss") and isinstance(own, Tensor) and not own.numel()) or (
-        name == "Mean" and not elements_of(next((one for one, _ in node.next_functions), None))
-    ):
+    elif _is_of_nothing(node, name, own):
         return "a mean of nothing (a mask that is empty)", 1.0, 1.0
     elif name == "Sqrt":
         what, bad = "the square root of numbers below 0", node._saved_result.isnan()
@@ -487,6 +485,13 @@ def _outside(node: Any) -> tuple[str, float, float] | None:
         return None
     count = int(bad.sum())
     return (what, float(count), float(bad.numel())) if count else None
+
+
+def _is_of_nothing(node: Any, name: str, own: Any) -> bool:
+    """Is it a mean of no numbers?"""
+    if name.endswith("Loss"):
+        return isinstance(own, Tensor) and not own.numel()
+    return name == "Mean" and not elements_of(next((one for one, _ in node.next_functions), None))
 
 
 def cosine_factor(root: Tensor, outputs: Sequence[Tensor]) -> float | None:
