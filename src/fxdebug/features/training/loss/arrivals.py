@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
@@ -21,7 +21,7 @@ from fxdebug.features.training.loss.loss_graph import (
     scalar_of,
     signed,
 )
-from fxdebug.features.training.loss.loss_parts import action_of, log_probability, parts_of, ratio_in
+from fxdebug.features.training.loss.loss_parts import action_of, is_of_labels, log_probability, parts_of, ratio_in
 from fxdebug.features.training.loss.loss_terms import first_of, inputs_of
 
 MOST = 300  # nodes of a loss
@@ -36,10 +36,10 @@ _REDUCED = frozenset("Mean Sum".split())
 
 @dataclass
 class Arrived:
-    """What arrived at picked log-probabilities in one backward.
+    """The gradient that arrived at picked log-probabilities in one backward.
 
-    ``is_nothing``: all of it is 0. Of classes ``raised`` is the mean probability of those that are made likelier, and
-    ``sunk`` of those that become less likely, ``share`` is that of the latter; ``apart``: each of these is rarer.
+    ``is_nothing``: all of it is 0. Of classes ``share`` is that of the examples whose right one becomes less likely,
+    ``picked`` the mean probability of the right one; ``apart``: those examples are all the ones where it is low.
     """
 
     is_nothing: bool
@@ -49,7 +49,7 @@ class Arrived:
 
 
 class Arrivals:
-    """What arrived at the picked log-probabilities of a training's losses, of which some are looked at."""
+    """The gradients that arrived at the picked log-probabilities of a training's losses, at some looks."""
 
     def __init__(self) -> None:
         self._looks = 0
@@ -69,11 +69,8 @@ class Arrivals:
         nodes = list(_walk(root.grad_fn, ends))
         parts = [one.node for one in parts_of(root.grad_fn, ends)]
         actions = [action for one in parts if (action := action_of(one)) is not None]
-        self._is_rewarded = (
-            self._is_rewarded
-            or any(one.weights is not None for one in actions)
-            or any(ratio_in(one) is not None for one in parts)
-        )
+        is_ratio = any(ratio_in(one) is not None for one in parts)
+        self._is_rewarded = self._is_rewarded or is_ratio or any(one.weights is not None for one in actions)
         takers = _takers(nodes)
         for node in nodes:
             with untracked():
@@ -81,10 +78,10 @@ class Arrivals:
             if name_of(node) not in (*_PICKS, "Sub", "Log") or elements_of(node) < FEWEST:
                 continue
             if log_probability(node) or _inner_softmax(node) is not None:
-                node.register_prehook(self._noting(node, is_weight=_is_weight(node, takers)))
+                node.register_prehook(self._noting(node, _is_weight(node, takers), is_ratio or not is_of_labels(node)))
         self._late += [] if late is None else [late]
 
-    def _noting(self, node: Any, *, is_weight: bool) -> Any:
+    def _noting(self, node: Any, is_weight: bool, is_drawn: bool) -> Any:
         now = self._now
 
         def note(gradients: tuple[Tensor | None, ...]) -> None:
@@ -92,7 +89,8 @@ class Arrivals:
                 if gradients and gradients[0] is not None:
                     with untracked():
                         found = arrived_at(node, gradients[0].detach())
-                        now.append(found if is_weight else Arrived(found.is_nothing))
+                        is_nothing = found.is_nothing and is_drawn
+                        now.append(replace(found, is_nothing=is_nothing) if is_weight else Arrived(is_nothing))
             except Exception:  # of a gradient of a kind that is not known: nothing is noted
                 now.clear()
 
@@ -171,7 +169,7 @@ def arrived_at(node: Any, gradient: Tensor) -> Arrived:
     both = len(sinks) + len(rises)
     share = len(sinks) / both if both else 0.0
     apart = LEAST < share < 1 - LEAST and bool(sinks.max() < rises.min())
-    return Arrived(False, share, float(picked.mean()), apart)
+    return Arrived(False, share, round(float(picked.mean()), 6), apart)
 
 
 def probabilities_of(node: Any) -> tuple[Tensor, float] | None:
