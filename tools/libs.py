@@ -52,7 +52,7 @@ def main(arguments: list[str]) -> int:
 
     with ThreadPoolExecutor(options.jobs) as pool:
         runs = [
-            pool.submit(_in_process, name, options.names, known, results, missing)
+            pool.submit(_in_process, name, options.names, known, results, missing, options.json)
             for name in _libraries(tuple(libs_models.LIBRARIES), options.names)
         ]
         for run in runs:
@@ -62,10 +62,14 @@ def main(arguments: list[str]) -> int:
         return 2
     order = list(libs_models.LIBRARIES)
     results.sort(key=lambda found: order.index(found.library))
-    if options.json:
-        options.json.write_text(json.dumps([vars(found) for found in results], indent=1))
+    _write(results, options.json)
     print(f"\n{time.perf_counter() - began:.0f} s")
     return libs_table.tell(results, missing, whole=not options.names, write=options.write)
+
+
+def _write(results: list[Measured], file: Path | None) -> None:
+    if file is not None:
+        file.write_text(json.dumps([vars(found) for found in results], indent=1))
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
@@ -74,7 +78,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--jobs", type=int, default=min(os.cpu_count() or 1, 8), help="processes (default: %(default)s)"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything that was measured")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything that was measured, as it comes")
     parser.add_argument("--read", type=Path, metavar="FILE", help="what --json wrote: these models are not run again")
     parser.add_argument("--write", action="store_true", help="put the table into docs/other-libraries.md")
     parser.add_argument("--but", default="[]", help=argparse.SUPPRESS)
@@ -97,9 +101,14 @@ def _libraries(all_of_them: tuple[str, ...], names: list[str]) -> list[str]:
 
 
 def _in_process(
-    library: str, names: list[str], known: frozenset[str], results: list[Measured], missing: dict[str, str]
+    library: str,
+    names: list[str],
+    known: frozenset[str],
+    results: list[Measured],
+    missing: dict[str, str],
+    file: Path | None,
 ) -> None:
-    """Run a library in a process of its own; collect what it prints."""
+    """Run a library in a process of its own; collect what it prints, in a file as well."""
     command = [sys.executable, __file__, "--library", library, "--but", json.dumps(sorted(known)), *names]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
@@ -113,6 +122,7 @@ def _in_process(
                 continue
             found = Measured(**told)
             results.append(found)
+            _write(results, file)
             print(f"{len(results):4} {found.name:<64} {found.seconds:6.1f} s  {found.verdict()}", flush=True)
             for text in found.problems()[:4]:
                 print(f"       {text[:300]}", flush=True)

@@ -49,3 +49,10 @@ def test_calls_that_some_repeats_alone_have_do_no_harm() -> None:
 def test_what_ran_one_after_the_other_stays_so() -> None:
     two = [Span("a", 0, 0, 4, 0), Span("a/x", 0, 1, 3, 1), Span("b", 0, 4, 9, 0)]
     assert median_run([two, two, two]) == two
+
+
+def test_time_that_lies_now_before_and_now_after_what_is_inside_is_put_after_it() -> None:
+    repeats = [
+        [Span("", 0, 0, 5 + own, 0), Span("a", 0, before, before + 5, 1)] for before, own in [(1, 1), (0, 1), (0, 0)]
+    ]
+    assert median_run(repeats) == [Span("", 0, 0, 6, 0), Span("a", 0, 0, 5, 1)]

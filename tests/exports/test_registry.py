@@ -212,3 +212,9 @@ def test_a_page_of_a_run_with_the_flops_of_a_report_has_the_multiply_adds_too(tr
     counted = trace.with_measures(fxdebug.flops(trace))
     assert counted.export(tmp_path / "run.html").stat().st_size > 100
     assert "macs" not in counted.taken and counted.numbers("macs")
+
+
+def test_folders_above_a_file_are_made(tmp_path: Path) -> None:
+    trace = fx_debug(nn.ReLU(), torch.ones(1))
+    for _ in range(2):
+        assert trace.export(tmp_path / "a" / "b" / "run.txt").parent == tmp_path / "a" / "b"

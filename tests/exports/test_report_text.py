@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,8 @@ import torch
 from torch import nn
 
 import fxdebug
+from fxdebug.data.calls import Note
+from fxdebug.data.findings import Finding
 from fxdebug.data.report import Cell, Column, ReportData, Shared
 from fxdebug.exports.report import html
 from fxdebug.exports.report.text import folded, lines_of, screen, total_text
@@ -88,6 +91,40 @@ def test_a_page_has_the_lines_of_the_screen_and_folds_only_what_folds() -> None:
     assert [line["call"] for line in lines_of(plain)] == ["head", "h.0", "h.1", "h.2", "x"]
     assert "h.0…2" not in html.page_part(plain)
     assert [line["call"] for line in lines_of(plain, everything=True)] == [row.call for row in MANY]
+
+
+def test_a_page_says_how_much_it_leaves_out_and_one_in_a_file_leaves_nothing_out() -> None:
+    rows = [Row(f"{chr(97 + i // 26)}{chr(97 + i % 26)}#0", 100 - i, 1.0) for i in range(90)]
+    found = [Finding("rule", "advice", str(i), f"{i}#0", "op", "is so") for i in range(30)]
+    made = report(*rows, notes=[Note("no number", str(i)) for i in range(70)], findings=found)
+    part, page = html.page_part(made), html.report_page(made)
+    assert re.findall("and .*? more [a-z]+", part) == ["and 50 more lines", "and 10 more findings", "and 30 more notes"]
+    assert [part.count(each) for each in ("<tr>", "<pre", 'class="note"')] == [1 + 40, 20, 40]
+    assert [page.count(each) for each in ("<tr>", "<pre", 'class="note"', " more ")] == [1 + 90, 30, 70, 0]
+
+
+def test_on_a_narrow_screen_texts_are_cut_then_columns_left_out_and_no_number_is_cut() -> None:
+    made = report(Row("encoder.layers.0.attention.out#0", 1, 2.0, "a reason that is long"), Row("head#0", 3, 4.0))
+    assert screen(made, width=80).splitlines() == [
+        "sizes of Net",
+        "call                           count  size not counted",
+        "encoder.layers.0.attention.out     1 ≥ 2 B a reason that is long",
+        "head                               3   4 B",
+    ]
+    assert screen(made, width=50).splitlines() == [
+        "sizes of Net",
+        "call                   count  size not counted",
+        "encoder….attention.out     1 ≥ 2 B a reason that…",
+        "head                       3   4 B",
+    ]
+    assert screen(made, width=30).splitlines() == [
+        "sizes of Net",
+        "call              count  size",
+        "encod…tention.out     1 ≥ 2 B",
+        "head                  3   4 B",
+        "no room in 30 columns for not",
+        "counted",
+    ]
 
 
 class Net(nn.Module):

@@ -7,8 +7,11 @@ import shutil
 import stat
 import subprocess
 import sys
+import sysconfig
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -56,7 +59,9 @@ def test_without_a_build_python_does_all_of_it_and_no_trace_says_so(own_cache: P
 def test_a_build_is_of_one_torch_one_python_and_one_state_of_the_sources(own_cache: Path, monkeypatch) -> None:
     file = builds.build_file()
     assert file.parent.parent == own_cache / "fxdebug" / "native"
-    assert f"torch-{torch.__version__}-" in file.parent.name and f"{sys.version_info.minor}" in file.parent.name
+    suffix = str(sysconfig.get_config_var("EXT_SUFFIX"))
+    assert file.name == f"fxdebug_core{suffix}"
+    assert file.parent.name.rpartition("-")[0] == f"torch-{torch.__version__}-{suffix.split('.')[1]}"
     monkeypatch.setattr(builds, "source_files", lambda: builds.SOURCES.glob("core.h"))
     assert builds.build_file() != file
     monkeypatch.setattr(torch, "__version__", "9.9.9")
@@ -253,6 +258,71 @@ def test_a_compiler_that_says_nothing_is_told_by_its_status(own_cache: Path, tmp
     compiler(tmp_path, monkeypatch, 'case "$*" in *fsyntax-only*) exit 0;; *) exit 3;; esac')
     with pytest.raises(NativeError, match="it ends with status 3 and says nothing"):
         build.build(lambda text: None)
+
+
+def test_a_build_is_put_in_its_place_with_what_was_asked_of_the_compiler(
+    own_cache: Path, tmp_path: Path, monkeypatch
+) -> None:
+    calls = tmp_path / "calls"
+    script = f"""case "$*" in *fsyntax-only*) exit 0;; esac
+echo "$*" >> {calls}
+while [ "$1" != -o ]; do shift; done
+echo made > "$2"
+"""
+    compiler(tmp_path, monkeypatch, script)
+    (tmp_path / "Python.h").touch()
+    monkeypatch.setattr(build, "_headers", lambda: tmp_path)
+    monkeypatch.setattr(build, "source_files", lambda: [tmp_path / "a.cpp", tmp_path / "a.h", tmp_path / "b.cpp"])
+    said: list[str] = []
+    file = build.build(said.append, options=["-g3"])
+    assert file == builds.build_file() and file.read_text() == "made\n" and stat.S_IMODE(file.stat().st_mode) == 0o700
+    assert said[:2] == [f"compiler  {tmp_path}/g++-old: g++-old 8.3", f"folder    {file.parent}"]
+    assert (sorted(said[2:4]), said[4:]) == (["compile   a.cpp", "compile   b.cpp"], [f"link      {file.name}"])
+    *compiled, linked = calls.read_text().splitlines()
+    abi = f" -g3 -D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())} -isystem "
+    assert len(compiled) == 2 and all(abi in each and f"-isystem {tmp_path} -c" in each for each in compiled)
+    assert linked.startswith("-shared -g3 ") and " -lc10 -ltorch_cpu -ltorch -ltorch_python -o " in linked
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_what_killed_builds_left_goes_after_an_hour(tmp_path: Path) -> None:
+    for name, age in [("making-old", 3700), ("making-new", 3500), ("kept", 3700)]:
+        (tmp_path / name).mkdir()
+        os.utime(tmp_path / name, (time.time() - age,) * 2)
+    build._remove_abandoned(tmp_path)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["kept", "making-new"]
+
+
+@pytest.mark.parametrize(
+    ("said", "first"),
+    [
+        ("In file included from b.h\n  a.cpp:3:1: error: no x\na.cpp:4:1: error: no y\n", "a.cpp:3:1: error: no x"),
+        ("collect2: error: ld returned 1\nld: error: no library\n", "ld: error: no library"),
+        ("clang++: error: linker failed\n\n", "clang++: error: linker failed"),
+        ("\n", "it ends with status 4 and says nothing"),
+    ],
+)
+def test_the_line_that_names_what_failed_is_told(said: str, first: str) -> None:
+    assert build._first_error(subprocess.CompletedProcess([], 4, said)) == first
+
+
+def test_the_cache_folder_is_the_one_of_the_system(monkeypatch) -> None:
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    assert builds.cache_folder() == Path.home() / ".cache" / "fxdebug" / "native"
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert builds.cache_folder() == Path.home() / "Library" / "Caches" / "fxdebug" / "native"
+
+
+def test_the_core_in_use_is_the_module_that_was_chosen(monkeypatch) -> None:
+    monkeypatch.setattr(dispatch, "_dispatched", [])
+    before, mine = dispatch.core(), ModuleType("mine")
+    with dispatch.using(None):
+        assert dispatch.core() is None
+        with dispatch.using(mine):
+            assert dispatch.core() is mine
+        assert dispatch.core() is None
+    assert dispatch.core() is before
 
 
 def test_on_other_systems_the_core_is_not_built(own_cache: Path, monkeypatch) -> None:

@@ -103,6 +103,8 @@ def quantity(number: float | None, unit: Unit = "") -> str:
     ('15.2 ms', '3 MiB', '21.8 MFLOP', 'n/a')
     >>> quantity(12, "s"), quantity(4.2e-8, "s"), quantity(37.5, "%"), quantity(1234567.0)
     ('12 s', '42 ns', '37.5 %', '1.23e+06')
+    >>> quantity(-9999.0), quantity(10000.0), quantity(0.0, "s"), quantity(999.5, "FLOP"), quantity(999.4, "FLOP")
+    ('-9999', '1e+04', '0 s', '1 kFLOP', '999 FLOP')
     >>> quantity(math.nan, "%"), quantity(math.nan), quantity(math.inf, "s")
     ('n/a', 'NaN', '+Inf')
     """

@@ -122,6 +122,18 @@ def test_values_of_rewards_without_an_end_are_no_fault() -> None:
     assert warnings_of(found) == []
 
 
+def test_targets_that_run_away_are_named_before_what_follows_from_them() -> None:
+    path = bench_loops.LOOPS / "tenth" / "f06.py"
+
+    assert [one.rule for one in bench_loops.watched(path, True).findings] == ["targets grow"]
+
+
+def test_text_behind_an_image_that_all_places_see_does_not_see_ahead() -> None:
+    found = bench_loops.watched(bench_loops.LOOPS / "tenth" / "f09.py", False)
+
+    assert (found.state, found.findings) == ("learns", ())
+
+
 @pytest.mark.parametrize("all_in_eval", [False, True])
 def test_a_normalisation_that_is_frozen_as_it_began_is_no_fault_of_a_model_in_training(all_in_eval: bool) -> None:
     torch.manual_seed(0)

@@ -65,3 +65,13 @@ def test_masks_that_are_turned_are_counted_with_the_way() -> None:
     whole = Turned()
     whole.add(masks, masks)
     assert whole.most is None
+
+
+def test_velocities_to_which_noise_adds_are_not_turned() -> None:
+    draw, seen = torch.Generator().manual_seed(0), Turned()
+    clean = torch.linspace(-1, 1, 8)[:, None] * torch.randn(1, 8, generator=draw)
+    for _ in range(4):
+        noise, share = 0.5 * torch.randn(32, 8, 8, generator=draw), torch.rand(32, 1, 1, generator=draw)
+        seen.add((1 - share) * noise + share * clean, clean - noise)
+    assert sum(seen.how.values()) > 4
+    assert seen.most is None

@@ -95,6 +95,35 @@ def test_a_matrix_that_is_viewed_as_its_transpose_before_the_model_gets_it_is_na
     assert ("viewed for transposed" in warnings_of(verdict)) is views, verdict
 
 
+@pytest.mark.parametrize("views", [True, False])
+def test_pictures_whose_channels_stood_last_and_are_viewed_as_if_they_stood_first_are_named(views: bool) -> None:
+    torch.manual_seed(0)
+    rows, shades = torch.linspace(0, 3, 12), torch.tensor([0.2, 0.5, 0.9])
+
+    def loss_of(_: int) -> Tensor:
+        turns = torch.rand(16, 1, 1, 1) * 6
+        x = torch.sin(rows[None, :, None, None] + turns) * torch.cos(rows[None, None, :, None]) + 2 * shades
+        x = x + 0.1 * torch.randn(16, 12, 12, 3)
+        return F.mse_loss(model(x.reshape(16, 3, 12, 12) if views else x.permute(0, 3, 1, 2)), turns[:, :, 0, 0])
+
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(400, 1))
+    verdict = verdict_on(model, loss_of)
+    assert ("viewed for transposed" in warnings_of(verdict)) is views, verdict
+
+
+def test_targets_far_from_zero_that_steps_only_come_to_the_mean_of_are_named() -> None:
+    torch.manual_seed(0)
+
+    def loss_of(_: int) -> Tensor:
+        x = torch.randn(32, 6)
+        return F.mse_loss(model(x), 120 + 10 * x[:, :3].prod(1, keepdim=True).sign())
+
+    model = nn.Sequential(nn.Linear(6, 64), nn.Tanh(), nn.Linear(64, 1))
+    verdict = verdict_on(model, loss_of, steps=60, rate=0.1)
+    assert warnings_of(verdict) == ["targets not scaled"], verdict.sentence
+    assert "the steps went into reaching the mean" in verdict.sentence
+
+
 @pytest.mark.parametrize("hides", [True, False])
 def test_a_mask_that_hides_all_places_is_named(hides: bool) -> None:
     torch.manual_seed(0)

@@ -44,10 +44,11 @@ from fxdebug.capture.source.source_line import Line, caller_line, search_parts
 from fxdebug.capture.tape.observed_tape import ObservedTape
 from fxdebug.capture.tape.run_taped import core_parts, references_by_tape, run_taped
 from fxdebug.capture.tape.tape_mode import Tape
+from fxdebug.capture.tensors.kept_data import Keeper
 from fxdebug.capture.tensors.nested_items import ItemBuilder
 from fxdebug.capture.tensors.new_value import StorageNumbers
 from fxdebug.capture.tensors.stats_queue import WeightsBeforeRun
-from fxdebug.capture.tensors.value_table import Keeper, ValueTable
+from fxdebug.capture.tensors.value_table import ValueTable
 from fxdebug.capture.torch_state.grad_mode import context_now, no_gradients
 from fxdebug.capture.torch_state.uncounted import uncounted
 from fxdebug.capture.torch_state.untracked import untracked
@@ -120,7 +121,7 @@ class Recorder:
         It records in :attr:`in_core` what :meth:`run_call` records here; what is not usual stays with that method.
         """
         core = dispatch.core()
-        is_usual = self._probe is None and self._stepper is None and not self._no_grad
+        is_usual = self._probe is None and self._stepper is None and not self._no_grad and self._keep_all
         if core is None or self.values.native is None or not is_usual:
             return
         stack = self._stacks[self._owner]

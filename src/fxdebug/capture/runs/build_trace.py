@@ -22,8 +22,8 @@ from fxdebug.capture.recorder.module_names import Sites
 from fxdebug.capture.recorder.recorder import Recorder
 from fxdebug.capture.runnable_graphs.graphs_of_run import LazyGraphs
 from fxdebug.capture.source.source_text import SourceText
+from fxdebug.capture.tensors.kept_data import Keeper
 from fxdebug.capture.tensors.parameters import Parameters
-from fxdebug.capture.tensors.value_table import Keeper
 from fxdebug.capture.torch_state import internals
 from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.data.calls import OUTSIDE_FORWARD, Call, Failure, Note, Parameter

@@ -83,8 +83,10 @@ UNSEEN: Any = object()
 _Region = tuple[CallTape, Any, tuple[Any, Any], TensorRefs]  # the arguments of ``Tape._note`` before the result
 
 
-def _is_unusual(function: Any) -> bool | EllipsisType | Callable[..., tuple[Any, ...]] | None:
+def _is_unusual(kept: frozenset[str], function: Any) -> bool | EllipsisType | Callable[..., tuple[Any, ...]] | None:
     """Does noting an operation take more than its arguments and results? ``None`` where running it does, too.
+
+    ``kept`` are the names of operations whose data are kept.
 
     ``...``: it is to be run by :func:`as_called_there`. A function: where this gives anything for the operation's
     function, arguments and keyword arguments, as codes.
@@ -92,7 +94,7 @@ def _is_unusual(function: Any) -> bool | EllipsisType | Callable[..., tuple[Any,
     if function is _iterate:
         return None
     name = getattr(function, "__name__", "")
-    is_unusual = name in _OWN_WAYS or shares_memory(function, name) or communicates(function)
+    is_unusual = name in _OWN_WAYS or name in kept or shares_memory(function, name) or communicates(function)
     if called_twice_and_warns(function):
         return None if is_unusual else ...
     return running_statistics if name in NORMS else is_unusual
@@ -133,6 +135,7 @@ class Tape(TorchFunctionMode):
         self.lines = lines
         self._writes = InPlaceWrites(values, lines)
         self.compares_attributes: dict[type[nn.Module], bool | None] = {}  # by class; see ``run_taped``
+        self._is_unusual = functools.partial(_is_unusual, ATTENTIONS if values.keeps_attention else frozenset())
         self._unusual: dict[Any, bool] = {}  # by function: does noting it take more than arguments and results?
         self._met_opaque = False  # was an opaque object coded since this was last set to False?
         self._run_op = self._in_core()
@@ -144,7 +147,7 @@ class Tape(TorchFunctionMode):
             return None
         self._running_op = core.running_op()
         run_op: Callable[..., Any] = core.run_op(
-            self.stacks, METADATA, self.values.native, {}, _is_unusual, TensorRefs, TapeEntry, ATOMS, CONTEXTS,
+            self.stacks, METADATA, self.values.native, {}, self._is_unusual, TensorRefs, TapeEntry, ATOMS, CONTEXTS,
             context_now, NO_KWARGS, _ELSEWHERE, as_called_there, self.lines, *search_parts(),
         )  # fmt: skip
         return run_op
@@ -230,7 +233,7 @@ class Tape(TorchFunctionMode):
             return  # the import of a library: no operation of the body
         is_unusual = self._unusual.get(func)
         if is_unusual is None:
-            is_unusual = self._unusual[func] = _is_unusual(func) is not False
+            is_unusual = self._unusual[func] = self._is_unusual(func) is not False
         if is_unusual:
             self._note_effects(tape, func, codes, refs, line)
             if is_functional_collective(func):
@@ -269,7 +272,7 @@ class Tape(TorchFunctionMode):
             self.expects_writes()
         while writers:
             writers.pop()(tape)
-        if self.values.keeps_attention and getattr(func, "__name__", "") in ATTENTIONS:
+        if is_unusual and self.values.keeps_attention and getattr(func, "__name__", "") in ATTENTIONS:
             self._keep_data((*refs, *self.values.refs_of(result)))
 
     def _note_effects(

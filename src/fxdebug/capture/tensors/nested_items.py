@@ -21,10 +21,11 @@ from typing import Any
 import torch
 
 from fxdebug.capture.replay.introspect import attributes_of
+from fxdebug.capture.tensors.kept_data import AddNote
 from fxdebug.capture.tensors.shown_text import text_of
 from fxdebug.capture.tensors.special_tensors import PLAIN
 from fxdebug.capture.tensors.type_names import type_name
-from fxdebug.capture.tensors.value_table import AddNote, ValueTable, ignore_note
+from fxdebug.capture.tensors.value_table import ValueTable, ignore_note
 from fxdebug.data.values import Group, Item, Thing, as_item
 from fxdebug.errors import first_line, with_article
 

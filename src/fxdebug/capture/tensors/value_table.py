@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from fxdebug.capture.tensors.checksum import Checksum, checksum_of
+from fxdebug.capture.tensors.kept_data import AddNote, Keeper, KeptData
 from fxdebug.capture.tensors.new_value import StorageNumbers, ValueMaker
 from fxdebug.capture.tensors.special_tensors import PLAIN, description_of, shape_of
 from fxdebug.capture.tensors.stats_queue import PendingStats, StatsTaker, WeightsBeforeRun
@@ -28,7 +28,6 @@ from fxdebug.capture.tensors.type_names import name_of
 from fxdebug.capture.torch_state import internals
 from fxdebug.capture.torch_state.untracked import is_unobserved, untracked
 from fxdebug.data.values import Stats, Value
-from fxdebug.errors import first_line
 from fxdebug.native import dispatch
 from fxdebug.native.records import record_constructor
 from fxdebug.stats.accelerator import is_off_cpu
@@ -36,16 +35,6 @@ from fxdebug.stats.cpu_sums import is_freed
 from fxdebug.stats.measure import measure
 
 NO_VERSION = -1  # of an entry whose value is out of date; no tensor has this version
-
-
-class Keeper(Protocol):
-    """Gets the data of each new value when it is made: a store of tensors or of printed text."""
-
-    def __call__(self, value: Value, tensor: Tensor, body: Tensor | None) -> None: ...
-
-
-AddNote = Callable[[str], None]
-"""Take the text of a note on the current call."""
 
 
 def ignore_value(value: Value) -> None:
@@ -78,23 +67,21 @@ class ValueTable:
         self.first_values: list[Value] = []  # by ``TensorId``: the first value of each tensor object
         self.refs: dict[int, TensorRef] = {}  # by ``id(tensor)``: an entry counts while it refers to that tensor
         self._names = names
-        self._keeper = keeper
-        self._keep_all = getattr(keeper, "everything", False)  # also the values of operations
-        self.keeps_attention = getattr(keeper, "attention", False)  # operands and results of attentions, too
         self._note = note
         may_wait = may_wait and dispatch.core() is None  # the core measures a small tensor faster than it is copied
         self._stats = StatsTaker(note, before_run, may_wait) if measuring else None
         self._before_run = before_run
         self._storages = StorageNumbers() if storages is None else storages
         self._maker = ValueMaker(names, self._storages, self._stats)
-        self._kept: set[int] = set()  # numbers of values whose data the keeper has
-        self._checksums: dict[int, Checksum | None] = {}  # by number, of kept values that may change without a version
         self._awaited: dict[TensorId, Callable[[Value], None]] = {}  # see ``await_value``
         self._writes_on_device: dict[int, int] = {}  # by storage: how often a kernel may have written to it unseen
         self._after_writes: dict[int, int] = {}  # by number: after how many of these writes a value was made
         self._rewritten: set[int] = set()  # ids of tensors: statistics from before the run are out of date
         self._lock = threading.RLock()  # values are numbered in any thread
-        self.native = None if keeper is not None else self._in_core()
+        self._kept = None if keeper is None else KeptData(keeper, note, self._lock)
+        self._keep_all = self._kept is not None and self._kept.everything
+        self.keeps_attention = self._kept is not None and self._kept.attention
+        self.native = None if self._keep_all else self._in_core()
 
     def _in_core(self) -> Any:
         """Return the look-ups of plain tensors in the native core, where that is in use; else ``None``."""
@@ -105,7 +92,8 @@ class ValueTable:
         before_run = None if self._stats is None else self._stats.before_run
         before = () if before_run is None else before_run.core_parts()
         kinds = TensorRef, TensorId, StorageRef, TensorLayout, TensorState, record_constructor(Value)
-        return core.Values(*parts, before, self._lock, *kinds, core.statistics(record_constructor(Stats)))
+        kept = self._kept, set() if self._kept is None else self._kept.numbers
+        return core.Values(*parts, before, self._lock, *kinds, core.statistics(record_constructor(Stats)), *kept)
 
     # Four look-ups -------------------------------------------------------------------------------
 
@@ -116,11 +104,11 @@ class ValueTable:
         are given only few. Call it inside :class:`~fxdebug.capture.torch_state.untracked.untracked`.
         """
         if self.native is not None:
-            value: Value = self.native.value_of(tensor, weights)
+            value: Value = self.native.value_of(tensor, weights, keep)
             if value is not NotImplemented:
                 return value
         ref = self._unchanged(tensor)
-        if ref is not None and self._keeper is None and not (weights and ref.is_unmeasured):
+        if ref is not None and self._kept is None and not (weights and ref.is_unmeasured):
             return ref.value
         with self._lock:
             return self._value_of(tensor, keep, weights)
@@ -131,9 +119,9 @@ class ValueTable:
         The arguments of most calls are plain tensors alone, and nothing has to be kept of them.
         """
         if self.native is not None:
-            values: tuple[Value, ...] = self.native.values_of(tensors, True)
+            values: tuple[Value, ...] = self.native.values_of(tensors, True, True)
             return None if values is NotImplemented else values
-        if self._keeper is not None or not PLAIN.issuperset(map(type, tensors)):
+        if self._kept is not None or not PLAIN.issuperset(map(type, tensors)):
             return None
         if is_unobserved():
             return tuple([self.value_of(tensor) for tensor in tensors])
@@ -204,7 +192,7 @@ class ValueTable:
 
     def _earlier_value(self, tensor: Tensor) -> tuple[TensorState, Value, Stats | None] | None:
         """Return what is known of a weight from an earlier run, if nothing but its number may be another now."""
-        if self._keeper is not None or self._before_run is None or id(tensor) in self._rewritten:
+        if self._kept is not None or self._before_run is None or id(tensor) in self._rewritten:
             return None
         earlier = self._before_run.earlier_value(tensor)
         return None if earlier is None or earlier[1].storage in self._storages.unversioned else earlier
@@ -218,7 +206,7 @@ class ValueTable:
         """Note the tensors of these entries as they are now: shape, dtype and gradient flag, and the value, by id."""
         if not refs or (self.native is not None and self.native.note_inputs(refs, layouts, values) is None):
             return
-        if self._keeper is None:
+        if self._kept is None:
             with internals.DisableTorchFunction():
                 refs = [ref for ref in refs if not self._is_noted(ref, layouts, values)]
         if not refs:
@@ -262,8 +250,8 @@ class ValueTable:
                 if weights and ref.is_unmeasured:
                     ref.is_unmeasured = False
                     self._measure(value, tensor)
-                if keep and self._keeper is not None and value.number not in self._kept:
-                    self._keep(value, tensor, None)
+                if keep and self._kept is not None and value.number not in self._kept.numbers:
+                    self._kept.keep(value, tensor, None)
                 return value
         state = state_of(tensor)
         value = self._new(tensor, state, keep, weights, ref)
@@ -305,11 +293,11 @@ class ValueTable:
         self.all.append(value)
         if value.storage in self._writes_on_device:
             self._after_writes[value.number] = self._writes_on_device[value.storage]
-        if keep and self._keeper is not None:
-            self._keep(value, tensor, None if state is None else tensor)
+        if keep and self._kept is not None:
+            self._kept.keep(value, tensor, None if state is None else tensor)
             version = version_of(tensor) if state is None else state.version
             if version is None or value.storage in self._storages.unversioned:
-                self._checksums[value.number] = checksum_of(tensor, None)
+                self._kept.note_checksum(value, tensor)
         return value
 
     def _measure(self, value: Value, tensor: Tensor) -> None:
@@ -322,14 +310,6 @@ class ValueTable:
         else:
             complete(value, stats=stats)
 
-    def _keep(self, value: Value, tensor: Tensor, body: Tensor | None) -> None:
-        assert self._keeper is not None
-        self._kept.add(value.number)
-        try:
-            self._keeper(value, tensor, description_of(tensor).body if body is None else body)
-        except Exception as error:
-            self._note(f"value {value.number} was not saved: {type(error).__name__}: {first_line(error)}")
-
     def _is_same(self, value: Value, tensor: Tensor) -> bool:
         """Does a tensor whose version tells nothing still have the numbers of a value?"""
         try:
@@ -338,9 +318,8 @@ class ValueTable:
                 return True
             if value.storage in self._writes_on_device:
                 return self._after_writes.get(value.number) == self._writes_on_device[value.storage]
-            if self._keeper is not None:  # its data are kept: elements that changed places leave the statistics alone
-                checksum = self._checksums.get(value.number)
-                return checksum is not None and checksum == checksum_of(body, None)
+            if self._kept is not None:
+                return self._kept.is_same(value, body)
             if self._stats is None:
                 return True
             self._stats.settle()
@@ -369,8 +348,8 @@ class ValueTable:
             self._storages.unversioned.add(storage)
             if is_off_cpu(tensor):
                 self._writes_on_device[storage] = self._writes_on_device.get(storage, 0) + 1
-            elif ref.value.number in self._kept and ref.value.number not in self._checksums:
-                self._checksums[ref.value.number] = checksum_of(tensor, None)
+            elif self._kept is not None:
+                self._kept.note_checksum(ref.value, tensor)
 
     def mark_rewritten(self, refs: Iterable[TensorRef], tensor_ids: Sequence[Any]) -> None:
         """Mark the tensors of ``refs`` with these ids: an operation wrote to them without moving their versions."""
@@ -499,6 +478,8 @@ class ValueTable:
     def release_notes(self) -> None:
         """Let go of the recorder that takes notes: the two would refer to each other."""
         self._note = ignore_note
+        if self._kept is not None:
+            self._kept.note = ignore_note
         if self._stats is not None:
             self._stats.note = ignore_note
 

@@ -17,12 +17,13 @@ const Name& name_storage() {
 }
 
 constexpr PyObject* Values::* kParts[] = {
-    &Values::refs,       &Values::all,          &Values::first_values, &Values::names, &Values::rewritten,
-    &Values::storages,   &Values::stats,        &Values::before,       &Values::lock,  &Values::tensor_ref,
-    &Values::tensor_id,  &Values::storage_ref,  &Values::layout,       &Values::state, &Values::value,
-    &Values::statistics, &Values::storage_refs, &Values::unversioned,  &Values::taken,
+    &Values::refs,       &Values::all,         &Values::first_values, &Values::names,        &Values::rewritten,
+    &Values::storages,   &Values::stats,       &Values::before,       &Values::lock,         &Values::tensor_ref,
+    &Values::tensor_id,  &Values::storage_ref, &Values::layout,       &Values::state,        &Values::value,
+    &Values::statistics, &Values::keep,        &Values::kept,         &Values::storage_refs, &Values::unversioned,
+    &Values::taken,
 };
-constexpr Py_ssize_t kGiven = 16;  // of these parts are arguments of the constructor
+constexpr Py_ssize_t kGiven = 18;  // of these parts are arguments of the constructor
 
 // Switches torch function modes and gradients off: what is asked of a tensor here is no part of the program.
 class Untracked {
@@ -245,21 +246,42 @@ Object add(Values* values, PyObject* object, const at::Tensor& tensor, bool weig
   return ref;
 }
 
-// value_of(tensor, weights): the present value of a tensor that is as it was, or of one that the table does not have.
+// Has Python keep the data of a value, where the run keeps any and has not done so yet. 0: not the core's case; -1: an
+// error.
+int keep_data(Values* values, PyObject* value, PyObject* object) {
+  static const Name number_name("number");
+  if (values->keep == Py_None) return 1;
+  PyObject* given[] = {value, object};
+  const Object number = number_name.of(value);
+  const int is_kept = number ? PySet_Contains(values->kept, number.get()) : -1;
+  if (is_kept) return is_kept;
+  if (!is_unobserved()) return 0;
+  const Untracked untracked;
+  const Object done(PyObject_Vectorcall(values->keep, given, 2, nullptr));
+  return done ? 1 : -1;
+}
+
+// value_of(tensor, weights, keep): the present value of a tensor that is as it was, or of one that the table does not
+// have.
 PyObject* value_of(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
   return guarded([&]() -> PyObject* {
     auto* values = reinterpret_cast<Values*>(self);
-    PyObject* object = count == 2 ? arguments[0] : nullptr;
+    PyObject* object = count == 3 ? arguments[0] : nullptr;
     const at::Tensor* tensor = object ? plain_tensor(object) : nullptr;
     if (!tensor) return not_mine();
     const bool weights = arguments[1] == Py_True;
+    const auto given_out = [&](Object value) -> PyObject* {
+      const int is_kept = value && arguments[2] == Py_True ? keep_data(values, value.get(), object) : 1;
+      if (is_kept == 0) return not_mine();
+      return is_kept > 0 ? value.release() : nullptr;
+    };
     const Object known = known_ref(values, object);
     PyObject* ref = known.get();
     if (!ref) {
       if (PyErr_Occurred()) return nullptr;
       const Object added = add(values, object, *tensor, weights);
       if (!added) return PyErr_Occurred() ? nullptr : not_mine();
-      return values->slots.value.of(added.get()).release();
+      return given_out(values->slots.value.of(added.get()));
     }
     if (!has_version(values, ref, *tensor) || !is_ordinary(*tensor) || !is_unmoved(values, ref, object, *tensor)) {
       return PyErr_Occurred() ? nullptr : not_mine();
@@ -274,17 +296,17 @@ PyObject* value_of(PyObject* self, PyObject* const* arguments, Py_ssize_t count)
         return PyErr_Occurred() ? nullptr : not_mine();
       }
     }
-    return value.release();
+    return given_out(std::move(value));
   });
 }
 
-// values_of(tensors, weights): the values of a tuple of plain tensors.
+// values_of(tensors, weights, keep): the values of a tuple of plain tensors.
 PyObject* values_of(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
-  if (count != 2 || !PyTuple_CheckExact(arguments[0])) return not_mine();
+  if (count != 3 || !PyTuple_CheckExact(arguments[0])) return not_mine();
   Object values(PyTuple_New(PyTuple_GET_SIZE(arguments[0])));
   for (Py_ssize_t index = 0; values && index < PyTuple_GET_SIZE(arguments[0]); ++index) {
-    PyObject* const given[] = {PyTuple_GET_ITEM(arguments[0], index), arguments[1]};
-    PyObject* value = value_of(self, given, 2);
+    PyObject* const given[] = {PyTuple_GET_ITEM(arguments[0], index), arguments[1], arguments[2]};
+    PyObject* value = value_of(self, given, 3);
     if (!value || value == Py_NotImplemented) return value;
     PyTuple_SET_ITEM(values.get(), index, value);
   }
@@ -301,8 +323,8 @@ PyObject* note_inputs(PyObject* self, PyObject* const* arguments, Py_ssize_t cou
       const Object object = referent(ref.get());
       const at::Tensor* tensor = object ? plain_tensor(object.get()) : nullptr;
       if (!tensor) return not_mine();
-      PyObject* const given[] = {object.get(), Py_False};
-      const Object value(value_of(self, given, 2));
+      PyObject* const given[] = {object.get(), Py_False, Py_False};
+      const Object value(value_of(self, given, 3));
       if (!value || value.get() == Py_NotImplemented) return value ? not_mine() : nullptr;
       const Object id = values->slots.tensor_id.of(ref.get()), state = values->slots.state.of(ref.get());
       if (!id || !state || !PyTuple_Check(state.get())) return PyErr_Occurred() ? nullptr : not_mine();
@@ -362,7 +384,7 @@ PyObject* new_values(PyTypeObject* kind, PyObject* arguments, PyObject*) {
                         PyList_Check(values->all) && PyList_Check(values->first_values) &&
                         PyDict_Check(values->names) && PySet_Check(values->rewritten) &&
                         PyTuple_Check(values->before) && PyDict_Check(values->storage_refs) &&
-                        PySet_Check(values->unversioned) && PyDict_Check(values->taken);
+                        PySet_Check(values->unversioned) && PySet_Check(values->kept) && PyDict_Check(values->taken);
   if (!is_right) {
     if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "a part of a ValueTable is of another kind");
     return nullptr;
@@ -439,13 +461,13 @@ Object unless_not_mine(PyObject* found) {
 }  // namespace
 
 Object present_value(PyObject* values, PyObject* object) {
-  PyObject* const given[] = {object, Py_True};
-  return unless_not_mine(value_of(values, given, 2));
+  PyObject* const given[] = {object, Py_True, Py_True};
+  return unless_not_mine(value_of(values, given, 3));
 }
 
 Object values_of_all(PyObject* values, PyObject* tuple) {
-  PyObject* const given[] = {tuple, Py_True};
-  return unless_not_mine(values_of(values, given, 2));
+  PyObject* const given[] = {tuple, Py_True, Py_True};
+  return unless_not_mine(values_of(values, given, 3));
 }
 
 int note_layouts(PyObject* values, PyObject* refs, PyObject* layouts, PyObject* by_id) {

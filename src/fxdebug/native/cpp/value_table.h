@@ -23,6 +23,7 @@ struct Values {
   PyObject *tensor_ref, *tensor_id, *storage_ref;  // classes
   PyObject *layout, *state, *value;                // classes, and the constructor of a Value
   PyObject* statistics;                            // the core's own way to measure a tensor
+  PyObject *keep, *kept;                           // keeps a value's data, or None; numbers of values that it has
   Slots slots;
   Py_ssize_t next_weight;  // among those from before the run: models read them in the order of their registration
 };

@@ -305,7 +305,9 @@ class LearningFacts:
     element. ``spreads`` are the deviations of the inputs at the first look and at the last ones. ``clipped_late`` are
     the steps after which gradients were scaled, when it has no effect any more, and by how much. ``constants`` are
     batch normalisations whose running statistics are 0 and 1 after training. ``viewed`` are the sizes before and after
-    a view that puts the batch in another place without moving its numbers. ``lost`` is a module and whether it
+    a view that puts the batch in another place without moving its numbers. ``interleaved`` are the channels of pictures
+    that take turns along rows, and the correlations of neighbours and of pixels so far apart. ``lost`` is a module and
+    whether it
     ``returns`` or ``is given`` the same for all examples, though what the model is given differs, at every look.
     ``one_way`` is the step since which answers to different examples all point one way. ``idle_term`` are the
     parameters that a term of the loss depends on, and those that are changed for it, where these are others.
@@ -391,6 +393,7 @@ class LearningFacts:
     clipped_late: tuple[int, float] | None = None
     constants: Names = Names()
     viewed: tuple[str, str] | None = None
+    interleaved: tuple[int, float, float] | None = None
     lost: tuple[str, str] | None = None
     one_way: int | None = None
     idle_term: tuple[Names, Names] | None = None

@@ -11,6 +11,7 @@ from fxdebug.capture.probe import untracked
 
 MOST_ROWS = 32  # of a batch
 FITS, APART = 0.4, 0.25  # correlations
+MIXED = 0.1  # of the examples that fit as they are lie the other way round
 MOST_PLACES = 1 << 14
 FEWEST_PLACES = 16
 
@@ -21,6 +22,7 @@ class Turned:
     def __init__(self) -> None:
         self.rows = 0
         self.how: Counter[str] = Counter()
+        self._along = self._against = 0  # examples that are bright where their target is large, and where it is small
 
     def add(self, given: Tensor, target: Tensor) -> None:
         """Hold pictures against targets of the same size, as they are, and turned."""
@@ -43,14 +45,19 @@ class Turned:
             best, which = table.amax(0), table.argmax(0)
             is_turned = (best > FITS) & (best - table[0] > APART)
             known = torch.isfinite(best) & (best > FITS)
+            signs = _products(x, _flat(y, size)).sign()[table[0] > FITS]
         self.rows += int(known.sum())
+        self._along, self._against = self._along + int((signs > 0).sum()), self._against + int((signs < 0).sum())
         names = list(ways)
         self.how.update(names[at] for at, turned in zip(which.tolist(), is_turned.tolist()) if turned)
 
     @property
     def most(self) -> tuple[int, str, int] | None:
-        """The examples that fit only where turned, how most of them, and all that fit some way."""
-        if not self.how:
+        """The examples that fit only where turned, how most of them, and all that fit some way.
+
+        ``None`` where as many lie along with their targets as against them: such as a velocity, to which noise adds.
+        """
+        if not self.how or min(self._along, self._against) > MIXED * (self._along + self._against):
             return None
         return sum(self.how.values()), self.how.most_common(1)[0][0], self.rows
 
@@ -60,6 +67,10 @@ def _flat(pictures: Tensor, size: tuple[int, int]) -> Tensor:
     return flat - flat.mean(1, keepdim=True)
 
 
+def _products(one: Tensor, other: Tensor) -> Tensor:
+    return (one * other).sum(1)
+
+
 def _correlations(one: Tensor, other: Tensor) -> Tensor:
     sizes = one.norm(dim=1) * other.norm(dim=1)
-    return torch.where(sizes > 0, (one * other).sum(1).abs() / sizes.clamp(min=1e-30), 0.0)
+    return torch.where(sizes > 0, _products(one, other).abs() / sizes.clamp(min=1e-30), 0.0)

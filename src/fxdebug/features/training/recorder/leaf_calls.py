@@ -194,14 +194,25 @@ def _sees_ahead(module: nn.Module, args: Sequence[Any], kwargs: dict[str, Any]) 
 def lets_see_ahead(mask: Tensor) -> bool:
     """Does a mask of places (``True`` is seen, or a number that is added) let one see those that follow?
 
+    Places at the beginning that all others see are given (those of an image, a prompt), where the rest is causal.
+
     >>> mask = torch.ones(4, 4, dtype=torch.bool)
     >>> lets_see_ahead(mask), lets_see_ahead(mask.tril()), lets_see_ahead(-1.0 * mask.triu(1))
     (True, False, True)
+    >>> given = torch.tensor([True, True, False, False])
+    >>> lets_see_ahead(mask.tril() | given), lets_see_ahead(mask & given)
+    (False, True)
     """
     with untracked():
         mask = mask.detach()
         seen = mask if mask.dtype is torch.bool else mask > HIDDEN
-        return bool(seen.triu(1).any())
+        if not bool(seen.triu(1).any()):
+            return False
+        of_all = seen.reshape(-1, seen.shape[-1]).all(0)
+        given = int(of_all.long().cumprod(0).sum())
+        rest = seen[..., given:, given:]
+        is_causal = bool(rest.diagonal(dim1=-2, dim2=-1).any()) and not bool(rest.triu(1).any())
+        return not is_causal
 
 
 def spread(tensor: Tensor) -> tuple[float, float]:

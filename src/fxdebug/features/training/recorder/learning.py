@@ -55,6 +55,7 @@ from fxdebug.features.training.loss.one_target import OneTarget
 from fxdebug.features.training.loss.whole_graph import WHOLE, WholeGraph, dead_in, sizes_told, viewed_before
 from fxdebug.features.training.pairs.alike_answers import SURE_LOOKS, AlikeAnswers
 from fxdebug.features.training.pairs.asked_again import asked_again
+from fxdebug.features.training.pairs.interleaved_pixels import interleaved
 from fxdebug.features.training.pairs.neighbours import multiplied
 from fxdebug.features.training.pairs.same_inputs import Repeated
 from fxdebug.features.training.pairs.turned_targets import Turned
@@ -239,6 +240,7 @@ class Learning:
         self._weighed: Counter[frozenset[int]] = Counter()  # losses of several terms, by what was changed
         self._parts, self._odd, self._graph = LossParts(), OddLosses(), WholeGraph()
         self._amounts, self._arrivals = Amounts(), Arrivals()
+        self._interleaved: tuple[int, float, float] | None = None
         self._neighbours: tuple[str, float, float] | None = None  # a matrix of these that is multiplied by their number
         self._infinite: tuple[int, int, int] | None = None  # the step, targets that are not finite, and all of it
         self._are_of_places = False  # has each place of an example a target?
@@ -319,6 +321,7 @@ class Learning:
         if self._inputs is None and number == 0 and given and given[0].is_floating_point() and given[0].numel() > 1:
             with untracked():
                 self._inputs = _inputs(given[0])
+                self._interleaved = interleaved(given[0])
         if number == 0 and self._neighbours is None:
             with untracked():
                 buffers = [one for _, one in members.named_buffers_of(self._model)]
@@ -1007,6 +1010,7 @@ class Learning:
             else None,
             constants=self._about.constants(),
             viewed=next(iter(self._graph.viewed), None),
+            interleaved=self._interleaved,
             lost=self._answers.lost,
             one_way=self._answers.one_way,
             idle_term=self._idle_term(own),

@@ -25,6 +25,7 @@ FAR_GROWN = 100.0  # times: values of rewards that go on and on reach 20 to 100 
 NEXT_TO_NOTHING = 1 / 254  # of shares: masks of 0 and 1 that are divided by 255 reach 0.0039
 FAR_LEVEL = 10.0  # of targets: layers begin with results of about 1
 FAR_LOSS = 3.0  # times the constant answer
+FAR_START = 10.0  # times it, before any step
 
 
 def rules(seen: Seen) -> Found:
@@ -99,10 +100,20 @@ def _share(logit: float) -> float:
 def _scaled(seen: Seen) -> Found:
     """Yield that targets lie where what the model returns does not come to."""
     loss, progress = seen.facts.loss, seen.progress
-    if loss.level is None or loss.spread is None or not progress.constant or not progress.is_bad:
+    if loss.level is None or loss.spread is None or not progress.constant or not progress.is_bad or targets_grow(seen):
         return
-    is_far = abs(loss.level) > FAR_LEVEL and progress.last > FAR_LOSS * progress.constant
-    if is_far and loss.kind in DISTANCES and not seen.facts.silent:  # what returns only zeros comes to nowhere
+    far = abs(loss.level) > FAR_LEVEL and loss.kind in DISTANCES and not seen.facts.silent  # zeros come to nowhere
+    if far and progress.last <= FAR_LOSS * progress.constant and progress.first > FAR_START * progress.constant:
+        yield found(
+            "targets not scaled", ERROR,
+            f"targets have mean {g(loss.level)} and deviation {g(loss.spread)}: the loss began at "
+            f"{progress.first / progress.constant:.3g} times that of a constant answer, and after {progress.steps} "
+            f"steps it is no better than that ({g(progress.last)}, a constant answer has {g(progress.constant)}): the "
+            "steps went into reaching the mean",
+            "Subtract the mean of the targets and divide by their deviation.",
+            measured=progress.first / progress.constant, threshold=FAR_START,
+        )  # fmt: skip
+    if far and progress.last > FAR_LOSS * progress.constant:
         yield found(
             "targets not scaled", ERROR,
             f"targets have mean {g(loss.level)} and deviation {g(loss.spread)}, and after {progress.steps} steps the "
@@ -117,7 +128,7 @@ def _scaled(seen: Seen) -> Found:
 def _outlying(seen: Seen) -> Found:
     """Yield that few targets lie so far out that a squared loss is made of them."""
     out, progress, loss = seen.facts.loss.outlying, seen.progress, seen.facts.loss
-    if out is not None and loss.kind == "mse_loss" and progress.is_bad:
+    if out is not None and loss.kind == "mse_loss" and progress.is_bad and not targets_grow(seen):
         far, low, high = out
         yield found(
             "outlier batch", WARNING,
@@ -130,19 +141,24 @@ def _outlying(seen: Seen) -> Found:
 def _grown(seen: Seen) -> Found:
     """Yield that targets grow on and on with the answers, of which they are made."""
     grown, progress = seen.facts.loss.grown, seen.progress
-    if grown is None or not progress.is_bad or not grown[0]:
-        return
-    first, half, last = grown
-    if last > DRIFT * first and last > STILL_GROWS * half:
+    if grown is not None and progress.is_bad and targets_grow(seen):
+        first, half, last = grown
         yield found(
             "targets grow", WARNING if progress.state == "rising" and last > FAR_GROWN * first else ADVICE,
             f"targets reach {g(first)} in the first steps, {g(half)} halfway, and {g(last)} at the end, and go on: "
             f"what is made of the model's own answers grows with them (loss {g(progress.first)} → {g(progress.last)})",
             "Where targets are rewards and the value of what follows: add nothing after the end of an episode "
-            "(times 1 - done), take the value from a target network that follows slowly, and a discount below 1. "
+            "(times 1 - done), take the value from a target network that follows slowly, give it next states that are "
+            "normalised as states are, and a discount below 1. "
             "Else look at what grows in the data.",
             measured=last / first, threshold=DRIFT,
         )  # fmt: skip
+
+
+def targets_grow(seen: Seen) -> bool:
+    """Do targets grow on and on, as such do that are made of the model's own answers? The loss is then another one."""
+    first, half, last = seen.facts.loss.grown or (0.0, 0.0, 0.0)
+    return bool(first) and last > DRIFT * first and last > STILL_GROWS * half
 
 
 def _smoothed(seen: Seen) -> Found:

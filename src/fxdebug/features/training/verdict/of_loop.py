@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from fxdebug.data.findings import ADVICE, ERROR, WARNING, Severity
 from fxdebug.features.shared.records.learning import StepSigns
 from fxdebug.features.shared.records.training import TrainingRecord
+from fxdebug.features.training.verdict.of_data import targets_grow
 from fxdebug.features.training.verdict.progress import SURE, lower
 from fxdebug.features.training.verdict.seen import Found, Seen, found, g, listed, middle, path_of
 
@@ -317,6 +318,8 @@ def _uphill(seen: Seen) -> Found:
     half = len(losses) // 2
     is_small = usual < LARGE and cosine > 0 and facts.uphill < 1 - MOST
     if half < EARLY // 2 or not is_small or not all(map(math.isfinite, losses)) or facts.maximizes or not facts.alone:
+        return
+    if targets_grow(seen):  # the loss is another one in each step
         return
     if lower(losses[:half], losses[half:]) > SURE and min(losses[half:]) > losses[0] and not decay:
         yield found(

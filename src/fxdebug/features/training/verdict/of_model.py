@@ -43,6 +43,15 @@ def rules(seen: Seen) -> Found:
             f"examples (loss {g(seen.progress.first)} → {g(seen.progress.last)})",
             "Call transpose(0, 1), or make the layer with batch_first=True.", op="view",
         )  # fmt: skip
+    if facts.interleaved is not None:
+        channels, near, far = facts.interleaved
+        yield found(
+            "viewed for transposed", WARNING if learns else ERROR,
+            f"along the rows of the pictures every {channels}. number is like the last (correlation {far:.2f}), and "
+            f"neighbours are not ({near:.2f}): {channels} colours take turns, as where channels stand last and are "
+            f"viewed as if they stood first (loss {g(seen.progress.first)} → {g(seen.progress.last)})",
+            "Move them: permute(0, 3, 1, 2) in place of reshape or view.", op="view", measured=far - near,
+        )  # fmt: skip
     if facts.inverted:
         yield found(
             "mask inverted", WARNING if learns else ERROR,

@@ -253,7 +253,7 @@ def _sums(seen: Seen) -> Found:
             "of the mean",
             f"Take the mean, or divide the learning rate by {loss.elements}.",
         )  # fmt: skip
-    added = middle([float(one.added) for one in seen.signs if one.added is not None])
+    added = _added(seen)
     carried = sum(one.carried for one in seen.signs[1:]) > 0.5 * len(seen.signs)
     if added is None or added < 2 or loss.divided:
         return
@@ -277,6 +277,11 @@ def _sums(seen: Seen) -> Found:
             f"none: they are {added:.0f} times those of the mean{harmless}{rises}",
             f"Divide the loss by {added:.0f} before backward(), or the learning rate by {added:.0f}.",
         )  # fmt: skip
+
+
+def _added(seen: Seen) -> float | None:
+    """Return the gradients of how many backwards a step adds."""
+    return middle([float(one.added) for one in seen.signs if one.added is not None])
 
 
 def _decay(seen: Seen) -> Found:
@@ -360,6 +365,7 @@ def size(seen: Seen) -> Found:
             f"; before any step the loss was {finite[0] / constant:.2g} times that of a constant answer" if far else ""
         )
         first = "Look at the initial weights first: they, or the inputs, are far too large. Else try" if far else "Try"
+        added = _added(seen) or 0.0
         since = f", and {', '.join(seen.facts.died[:2])} returns only zeros since step {seen.facts.died_at}"
         yield found(
             "learning rate too high", ERROR,
@@ -368,8 +374,11 @@ def size(seen: Seen) -> Found:
             + (f", the loss went up from {g(finite[0])} to {g(max(finite))}" if _went_up(finite) else "")
             + (since if seen.facts.died else "")
             + _inert(seen)
-            + begin,
-            f"{first} {g(top / 10)}, and warm up" + ("; momentum of 0.9 is usual." if _inert(seen) else "."),
+            + begin
+            + (f"; each adds the gradients of {added:.0f} backwards" if added >= 2 else ""),
+            (f"Divide the loss by {added:.0f} before backward(), where that is not done yet. Else: " if added >= 2 else "")
+            + f"{first} {g(top / 10)}, and warm up"
+            + ("; momentum of 0.9 is usual." if _inert(seen) else "."),
             measured=max(early, default=0.0), threshold=limits.largest_update,
         )  # fmt: skip
         return
