@@ -376,7 +376,7 @@ def size(seen: Seen) -> Found:
             + _inert(seen)
             + begin
             + (f"; each adds the gradients of {added:.0f} backwards" if added >= 2 else ""),
-            (f"Divide the loss by {added:.0f} before backward(), where it is not done yet. Else: " if added >= 2 else "")
+            (f"Divide the loss by {added:.0f} before backward(), if that is not done. Else: " if added >= 2 else "")
             + f"{first} {g(top / 10)}, and warm up"
             + ("; momentum of 0.9 is usual." if _inert(seen) else "."),
             measured=max(early, default=0.0), threshold=limits.largest_update,
