@@ -23,6 +23,7 @@ import torch  # noqa: E402
 
 import fxdebug  # noqa: E402
 import learn_amounts  # noqa: E402
+import learn_arrivals  # noqa: E402
 import learn_begins  # noqa: E402
 import learn_blind  # noqa: E402
 import learn_classes  # noqa: E402
@@ -51,6 +52,7 @@ BARS = {
     "classes": (0.85, 0, 0),
     "wide": (0.95, 0, 0),
     "amounts": (0.95, 0, 0),
+    "arrivals": (0.95, 0, 0),
     "blind": (0.75, 1, 1),
     "others": (0.75, 1, 1),
     "reports": (0.75, 1, 1),
@@ -66,6 +68,7 @@ SETS = {
     "classes": learn_classes.CASES.every,
     "wide": learn_wide.CASES.every,
     "amounts": learn_amounts.CASES.every,
+    "arrivals": learn_arrivals.CASES.every,
     "blind": learn_blind.CASES.every,
     "others": learn_others.CASES.every,
     "reports": learn_reports.CASES.every,

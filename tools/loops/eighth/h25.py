@@ -12,7 +12,7 @@ class DNN(nn.Module):
     def __init__(self, layers=(1, 24, 24, 24, 1)):
         super().__init__()
         blocks = []
-        for i, o in itertools.pairwise(layers):
+        for i, o in itertools.pairwise(layers[:-1]):
             blocks += [nn.Linear(i, o), nn.Tanh()]
         self.layers = nn.Sequential(*blocks, nn.Linear(layers[-2], layers[-1]))
 

@@ -21,6 +21,8 @@ BOOK = RuleBook(
         RuleSpec("gradient cut", ERROR, "the way of gradients to some modules is cut, at a place that is named"),
         RuleSpec("idle optimizer", ERROR, "an optimizer makes steps, and none of its parameters ever has a gradient"),
         RuleSpec("never used", ADVICE, "an optimizer has modules that never run"),
+        RuleSpec("input ignored", WARNING, "the answer is the same whatever an input is"),
+        RuleSpec("order unknown", ADVICE, "the answer is the same whatever the order of places"),
         RuleSpec("idle term", WARNING, "a term of the loss depends on none of the weights that are changed for it"),
         RuleSpec("outdated weights", ERROR, "forwards under autocast use weights of earlier steps"),
         RuleSpec("no step", WARNING, "the model runs, and no optimizer makes a step"),

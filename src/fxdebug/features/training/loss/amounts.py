@@ -21,11 +21,12 @@ from fxdebug.features.training.loss.loss_graph import (
     name_of,
     scalar_of,
 )
-from fxdebug.features.training.loss.loss_parts import code_in, is_square, parts_of
+from fxdebug.features.training.loss.loss_parts import action_of, code_in, entropy_in, is_square, parts_of
 from fxdebug.features.training.loss.loss_terms import inputs_of
 
 MOST, MOST_MODEL = 600, 4000  # nodes of the loss, and of what it is made of
 FEWEST_LOOKS, CLOSE = 3, 0.01
+FEWEST_REWARDS, LEEWAY = 8, 0.5
 FEWEST = 4  # numbers of an example, that are told back, for each that a code has
 _ERRORS = frozenset("MseLoss BinaryCrossEntropy BinaryCrossEntropyWithLogits".split())
 _SUMMED = frozenset("Sum Stack Cat Expand Add Sub Neg Rsub Mean Div Mul".split()) | PASSED
@@ -196,12 +197,37 @@ def _error_of(node: Any, given: Sequence[Tensor]) -> tuple[float, float, int] | 
     return (float(error), variance, count) if variance > 0 and math.isfinite(float(error)) else None
 
 
+def leeway_of(root: Tensor, outputs: Sequence[Tensor]) -> float | None:
+    """Return how far rewards differ, over the weight of the entropy that a loss rewards beside them.
+
+    With a weight of b the best policy has shares that go with exp(reward / b): well below 1 it is chance.
+
+    >>> import torch
+    >>> logits, gain = torch.zeros(64, 4, requires_grad=True), torch.tensor([1.0, -1.0] * 32)
+    >>> drawn = torch.distributions.Categorical(logits=logits)
+    >>> loss = -(drawn.log_prob(drawn.sample()) * gain).mean() - 4.0 * drawn.entropy().mean()
+    >>> round(leeway_of(loss, ()), 2)
+    0.25
+    """
+    parts = parts_of(root.grad_fn, ends_of(outputs))
+    actions = [(one.node, action) for one in parts if (action := action_of(one.node)) is not None]
+    entropies = [one.node for one in parts if entropy_in(one.node)]
+    if len(actions) != 1 or len(entropies) != 1 or not isinstance(actions[0][1].weights, Tensor):
+        return None
+    amounts = {edge[0]: one.each for edge, one in amounts_in(root).items()}
+    each, other = amounts.get(actions[0][0]), amounts.get(entropies[0])
+    weights = actions[0][1].weights.detach().double()
+    spread = float(weights.std()) if weights.numel() >= FEWEST_REWARDS else 0.0
+    return spread * abs(each / other) if each and other and other * each < 0 and spread else None
+
+
 class Amounts:
     """Volumes, codes and logits in the losses of a training, of which some are looked at."""
 
     def __init__(self) -> None:
         self._looks = self._wrong = self._right = self._twice = 0
         self._charged: list[Charged] = []
+        self._leeways: list[float] = []  # of a policy, between what it is rewarded for and chance
         self._rectified: list[tuple[int, int]] = []  # classes that no example of a batch has, and all
 
     def look(self, root: Tensor, outputs: Sequence[Tensor], given: Sequence[Tensor], read: LossRead) -> None:
@@ -213,6 +239,8 @@ class Amounts:
             charged = charged_in(root, outputs, given)
             self._charged += [] if charged is None else [charged]
             self._note_rectified(outputs, read)
+            leeway = leeway_of(root, outputs)
+            self._leeways += [] if leeway is None else [leeway]
 
     def _note_rectified(self, outputs: Sequence[Tensor], read: LossRead) -> None:
         """Note logits that a rectifier made, and how many classes have 0 wherever they are asked for."""
@@ -236,6 +264,8 @@ class Amounts:
         if len(self._charged) > FEWEST_LOOKS and all(one.more >= FEWEST and one.noise > one.variance for one in late):
             least = min(late, key=lambda one: one.missed)
             yield Sign("code overcharged", (), (least.more, least.noise, least.variance, least.missed))
+        if len(self._leeways) > FEWEST_LOOKS and max(self._leeways) < LEEWAY:
+            yield Sign("chance rewarded", (), (max(self._leeways),))
         last = self._rectified[-FEWEST_LOOKS:]
         if len(self._rectified) > FEWEST_LOOKS:
             yield Sign("logits rectified", (), (float(min(dead for dead, _ in last)), float(last[-1][1])))

@@ -436,6 +436,64 @@ def logarithms_and_roots(root: Tensor, outputs: Sequence[Tensor]) -> Iterator[tu
         pending += [inner for inner, _ in node.next_functions]
 
 
+def out_of_domain(root: Tensor, outputs: Sequence[Tensor]) -> tuple[str, float, float] | None:
+    """Return the first operation of a loss that has no finite result for what it takes.
+
+    The first is the one that is nearest to the model; with it come how many numbers it is so for, and of how many.
+
+    >>> import torch
+    >>> x = torch.ones(4, requires_grad=True) * 1
+    >>> out_of_domain((x.sum() / torch.tensor([1.0, 0.0, 0.0])).log10().mean(), [x])
+    ('a division by 0', 2.0, 3.0)
+    """
+    pending: list[Any] = [root.grad_fn]
+    known, ends, found = set[Any](), ends_of(outputs), None
+    while pending and len(known) < MOST:
+        node = pending.pop(0)
+        if node is None or node in known or node in ends:
+            continue
+        known.add(node)
+        if (outside := _outside(node)) is not None:
+            found = outside
+        pending += [inner for inner, _ in node.next_functions]
+    return found
+
+
+def _outside(node: Any) -> tuple[str, float, float] | None:
+    name = name_of(node)
+    other, own = (getattr(node, name, None) for name in ("_saved_other", "_saved_self"))
+    if name == "Div" and isinstance(other, Tensor):
+        what, bad = "a division by 0", other == 0
+    elif name in ("Log", "Log10", "Log2") and isinstance(own, Tensor):
+        is_zero = bool((own == 0).any())
+        what, bad = f"the logarithm of {'0' if is_zero else 'numbers below 0'}", own <= 0
+    elif name == "Log1P" and isinstance(own, Tensor):
+        what, bad = "log(1 + x) of -1 and less", own <= -1
+    elif name == "Xlogy" and isinstance(other, Tensor):
+        what, bad = "x * log(y) of y below 0 (kl_div of logarithms where it takes probabilities)", other < 0
+    elif name == "Pow" and isinstance(own, Tensor) and (scalar_of(node._saved_exponent) or 0.0) % 1:
+        what, bad = f"a power of {scalar_of(node._saved_exponent):g} of numbers below 0", own < 0
+    elif name in ("Acos", "Asin", "Atanh") and isinstance(own, Tensor):
+        what, bad = f"{name.lower()} of numbers beyond 1", own.abs() > 1
+    elif name == "Exp":
+        what, bad = "an exponential that is too large", node._saved_result == math.inf
+    elif _is_of_nothing(node, name, own):
+        return "a mean of nothing (a mask that is empty)", 1.0, 1.0
+    elif name == "Sqrt":
+        what, bad = "the square root of numbers below 0", node._saved_result.isnan()
+    else:
+        return None
+    count = int(bad.sum())
+    return (what, float(count), float(bad.numel())) if count else None
+
+
+def _is_of_nothing(node: Any, name: str, own: Any) -> bool:
+    """Is it a mean of no numbers?"""
+    if name.endswith("Loss"):
+        return isinstance(own, Tensor) and not own.numel()
+    return name == "Mean" and not elements_of(next((one for one, _ in node.next_functions), None))
+
+
 def cosine_factor(root: Tensor, outputs: Sequence[Tensor]) -> float | None:
     """Return the factor on a mean of cosines of results and of numbers that ask for no gradient; ``None`` of others.
 

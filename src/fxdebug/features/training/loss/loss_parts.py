@@ -120,7 +120,7 @@ def action_of(node: Any) -> Action | None:
     if len(inputs) == 1:
         sign, weights = log_probability(inputs[0]), _constant(node)
         is_each = isinstance(weights, Tensor) and weights.numel() > 1
-        return Action(sign, weights, _is_of_labels(inputs[0])) if sign and is_each else None
+        return Action(sign, weights, is_of_labels(inputs[0])) if sign and is_each else None
     signs = [log_probability(one) for one in inputs]
     if len(inputs) == 2 and signs.count(0.0) == 1 and not entropy_in(node):
         drawn, weight = inputs if signs[0] else reversed(inputs)
@@ -173,7 +173,7 @@ def log_probability(node: Any) -> float:
     return 0.0
 
 
-def _is_of_labels(node: Any) -> bool:
+def is_of_labels(node: Any) -> bool:
     """Is it made by a cross entropy, or picked from a log_softmax, and not by a distribution's log_prob()?"""
     for _ in range(DEPTH * 2):
         if name_of(node) in ("NllLoss", "NllLoss2D", "LogSoftmax"):
@@ -535,7 +535,7 @@ def meets_each(node: Any) -> int:
             other, count = _constant(node), elements_of(inputs[0])
             if (
                 isinstance(other, Tensor)
-                and tuple(other.shape) == (count, 1)
+                and tuple(other.shape) in ((count, 1), (count, count))
                 and elements_of(node) == count * count > 1
             ):
                 return count

@@ -36,6 +36,7 @@ FEWEST = 8
 RARE, LIGHT = 0.3, 0.5  # of the targets, and the weight of what is rare
 SHORT_OF = 0.1  # of the examples, whose outputs are too short for their labels
 TOO_FAR = 0.25  # of the targets that the end of a head cannot return
+FEW, MOST_OF = 0.1, 0.9  # of the rows of a contrast
 FEW_CLASSES = 32
 HIDDEN, LEAST_MASKED = -1e3, 0.05  # a logarithm that only a mask makes, and the share of targets that have it
 DISCOUNT = (0.5, 1.0)
@@ -156,6 +157,7 @@ def odd_in(root: Tensor, outputs: Sequence[Tensor], given: Sequence[Tensor]) -> 
             look = _LOOKS.get(name_of(node))
             found |= {} if look is None else look(node)
             found |= _squashed_twice(node)
+            found |= _pairs_elsewhere(node)
             found |= _left_out(node, given) | _beyond(node) | _charged(node, given) | _masked(node)
         for part in parts:
             found |= _mixture(part)
@@ -269,6 +271,32 @@ def _of_classes(node: Any) -> Shown:
     target = node._saved_target
     own = float((target == torch.arange(len(target), device=target.device)).double().mean())
     return {"own pair": (float(sizes[0]), own)}
+
+
+def _pairs_elsewhere(node: Any) -> Shown:
+    """Tell vectors of a batch of which each is most like one at a regular place, and another one is asked for.
+
+    >>> import torch
+    >>> x = torch.eye(16).repeat_interleave(2, 0).requires_grad_()
+    >>> near = (x @ x.T / 0.1).masked_fill(torch.eye(32, dtype=torch.bool), -1e9)
+    >>> _pairs_elsewhere(torch.nn.functional.cross_entropy(near, torch.arange(32).roll(16)).grad_fn)
+    {'pairs elsewhere': (32.0, 1.0, 16.0)}
+    """
+    softmax: Any = inputs_of(node)[0] if name_of(node) == "NllLoss" and inputs_of(node) else None
+    logs = softmax._saved_result if name_of(softmax) == "LogSoftmax" else None
+    if not isinstance(logs, Tensor) or logs.dim() != 2 or logs.shape[0] != logs.shape[1] or len(logs) < FEWEST:
+        return {}
+    count, target = len(logs), node._saved_target
+    places = torch.arange(count, device=logs.device)
+    best = logs.detach().masked_fill((places[:, None] == places) & (target != places)[:, None], -math.inf).argmax(1)
+    if float((best == target).double().mean()) > FEW or float(((target - places) % count).double().std()) > 0:
+        return {}
+    asked = float((target[0] - places[0]) % count)
+    if float((best == (places ^ 1)).double().mean()) > MOST_OF:
+        return {"pairs elsewhere": (float(count), 1.0, asked)}
+    away = ((best - places) % count).mode().values
+    is_regular = float(((best - places) % count == away).double().mean()) > MOST_OF
+    return {"pairs elsewhere": (float(count), float(away), asked)} if is_regular and away != asked else {}
 
 
 def _of_distance(node: Any) -> Shown:

@@ -34,6 +34,62 @@ DEPTH = 8  # operations between a product and its softmax
 _KEPT = PASSED | frozenset("Expand MulDropout NativeDropout MaskedFill Where".split())
 
 
+_DEAD = {"Relu": "relu", "ClampMin": "clamp", "Clamp": "clamp", "Sigmoid": "sigmoid", "Exp": "exp"}
+MOST_NODES = 3000
+_PRODUCTS = {"Addmm": ("_saved_mat1", 1), "Mm": ("_saved_self", 0), "Convolution": ("_saved_input", 0)}
+LOUD, FEWEST_LOUD = 20.0, 64  # root mean square, and rows that are looked at
+
+
+def _variable_of(edge: tuple[Any, int]) -> Any:
+    """Return the weight that an operation takes, behind views."""
+    return getattr(behind_views(edge[0]), "variable", None)
+
+
+def dead_in(root: Tensor) -> tuple[str, int] | None:
+    """Return the function nearest to the loss that returned only zeros, and the id of a weight right behind it.
+
+    >>> import torch
+    >>> w = torch.ones(3, requires_grad=True)
+    >>> found = dead_in((1 - (w * -torch.ones(3)).relu()).sum())
+    >>> found == ("relu", id(w))
+    True
+    """
+    pending, known = [root.grad_fn], set[Any]()
+    while pending and len(known) < MOST_NODES:
+        node = pending.pop(0)
+        if node is None or node in known:
+            continue
+        known.add(node)
+        name = name_of(node)
+        if name in _DEAD and elements_of(node) > 1 and _returns_zeros(node, name):
+            weight = _weight_behind(node)
+            if weight is not None:
+                return _DEAD[name], weight
+        pending += inputs_of(node)
+    return None
+
+
+def _returns_zeros(node: Any, name: str) -> bool:
+    if name in ("Relu", "Sigmoid", "Exp"):
+        return not bool(node._saved_result.any())
+    least = node._saved_min
+    return least is not None and scalar_of(least) == 0 and bool((node._saved_self <= 0).all())
+
+
+def _weight_behind(node: Any) -> int | None:
+    """Return the id of the first weight that is met on the way back from a node."""
+    pending, known = [node], set[Any]()
+    while pending and len(known) < MOST_NODES:
+        inner = pending.pop(0)
+        if inner is None or inner in known:
+            continue
+        known.add(inner)
+        if (variable := getattr(inner, "variable", None)) is not None:
+            return id(variable)
+        pending += reversed(inputs_of(inner))
+    return None
+
+
 class WholeGraph:
     """Signs that the graphs of the first losses show."""
 
@@ -48,6 +104,7 @@ class WholeGraph:
         self._odd: Counter[str] = Counter()  # what else is odd, of each graph once
         self._numbers: dict[str, tuple[float, ...]] = {}
         self.flat: dict[str, set[int]] = {}  # the ids of weights behind a product with 0, a round(), a sign()
+        self.loud: list[tuple[int, float]] = []  # weights that meet large numbers of the data, and how large these are
         self._given: Sequence[Tensor] = ()
         self._outputs: Sequence[Tensor] = ()
         self._target: Tensor | None = None
@@ -85,6 +142,7 @@ class WholeGraph:
             if (variable := getattr(node, "variable", None)) is not None:
                 self.weights.add(id(variable))
             odd |= self._odd_in(node)
+            self._note_loud(node)
             first += [node] if name_of(node) in GIVEN and is_distance and keeps_all else []
             factors, others = weights_of(node)
             self._factors |= factors
@@ -102,6 +160,20 @@ class WholeGraph:
             products, is_linear = products_in(max(behind, key=_number_of_node))
             self.linear = products if is_linear else 0
         self._given, self._outputs, self._target = (), (), None
+
+    def _note_loud(self, node: Any) -> None:
+        """Note a product of a weight with numbers that are far larger than 1, and in part come from the data."""
+        saved, place = _PRODUCTS.get(name_of(node), ("", 0))
+        if not saved or not self._keeps_all or len(node.next_functions) < 2:
+            return
+        inner = behind_views(node.next_functions[place][0])
+        is_given = inner is None or (name_of(inner) == "Cat" and None in [one for one, _ in inner.next_functions])
+        x = getattr(node, saved) if is_given else None
+        variable = next((v for v in map(_variable_of, node.next_functions[place + 1 :]) if v is not None), None)
+        if isinstance(x, Tensor) and x.numel() and variable is not None and x.is_floating_point():
+            with untracked():
+                size = float(x.detach()[:FEWEST_LOUD].float().square().mean().sqrt())
+            self.loud += [(id(variable), size)] if size > LOUD else []
 
     @property
     def products(self) -> Set[int]:

@@ -30,6 +30,7 @@ from fxdebug.features.shared.records.learning import (
 )
 from fxdebug.features.training.beside.all_beside import Beside
 from fxdebug.features.training.loss.amounts import Amounts
+from fxdebug.features.training.loss.arrivals import Arrivals
 from fxdebug.features.training.loss.loss_graph import (
     CLOSE,
     NARROW,
@@ -42,6 +43,7 @@ from fxdebug.features.training.loss.loss_graph import (
     is_divided,
     is_first_of_many,
     logarithms_and_roots,
+    out_of_domain,
     read_loss,
     start_of,
     takes_output,
@@ -50,13 +52,15 @@ from fxdebug.features.training.loss.loss_parts import LossParts
 from fxdebug.features.training.loss.loss_terms import reached_by, terms_of
 from fxdebug.features.training.loss.odd_losses import OddLosses
 from fxdebug.features.training.loss.one_target import OneTarget
-from fxdebug.features.training.loss.whole_graph import WHOLE, WholeGraph, sizes_told, viewed_before
+from fxdebug.features.training.loss.whole_graph import WHOLE, WholeGraph, dead_in, sizes_told, viewed_before
 from fxdebug.features.training.pairs.alike_answers import SURE_LOOKS, AlikeAnswers
+from fxdebug.features.training.pairs.asked_again import asked_again
 from fxdebug.features.training.pairs.interleaved_pixels import interleaved
 from fxdebug.features.training.pairs.neighbours import multiplied
 from fxdebug.features.training.pairs.same_inputs import Repeated
 from fxdebug.features.training.pairs.turned_targets import Turned
 from fxdebug.features.training.recorder.gradient_norm import number_of
+from fxdebug.features.training.recorder.held_forward import HeldForward
 from fxdebug.features.training.recorder.leaf_calls import (
     BOUNDED,
     MOST_TOLD,
@@ -94,6 +98,7 @@ FEWEST_AGAIN = 2  # calls of a module that ran before
 ROUND = 1e-4  # of the first deviation
 BACK, ODD_ONES = 1.2, 0.05  # times, and the share of looks that may go the other way
 MANY_UPHILL = 30  # steps one after the other: by chance a noisy one goes uphill, and so many never do
+NEARLY_BACK = 0.1  # of what a step changed
 NO_CODE = 0.1  # nats of an example, of all dimensions of a code together
 FEW_GRADIENTS = 4  # that are looked at again after a step
 MOST_EXAMPLES = 50_000  # that are told apart
@@ -217,6 +222,8 @@ class Learning:
         self._rests: Counter[int] = Counter()  # of which all elements were 0
         self._left: Tensor | None = None  # weights, as the last step left them
         self._between: list[float] = []  # changes of weights from a step to the next one
+        self._was: tuple[Tensor, Tensor] | None = None  # rows of weights before the last step, and as it left them
+        self._undone: list[float] = []  # of what a step changed, the share that was as before at the next one
         self._empty: list[tuple[int, float]] = []  # the last looks at which a code said nothing
         self._examples: set[int] = set()  # that came so far
         self._pass = 0  # steps of the first pass through the data
@@ -232,12 +239,17 @@ class Learning:
         self._idle_terms: dict[frozenset[int], list[frozenset[int]]] = {}  # what was changed, and what idle ones reach
         self._weighed: Counter[frozenset[int]] = Counter()  # losses of several terms, by what was changed
         self._parts, self._odd, self._graph = LossParts(), OddLosses(), WholeGraph()
-        self._amounts = Amounts()
+        self._amounts, self._arrivals = Amounts(), Arrivals()
         self._interleaved: tuple[int, float, float] | None = None
         self._neighbours: tuple[str, float, float] | None = None  # a matrix of these that is multiplied by their number
         self._infinite: tuple[int, int, int] | None = None  # the step, targets that are not finite, and all of it
         self._are_of_places = False  # has each place of an example a target?
         self._answers = AlikeAnswers()
+        self._asked: list[Sign] = []  # what answers to changed questions showed
+        self._target_sizes: tuple[int, ...] | None = None
+        self._is_still = False  # was the gradient of the last step exactly 0?
+        self._dead: tuple[str, int] | None = None  # a function that returned only zeros then, and a weight behind it
+        self._outside: tuple[str, float, float, float] | None = None  # an operation, the step, numbers, and all of them
         self._taken: float | None = None  # root mean square of what the first layer takes
         self._after_step = 0  # backwards that came after the step that they were for
         self._forwards = 0  # since the last backward
@@ -419,6 +431,9 @@ class Learning:
                 self.told.look(root)
         if number < WHOLE and step.backwards <= 2:
             self._look_at_graph(root)
+        if self._is_still and not self._dead and number >= WHOLE and not self.saves_otherwise:
+            with untracked():
+                self._dead = dead_in(root)
         if len(self._handed) >= FEWEST_AGAIN:
             self._detached[""] = all(self._handed) and self._detached.get("", True)
         self._forwards, self._handed = 0, []
@@ -472,10 +487,13 @@ class Learning:
             self._parts.look(root, self._outputs, is_again=self._is_again)
             self._odd.look(root, self._outputs, self._given)
             self._amounts.look(root, self._outputs, self._given, read)
+            self._arrivals.look(root, self._outputs)
             with untracked():
                 self._cosine = None if read.kind else cosine_factor(root, self._outputs)
         if looks or not self._believed or value != value or abs(value) == float("inf"):
             self._look_for_zeros(number, root)
+        if value != value or abs(value) == float("inf"):
+            self._note_outside(number, root)
         target = read.target if read.difference is None else self._target_behind(read)
         if not read.kind:
             self._read = read
@@ -514,6 +532,7 @@ class Learning:
             if self._targets.is_empty and self._emptied is None:
                 self._emptied = number
             self._note_mixed(tuple(target.shape))
+            self._target_sizes = tuple(target.shape)
             if self._calls is not None and looks:
                 with untracked():
                     first = self._given[0] if self._given else None
@@ -620,6 +639,13 @@ class Learning:
                 if zeros:
                     self._of_zero[kind] = (number, zeros, numbers.numel())
 
+    def _note_outside(self, number: int, root: Tensor) -> None:
+        """Note which operation of a loss that is not finite was the first to get what it has no result for."""
+        if self._outside is None and all(bool(made.detach().isfinite().all()) for made in self._outputs):
+            with untracked():
+                found = out_of_domain(root, self._outputs)
+            self._outside = None if found is None else (found[0], float(number), *found[1:])
+
     def _look_at_graph(self, root: Tensor) -> None:
         calls = self._calls
         keeps_all = not self.saves_otherwise and (calls is None or calls.keeps_all)
@@ -711,8 +737,11 @@ class Learning:
 
     def _note_change(self, left: Tensor, weights: Tensor) -> None:
         """Note that weights are others than the step before left."""
+        was, self._was = self._was, None
         if left.shape == weights.shape and not torch.equal(left, weights):
             self._between.append(float(_norm(weights - left)) / max(float(_norm(weights)), 1e-30))
+            if was is not None and len(self._undone) < EARLY and self._rows is not None:
+                self._undone.append(_undone(was[0], was[1], self._rows.of(weights)))
 
     def _note_idle(self, optimizer: Optimizer, parameters: list[Tensor], *, is_fed: bool) -> None:
         """Note an optimizer whose parameters ask for gradients, and never had one."""
@@ -799,6 +828,7 @@ class Learning:
             cosine = None if mark.cosine is None else number_of(mark.cosine)
         if step.arrived is not None:
             arrived = number_of(step.arrived) / step.scale
+            self._is_still = arrived == 0
         fresh = mark is not None and mark.was_empty and bool(optimizer.state)
         decays = [group.get("weight_decay") for group in optimizer.param_groups]
         digest = f"{sum(int(one, 16) for one in step.digests) % (1 << 32):08x}" if step.digests else ""
@@ -834,6 +864,7 @@ class Learning:
         weights = joined([sample(p) for p in taken.parameters])
         self._left = weights if taken.is_all else None
         was, now = taken.rows.of(taken.before), taken.rows.of(weights)
+        self._was = (was, now) if taken.is_all else None
         gradients = taken.gradient_rows.of(taken.gradients)
         live, moved = gradients != 0, now != was
         columns = [
@@ -876,6 +907,10 @@ class Learning:
                 self._moved[id(p)] += int(moved > 0)
             if p.dim() > 1:
                 self._sizes.append((name, size / max(count, 1) ** 0.5))
+
+    def ask_again(self, held: HeldForward, method: str) -> None:
+        """Ask the model again what it was asked in this step, with changes."""
+        self._asked = asked_again(self._model, held, method, self._target_sizes)
 
     # What they tell together ---------------------------------------------------------------------
 
@@ -999,7 +1034,13 @@ class Learning:
                 *self._with_leftovers(),
                 *(self.told.signs(self._names) if len(self._players) > 1 else ()),
                 *self._turned_uphill(),
+                *self._asked,
+                *self._steps_undone(),
+                *([Sign("dead", (self._dead[0], self._names[self._dead[1]]))] if self._dead else []),
+                *self._loud(),
+                *([] if self._outside is None else [Sign("out of domain", self._outside[:1], self._outside[1:])]),
                 *self._amounts.signs(),
+                *self._arrivals.signs(),
                 *([] if self._neighbours is None else [Sign("degrees", self._neighbours[:1], self._neighbours[1:])]),
                 *self._targets.signs(),
             ),
@@ -1019,6 +1060,15 @@ class Learning:
         """Return since when each step goes where gradients point, where the first ones went against them."""
         is_long = self._up_for >= MANY_UPHILL and self._up_since >= OFTEN
         return [Sign("turned uphill", (), (float(self._up_since), float(self._up_for)))] if is_long else []
+
+    def _steps_undone(self) -> list[Sign]:
+        """Return that what steps change is as it was before when the next one comes, as a rule."""
+        share = median(self._undone) if len(self._undone) >= OFTEN else 0.0
+        return [Sign("steps undone", (), (float(len(self._undone)), share))] if share > 0.5 else []
+
+    def _loud(self) -> list[Sign]:
+        """Return a layer that is given numbers of the data which are far larger than 1, at the beginning."""
+        return [Sign("loud", (self._names[key],), (size,)) for key, size in self._graph.loud if key in self._names][:1]
 
     def _shown(self) -> tuple[tuple[str, tuple[float, ...]], ...]:
         over_queries = [("softmax over queries", (1.0,))] if self._graph.over_queries else []
@@ -1148,6 +1198,19 @@ def _reduction(found: tuple[float, int, int], value: float, root: Tensor) -> str
         ):
             return name
     return ""
+
+
+def _undone(before: Tensor, left: Tensor, now: Tensor) -> float:
+    """Return which share of the elements that a step changed are back, where that is so in several tensors.
+
+    Elements that were 0 are left out: those are held at 0 on purpose, as in a network that is thinned out.
+    """
+    if before.shape != now.shape or len(before) < 2:
+        return 0.0
+    moved = (left != before) & (before != 0)
+    back = moved & ((now - before).abs() < NEARLY_BACK * (left - before).abs())
+    counts, backs = moved.sum(1), back.sum(1)
+    return float(backs.sum() / counts.sum().clamp(min=1)) if int((2 * backs > counts).sum()) > 1 else 0.0
 
 
 def _settings_of(optimizer: Optimizer) -> tuple[tuple[str, str], ...]:

@@ -27,6 +27,7 @@ from fxdebug.features.shared.gradients import gradient_runs
 from fxdebug.features.shared.records.learning import StepSigns
 from fxdebug.features.shared.records.training import StepHistograms, StepRecord, Trouble, WatchedStep
 from fxdebug.features.training.loss.loss_graph import is_made_with
+from fxdebug.features.training.pairs.asked_again import ASKED_AT
 from fxdebug.features.training.recorder.gradient_norm import Edges, norm_of_all, norm_of_parts, number_of
 from fxdebug.features.training.recorder.held_batches import HeldBatches
 from fxdebug.features.training.recorder.held_forward import HeldForward
@@ -479,6 +480,8 @@ class Watcher:
         for text in () if self._statistics is None else self._statistics.notes():
             self._listener.on_note(text)
         self.last_forward = self._held[-1] if self._held else None
+        if self.number + 1 == ASKED_AT and self._held and not self._meshes and not self.compiled:
+            self._ask_again(self._held[-1])
         self._held, self._losses, self._statistics, self._norm = [], [], None, None
         self._is_reported = False
         self.number += 1
@@ -487,6 +490,17 @@ class Watcher:
         self.last_forward = None
         if self.number in (1, 2, MANY, SETTLED):
             self._listener.on_facts(self.facts)
+
+    def _ask_again(self, held: HeldForward) -> None:
+        """Run the model on changed inputs: what does its answer depend on?"""
+        if isinstance(self.model, DistributedDataParallel):
+            return
+        self._forward.restore()
+        try:
+            with self.looking_away():
+                self._guarded(lambda: self.learning.ask_again(held, self.method))
+        finally:
+            self._forward.put()
 
     def _note_other(self, optimizer: Optimizer) -> None:
         """Note the step of an optimizer that does not count, by its parameters."""

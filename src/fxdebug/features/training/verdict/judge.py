@@ -32,7 +32,7 @@ GATED = ("other optimizer", "not optimised")  # told once it is sure: copies of 
 TOLD = (
     "gradient cut", "targets unrelated", "same batch", "answers alike", "silent activation", "statistics stay",
     "targets grow", "never used", "wrong sign", "idle term", "copy stays", "padding counts", "schedule too fast",
-    "no end", "warms up again", "clipped too early",
+    "no end", "warms up again", "clipped too early", "order unknown",
 )  # fmt: skip  # first, although they are advice
 PASSES = 3  # through the data
 AT_IT = 0.985  # of the constant answer
@@ -143,6 +143,8 @@ def _causes(seen: Seen, incidents: Sequence[Finding]) -> list[Finding]:
         unequal = _unequal(seen)  # of few rare ones draws at random show nothing
         is_told = any(one.severity != ADVICE for one in unequal)
         listed += [*unequal, *([] if is_told else _unrelated(seen)), *_alike(seen)]
+    if not any(one.severity != ADVICE for one in listed):
+        listed += of_beside.asked(seen)
     return [*listed, *of_rates.waiting(seen)]
 
 
@@ -318,7 +320,7 @@ def _is_told(one: Finding, seen: Seen) -> bool:
         return seen.steps >= seen.limits.plateau
     always = (
         "targets unrelated", "answers alike", "statistics stay", "targets grow", "wrong sign", "idle term",
-        "padding counts", "schedule too fast", "warms up again", "clipped too early",
+        "padding counts", "schedule too fast", "warms up again", "clipped too early", "order unknown",
     )  # fmt: skip
     return one.rule in always or everywhere
 

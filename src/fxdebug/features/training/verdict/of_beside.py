@@ -256,6 +256,41 @@ def _turned(seen: Seen, one: Sign, way: str) -> Iterator[Finding]:
     )  # fmt: skip
 
 
+def _place_in_batch(seen: Seen, one: Sign, way: str) -> Iterator[Finding]:
+    apart, rows = one.numbers
+    severity: Severity = WARNING if seen.progress.is_bad or seen.barely_learns else ADVICE
+    yield found(
+        "batch mixed", severity,
+        f"asked again with its {rows:.0f} examples in another order, the model answers otherwise (by {100 * apart:.2g} "
+        f"% of its largest answer): what it says of one depends on the place in the batch, or on the others{way}",
+        "Look for what goes along the first dimension: batch_first=True of recurrent layers and attentions, encodings "
+        "of places that are added along x.size(0), a reshape or view that mixes rows.", op="batch", measured=apart,
+    )  # fmt: skip
+
+
+def asked(seen: Seen) -> Found:
+    """Yield what a model does not know, or does not read, where nothing else explains that it hardly learns."""
+    way = f" (loss {g(seen.progress.first)} → {g(seen.progress.last)})"
+    is_bad = seen.progress.is_bad or seen.barely_learns
+    for one in seen.facts.beside:
+        if one.name == "input unread":
+            yield found(
+                "input ignored", WARNING if is_bad else ADVICE,
+                f"asked again with {', '.join(one.names[:3])} of other examples, the model gives the same answer, but "
+                f"for 0.001 %: next to nothing of that input comes to what it returns{way}",
+                "Look at where it is read in the forward: a variable that is overwritten, a mask of one value, a "
+                "condition that is always false, an embedding of something else.", op=one.names[0],
+            )  # fmt: skip
+        elif one.name == "order unknown" and is_bad:
+            yield found(
+                "order unknown", ADVICE,
+                f"asked again with the {one.numbers[0]:.0f} places of each example in another order, the model gives "
+                f"the same answer: it does not know where things stand{way}",
+                "If the order matters: add encodings of places (a row for each place, x + waves[: x.size(1)]), and "
+                "look at whether those that are there differ from place to place.", op="places",
+            )  # fmt: skip
+
+
 _TOLD: dict[str, Callable[[Seen, Sign, str], Iterator[Finding]]] = {
     "clipped early": _clipped, "clipped in parts": _clipped_in_parts,
     "clipped late": _clipped, "clipped others": _clipped, "freezes nothing": _freezes,
@@ -263,6 +298,7 @@ _TOLD: dict[str, Callable[[Seen, Sign, str], Iterator[Finding]]] = {
     "no end": _no_end, "statistics of a copy": _copies, "copy stays": _copies, "target read": _read,
     "padding counts": _padding,
     "slope of each": _slope, "carried": _carried, "told alike": _told_alike, "norm misplaced": _norm,
+    "place in batch": _place_in_batch,
     "turned uphill": _turned, "attention saturated": _saturated, "no slope": _nothing,
 }  # fmt: skip
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from fxdebug.data.findings import ADVICE, ERROR, WARNING, Severity
-from fxdebug.features.training.verdict.seen import Found, Seen, found, g
+from fxdebug.features.training.verdict.seen import Found, Seen, found, g, path_of
 
 DISTANCES = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
 TOLD = 0.1  # share of a target's variance that other inputs explain: a target of its own, not one of the inputs
@@ -257,13 +257,17 @@ def _shifted(seen: Seen) -> Found:
 
 def _ahead(seen: Seen, share: float, places: int) -> Found:
     """Yield that a model that is to tell the next token sees it."""
-    if seen.facts.sees_ahead and seen.steps >= FEWEST_BATCHES:
-        progress, where = seen.progress, ", ".join(seen.facts.sees_ahead[:3])
+    where = ", ".join(seen.facts.sees_ahead[:3])
+    if not where and any(one.name == "asked ahead" for one in seen.facts.beside):
+        where = "the model, asked again with another last token,"
+    if where and seen.steps >= FEWEST_BATCHES:
+        progress = seen.progress
         yield found(
             "sees ahead", ERROR,
             f"the target is the next token of the input (in {100 * share:.1f} % of {places} places), and the model is "
             f"given it: {where} lets each place see those that follow (loss {g(progress.first)} → {g(progress.last)})",
-            "Give attentions a causal mask (is_causal=True, or attn_mask), and recurrent layers one direction.",
+            "Give attentions a causal mask (is_causal=True, or attn_mask), recurrent layers one direction, and "
+            "pad convolutions on the left alone.",
             measured=share, threshold=seen.limits.shifted,
         )  # fmt: skip
 
@@ -282,9 +286,27 @@ def _told(seen: Seen) -> Found:
         )  # fmt: skip
 
 
+def _loud(seen: Seen) -> Found:
+    """Yield that a layer inside of the model is given numbers of the data that are far larger than 1."""
+    loud = next((sign for sign in seen.facts.beside if sign.name == "loud"), None)
+    if loud is not None:
+        yield found(
+            "inputs not normalised", ERROR if seen.progress.is_bad else ADVICE,
+            f"{loud.names[0]} is given numbers of the data of root mean square {g(loud.numbers[0])}, where about 1 is "
+            "usual: what else is added to them or put beside them, as noise of 1, is drowned (loss "
+            f"{g(seen.progress.first)} → {g(seen.progress.last)})",
+            "Subtract the mean and divide by the deviation of the training data, or bring them to -1 to 1, before "
+            "noise is added.", path=path_of(loud.names[0]), op=loud.names[0], measured=loud.numbers[0],
+            threshold=seen.limits.large_input,
+        )  # fmt: skip
+
+
 def _inputs(seen: Seen) -> Found:
     one, limits = seen.facts.inputs, seen.limits
-    if one is None or one.learned:
+    if one is None:
+        yield from _loud(seen)
+        return
+    if one.learned:
         return
     if one.alike and seen.signs and seen.signs[0].batch >= 4:
         what = "all 0" if one.largest == 0 else f"the same in all {seen.signs[0].batch} examples of the first batch"
@@ -298,6 +320,7 @@ def _inputs(seen: Seen) -> Found:
     if one.normed or one.size == 0:
         return
     if limits.small_input <= one.size <= limits.large_input:
+        yield from _loud(seen)
         taken = seen.facts.taken or one.size
         if not limits.small_input <= taken <= limits.large_input:
             yield found(

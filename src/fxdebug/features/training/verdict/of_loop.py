@@ -348,6 +348,17 @@ def _state(seen: Seen) -> Found:
             "loads or makes them anew",
             "Look for load_state_dict(), a deepcopy or init inside of the loop.",
         )  # fmt: skip
+    elif (undone := next((one for one in facts.beside if one.name == "steps undone"), None)) is not None:
+        steps, share = undone.numbers
+        yield found(
+            "set back", WARNING,
+            f"of the numbers that a step changes, {100 * share:.0f} % are as they were before when the next one comes, "
+            f"in {steps:.0f} steps: something undoes them (rounding to a grid, a copy of averaged weights; loss "
+            f"{g(seen.progress.first)} → {g(seen.progress.last)})",
+            "Keep the weights that the optimizer changes as they are, and round or average a copy of them: in the "
+            "forward, weight + (rounded(weight) - weight).detach().",
+            measured=share, threshold=0.5,
+        )  # fmt: skip
     else:
         yield from _changed(seen)
     fresh = [one for one in signs if one.fresh]

@@ -7,7 +7,7 @@ from itertools import takewhile
 
 from fxdebug.data.findings import ADVICE, ERROR, WARNING
 from fxdebug.features.shared.records.learning import CANCELS, TOP_ONE, StepSigns
-from fxdebug.features.training.verdict.seen import Found, Seen, found, g, listed, middle
+from fxdebug.features.training.verdict.seen import Found, Seen, found, g, listed, middle, path_of
 
 NARROW = ("bfloat16", "float16")
 FEWEST_LAYERS = 5
@@ -35,6 +35,16 @@ def rules(seen: Seen) -> Found:
             f"step {root[0]}: the loss takes the square root of 0, of {root[1]} of {root[2]} numbers: its slope there "
             "is infinite, and gradients become NaN",
             "Add a small number under the root, (x + 1e-8).sqrt(), or use torch.linalg.vector_norm or torch.cdist.",
+        )  # fmt: skip
+    outside = next((one for one in facts.beside if one.name == "out of domain"), None)
+    if outside is not None and zero is None and root is None and state == "not finite":
+        step, count, whole = outside.numbers
+        yield found(
+            "loss not finite", ERROR,
+            f"step {step:.0f}: the loss comes to {outside.names[0]}, for {count:.0f} of {whole:.0f} numbers, while all "
+            "that the model returned is finite",
+            "Add a small number to what it divides by or takes the logarithm of, (x + 1e-8), clamp it, or leave such "
+            "examples out (silence, empty masks, rows without a target).", measured=count,
         )  # fmt: skip
     yield from _eps(seen)
     yield from _over_one(seen)
@@ -152,11 +162,17 @@ def _without_slope(seen: Seen) -> Found:
         before = len(signs) - len(run)
         steps = f"in the last {len(run)} of {len(signs)} steps" if before else f"in all {len(signs)} steps"
         died = f"; {', '.join(facts.died)} returns only zeros since step {facts.died_at}" if facts.died else ""
+        dead = next((one.names for one in facts.beside if one.name == "dead"), None)
+        if dead is not None and not died:
+            died = (
+                f"; a {dead[0]} of what {path_of(dead[1]) or dead[1]} returns gives only zeros, and passes no gradient"
+            )
         rate = f"The first steps led there: try a lower learning rate than {g(max(seen.rates, default=0.0))}. "
         yield found(
             "zero gradients", ERROR,
             f"gradients reach the weights, and are exactly 0 {steps} (loss {g(progress.first)} → {g(progress.last)}): "
             f"no small change of the weights changes the loss{died}",
+            f"{rate if before else ''}Use softplus there, or begin with a bias above 0." if dead is not None else
             f"{rate if before else ''}Look at the loss function: a clamp or a margin beyond its bound, a mask that "
             "leaves nothing, zero_infinity=True in ctc_loss with fewer moments than labels need.",
             measured=0.0,

@@ -130,6 +130,14 @@ def _of(seen: Seen, name: str, numbers: tuple[float, ...], way: str) -> Finding:
             else "Leave it out: masked_fill(torch.eye(n, dtype=torch.bool), -inf) in front of the softmax.",
             op="cross_entropy",
         )  # fmt: skip
+    if name == "pairs elsewhere":
+        return found(
+            "targets of others", ERROR,
+            f"of {first:.0f} vectors nearly each is most like the one that stands {numbers[1]:.0f} away from it, and "
+            f"the one that is asked for stands {numbers[2]:.0f} away: the answers belong to others ({way})",
+            "Look at how both views are put together: cat([a, b]) has pairs half a batch apart, stack and flatten has "
+            "them side by side.", op="cross_entropy",
+        )  # fmt: skip
     if name == "target learns":
         return found(
             "target learns", WARNING,

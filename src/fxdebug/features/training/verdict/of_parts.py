@@ -123,7 +123,63 @@ def _neighbours(seen: Seen, one: Sign) -> Found:
     )  # fmt: skip
 
 
+def _late(seen: Seen, one: Sign) -> Found:
+    numbers, count = one.numbers
+    way = f"loss {g(seen.progress.first)} → {g(seen.progress.last)}"
+    if one.names[0] == "log_prob":
+        yield found(
+            "rewards alike", ERROR,
+            f"the log-probabilities of {count:.0f} actions are put together first, and meet {numbers:.0f} rewards only "
+            f"then: each action is rewarded for what all others brought, and nothing says which was better ({way})",
+            "Multiply each log-probability with its own reward, and take the mean or the sum of that.", op="log_prob",
+            measured=numbers,
+        )  # fmt: skip
+        return
+    yield found(
+        "loss input", ERROR,
+        f"{one.names[0]} puts {count:.0f} losses together first, and only their mean or sum meets {numbers:.0f} "
+        f"weights of examples or places: what these leave out counts as much as the rest ({way})",
+        'Compute each loss by itself, reduction="none", multiply it with its weight, and take the mean of that.',
+        op=one.names[0], measured=numbers,
+    )  # fmt: skip
+
+
+def _no_credit(seen: Seen, one: Sign) -> Found:
+    if seen.steps >= seen.limits.steps:
+        yield found(
+            "rewards alike", WARNING,
+            "the gradient of the log-probabilities of actions is exactly 0 at every look, so that all of them are "
+            f"weighed by 0 and nothing says which was better (loss {g(seen.progress.first)} → {g(seen.progress.last)})",
+            "Look at how rewards are made, and at what they are normalised over: of one number, or of equal ones, "
+            "nothing is left once the mean is subtracted.", op="log_prob", measured=0.0,
+        )  # fmt: skip
+
+
+def _chance(seen: Seen, one: Sign) -> Found:
+    leeway = one.numbers[0]
+    yield found(
+        "term outweighed", WARNING,
+        f"beside what rewards actions, the entropy of the policy is rewarded, and rewards differ by {g(leeway)} of its "
+        "weight only: the best policy for this loss has shares that go with exp(reward / weight), which is hardly "
+        f"another than chance (loss {g(seen.progress.first)} → {g(seen.progress.last)})",
+        "Give the entropy a weight of 0.001 to 0.05 of the deviation of the rewards.", op="entropy", measured=leeway,
+    )  # fmt: skip
+
+
+def _unlearned(seen: Seen, one: Sign) -> Found:
+    share, first, last = one.numbers
+    yield found(
+        "wrong sign", WARNING,
+        f"the loss falls as the probability of the right class does: of up to {100 * share:.0f} % of the examples, "
+        f"which are those with the lowest one (on average {g(first)} → {g(last)}; loss {g(seen.progress.first)} → "
+        f"{g(seen.progress.last)})",
+        "A focal loss weighs by what is left of the probability: -(1 - p) ** gamma * log(p).", op="log_softmax",
+        measured=last,
+    )  # fmt: skip
+
+
 _TOLD: dict[str, Callable[[Seen, Sign], Found]] = {
+    "weighed late": _late, "no credit": _no_credit, "chance rewarded": _chance, "hard ones sink": _unlearned,
     "volume upside down": _volume, "code overcharged": _overcharged, "logits rectified": _rectified,
     "degrees": _neighbours,
 }  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from statistics import median
 
 from fxdebug.data.findings import ADVICE, ERROR, WARNING, Finding, Severity
@@ -10,6 +11,7 @@ from fxdebug.features.training.spikes import is_spike
 from fxdebug.features.training.verdict.seen import Found, Seen, found, g, middle
 
 FEWEST = 20
+LONG = 10  # steps
 FEW = 3  # losses, before the first that is not finite
 AS_LONG = 0.1  # how far a schedule's length may be from that of the training
 HARDLY = 0.2  # of its steps
@@ -37,6 +39,7 @@ def schedules(seen: Seen) -> Found:
     yield from _climbs(seen)
     yield from _spent(seen)
     yield from _hardly_begun(seen)
+    yield from _begins_late(seen)
     yield from _zero(seen)
     yield from _sums(seen)
     yield from _decay(seen)
@@ -210,6 +213,25 @@ def _hardly_begun(seen: Seen) -> Found:
     )  # fmt: skip
 
 
+def _begins_late(seen: Seen) -> Found:
+    """Yield that a warm-up begins with a rate of 0 for many steps, and is not over: one step for each epoch."""
+    rates = seen.rates
+    late = next((step for step, rate in enumerate(rates) if rate), 0)
+    changes = [step for step in range(1, len(rates)) if rates[step] != rates[step - 1]]
+    if late < LONG or len(changes) < 2 or rates[-1] < max(rates) or min(rates) < 0:
+        return
+    apart = middle([float(b - a) for a, b in pairwise(changes)]) or 0.0
+    if apart < LONG:
+        return
+    yield found(
+        "schedule too slow", ERROR if seen.progress.is_bad else WARNING,
+        f"the learning rate was 0 in the first {late} steps, so that they changed nothing; it rises once in "
+        f"{apart:.0f} steps, and is {g(rates[-1])} after {len(rates)}, still rising (loss {g(seen.progress.first)} → "
+        f"{g(seen.progress.last)})",
+        "Call scheduler.step() after each batch, or plan the warm-up in epochs.", measured=float(late), threshold=LONG,
+    )  # fmt: skip
+
+
 def _zero(seen: Seen) -> Found:
     if len(seen.rates) >= 5 and max(seen.rates) == 0:
         yield found(
@@ -354,7 +376,7 @@ def size(seen: Seen) -> Found:
             + _inert(seen)
             + begin
             + (f"; each adds the gradients of {added:.0f} backwards" if added >= 2 else ""),
-            (f"Divide the loss by {added:.0f} before backward(), where that is not done yet. Else: " if added >= 2 else "")
+            (f"Divide the loss by {added:.0f} before backward(), if that is not done. Else: " if added >= 2 else "")
             + f"{first} {g(top / 10)}, and warm up"
             + ("; momentum of 0.9 is usual." if _inert(seen) else "."),
             measured=max(early, default=0.0), threshold=limits.largest_update,
