@@ -63,6 +63,24 @@ def test_s4_cancellation_is_flagged_at_the_subtraction():
     assert ("cancellation", "warning", "sub") in kinds(fx_debug(Body(variance), x))
 
 
+class Difference(nn.Module):
+    """The difference of what two modules hand on."""
+
+    def __init__(self, factor):
+        super().__init__()
+        self.factor, self.same, self.sub = factor, nn.Identity(), Body(lambda a, b: a.view(-1) - b)
+
+    def forward(self, a, b):
+        return self.sub(self.same(a if self.factor is None else a * self.factor), b)
+
+
+def test_only_what_was_computed_and_so_rounded_loses_digits():
+    x = torch.linspace(-1, 1, 101)
+    large = torch.full_like(x, 1e4)
+    assert kinds(fx_debug(Difference(None), (x + large, large))) == []
+    assert kinds(fx_debug(Difference(1.0), (x + large, large))) == [("cancellation", "warning", "sub")]
+
+
 def test_differences_of_whole_numbers_and_of_equals_are_exact():
     assert kinds(fx_debug(Body(lambda x: (x + 1000) - 999), torch.arange(4.0))) == []
     assert kinds(fx_debug(Body(lambda x: x * 1.1 - x * 1.1), torch.rand(4))) == []
