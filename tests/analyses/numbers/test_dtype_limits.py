@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
+import pytest
 import torch
 from torch import nn
 
 import fxdebug
 from fxdebug import fx_debug
+from fxdebug.analyses.numbers.dtype_limits import _depth_below_zero
+from fxdebug.data.values import Stats, Value
 from support.bodies import Body, kinds
 
 
@@ -21,6 +26,21 @@ def test_s3_an_overflow_of_float16_is_reported_at_its_sum_and_one_of_float32_at_
         ("inf", "error", "add")
     ]
     assert kinds(fx_debug(Body(lambda x: (x * 1000).exp()), torch.ones(4))) == [("inf", "error", "exp")]
+
+
+@pytest.mark.parametrize(
+    ("stats", "depth"),
+    [
+        (None, None),
+        (Stats(4, 0.0, 1.0, -8.0, 8.0, 8.0), 8.0),
+        (Stats(4, 0.0, 1.0, -8.0, 9.0, 9.0), None),
+        (Stats(4, 0.0, 1.0, 0.0, 0.0, 0.0), None),
+        (Stats(4, 0.0, 1.0, 0.0, 0.0, 0.0, neginf=1), math.inf),
+        (Stats(4, None, None, None, None, None, nan=4), None),
+    ],
+)
+def test_a_mask_goes_at_least_as_far_below_zero_as_above(stats, depth):
+    assert _depth_below_zero(Value(0, (4,), "float32", "cpu", stats=stats)) == depth
 
 
 def test_zeros_that_were_there_before_did_not_vanish():
