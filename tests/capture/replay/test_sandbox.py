@@ -121,3 +121,60 @@ def test_an_interrupt_while_the_snapshot_is_restored_loses_nothing(monkeypatch: 
         monkeypatch.setattr(sandbox.snapshot(), "restore", interrupted)
     assert torch.equal(torch.get_rng_state(), before)
     assert gc.isenabled() and not visible_in_thread
+
+
+class Touches(nn.Module):
+    """Changes one thing of each kind, by its name."""
+
+    total = 0
+    seen = [0]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls, self.log, self.table = 0, [1], {"a": 1}
+        self.inner = nn.ReLU()
+
+    def change(self, what: str) -> None:
+        if what == "attribute":
+            self.calls += 1
+        elif what == "list":
+            self.log.append(2)
+        elif what == "mapping":
+            self.table["a"] = 2
+        elif what == "class":
+            type(self).total += 1
+        elif what == "list of the class":
+            self.seen.append(1)
+        elif what == "inner":
+            self.inner.calls = 1
+
+
+@pytest.mark.parametrize(
+    ("what", "name"),
+    [
+        ("nothing", ""),
+        ("attribute", "Touches.calls"),
+        ("list", "Touches.log"),
+        ("mapping", "Touches.table"),
+        ("class", "Touches.total"),
+        ("list of the class", "a list"),
+        ("inner", "ReLU.calls"),
+    ],
+)
+def test_what_code_changes_in_a_sandbox_has_a_name(what: str, name: str) -> None:
+    model = Touches()
+    with sandboxed(model) as sandbox:
+        sandbox.run(model.change, what)
+        assert (sandbox.snapshot().changed, sandbox.snapshot().has_changes) == (name, what != "nothing")
+    assert (model.calls, model.log, model.table, Touches.total, Touches.seen) == (0, [1], {"a": 1}, 0, [0])
+
+
+def test_outside_of_a_run_nothing_is_changed_and_nothing_can_be_put_back() -> None:
+    model = Touches()
+    with sandboxed(model) as sandbox:
+        assert (sandbox.changes_for(model), sandbox.plain_changes(), sandbox.naming_len()) == ([], [], [])
+        assert not sandbox.has_switched() and not sandbox.is_changed_for(model)
+        model.calls = 3
+        sandbox.put_back(vars(model), "calls")
+        sandbox.restore()
+        assert model.calls == 3
