@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import gc
+import io
 import random
+import sys
 import warnings
 
 import numpy as np
@@ -178,3 +181,39 @@ def test_outside_of_a_run_nothing_is_changed_and_nothing_can_be_put_back() -> No
         sandbox.put_back(vars(model), "calls")
         sandbox.restore()
         assert model.calls == 3
+
+
+def test_inside_of_a_run_changes_are_told_and_one_attribute_can_be_put_back() -> None:
+    model = Touches()
+
+    def body() -> None:
+        model.change("attribute")
+        assert sandbox.is_changed_for(model) and not sandbox.is_changed_for(model.inner)
+        model.change("list")
+        assert [change.content for change in sandbox.plain_changes()] == [1]
+        sandbox.put_back(vars(model), "calls")
+        sandbox.put_back({}, "calls")  # of no place that is known
+        assert (model.calls, model.log) == (0, [1, 2]) and sandbox.plain_changes() == []
+
+    with sandboxed(model) as sandbox:
+        sandbox.run(body)
+        assert model.log == [1]
+
+
+def test_what_code_says_is_heard_where_it_listens_itself_and_nowhere_else(capsys: pytest.CaptureFixture[str]) -> None:
+    def body() -> tuple[str, str, list[str]]:
+        print("to nobody")
+        print("to nobody", file=sys.stderr)
+        warnings.warn("to nobody", stacklevel=1)
+        own, given = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(own), warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            print("mine")
+            print("given", file=given)
+            warnings.warn("caught", stacklevel=1)
+        return own.getvalue(), given.getvalue(), [str(one.message) for one in caught]
+
+    with warnings.catch_warnings(record=True) as outside, sandboxed(Model()) as sandbox:
+        warnings.simplefilter("always")
+        assert sandbox.run(body) == ("mine\n", "given\n", ["caught"])
+    assert (capsys.readouterr(), outside) == (("", ""), [])

@@ -180,9 +180,16 @@ BLOCKED: dict[str, tuple[Any, str]] = {
 def test_what_cannot_be_undone_is_blocked_in_the_thread_that_traces_alone(name: str) -> None:
     make, reason = BLOCKED[name]
     found = blocker(make())
-    for use in (lambda: found.anything, lambda: found(), lambda: next(found), lambda: iter(found)):
+    enter = type(found).__enter__
+    for use in (
+        lambda: found.anything,
+        lambda: found(),
+        lambda: next(found),
+        lambda: iter(found),
+        lambda: enter(found),
+    ):
         with pytest.raises(CannotTrace, match=f"^{re.escape(reason)}$"):
-            use()
+            use(*[found] * (use is type(found).__enter__))
     kinds: list[type] = []
     thread = threading.Thread(target=lambda: kinds.append(type(found.__doc__)))
     thread.start()
@@ -249,3 +256,16 @@ def test_a_state_is_restored_and_told_where_it_has_changed(make: Any, change: An
 )
 def test_other_objects_have_no_state_of_their_own(thing: Any) -> None:
     assert restorer(thing) is None
+
+
+def test_another_thread_uses_what_is_blocked_as_it_is() -> None:
+    found, text = blocker(io.StringIO("a\nb")), list[str]()
+
+    def use() -> None:
+        with found as inside:
+            text.extend(inside)
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    thread.join()
+    assert text == ["a\n", "b"]
