@@ -10,7 +10,7 @@ from torch import nn
 
 import fxdebug
 from fxdebug import fx_debug
-from fxdebug.analyses.numbers.dtype_limits import _depth_below_zero
+from fxdebug.analyses.numbers.dtype_limits import _are_whole_numbers, _depth_below_zero
 from fxdebug.data.values import Stats, Value
 from support.bodies import Body, kinds
 
@@ -26,6 +26,22 @@ def test_s3_an_overflow_of_float16_is_reported_at_its_sum_and_one_of_float32_at_
         ("inf", "error", "add")
     ]
     assert kinds(fx_debug(Body(lambda x: (x * 1000).exp()), torch.ones(4))) == [("inf", "error", "exp")]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "are_whole"),
+    [
+        ([0.0, 1.0, 2.0, 7.0], True),
+        ([-3.0, -1.0, 4.0], True),
+        ([0.0, 0.5, 2.0], False),  # the ends are, what is between them is not
+        ([0.5, 1.0, 2.0], False),
+        ([1.0, 2.0, 2.5], False),
+    ],
+)
+def test_whole_numbers_are_known_by_their_ends_and_the_sum_of_their_squares(numbers, are_whole):
+    (value,) = fx_debug(nn.Identity(), torch.tensor(numbers)).root.outputs
+    assert _are_whole_numbers(value) is are_whole
+    assert not _are_whole_numbers(Value(0, (1,), "float32", "cpu"))
 
 
 @pytest.mark.parametrize(
