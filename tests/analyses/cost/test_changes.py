@@ -116,6 +116,29 @@ def test_p9_a_call_whose_time_is_not_known_has_its_row_and_no_ratio() -> None:
     assert change.totals["calls compared"] == (7, "") and change.totals["ratio"] == (pytest.approx(9 / 8), "")
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "change"),
+    [
+        ({}, {"least": 1.85e-3}, "slower"),
+        ({"least": 0.85e-3}, {"least": 1.85e-3}, "slower"),
+        ({"least": 0.85e-3}, {"least": 0.87e-3}, ""),  # the fastest repeats are as fast as before
+        ({"least": 0.85e-3}, {"least": 1.05e-3}, ""),  # and reach into the repeats before
+        ({"low": None}, {}, ""),
+        ({}, {"high": None}, ""),
+    ],
+)
+def test_p9_the_fastest_repeats_say_the_same_and_quartiles_are_known(
+    before: dict[str, float | None], after: dict[str, float | None], change: str
+) -> None:
+    old, new = profile_of(STEADY), profile_of(STEADY | {"l.0": (1.9, 2.0, 2.1)})
+    sides = [
+        replace(one, rows=(replace(one.rows[0], **facts), *one.rows[1:]))
+        for one, facts in ((old, before), (new, after))
+    ]
+    found: Any = changes(*sides, ChangeLimits())
+    assert {row.call: row.change for row in found.rows}["l.0#0"] == change
+
+
 def test_p9_a_change_below_a_hundredth_of_the_run_is_no_finding() -> None:
     small = STEADY | {"tiny": (0.009, 0.010, 0.011)}
     grown = STEADY | {"tiny": (0.029, 0.030, 0.031)}
