@@ -1,6 +1,6 @@
 """Change random places of a room and run the tests of that room alone: which changes do they not notice?
 
-python tools/mutate.py query [--count 60] [--seed 7] [--file query/find.py] [--seconds 240] [--tests PATH …]
+python tools/mutate.py query [--count 60] [--seed 7] [--file find.py] [--seconds 240] [--longest 60] [--tests PATH …]
 
 A comparison is turned or loosened, ``and`` becomes ``or``, + becomes −, a constant another, a result ``None``. One
 change at a time is made in a copy of the tree. A run without a change tells which tests run which blocks; with a change

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,47 @@ def test_p9_a_change_needs_a_ratio_and_repeats_apart_beyond_what_the_machine_exp
     assert {row.call: row.change for row in change.rows if row.change} == changed
     assert len(change.findings) == sum(kind == "slower" for kind in changed.values())
     assert bool(change.notes) == (len(after) == len(STEADY))
+
+
+def test_p9_of_fewer_than_five_calls_the_machine_is_not_told() -> None:
+    def slower(count: int) -> list[str]:
+        before = {f"l.{i}": (0.9, 1.0, 1.1) for i in range(count)}
+        change: Any = changes(profile_of(before), profile_of(dict.fromkeys(before, (1.8, 2.0, 2.2))), ChangeLimits())
+        return [row.change for row in change.rows]
+
+    assert slower(5) == [""] * 5 and slower(4) == ["slower"] * 4
+
+
+def test_p9_a_call_whose_time_is_not_known_has_its_row_and_no_ratio() -> None:
+    before, after = profile_of(STEADY), profile_of(STEADY | {"l.0": (1.9, 2.0, 2.1)})
+    unknown = replace(before, rows=(replace(before.rows[0], median=None), *before.rows[1:]))
+    change: Any = changes(unknown, after, ChangeLimits())
+    (row,) = [row for row in change.rows if row.call == "l.0#0"]
+    assert astuple(row) == ("l.0#0", "Linear", None, 0.002, None, "")
+    assert change.totals["calls compared"] == (7, "") and change.totals["ratio"] == (pytest.approx(9 / 8), "")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "change"),
+    [
+        ({}, {"least": 1.85e-3}, "slower"),
+        ({"least": 0.85e-3}, {"least": 1.85e-3}, "slower"),
+        ({"least": 0.85e-3}, {"least": 0.87e-3}, ""),  # the fastest repeats are as fast as before
+        ({"least": 0.85e-3}, {"least": 1.05e-3}, ""),  # and reach into the repeats before
+        ({"low": None}, {}, ""),
+        ({}, {"high": None}, ""),
+    ],
+)
+def test_p9_the_fastest_repeats_say_the_same_and_quartiles_are_known(
+    before: dict[str, float | None], after: dict[str, float | None], change: str
+) -> None:
+    old, new = profile_of(STEADY), profile_of(STEADY | {"l.0": (1.9, 2.0, 2.1)})
+    sides = [
+        replace(one, rows=(replace(one.rows[0], **facts), *one.rows[1:]))
+        for one, facts in ((old, before), (new, after))
+    ]
+    found: Any = changes(*sides, ChangeLimits())
+    assert {row.call: row.change for row in found.rows}["l.0#0"] == change
 
 
 def test_p9_a_change_below_a_hundredth_of_the_run_is_no_finding() -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
+import pytest
 import torch
 from torch import nn
 
 import fxdebug
 from fxdebug import fx_debug
+from fxdebug.analyses.numbers.dtype_limits import _are_whole_numbers, _depth_below_zero
+from fxdebug.data.values import Stats, Value
 from support.bodies import Body, kinds
 
 
@@ -21,6 +26,37 @@ def test_s3_an_overflow_of_float16_is_reported_at_its_sum_and_one_of_float32_at_
         ("inf", "error", "add")
     ]
     assert kinds(fx_debug(Body(lambda x: (x * 1000).exp()), torch.ones(4))) == [("inf", "error", "exp")]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "are_whole"),
+    [
+        ([0.0, 1.0, 2.0, 7.0], True),
+        ([-3.0, -1.0, 4.0], True),
+        ([0.0, 0.5, 2.0], False),  # the ends are, what is between them is not
+        ([0.5, 1.0, 2.0], False),
+        ([1.0, 2.0, 2.5], False),
+    ],
+)
+def test_whole_numbers_are_known_by_their_ends_and_the_sum_of_their_squares(numbers, are_whole):
+    (value,) = fx_debug(nn.Identity(), torch.tensor(numbers)).root.outputs
+    assert _are_whole_numbers(value) is are_whole
+    assert not _are_whole_numbers(Value(0, (1,), "float32", "cpu"))
+
+
+@pytest.mark.parametrize(
+    ("stats", "depth"),
+    [
+        (None, None),
+        (Stats(4, 0.0, 1.0, -8.0, 8.0, 8.0), 8.0),
+        (Stats(4, 0.0, 1.0, -8.0, 9.0, 9.0), None),
+        (Stats(4, 0.0, 1.0, 0.0, 0.0, 0.0), None),
+        (Stats(4, 0.0, 1.0, 0.0, 0.0, 0.0, neginf=1), math.inf),
+        (Stats(4, None, None, None, None, None, nan=4), None),
+    ],
+)
+def test_a_mask_goes_at_least_as_far_below_zero_as_above(stats, depth):
+    assert _depth_below_zero(Value(0, (4,), "float32", "cpu", stats=stats)) == depth
 
 
 def test_zeros_that_were_there_before_did_not_vanish():
@@ -61,6 +97,24 @@ def test_s4_cancellation_is_flagged_at_the_subtraction():
         return (shifted * shifted).mean() - shifted.mean() ** 2
 
     assert ("cancellation", "warning", "sub") in kinds(fx_debug(Body(variance), x))
+
+
+class Difference(nn.Module):
+    """The difference of what two modules hand on."""
+
+    def __init__(self, factor):
+        super().__init__()
+        self.factor, self.same, self.sub = factor, nn.Identity(), Body(lambda a, b: a.view(-1) - b)
+
+    def forward(self, a, b):
+        return self.sub(self.same(a if self.factor is None else a * self.factor), b)
+
+
+def test_only_what_was_computed_and_so_rounded_loses_digits():
+    x = torch.linspace(-1, 1, 101)
+    large = torch.full_like(x, 1e4)
+    assert kinds(fx_debug(Difference(None), (x + large, large))) == []
+    assert kinds(fx_debug(Difference(1.0), (x + large, large))) == [("cancellation", "warning", "sub")]
 
 
 def test_differences_of_whole_numbers_and_of_equals_are_exact():

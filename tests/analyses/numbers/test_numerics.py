@@ -76,6 +76,36 @@ def test_one_that_is_put_right_at_once_is_advice():
     assert [finding.severity for finding in trace.check()] == ["advice"] and trace.check().healthy
 
 
+def _whole(x):
+    """The logarithm of distances, in whole numbers, as T5 has it."""
+    return x.log().to(torch.long)
+
+
+def _late(x):
+    whole = _whole(x)
+    for _ in range(7):
+        whole = whole + 1
+    return torch.where(x > 1, whole, 0)
+
+
+@pytest.mark.parametrize(
+    ("forward", "severity"),
+    [
+        (lambda x: torch.where(x > 1, _whole(x), 0), "advice"),
+        (lambda x: torch.where(x > 1, _whole(x) + 8, 0), "advice"),
+        (lambda x: torch.where(x > 1, x.log() * 2.0, 0.0), "advice"),
+        (lambda x: torch.where(x > 1, x.log().floor(), 0.0), "warning"),
+        (lambda x: _whole(x) + 1, "warning"),
+        (lambda x: (torch.where(x > 1, _whole(x), 0), _whole(x) * 2), "warning"),
+        (lambda x: (_whole(x), x + 1)[1], "warning"),
+        (_late, "warning"),
+    ],
+)
+def test_an_infinity_that_is_replaced_after_a_cast_to_whole_numbers_is_expected(forward, severity):
+    found = [one[1] for one in kinds(fx_debug(Body(forward), torch.tensor([0.0, 1.0, 9.0]))) if one[0] == "inf"]
+    assert severity in found and (severity != "advice" or found == ["advice"])
+
+
 def test_memory_that_is_filled_before_it_is_read_is_no_fault():
     def filled(x):
         with numerics_cases.filled_with_nan():

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import gc
+import io
 import random
+import sys
 import warnings
 
 import numpy as np
@@ -121,3 +124,96 @@ def test_an_interrupt_while_the_snapshot_is_restored_loses_nothing(monkeypatch: 
         monkeypatch.setattr(sandbox.snapshot(), "restore", interrupted)
     assert torch.equal(torch.get_rng_state(), before)
     assert gc.isenabled() and not visible_in_thread
+
+
+class Touches(nn.Module):
+    """Changes one thing of each kind, by its name."""
+
+    total = 0
+    seen = [0]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls, self.log, self.table = 0, [1], {"a": 1}
+        self.inner = nn.ReLU()
+
+    def change(self, what: str) -> None:
+        if what == "attribute":
+            self.calls += 1
+        elif what == "list":
+            self.log.append(2)
+        elif what == "mapping":
+            self.table["a"] = 2
+        elif what == "class":
+            type(self).total += 1
+        elif what == "list of the class":
+            self.seen.append(1)
+        elif what == "inner":
+            self.inner.calls = 1
+
+
+@pytest.mark.parametrize(
+    ("what", "name"),
+    [
+        ("nothing", ""),
+        ("attribute", "Touches.calls"),
+        ("list", "Touches.log"),
+        ("mapping", "Touches.table"),
+        ("class", "Touches.total"),
+        ("list of the class", "a list"),
+        ("inner", "ReLU.calls"),
+    ],
+)
+def test_what_code_changes_in_a_sandbox_has_a_name(what: str, name: str) -> None:
+    model = Touches()
+    with sandboxed(model) as sandbox:
+        sandbox.run(model.change, what)
+        assert (sandbox.snapshot().changed, sandbox.snapshot().has_changes) == (name, what != "nothing")
+    assert (model.calls, model.log, model.table, Touches.total, Touches.seen) == (0, [1], {"a": 1}, 0, [0])
+
+
+def test_outside_of_a_run_nothing_is_changed_and_nothing_can_be_put_back() -> None:
+    model = Touches()
+    with sandboxed(model) as sandbox:
+        assert (sandbox.changes_for(model), sandbox.plain_changes(), sandbox.naming_len()) == ([], [], [])
+        assert not sandbox.has_switched() and not sandbox.is_changed_for(model)
+        model.calls = 3
+        sandbox.put_back(vars(model), "calls")
+        sandbox.restore()
+        assert model.calls == 3
+
+
+def test_inside_of_a_run_changes_are_told_and_one_attribute_can_be_put_back() -> None:
+    model = Touches()
+
+    def body() -> None:
+        model.change("attribute")
+        assert sandbox.is_changed_for(model) and not sandbox.is_changed_for(model.inner)
+        model.change("list")
+        assert [change.content for change in sandbox.plain_changes()] == [1]
+        sandbox.put_back(vars(model), "calls")
+        sandbox.put_back({}, "calls")  # of no place that is known
+        assert (model.calls, model.log) == (0, [1, 2]) and sandbox.plain_changes() == []
+
+    with sandboxed(model) as sandbox:
+        sandbox.run(body)
+        assert model.log == [1]
+
+
+def test_what_code_says_is_heard_where_it_listens_itself_and_nowhere_else(capsys: pytest.CaptureFixture[str]) -> None:
+    def body() -> tuple[str, str, list[str]]:
+        print("to nobody")
+        print("to nobody", file=sys.stderr)
+        warnings.warn("to nobody", stacklevel=1)
+        own, given = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(own), warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            print("mine")
+            print("given", file=given)
+            warnings.warn("caught", stacklevel=1)
+        return own.getvalue(), given.getvalue(), [str(one.message) for one in caught]
+
+    with warnings.catch_warnings(record=True) as outside, sandboxed(Model()) as sandbox:
+        warnings.simplefilter("always")
+        assert sandbox.run(body) == ("mine\n", "given\n", ["caught"])
+    assert (capsys.readouterr(), outside) == (("", ""), [])
