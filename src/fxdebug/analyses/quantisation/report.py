@@ -17,6 +17,7 @@ from fxdebug.data.report import Cell, Column, ReportData
 LEAST_SHARE = 0.2  # of the error of the result, from which one call is worth leaving alone
 BEYOND_EQUAL = 2.0  # times the share that it would have if all calls added as much
 BEYOND_CHANCE = 2.0  # times the share by which the result gets worse without another call
+ONE_BIT = 0.65  # of what a call returns: 1 bit leaves 0.603 of a normal weight (Max 1960)
 MOST_NAMED = 4  # calls that the answer names
 EXPLAINED = 5  # rows whose reason stands in a note
 LEAST_EXPLAINED = 5.0  # % of the error of the result that they make
@@ -57,7 +58,8 @@ class Measured:
     ``advised`` are the modules to leave unquantised, ``left`` is the error of the result without all of these.
     ``reasons``, ``untried`` and ``inside``, of a module inside that stands out, are texts by path. ``apart`` are calls
     that add far more error than the others, ``left_apart`` is the error of the result without all of these. ``wrong``
-    has the distance of weights that are no roundings of a's, of their size, and an explanation, by path.
+    has the distance of weights that are no roundings of a's, of their size, and an explanation, by path. ``by_rows``
+    are layers that compute one row in another way than several.
     """
 
     whole: float | None = None
@@ -70,6 +72,7 @@ class Measured:
     apart: Apart | None = None
     left_apart: float | None = None
     wrong: Mapping[str, tuple[float, str]] = field(default_factory=dict)
+    by_rows: Mapping[str, str] = field(default_factory=dict)
 
 
 def outstanding(whole: float | None, without: Mapping[str, float], among: int | None = None) -> str | None:
@@ -148,8 +151,11 @@ def _answer(
         return f"the result is that of a to the last bit, though {counted(len(rows), 'call')} round"
     if not tried or whole is None or not known.without:
         return _BY_STATISTICS if comparison.basis == STATISTICS else _likely(rows)
-    if known.wrong or (known.apart is not None and len(known.apart.paths) > len(known.advised)):
+    if known.wrong or known.by_rows or (known.apart is not None and len(known.apart.paths) > len(known.advised)):
         return _answer_of_wrong(known, whole)
+    errors = [row.error for row in rows if row.error is not None]
+    if errors and min(errors) > ONE_BIT:
+        return f"not rounding: all calls add an error of {span(errors)} of what they return, and 1 bit leaves 0.6"
     if not known.advised:
         first = rows[0]
         assert first.without is not None and first.share is not None
@@ -167,7 +173,7 @@ def _answer(
 
 def _answer_of_wrong(known: Measured, whole: float) -> str:
     """Say which weights are no roundings, or which calls add far more error than the others."""
-    paths = tuple(known.wrong) or (known.apart.paths if known.apart is not None else ())
+    paths = tuple(known.wrong or known.by_rows) or (known.apart.paths if known.apart is not None else ())
     names = _listed(paths)
     gap = known.apart
     parts = []
@@ -178,6 +184,10 @@ def _answer_of_wrong(known: Measured, whole: float) -> str:
         of_one = f" (so in `{first}`)" if len(texts) > 1 else ""
         why = f": {known.wrong[first][1]}{of_one}" if first else ""
         parts.append(f"not rounding: the weight of {names} is {span(sizes)} of its size away from a's{why}")
+    elif known.by_rows:
+        first = paths[0]
+        more = f" (so is that of {len(paths) - 1} more)" if len(paths) > 1 else ""
+        parts.append(f"not rounding: `{first}`: {known.by_rows[first]}{more}")
     else:
         assert gap is not None
         parts.append(f"{names} add an error of {span([gap.least, gap.largest])} of what they return")

@@ -8,11 +8,12 @@ from typing import Any, TypeAlias
 
 from torch import Tensor, nn
 
-from fxdebug.analyses.quantisation.errors_of_calls import CallError, apart, errors_of_calls, mean_square
+from fxdebug.analyses.quantisation.errors_of_calls import LARGE, CallError, apart, errors_of_calls, mean_square
 from fxdebug.analyses.quantisation.not_rounded import not_rounded
 from fxdebug.analyses.quantisation.reasons import numbers_of, reason_of
 from fxdebug.analyses.quantisation.report import Measured, QuantisedRow, outstanding, quantised_report
 from fxdebug.api.quantised.inside import quantisers_inside
+from fxdebug.api.quantised.rows_alone import row_by_row
 from fxdebug.api.quantised.weights_used import weights_used
 from fxdebug.api.reports.report import Report
 from fxdebug.api.run_model import arguments
@@ -27,6 +28,7 @@ from fxdebug.repair.rerun.originals_back import OriginalsBack, cast
 MOST_ADVISED = 4  # calls that are advised to be left alone
 LEAST_OTHERS = 4  # calls for each that is advised to be left alone: to leave all is no advice
 AGAIN = 8  # calls that are tried once more beside those that are advised
+LEAST_ERROR = 0.1  # of what a call returns, from which its weight is looked at: scales may stand behind the product
 LEAST_GAIN = 0.1  # of the error of the result, from which one more call is advised
 
 Call: TypeAlias = Callable[[nn.Module], Any]  # calls a model with the inputs that it is given
@@ -80,25 +82,31 @@ def quantised_models(
                 found, _ = _tried(run, model_b, call_b, [*advised, path], expected)
                 still |= {} if found is None or not whole or left - found < LEAST_GAIN * whole else {path: found}
     made_of_own = {one.path: originals[one.path_a] for one in leaves if one.path in known}
-    inside = quantisers_inside(model_b, made_of_own, [one.path for one in errors], lambda: run(model_b, call_b))
-    used = weights_used(model_b, made_of_own, lambda: run(model_b, call_b))
+
+    def go() -> object:
+        return run(model_b, call_b)
+
+    inside = quantisers_inside(model_b, made_of_own, [one.path for one in errors], go)
+    used = weights_used(model_b, made_of_own, go)
     seen = {
         one.path: inside.get(one.path) or _reason(known[one.path], quantised[one.path], used.get(one.path), one)
         for one in leaves
         if one.path in known
     }
     gap = apart(errors)
-    wrong = {
-        path: unlike
-        for path, weight in used.items()
-        if path not in inside and (unlike := not_rounded(made_of_own[path].weight, weight)) is not None
-    }
-    put_back = [path for path in (wrong or (gap.paths if gap is not None else ())) if path in known]
+    small = {one.path for one in leaves if one.error is not None and one.error < LEAST_ERROR}  # whatever its weight is
+    looked_at = [path for path in used if path not in inside and path not in small]
+    unlike = {path: not_rounded(made_of_own[path].weight, used[path]) for path in looked_at}
+    wrong = {path: how for path, how in unlike.items() if how is not None}
+    far = {one.path for one in leaves if one.error is not None and one.error >= LARGE}
+    by_rows = row_by_row(model_b, {p: m for p, m in made_of_own.items() if p in far - wrong.keys()}, go) if far else {}
+    put_back = [path for path in (wrong or by_rows or (gap.paths if gap is not None else ())) if path in known]
     is_measured = set(put_back) == set(advised)
     left_apart = (left if is_measured else _tried(run, model_b, call_b, put_back, expected)[0]) if put_back else None
     reasons = {path: text for path, text in seen.items() if text and path not in wrong}
     reasons |= {path: text for path, (_, text) in wrong.items() if text}
-    measured = Measured(whole, without, tuple(advised), left, reasons, untried, inside, gap, left_apart, wrong)
+    reasons |= by_rows
+    measured = Measured(whole, without, tuple(advised), left, reasons, untried, inside, gap, left_apart, wrong, by_rows)
     return Report.of(quantised_report(isolated, measured, () if whole is not None else (_UNKNOWN,)))
 
 

@@ -12,7 +12,7 @@ from fxdebug.api.comparison import Comparison
 from fxdebug.api.rerun.tried_in_traces import LiveRun
 from fxdebug.capture.probe import RngSnapshot
 from fxdebug.capture.runs.same_start import state_restored
-from fxdebug.capture.torch_state.module_members import join, named_modules_of
+from fxdebug.capture.torch_state.module_members import join, named_buffers_of, named_modules_of
 from fxdebug.comparison.compare_traces import compare
 from fxdebug.comparison.diagnosis.outputs import HELD
 from fxdebug.comparison.result import ComparisonData, Row
@@ -58,7 +58,7 @@ def told_of_draws(found: Comparison, compared: Callable[[TraceData, TraceData], 
     except Exception:  # of the model
         return found
     if not own.findings:
-        return found
+        return _with_kept(found)
     because = BECAUSE[source]
     places = {(row.path, row.op) for row in own.findings}
     if not found.findings:
@@ -68,6 +68,17 @@ def told_of_draws(found: Comparison, compared: Callable[[TraceData, TraceData], 
         return Comparison.of(told)
     rows = tuple([_as_random(row, because) if (row.path, row.op) in places else row for row in found.findings])
     return replace(found, findings=rows)
+
+
+def _with_kept(found: Comparison) -> Comparison:
+    """Return a comparison whose finding names the state of an earlier call, where a second call of b shows it."""
+    held = [row for row in found.findings if HELD in row.because]
+    kept = kept_between_calls(found.b) if held else ()
+    if not kept:
+        return found
+    named = f"{', '.join(kept[:NAMED])}, which an earlier call has left"
+    rows = [replace(row, because=row.because.replace(HELD, named)) if row in held else row for row in found.findings]
+    return replace(found, findings=tuple(rows))
 
 
 def _as_random(row: Row, because: str) -> Row:
@@ -113,7 +124,7 @@ def own_difference(trace: TraceData) -> tuple[Row, Source] | None:
 
 
 def kept_between_calls(trace: TraceData) -> tuple[str, ...]:
-    """Return the attributes of modules that the first of two equal calls changes, where the second returns others.
+    """Return attributes and buffers of modules that the first of two equal calls changes, if the second returns others.
 
     Random generators start alike in both; what the model had before, it has afterwards. Nothing is returned of a model
     whose calls are alike, and where it or its inputs are not at hand.
@@ -133,9 +144,10 @@ def kept_between_calls(trace: TraceData) -> tuple[str, ...]:
     with state_restored(side.model) as restore:
         restore()
         start = RngSnapshot()
-        before = _attributes(side.model)
+        before, held = _attributes(side.model), _buffers(side.model)
         first = side.returned_bits()
         changed = [name for name, value in _attributes(side.model).items() if before.get(name, start) is not value]
+        changed += [name for name, now in _buffers(side.model).items() if held.get(name) != now]
         start.restore()
         return tuple(changed) if first is not None and changed and first != side.returned_bits() else ()
 
@@ -150,7 +162,13 @@ def _attributes(model: nn.Module) -> dict[str, object]:
     }
 
 
+def _buffers(model: nn.Module) -> dict[str, tuple[int, int]]:
+    """Return by name which tensor each buffer is, and how often it was written to."""
+    return {name: (id(buffer), buffer._version) for name, buffer in named_buffers_of(model)}
+
+
 _OF_TORCH = frozenset(vars(nn.Module()))
+NAMED = 4
 
 
 def _own_differences(

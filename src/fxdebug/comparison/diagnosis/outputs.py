@@ -15,7 +15,7 @@ from fxdebug.comparison.measures import STATISTICS, Measures
 from fxdebug.comparison.pairing.returned_values import facing_outputs, is_made_after_forward, returned_by
 from fxdebug.comparison.result import Kind
 from fxdebug.comparison.steps import Step
-from fxdebug.comparison.thresholds import FEW_TIMES, GROWTH, NARROW_ROUNDING_STEPS
+from fxdebug.comparison.thresholds import FEW_TIMES, GROWTH, NARROW_ROUNDING_STEPS, NEAR
 from fxdebug.comparison.tolerance import rounding_step, tolerance_of
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Group, Value, numbers, shape_text
@@ -176,10 +176,27 @@ class OutputDiagnosis:
             if draws_random(first.step) and draws_random(first.partner):  # into memory that was never written
                 yield make_cause(self._judge, "random", first.step.call, first.step.op, BOTH_DREW, first)
                 return
-            held = self._held(first)
+            held = self._carried(first) or self._held(first)
             because = held or f"what it was given differs already{UNPAIRED}"
             cause = make_cause(self._judge, "values", first.step.call, first.step.op, because, first, absorbable=False)
             yield cause if held else replace(cause, confidence=0.3)
+
+    def _carried(self, result: StepResult) -> str:
+        """Say that a step of b depends on a buffer that the run a has left, and that was another one before it."""
+        run = self._pairs.b
+        before, now = ({p.name: p for p in each.trace.parameters} for each in (self._pairs.a, run))
+        pending, seen = [given.value for given in result.step.inputs], set[int]()
+        while pending and len(seen) < NEAR:
+            value = run.root(pending.pop())
+            one, other = before.get(value.name or ""), now.get(value.name or "")
+            moved = one is not None and other is not None and one.changed and one.before != one.stats
+            if moved and other.kind == "buffer" and other.before is not None and other.before == one.stats:
+                return f"b begins with {other.name} as a has left it, and a with another one"
+            maker = run.makers.get(value.number)
+            if value.number not in seen and maker is not None:
+                pending += [given.value for given in maker.inputs]
+            seen.add(value.number)
+        return ""
 
     def _held(self, result: StepResult) -> str:
         """Say that a step is given a tensor that was there before the run, as state that an earlier call left."""

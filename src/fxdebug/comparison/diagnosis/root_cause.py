@@ -124,7 +124,8 @@ class Diagnoser:
         if result.adds:
             return self._own_cause(result)
         if result.worst_input is None or result.error_in <= self._limit(*result.worst_input):
-            return None
+            # in a narrow dtype statistics of what it was given show rounded angles as equal
+            return self._rounded_positions(result) if self._judge.narrow_eps(result.a, result.b) else None
         one, other = result.worst_input
         if self._pairs.are_paired(one.value, other.value):
             return self._changed_on_the_way(result, one, other)

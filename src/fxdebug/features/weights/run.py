@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,19 +22,26 @@ from fxdebug.features.shared.drawn.as_drawn import is_trained
 from fxdebug.features.shared.units.measured_activations import units_on
 from fxdebug.features.weights.changed.adapters import find_merged_adapters
 from fxdebug.features.weights.changed.averages import find_as_drawn, find_no_averages
-from fxdebug.features.weights.changed.changes import ChangeRow, changes_report
+from fxdebug.features.weights.changed.changes import ChangeRow, changes_report, rank_of_change
 from fxdebug.features.weights.changed.kinds import find_kinds
-from fxdebug.features.weights.changed.names import find_left_out, find_missing, find_prefix, find_unmatched, left_out_of
+from fxdebug.features.weights.changed.names import (
+    find_left_out,
+    find_missing,
+    find_nothing_loaded,
+    find_prefix,
+    find_unmatched,
+    left_out_of,
+)
 from fxdebug.features.weights.changed.resized import find_resized
 from fxdebug.features.weights.changed.ties import find_ties
 from fxdebug.features.weights.facts import change_of, facts_of
 from fxdebug.features.weights.facts_of_model import weight_facts
 from fxdebug.features.weights.fresh_twin import fresh_deviations
 from fxdebug.features.weights.initialisation import Drawn, WeightLimits
-from fxdebug.features.weights.record import UnreadWeight
+from fxdebug.features.weights.record import UnreadWeight, WeightChange
 from fxdebug.features.weights.report import WeightRow, weights_report
 from fxdebug.plugins.given import GivenModel
-from fxdebug.store.tensors.checkpoints import Weights, read_checkpoint
+from fxdebug.store.tensors.checkpoints import NestedWeights, Weights, read_checkpoint
 
 Row: TypeAlias = WeightRow | ChangeRow
 Checkpoint: TypeAlias = nn.Module | Mapping[str, Tensor] | str | os.PathLike[str]
@@ -147,13 +154,17 @@ def _of_model(
 
 
 LAYERS = ("num_hidden_layers", "n_layer", "num_layers")
+TRIED = 4  # changed weights whose change is looked at
 MOSTLY = 0.9  # of the names of a checkpoint have the prefix of its wrapper
 
 
 def _changes(model: Checkpoint, other: Checkpoint) -> Report[Row]:
     models = [one if isinstance(one, nn.Module) else None for one in (model, other)]
     left_out = [left_out_of(one) if one is not None else {} for one in models]
-    a, b = ({**_weights_of(one), **_detached(beyond)} for one, beyond in zip((model, other), left_out))
+    known = [name for one in models if one is not None for name in _weights_of(one)]
+    read = [_weights_of(one, known) for one in (model, other)]
+    under = next((found.under for found in read if isinstance(found, NestedWeights)), "")
+    a, b = ({**one, **_detached(beyond)} for one, beyond in zip(read, left_out))
     names = list(a), list(b)
     prefix = "" if a.keys() & b.keys() else prefix_between(*names)
     if prefix and not any(MOSTLY * len(side) <= sum(name.startswith(prefix) for name in side) for side in names):
@@ -176,6 +187,8 @@ def _changes(model: Checkpoint, other: Checkpoint) -> Report[Row]:
     ]
     beyond = {name.removeprefix(prefix): tensor for side in left_out for name, tensor in side.items()}
     findings = find_prefix(changes, prefix, *names) if prefix else []
+    nothing = find_nothing_loaded(changes, under) if loaded else []
+    findings = [*nothing, *unmatched] if nothing else findings
     findings = findings or [
         *unmatched,
         *find_left_out(beyond, None if loaded else [c.name for c in changes if c.name in beyond and c.differing]),
@@ -188,7 +201,22 @@ def _changes(model: Checkpoint, other: Checkpoint) -> Report[Row]:
         *(find_no_averages(changes) if not loaded else ()),
     ]
     notes = [Note(f"names are compared without the prefix {prefix!r}, which only one of both has")] if prefix else []
-    return Report.of(changes_report(changes, _name_of(model), _name_of(other), findings, notes))
+    how = _how(changes, a, b)
+    return Report.of(changes_report(changes, _name_of(model), _name_of(other), findings, notes, how))
+
+
+def _how(changes: Sequence[WeightChange], a: Weights, b: Weights) -> str:
+    """Say what the weights that changed have in common, where others are equal: products of few columns."""
+    changed = [change for change in changes if change.differing]
+    if not changed or len(changed) == len(changes):
+        return ""
+    with untracked(), torch.no_grad():
+        ranks = [rank_of_change(a[one.name](), b[one.name]()) for one in changed[:TRIED]]
+    known = [rank for rank in ranks if rank is not None]
+    if len(known) < len(ranks):
+        return ""
+    rank = str(known[0]) if len(set(known)) == 1 else f"{min(known)} to {max(known)}"
+    return f", by matrices of rank {rank} (as of an adapter: merged with another factor, or into one of both alone)"
 
 
 def _are_weights(other: object, model: Checkpoint) -> bool:
@@ -200,11 +228,11 @@ def _are_weights(other: object, model: Checkpoint) -> bool:
     return not isinstance(model, nn.Module) or any(name in other for name in _weights_of(model))
 
 
-def _weights_of(checkpoint: Checkpoint) -> Weights:
+def _weights_of(checkpoint: Checkpoint, known: Sequence[str] = ()) -> Weights:
     if isinstance(checkpoint, Mapping):
         return _detached({name: one for name, one in checkpoint.items() if isinstance(one, Tensor)})
     if not isinstance(checkpoint, nn.Module):
-        return read_checkpoint(Path(checkpoint))
+        return read_checkpoint(Path(checkpoint), known)
     return _detached({**dict(members.named_parameters_of(checkpoint)), **dict(members.named_buffers_of(checkpoint))})
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,22 @@ from fxdebug.files.system_errors import system_errors_told
 Weights = Mapping[str, Callable[[], Tensor]]
 """A function for each weight, by its name, that reads it: only one is in memory at a time."""
 
+
+class NestedWeights(dict[str, Callable[[], Tensor]]):
+    """Weights that stand under a key of their file, as ``{"epoch": 5, "net": {…}}`` has them: ``under`` is that key."""
+
+    under = ""
+
+
+DEEP = 3  # keys, one in the other, under which weights are looked for
 PICKLES = (".pt", ".pth", ".bin", ".ckpt")
 
 
-def read_checkpoint(path: Path) -> Weights:
+def read_checkpoint(path: Path, known: Collection[str] = ()) -> Weights:
     """Return the weights of a ``.safetensors`` or ``.pt`` file, or of a folder with such files, by name.
+
+    Of a file that nests several (a net, its average, the moments of its optimizer), those are read that have the most
+    names of ``known``, else the usual key, else the most weights.
 
     Of a folder the parts that its ``*.index.json`` names are read, else every ``.safetensors`` file in it. Pickles are
     read with ``weights_only``: nothing in them runs. Raises ``LoadError`` for files that hold no weights.
@@ -34,7 +45,7 @@ def read_checkpoint(path: Path) -> Weights:
     if path.suffix == ".safetensors":
         return _of_safetensors(path)
     if path.suffix in PICKLES:
-        return _of_pickle(path)
+        return _of_pickle(path, known)
     raise LoadError(f"{path} is no checkpoint: give a .safetensors or {', '.join(PICKLES)} file, or a folder with some")
 
 
@@ -94,7 +105,7 @@ def _read(path: Path, name: str) -> Tensor:
     return tensor
 
 
-def _of_pickle(path: Path) -> Weights:
+def _of_pickle(path: Path, known: Collection[str] = ()) -> Weights:
     try:
         with system_errors_told(path, "or save the weights as .safetensors, which are read one at a time"):
             content: Any = torch.load(path, map_location="cpu", weights_only=True)
@@ -102,12 +113,29 @@ def _of_pickle(path: Path) -> Weights:
         raise
     except Exception as error:  # torch raises whatever the damage leads to
         raise LoadError(f"{path} cannot be read as weights alone: {type(error).__name__}: {error}") from None
-    for key in ("state_dict", "model"):
-        if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
-            content = content[key]
     if not isinstance(content, Mapping):
         raise LoadError(f"{path} holds {with_article(type(content).__name__)}, and no weights by name")
-    return {str(name): partial(_same, tensor) for name, tensor in content.items() if isinstance(tensor, Tensor)}
+    under, weights = max(
+        _nested(content),
+        key=lambda one: (len(one[1].keys() & set(known)), one[0].rpartition(".")[2] in USUAL, len(one[1])),
+        default=("", {}),
+    )
+    found = NestedWeights({name: partial(_same, tensor) for name, tensor in weights.items()})
+    found.under = under
+    return found
+
+
+USUAL = ("state_dict", "model")  # the keys that weights stand under
+
+
+def _nested(content: Mapping[Any, Any], key: str = "", deep: int = 0) -> list[tuple[str, dict[str, Tensor]]]:
+    """Return the weights in a mapping and in those that it nests, each with its key."""
+    here = {name: one for name, one in content.items() if isinstance(name, str) and isinstance(one, Tensor)}
+    found = [(key, here)] if here else []
+    for name, one in content.items():
+        if isinstance(name, str) and isinstance(one, Mapping) and deep < DEEP:
+            found += _nested(one, f"{key}.{name}" if key else name, deep + 1)
+    return found
 
 
 def _same(tensor: Tensor) -> Tensor:

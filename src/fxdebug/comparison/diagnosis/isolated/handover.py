@@ -57,7 +57,7 @@ def handover_findings(judge: Judge, findings: Sequence[Row], globs: Sequence[str
                 inherits = make_row is _output_row and (
                     _was_given_others(judge, partner, call) or _is_merged(judge, partner, call)
                 )
-                if inherits or explained & _upstream_nodes(run, wrong):
+                if inherits or explained & _upstream_nodes(run, wrong) or _may_round(judge, wrong):
                     continue
                 row = make_row(judge, call, slot, wrong, measures, limit)
                 if make_row is _input_row and row.a is not None and row.a.value is not None:
@@ -75,6 +75,13 @@ def _was_given_others(judge: Judge, a: Call, b: Call) -> bool:
     given = dict(a.inputs.named())
     sides = [(given[slot], value) for slot, value in b.inputs.named() if slot in given]
     return any(values_differ(judge, one, other) for one, other in sides if one.dtype in EPS)
+
+
+def _may_round(judge: Judge, wrong: Value) -> bool:
+    """Is it a value in a narrow dtype whose own step adds nothing beyond what rounding makes of what it was given?"""
+    maker = judge.pairs.b.maker(wrong)
+    result = None if maker is None else judge.results.get(maker.index)
+    return result is not None and not result.adds and bool(judge.narrow_eps(result.a, result.b))
 
 
 def _is_merged(judge: Judge, a: Call, b: Call) -> bool:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor
+
 from fxdebug.data.calls import Note
 from fxdebug.data.findings import Finding
-from fxdebug.data.measures import PARAMETER, Unit, register
+from fxdebug.data.measures import PARAMETER, Unit, counted, register
 from fxdebug.data.report import Cell, Column, ReportData
 from fxdebug.features.weights.changed.kinds import is_statistic
 from fxdebug.features.weights.record import Shape, WeightChange
@@ -45,6 +49,8 @@ COLUMNS = (
 
 
 MOST_PARTS = 4  # that are named in one sentence
+SMALLEST, FAR_BELOW, HIGHEST = 16, 4, 64  # rows, and the rank of an adapter as a part of them, and at most
+NOTHING = 1e-3  # of the largest singular value: rounding of the sum
 
 
 def changes_report(
@@ -53,8 +59,12 @@ def changes_report(
     name_b: str,
     findings: Iterable[Finding] = (),
     notes: Iterable[Note] = (),
+    how: str = "",
 ) -> ReportData[ChangeRow]:
-    """Return the weights of two checkpoints: those in one alone, then those that changed most, then equal ones."""
+    """Return the weights of two checkpoints: those in one alone, then those that changed most, then equal ones.
+
+    ``how`` is what those that changed have in common, for the answer.
+    """
     rows = [_row(change) for change in changes]
     order = ("shape differs", "only in a", "only in b", "changed", "dtype differs", "equal")
     rows.sort(key=lambda row: (order.index(row.state), -(row.change if row.change is not None else math.inf)))
@@ -70,7 +80,7 @@ def changes_report(
             totals["  of them running statistics"] = (statistics, "")
     totals["change of all"] = (100 * moved / first if first else None, "%")
     return ReportData(
-        answer=_parts(rows),
+        answer=_parts(rows, how),
         analysis="weights",
         subject=f"{name_a} → {name_b}",
         columns=COLUMNS,
@@ -83,21 +93,55 @@ def changes_report(
     )
 
 
-def _parts(rows: Sequence[ChangeRow]) -> str:
-    """Say which parts of a model changed, where others are equal and all shapes and names are."""
-    equal: dict[str, bool] = {}
+def _parts(rows: Sequence[ChangeRow], how: str) -> str:
+    """Say which weights or parts of a model changed, where others are equal and all shapes and names are."""
+    equal: dict[str, list[bool]] = {}
+    kinds: dict[str, list[ChangeRow]] = {}
     for row in rows:
         if row.state not in ("changed", "equal"):
             return ""
-        part = row.name.partition(".")[0]
-        equal[part] = equal.get(part, True) and row.state == "equal"
-    changed = [part for part, is_equal in equal.items() if not is_equal]
-    if not changed or len(changed) > MOST_PARTS or len(changed) == len(equal):
+        equal.setdefault(row.name.partition(".")[0], []).append(row.state == "equal")
+        kinds.setdefault(re.sub(r"\d+", "*", row.name), []).append(row)
+    changed = sorted([row.name for row in rows if row.state == "changed"])
+    if not changed or len(changed) == len(rows):
         return ""
-    *more, last = sorted(changed)
-    some = f"{', '.join(more)} and {last}" if more else last
-    rest = len(equal) - len(changed)
-    return f"changed in {some}; the other {f'{rest} parts are' if rest > 1 else 'part is'} equal"
+    parts = sorted([part for part, of_part in equal.items() if not all(of_part)])
+    if len(parts) <= MOST_PARTS and len(parts) < len(equal) and not any(any(equal[part]) for part in parts):
+        rest = len(equal) - len(parts)
+        return f"changed in {_listed(parts)}{how}; the other {f'{rest} parts are' if rest > 1 else 'part is'} equal"
+    whole = [kind for kind, of_kind in kinds.items() if all(row.state == "changed" for row in of_kind)]
+    if len(changed) <= MOST_PARTS:
+        named = _listed(changed)
+    elif len(whole) <= MOST_PARTS and sum(len(kinds[kind]) for kind in whole) == len(changed):
+        named = f"{_listed(sorted(whole))} ({counted(len(changed), 'weight')})"
+    elif len(parts) <= MOST_PARTS and len(parts) < len(equal):
+        named = f"{counted(len(changed), 'weight')} in {_listed(parts)}"
+    else:
+        return ""
+    rest = len(rows) - len(changed)
+    return f"changed: {named}{how}; the other {f'{rest} weights are' if rest > 1 else 'weight is'} equal"
+
+
+def _listed(names: Sequence[str]) -> str:
+    *more, last = names
+    return f"{', '.join(more)} and {last}" if more else last
+
+
+def rank_of_change(a: Tensor, b: Tensor) -> int | None:
+    """Return the rank of what was added to a matrix, where it is far below that of a matrix of its size; else ``None``.
+
+    >>> one = torch.randn(32, 40, generator=torch.Generator().manual_seed(0))
+    >>> rank_of_change(one, one + one[:, :3] @ one[:3]), rank_of_change(one, one * 0.5)
+    (3, None)
+    """
+    if a.ndim != 2 or a.shape != b.shape or not a.is_floating_point() or min(a.shape) < SMALLEST:
+        return None
+    most = min(min(a.shape) // FAR_BELOW, HIGHEST)
+    change = b.detach().double().cpu() - a.detach().double().cpu()
+    probes = torch.randn(change.shape[1], most + 1, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    sizes = torch.linalg.svdvals(change @ probes) if bool(change.isfinite().all()) else change.new_zeros(1)
+    rank = int((sizes > NOTHING * sizes[0]).sum())
+    return rank if 0 < rank <= most else None
 
 
 def _row(change: WeightChange) -> ChangeRow:

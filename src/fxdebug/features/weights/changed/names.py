@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from statistics import median
 
 import torch
 from torch import Tensor, nn
@@ -11,9 +13,12 @@ from fxdebug.analyses.paired_names import prefix_between
 from fxdebug.capture.probe import members
 from fxdebug.data.findings import ADVICE, WARNING, Finding, Severity
 from fxdebug.data.measures import counted
+from fxdebug.features.weights.changed.kinds import UNLIKE
 from fxdebug.features.weights.record import WeightChange
 
 NAMED = 6
+LEAST, ELEMENTS = 3, 64  # matrices of so many elements, of which no likeness is no chance
+CHANCE = 2.0  # standard errors of the cosine of matrices that have nothing to do with one another
 
 
 def names_of(model: nn.Module) -> list[tuple[list[str], Tensor]]:
@@ -133,6 +138,27 @@ def find_missing(changes: Sequence[WeightChange]) -> Iterator[Finding]:
         "What is loaded from the second leaves these as they are drawn: a class that does not know them saved it.",
         ADVICE,
     )
+
+
+def find_nothing_loaded(changes: Sequence[WeightChange], under: str) -> list[Finding]:
+    """Return a finding where no matrix of a model has anything in common with that of its file; ``under``: the key."""
+    both = [c for c in changes if c.shape_a is not None and c.shape_a == c.shape_b and c.cosine is not None]
+    matrices = [c for c in both if len(c.shape_a or ()) > 1 and math.prod(c.shape_a or ()) >= ELEMENTS and c.norm]
+    likest = max((abs(c.cosine or 0.0) for c in matrices), default=1.0)
+    chances = [abs(c.cosine or 0.0) * math.sqrt(math.prod(c.shape_a or ())) for c in matrices]
+    if len(matrices) < LEAST or likest > UNLIKE or median(chances) > CHANCE:
+        return []
+    return [
+        _finding(
+            "not in model",
+            [c.name for c in matrices],
+            f"none of the {len(matrices)} matrices of the model has anything in common with that of its name in the "
+            f"file (cosine at most {likest:.2g}): nothing was loaded"
+            + (f"; the file has them under {under!r}" if under else ""),
+            "load_state_dict(strict=False) takes nothing of other keys, and says nothing: give it what stands under the "
+            "key that the file has.",
+        )
+    ]
 
 
 def find_prefix(changes: Sequence[WeightChange], prefix: str, a: Sequence[str], b: Sequence[str]) -> list[Finding]:
