@@ -190,7 +190,12 @@ def _positions(start: int, count: int, length: int) -> str:
 def facing_parts(a: TraceData, b: TraceData) -> FacingParts | None:
     """Return what faces each other where two runs were given inputs of other sizes; ``None`` where nothing is found."""
     start = _first_values(a, b)
-    return start or _last_positions(a, b) or _same_rows(a, b) or _last_values(a, b) or _one_of_a_list(a, b)
+    if start is not None:
+        return start
+    last = _last_positions(a, b)
+    if last is not None and not _is_another_token(a, b):
+        return last
+    return _same_rows(a, b) or last or _last_values(a, b) or _one_of_a_list(a, b)
 
 
 # One run is the last positions of the other --------------------------------------------------------
@@ -211,6 +216,22 @@ def _last_positions(a: TraceData, b: TraceData) -> FacingParts | None:
                 rows = [Stretch(r, r, lengths[0] - count, lengths[1] - count, count) for r in range(batch)]
                 return FacingParts(tuple(rows), (batch, batch), lengths, "cache")
     return None
+
+
+def _is_another_token(a: TraceData, b: TraceData) -> bool:
+    """Is the one token that a run was given not the last one of the other run, in data that both have?"""
+    for _, one, other in _other_shapes(a, b):
+        left, right = _data(a, one), _data(b, other)
+        if (
+            one.dtype in EPS
+            or left is None
+            or right is None
+            or left.ndim != 2
+            or 1 not in (left.shape[1], right.shape[1])
+        ):
+            continue
+        return bool((left[:, -1] != right[:, -1]).any())
+    return False
 
 
 def _last_values(a: TraceData, b: TraceData) -> FacingParts | None:

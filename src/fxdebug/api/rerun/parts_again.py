@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fxdebug.api.comparison import Comparison
-from fxdebug.api.rerun.places_of_parts import misplaced_part
+from fxdebug.api.rerun.places_of_parts import joined_with_gaps, misplaced_part
 from fxdebug.api.rerun.stretches import CLOSE, are_alike, places_in, rest_of
 from fxdebug.api.rerun.tried_in_traces import LiveRun
 from fxdebug.capture.probe import ObservedRun, members, named_tensors, untracked
@@ -94,7 +94,7 @@ def told_of_parts(found: Comparison, models: Sequence[LiveRun] = ()) -> Comparis
     if first is None:
         return found
     unlike = first.because.endswith(UNPAIRED) or first.has_two_shapes
-    misplaced = misplaced_part(found.a, found.b) if unlike else None
+    misplaced = (misplaced_part(found.a, found.b) or joined_with_gaps(found.a, found.b)) if unlike else None
     if misplaced is not None:
         node, call = misplaced.node, misplaced.call
         source = node.source if node is not None else call.source

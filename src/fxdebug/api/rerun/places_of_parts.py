@@ -15,7 +15,8 @@ from fxdebug.data.calls import Call
 from fxdebug.data.trace import TraceData
 from fxdebug.data.values import Group, Value
 from fxdebug.operators.names import CONVOLUTIONS, canonical
-from fxdebug.query.network import Node, network_of
+from fxdebug.query.edges import Edge
+from fxdebug.query.network import Network, Node, network_of
 
 POOLS = frozenset([f"{kind}_pool{dim}d" for kind in ("avg", "max") for dim in (1, 2, 3)])
 
@@ -58,6 +59,52 @@ def misplaced_part(a: TraceData, b: TraceData) -> Misplaced | None:
                     )
                     return Misplaced(calls[number], None, f"{what}{reached}: {left} is left out")
     return None
+
+
+def joined_with_gaps(a: TraceData, b: TraceData) -> Misplaced | None:
+    """Return the first part that b joins to what it returns behind a gap in a, or once more; ``None`` without one.
+
+    Parts are found in what a returns by the numbers in their last half: those in front may see other neighbours.
+    """
+    with untracked(), torch.no_grad():
+        one, other = (next(iter(trace.root.returned or trace.root.outputs or ()), None) for trace in (a, b))
+        whole, joined = (None if each is None else _tensor(trace, [each]) for trace, each in ((a, one), (b, other)))
+        if whole is None or joined is None or joined.ndim != whole.ndim:
+            return None
+        net = network_of(b)
+        dims = [dim for dim in range(whole.ndim) if joined.shape[dim] != whole.shape[dim]]
+        joins = [node for node in net.nodes.values() if canonical(node.op) == "cat" and node.shape == joined.shape]
+        if len(dims) != 1 or not joins:
+            return None
+        dim, node, reached, at = dims[0], joins[-1], 0, 0
+        edges = net.into.get(node.id, ())
+        sizes = [
+            edge.value.shape[dim] for edge in edges if edge.value is not None and len(edge.value.shape) == whole.ndim
+        ]
+        if len(sizes) < len(edges) or sum(sizes) != joined.shape[dim] or not all(sizes):
+            return None
+        for number, (edge, size) in enumerate(zip(edges, sizes)):
+            half = size // 2
+            places = places_in(whole, joined.narrow(dim, at + half, size - half), dim)
+            if len(places) != 1:
+                return None
+            start = places[0] - half
+            if start != reached:
+                return Misplaced(b.root, node, _unlike(net, edge, dim, number, start, reached))
+            at, reached = at + size, start + size
+    return None
+
+
+def _unlike(net: Network, edge: Edge, dim: int, number: int, start: int, reached: int) -> str:
+    """Say which part begins elsewhere than where those before it end, and what it is cut from."""
+    left = f"{min(start, reached)}:{max(start, reached)}"
+    what = f"part {number} that it joins begins at {start} of what a returns, and those before end at {reached}: {left} is "
+    what += "left out" if start > reached else "there twice"
+    maker = net.nodes.get(edge.source)
+    cut = [one.value for one in net.into.get(edge.source, ()) if one.value is not None]
+    if maker is None or maker.op != "getitem" or len(cut) != 1 or edge.value is None or len(cut[0].shape) <= dim:
+        return what
+    return f"{what} (the part is {edge.value.shape[dim]} of {cut[0].shape[dim]}, by {maker.op})"
 
 
 def _between(op: str, step: int, number: int, start: int) -> str:

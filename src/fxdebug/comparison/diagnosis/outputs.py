@@ -189,8 +189,9 @@ class OutputDiagnosis:
         while pending and len(seen) < NEAR:
             value = run.root(pending.pop())
             one, other = before.get(value.name or ""), now.get(value.name or "")
-            moved = one is not None and other is not None and one.changed and one.before != one.stats
-            if moved and other.kind == "buffer" and other.before is not None and other.before == one.stats:
+            if one is None or other is None or other.kind != "buffer" or other.before is None:
+                pass
+            elif one.changed and one.before != one.stats == other.before:
                 return f"b begins with {other.name} as a has left it, and a with another one"
             maker = run.makers.get(value.number)
             if value.number not in seen and maker is not None:

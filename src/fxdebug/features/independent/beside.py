@@ -105,6 +105,28 @@ class Alone:
 
 
 @dataclass(frozen=True)
+class AloneInPack(Alone):
+    """One sample of a pack in one row: the ``number`` of it, of ``samples``, each of which may have one result."""
+
+    number: int = 0
+    samples: int = 0
+
+    def pair(self, tensor: Tensor, other: Tensor, cut: Sequence[Tensor]) -> tuple[Tensor, Tensor] | None:
+        """Return the parts of both results that belong to the sample: its tokens, or its own one of all samples."""
+        if self._of_samples(tensor, other):
+            return tensor.narrow(0, self.number, 1), other
+        return Alone.pair(self, tensor, other, cut)
+
+    def token_dims(self, whole: Tensor, part: Tensor) -> list[int]:
+        """Return the dimensions of a result that its part has what is the sample's alone of."""
+        return [0] if self._of_samples(whole, part) else Alone.token_dims(self, whole, part)
+
+    def _of_samples(self, tensor: Tensor, other: Tensor) -> bool:
+        shapes = tuple(tensor.shape), tuple(other.shape)
+        return shapes == ((self.samples, *shapes[1][1:]), (1, *shapes[1][1:])) and self.samples != self.length
+
+
+@dataclass(frozen=True)
 class AloneInList(Alone):
     """One of several inputs that a model joins itself, such as images of other sizes; ``row`` is its number."""
 

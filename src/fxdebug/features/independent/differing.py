@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fxdebug.capture.probe import ObservedRun, named_tensors, untracked
 from fxdebug.data.calls import Call
-from fxdebug.features.independent.beside import Alone, AloneInList
+from fxdebug.features.independent.beside import Alone, AloneInList, AloneInPack
 from fxdebug.operators.categories import VIEWS
 from fxdebug.operators.dtypes import EPS
 from fxdebug.operators.names import COPYING, UNINITIALISED
@@ -147,6 +147,44 @@ def difference(given: Seen, other: Seen, alone: Alone, cut: Sequence[Seen]) -> D
     )
 
 
+@dataclass(frozen=True)
+class OtherCount:
+    """Fewer or more results than samples of a pack: the operation that makes them, and the samples that have none."""
+
+    count: int
+    node: Node | None
+    lacking: tuple[str, ...]
+
+
+def other_count(given: Seen, alone: Sequence[tuple[AloneInPack, Seen]]) -> OtherCount | None:
+    """Return how many results a pack has, where each sample alone has one, and they are not as many as the samples."""
+    end = given.run.place(given.run.trace.root)
+    whole = next(iter(given.of.get(end, [])), None)
+    single = [(one.name, next(iter(seen.of.get(seen.run.place(seen.run.trace.root), [])), None)) for one, seen in alone]
+    known = [(name, result) for name, result in single if result is not None and result.ndim and len(result) == 1]
+    if whole is None or not whole.ndim or not known or len(known) < len(single):
+        return None
+    count, first = len(whole), alone[0][0]
+    if count in (first.samples, first.length) or any(each.shape[1:] != whole.shape[1:] for _, each in known):
+        return None
+    lacking = [name for name, result in known if all(_error(whole[row : row + 1], result) for row in range(count))]
+    return OtherCount(count, _counting(given, first.length, count), tuple(lacking) if len(lacking) < len(known) else ())
+
+
+def _counting(given: Seen, length: int, count: int) -> Node | None:
+    """Return the first operation that makes so many results of tokens."""
+    net = network_of(given.run.trace)
+    for node in sorted(net.nodes.values(), key=lambda each: each.position):
+        before = [net.nodes[id] for id in _sources(net, node.id)]
+        made = [value.shape for value in node.values]
+        if node.kind not in ("call_function", "call_method") or any(length in shape for shape in made):
+            continue
+        makes = len(made) == count or (len(made) == 1 and made[0][:1] == (count,))
+        if makes and any(length in (each.shape or ()) for each in before):
+            return node
+    return None
+
+
 def _is_one(key: Key, given: Seen, other: Seen, alone: Alone) -> bool:
     """Do an operation and its call have the same number in both runs: not where one run repeats it for each sample?"""
     if alone.is_from_the_first:
@@ -221,7 +259,7 @@ def _tokens(part: Tensor, other: Tensor, whole: Tensor, alone: Alone) -> tuple[i
     gaps = (part.double() - other.double()).abs().nan_to_num(nan=0.0, posinf=1e300)
     differs = gaps > bound * float(other.double().nan_to_num(0.0, 0.0, 0.0).abs().max())
     kept = differs.movedim(dims[0], 0).flatten(1).any(1) if differs.ndim > 1 else differs
-    return tuple(alone.places[kept.cpu()].tolist())
+    return tuple(alone.places[kept.cpu()].tolist()) if len(kept) == len(alone.places) else ()
 
 
 def places_of(run: ObservedRun) -> dict[str, tuple[int, int]]:

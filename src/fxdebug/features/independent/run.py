@@ -17,8 +17,16 @@ from fxdebug.data.calls import Call, Note
 from fxdebug.data.findings import ERROR, Finding
 from fxdebug.data.report import Column, ReportData
 from fxdebug.errors import UsageError, first_line
-from fxdebug.features.independent.beside import Alone, AloneInList
-from fxdebug.features.independent.differing import Difference, Results, Seen, difference, places_of
+from fxdebug.features.independent.beside import Alone, AloneInList, AloneInPack
+from fxdebug.features.independent.differing import (
+    Difference,
+    OtherCount,
+    Results,
+    Seen,
+    difference,
+    other_count,
+    places_of,
+)
 from fxdebug.features.independent.turned_masks import turned_mask
 from fxdebug.features.independent.ways import KINDS, Dim, Over, Way, last_half, ways_of
 from fxdebug.features.independent.weak_masks import weak_mask
@@ -208,6 +216,10 @@ class _Runs:
     def _judged(self, way: Way, several: bool) -> _Judged:
         found = _Judged(notes=[way.note] if way.note else [])
         of_list = all(isinstance(each, AloneInList) for each in way.samples)
+        packed = [each for each in way.samples if isinstance(each, AloneInPack)]
+        counted = other_count(self.whole, [(each, self._of(each)) for each in packed]) if packed else None
+        if counted is not None:
+            found.findings.append(self._count(counted, packed[0].samples))
         for alone in way.samples:
             if alone.beside and found.findings:
                 break  # the first half told it
@@ -226,6 +238,19 @@ class _Runs:
             if alone is not way.samples[0] and not of_list:
                 del self._seen[id(alone)]  # it holds a copy of every result
         return found
+
+    def _count(self, counted: OtherCount, samples: int) -> Finding:
+        lacking = f"; what {_and(counted.lacking)} has alone is none of them" if counted.lacking else ""
+        where: Node | Call = self.whole.run.trace.root if counted.node is None else counted.node
+        makes = (
+            ""
+            if counted.node is None
+            else f", which this operation makes of the tokens: it takes other borders{lacking}"
+        )
+        what = f"{counted.count} results are returned for {samples} samples of the pack{makes or lacking}"
+        return found(
+            where, what, rule="depends", severity=ERROR, measured=float(counted.count), threshold=float(samples)
+        )
 
     def _finding(self, differs: Difference, alone: Alone, name: str) -> Finding:
         run, node = self.whole.run, differs.first
@@ -299,6 +324,11 @@ def _named(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
     if len(expected) < len(args):
         return {f"*{place}": value for place, value in enumerate(args)} | dict(kwargs)
     return dict(zip(expected, args)) | dict(kwargs)
+
+
+def _and(names: Sequence[str]) -> str:
+    *more, last = names
+    return f"{', '.join(more)} and {last}" if more else last
 
 
 def _listed(places: tuple[int, ...]) -> str:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fxdebug.errors import UsageError
-from fxdebug.features.independent.beside import Alone, AloneInList
+from fxdebug.features.independent.beside import Alone, AloneInList, AloneInPack
 from fxdebug.features.independent.sequences import (
     Tokens,
     alone_in,
@@ -376,8 +376,11 @@ def _unpacked(inputs: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> list[
             else _at(value, places, length)
             for name, value in own.items()
         }
-        name, of_row = (f"sample {number}", None) if len(rows) == 1 else (f"row {row} #{number}", row)
-        found_alone.append(Alone(name, alone, of_row, len(rows), places, length, shares_row=True))
+        if len(rows) > 1:
+            found_alone.append(Alone(f"row {row} #{number}", alone, row, len(rows), places, length, shares_row=True))
+            continue
+        of_pack = number, len(samples)
+        found_alone.append(AloneInPack(f"sample {number}", alone, None, 1, places, length, False, True, *of_pack))
     return [Way("one sample of the pack", tuple(found_alone))]
 
 

@@ -155,8 +155,8 @@ def find_nothing_loaded(changes: Sequence[WeightChange], under: str) -> list[Fin
             f"none of the {len(matrices)} matrices of the model has anything in common with that of its name in the "
             f"file (cosine at most {likest:.2g}): nothing was loaded"
             + (f"; the file has them under {under!r}" if under else ""),
-            "load_state_dict(strict=False) takes nothing of other keys, and says nothing: give it what stands under the "
-            "key that the file has.",
+            "load_state_dict(strict=False) takes nothing of other keys, and says nothing: give it what stands under "
+            "the key that the file has.",
         )
     ]
 
