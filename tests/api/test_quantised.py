@@ -355,3 +355,61 @@ def test_few_bits_beside_many_are_no_wrong_weights() -> None:
     for at, block in enumerate(port.layers):
         block.up = WeightOnly(net.layers[at].up)
     assert "not rounding" not in compare_models(net, port, x, quantised=True).answer
+
+
+class Codes(nn.Module):
+    """A layer whose product is taken with whole numbers, and multiplied by their scales; ``axis`` is that of these."""
+
+    def __init__(self, layer: nn.Conv2d | nn.ConvTranspose2d, axis: int) -> None:
+        super().__init__()
+        weight = layer.weight.detach()
+        scale = weight.abs().amax([dim for dim in range(4) if dim != axis], keepdim=True) / 127
+        self.register_buffer("codes", (weight / scale).round())
+        self.register_buffer("scale", scale.view(1, -1, 1, 1))
+        self.bias = layer.bias
+        self.turned = isinstance(layer, nn.ConvTranspose2d)
+
+    def forward(self, x: Tensor) -> Tensor:
+        product = nn.functional.conv_transpose2d if self.turned else nn.functional.conv2d
+        return product(x, self.codes) * self.scale + self.bias[:, None, None]
+
+
+def test_scales_behind_a_product_are_no_fault_unless_they_stand_along_another_axis() -> None:
+    torch.manual_seed(0)
+    kinds = nn.Conv2d, nn.ConvTranspose2d, nn.Conv2d, nn.Conv2d, nn.Conv2d
+    net = nn.Sequential(*[kind(16, 16, 2) for kind in kinds]).eval()
+    with torch.no_grad():
+        for layer in net:
+            layer.weight *= torch.logspace(-1, 0, 16)[torch.randperm(16), None, None, None]
+            layer.weight *= torch.logspace(-1, 0, 16)[torch.randperm(16), None, None]
+    x = torch.randn(2, 16, 9, 9)
+    for axis, told in ((1, False), (0, True)):
+        port = nn.Sequential(*[Codes(layer, axis if number == 1 else 0) for number, layer in enumerate(net)])
+        answer = compare_models(net, port, x, quantised=True).answer
+        assert ("not rounding" in answer) is told
+        if told:
+            assert answer.startswith("not rounding: the weight of `1` is ")
+            assert "a's with a factor for each row and one for each column: scales along another axis" in answer
+
+
+class Packed(WeightOnly):
+    """It computes without a product that takes its weight, and with other scales for one row alone, if ``wrong``."""
+
+    def __init__(self, layer: nn.Linear, wrong: bool) -> None:
+        super().__init__(layer)
+        self.wrong = wrong
+
+    def forward(self, x: Tensor) -> Tensor:
+        scale = self.scale.roll(1, 0) * 3 if len(x) == 1 and self.wrong else self.scale
+        return (x[:, None] * (self.qweight.to(x.dtype) * scale)).sum(-1) + self.bias
+
+
+def test_a_layer_that_is_wrong_one_row_alone_is_told() -> None:
+    net, x = model()
+    for wrong in (False, True):
+        port = copy.deepcopy(net)
+        for at, block in enumerate(port.layers):
+            block.up, block.down = Packed(net.layers[at].up, wrong), Packed(net.layers[at].down, wrong)
+        answer = compare_models(net, port, x[:1], quantised=True).answer
+        assert ("its code for one row is wrong (so is that of 9 more); " in answer) is wrong
+        assert answer.startswith("not rounding: `layers.0.up`: given this row twice, it is 0.") is wrong

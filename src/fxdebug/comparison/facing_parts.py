@@ -230,7 +230,8 @@ def _is_another_token(a: TraceData, b: TraceData) -> bool:
             or 1 not in (left.shape[1], right.shape[1])
         ):
             continue
-        return bool((left[:, -1] != right[:, -1]).any())
+        if 1 in (left.shape[1], right.shape[1]):
+            return bool((left[:, -1] != right[:, -1]).any())
     return False
 
 

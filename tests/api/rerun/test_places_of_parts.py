@@ -186,3 +186,31 @@ def test_a_cache_of_a_source_that_loses_keys_is_told_with_their_number(how: str,
     if length == 9:
         position = "position 2" if how == "written out" else "position 3"
         assert what == f"{position} attends to 4 keys, to 9 in a"
+
+
+class Vocoder(nn.Module):
+    """A decoder of chunks with the frames before them, ``cut`` off what it returns; it returns less than 3 a frame."""
+
+    def __init__(self, size: int, cut: str) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.up, self.size, self.cut = nn.Sequential(nn.ConvTranspose1d(4, 4, 6, stride=3), nn.Tanh()), size, cut
+
+    def forward(self, x: Tensor) -> Tensor:
+        found = []
+        for start in range(0, x.shape[-1], self.size):
+            before = min(start, 3)
+            y = self.up(x[..., start - before : start + self.size])[..., 3:-3]
+            found.append(y[..., -3 * self.size :] if self.cut == "last" else y[..., 3 * before :])
+        return torch.cat(found, -1)
+
+
+def test_samples_that_are_cut_off_at_the_borders_of_parts_are_told() -> None:
+    whole = Vocoder(12, "last")
+    assert [row[1] for row in told(whole, Vocoder(4, "last"), LATENT) if row[1] == "cat"] == []
+    ((_, op, what), *_) = told(whole, Vocoder(4, "first"), LATENT)
+    assert (op, what) == (
+        "cat",
+        "part 1 that it joins begins at 12 of what a returns, and those before end at 9: 9:12 is left out "
+        "(the part is 9 of 18, by getitem)",
+    )

@@ -91,3 +91,42 @@ def test_equal_runs_are_not_made_again() -> None:
     ran = len(calls)
     assert fxdebug.compare(a, b).equal
     assert len(calls) == ran
+
+
+class Carrying(nn.Module):
+    """A recurrent layer that begins with the state that the call before has left, in a buffer or an attribute."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.cell, self.kind = nn.GRUCell(8, 8), kind
+        if kind == "buffer":
+            self.register_buffer("state", torch.zeros(0, 8), persistent=False)
+        else:
+            self.state = torch.zeros(0, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.state.shape[0] != len(x) or self.kind == "reset":
+            self.state = x.new_zeros(len(x), 8)
+        h = self.state
+        for at in range(x.shape[1]):
+            h = self.cell(x[:, at], h)
+        self.state = h.detach()
+        return h
+
+
+@pytest.mark.parametrize(
+    ("kind", "because"),
+    [
+        ("buffer", "b begins with state as a has left it, and a with another one"),
+        ("attribute", "in b it is given state, which an earlier call has left, in a it is not"),
+        ("reset", ""),
+    ],
+)
+def test_state_that_the_run_before_has_left_is_told_by_its_name(kind: str, because: str) -> None:
+    net = Carrying(kind).eval()
+    a, b = [fxdebug.fx_debug(net, given(), values="tensors") for _ in range(2)]
+    assert [row.because for row in fxdebug.compare(a, b).findings] == [because][: bool(because)]
+    told = [finding.what for finding in fxdebug.check(net, given(), analyses=["structure"])]
+    ends = ["it goes on from state, which the first call has left"][: bool(because)]
+    assert [what.partition(": ")[2] for what in told] == ends

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -474,3 +475,60 @@ def test_the_frames_of_a_signal_are_in_its_last_dimension_where_half_of_its_chan
     assert (finding.path, finding.op) == ("norm", "group_norm")
     assert finding.what.partition(":")[0] == "the first half (tokens 0 to 9) depends on later tokens"
     assert fxdebug.independent(OfFrames(False), x, over="length").findings == ()
+
+
+class LastOfEach(nn.Module):
+    """The last token of each sample of a pack; borders are where positions fall, or where they are 0."""
+
+    def __init__(self, by: str) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed, self.by = nn.Embedding(20, 8), by
+
+    def forward(self, input_ids: Tensor, position_ids: Tensor) -> Tensor:
+        x, places = self.embed(input_ids)[0].tanh(), position_ids[0]
+        begins = places[1:] == 0 if self.by == "zeros" else places[1:] < places[:-1]
+        borders = [0, *(begins.nonzero().flatten() + 1).tolist(), len(places)]
+        return torch.stack([each[-1] for each in x.split([b - a for a, b in pairwise(borders)])])
+
+
+def test_a_pack_with_fewer_results_than_samples_is_told() -> None:
+    given = {"input_ids": torch.arange(7)[None], "position_ids": torch.tensor([[0, 1, 2, 0, 0, 1, 2]])}
+    assert fxdebug.independent(LastOfEach("zeros"), given, over="pack").findings == ()
+    (finding,) = fxdebug.independent(LastOfEach("falls"), given, over="pack").findings
+    assert finding.op == "split"
+    assert finding.what.startswith(
+        "2 results are returned for 3 samples of the pack, which this operation makes of the "
+    )
+    assert finding.what.endswith("it takes other borders; what sample 1 has alone is none of them")
+
+
+class Graph(nn.Module):
+    """Attention of nodes to nodes of their graph, with a softmax before or behind the mask."""
+
+    def __init__(self, masks: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.inner, self.masks = nn.Linear(4, 4), masks
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        y = torch.zeros_like(x).index_add(0, edge_index[1], self.inner(x)[edge_index[0]])
+        same = batch[:, None] == batch
+        scores = y @ y.mT
+        if self.masks:
+            return scores.masked_fill(~same, -torch.inf).softmax(-1) @ x
+        return (scores.softmax(-1) * same) @ x
+
+
+@pytest.mark.parametrize("says", [True, False])
+def test_graphs_of_one_edge_index_are_run_alone(says: bool) -> None:
+    edges = torch.tensor([[0, 1, 1, 2, 3, 4], [1, 0, 2, 1, 4, 3]])
+    batch = torch.tensor([0, 0, 0, 1, 1])
+    given = {"x": torch.randn(5, 4), "edge_index": edges, "batch": batch if says else batch * 3}
+    assert fxdebug.independent(Graph(True), given).findings == ()
+    finding, *_ = fxdebug.independent(Graph(False), given).findings
+    assert finding.op == "softmax"
+    assert finding.what.startswith(
+        "graph 0 depends on the other graphs: this is the first operation that gives it other"
+    )
+    assert ", at nodes 0, 1, 2; " in finding.what

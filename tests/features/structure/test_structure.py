@@ -414,6 +414,53 @@ def test_a_module_that_runs_in_place_of_one_that_never_does_is_told() -> None:
     assert found(NormsByName().eval(), x) == [] == found(NormsByName(spare=True).eval(), x)
 
 
+class Stages(nn.Module):
+    """Layers by numbers, of which some are not called."""
+
+    def __init__(self, *rest: int) -> None:
+        super().__init__()
+        self.rest = rest
+        for number in range(1, 5):
+            setattr(self, f"layer{number}", nn.Sequential(nn.Linear(16, 16), nn.ReLU()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for number in range(1, 5):
+            x = x if number in self.rest else getattr(self, f"layer{number}")(x)
+        return x
+
+
+def test_a_layer_that_never_runs_amid_those_before_it_and_behind_it_is_advice() -> None:
+    (finding,) = fxdebug.check(Stages(2).eval(), x, analyses=["structure"], config=False)
+    assert (finding.severity, finding.rule, finding.what) == (
+        "advice",
+        "never called",
+        "layer2, which has weights, never runs, and layer1, layer3, layer4 do",
+    )
+    for rest in ((), (4,), (2, 3)):  # cut off at its end, or more than one call that was left out
+        assert found(Stages(*rest).eval(), x) == []
+
+
+class Fields(nn.Module):
+    """Embeddings of three columns, which a norm takes one by one or all together."""
+
+    def __init__(self, together: bool) -> None:
+        super().__init__()
+        self.tables = nn.ModuleList([nn.Embedding(9, 8) for _ in range(3)])
+        self.norm, self.head = nn.LayerNorm([3, 8] if together else 8), nn.Linear(24, 2)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        columns = torch.stack([table(ids[:, at]) for at, table in enumerate(self.tables)], dim=1)
+        return self.head(self.norm(columns).flatten(1))
+
+
+def test_a_norm_over_several_embeddings_is_advice() -> None:
+    ids = torch.arange(6).view(2, 3)
+    (finding,) = fxdebug.check(Fields(True).eval(), ids, analyses=["structure"], config=False)
+    assert (finding.severity, finding.rule, finding.path) == ("advice", "dimensions mixed", "norm")
+    assert finding.what.startswith("its mean is over 3×8, the vectors of 3 embeddings that stack put side by side: ")
+    assert found(Fields(False).eval(), ids) == []
+
+
 def test_two_linear_layers_with_nothing_nonlinear_between_are_advice() -> None:
     def model(*between: nn.Module, width: int = 32) -> nn.Module:
         layers = [nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, width), *between, nn.Linear(width, 8)]

@@ -333,3 +333,45 @@ def test_what_a_loader_put_under_another_name_or_joined_to_one_weight_is_loaded(
         fused["qkv"].weight[9] = 1
     told = [(finding.rule, finding.measured) for finding in fxdebug.weights(tmp_path / "file.pt", fused).findings]
     assert told == [("not in model", 3.0), ("not in file", 1.0)]
+
+
+def test_a_file_that_nests_its_weights_is_read_and_a_model_that_has_none_of_them_is_told(tmp_path: Path) -> None:
+    net, path = trained(), tmp_path / "run.pt"
+    moments = {"state": {0: {"exp_avg": torch.zeros(3)}}, "lr": 0.1}
+    torch.save({"epoch": 5, "net": net.state_dict(), "ema": {"w": torch.ones(2)}, "optimizer": moments}, path)
+    assert told(path, net) == []
+    assert {row.state for row in fxdebug.weights(path, net).rows if row.name.startswith("body")} == {"equal"}
+    deep = [nn.Linear(16, 16) for _ in range(4)]
+    nested = nn.Sequential(*deep)
+    torch.save({"epoch": 5, "net": nested.state_dict()}, path)
+    other = nn.Sequential(*[nn.Linear(16, 16) for _ in range(4)])
+    (finding,) = fxdebug.weights(path, other).findings
+    assert (finding.rule, finding.measured) == ("not in model", 4)
+    assert finding.what.startswith(
+        "none of the 4 matrices of the model has anything in common with that of its name in "
+    )
+    assert "nothing was loaded; the file has them under 'net'" in finding.what
+    other[2].load_state_dict(deep[2].state_dict())
+    assert "not in model" not in [rule for _, rule, _ in told(path, other)]
+
+
+def test_the_answer_names_what_changed_and_the_rank_of_what_was_added() -> None:
+    before = nn.ModuleDict({name: nn.ModuleList([nn.Linear(32, 32) for _ in range(3)]) for name in ("query", "key")})
+    after = copy.deepcopy(before)
+    with torch.no_grad():
+        for layer in after["query"]:
+            layer.weight += torch.randn(32, 2) @ torch.randn(2, 32)
+    how = "by matrices of rank 2 (as of an adapter: merged with another factor, or into one of both alone)"
+    rest = "the other 9 weights are equal"
+    assert fxdebug.weights(before, after).answer == (
+        f"changed: query.0.weight, query.1.weight and query.2.weight, {how}; {rest}"
+    )
+    with torch.no_grad():
+        after["query"][1].bias += 1
+    assert fxdebug.weights(before, after).answer == (
+        "changed: query.0.weight, query.1.bias, query.1.weight and query.2.weight; the other 8 weights are equal"
+    )
+    with torch.no_grad():
+        for layer in after["query"]:
+            layer.bias += 1
+    assert fxdebug.weights(before, after).answer == "changed in query; the other part is equal"

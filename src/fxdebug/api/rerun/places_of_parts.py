@@ -98,8 +98,9 @@ def joined_with_gaps(a: TraceData, b: TraceData) -> Misplaced | None:
 def _unlike(net: Network, edge: Edge, dim: int, number: int, start: int, reached: int) -> str:
     """Say which part begins elsewhere than where those before it end, and what it is cut from."""
     left = f"{min(start, reached)}:{max(start, reached)}"
-    what = f"part {number} that it joins begins at {start} of what a returns, and those before end at {reached}: {left} is "
-    what += "left out" if start > reached else "there twice"
+    fault = "left out" if start > reached else "there twice"
+    what = f"part {number} that it joins begins at {start} of what a returns, and those before end at {reached}: "
+    what += f"{left} is {fault}"
     maker = net.nodes.get(edge.source)
     cut = [one.value for one in net.into.get(edge.source, ()) if one.value is not None]
     if maker is None or maker.op != "getitem" or len(cut) != 1 or edge.value is None or len(cut[0].shape) <= dim:

@@ -67,6 +67,8 @@ class OutputDiagnosis:
                 yield self._root_cause(kind, because, value, value, Measures(math.inf, what=kind))
 
     def _cause(self, one: Value, other: Value) -> Cause | None:
+        if self._are_of_samples(one, other):
+            return None
         if self._is_one_model and one.shape != other.shape and not self._judge.meter.face_in_parts(one, other):
             because = f"{shape_text(one.shape)} is returned in a, {shape_text(other.shape)} in b"
             return self._root_cause("shape", because, one, other, Measures(math.inf, what="shape"))
@@ -101,6 +103,13 @@ class OutputDiagnosis:
             because = "no operation made it on either side, and it is another one"
             return self._root_cause("values", because, one, other, measures)
         return self._regions.explain(self._root_result(one, other, measures), one, other)
+
+    def _are_of_samples(self, one: Value, other: Value) -> bool:
+        """Has a result one row for each sample of a pack, where the runs have as many rows of tokens?"""
+        facing = self._judge.meter.facing
+        if facing is None or facing.batch[0] != facing.batch[1] or one.shape[:1] == other.shape[:1]:
+            return False
+        return bool(one.shape) and one.shape[1:] == other.shape[1:] and facing.batch[0] == 1
 
     def cause_of(self, one: Value, other: Value, measures: Measures) -> Cause | None:
         """Return the cause of a value of b that stands in the place of one of a, by the steps that lead to them."""

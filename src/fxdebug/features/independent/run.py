@@ -27,6 +27,7 @@ from fxdebug.features.independent.differing import (
     other_count,
     places_of,
 )
+from fxdebug.features.independent.graphs import AloneInGraphs
 from fxdebug.features.independent.turned_masks import turned_mask
 from fxdebug.features.independent.ways import KINDS, Dim, Over, Way, last_half, ways_of
 from fxdebug.features.independent.weak_masks import weak_mask
@@ -110,7 +111,9 @@ def independent(
     for one in judged:
         for finding in one.findings:
             findings.setdefault(finding.node or finding.call, finding)
-    notes = [f"paired with the same {'rows' if over == 'batch' else 'tokens'} alone, over={over!r}"]
+    of_graphs = any(row.sample.startswith("graph ") for one in judged for row in one.rows)
+    paired = "nodes of each graph" if of_graphs else "rows" if over == "batch" else "tokens"
+    notes = [f"paired with the same {paired} alone, over={over!r}"]
     notes += dict.fromkeys(note for one in judged for note in one.notes)
     unknown = [name for one in judged for name in one.unknown]
     if unknown:
@@ -255,7 +258,9 @@ class _Runs:
     def _finding(self, differs: Difference, alone: Alone, name: str) -> Finding:
         run, node = self.whole.run, differs.first
         where: Node | Call = run.trace.root if node is None else node
-        tokens = f", at tokens {_listed(differs.places)}" if differs.places else ""
+        of_graphs = isinstance(alone, AloneInGraphs)
+        others = "the other graphs" if of_graphs else OTHERS[self._over]
+        tokens = f", at {'nodes' if of_graphs else 'tokens'} {_listed(differs.places)}" if differs.places else ""
         apart = f"differs by {differs.error:.2g} of its largest"
         if not math.isfinite(differs.error):
             apart = "is NaN or infinite, in the one or in the other"
@@ -273,7 +278,7 @@ class _Runs:
             mask = turned or weak_mask(net, node, by_id)
             why = f"{mask}; " if mask else ""
         what = (
-            f"{name} depends on {OTHERS[self._over]}: {why}this is the first operation that gives it other numbers"
+            f"{name} depends on {others}: {why}this is the first operation that gives it other numbers"
             f"{tokens}; what is returned {apart}"
         )
         return found(where, what, rule="depends", severity=ERROR, measured=differs.error, threshold=0.0)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fxdebug.errors import UsageError
 from fxdebug.features.independent.beside import Alone, AloneInList, AloneInPack
+from fxdebug.features.independent.graphs import graphs_alone
 from fxdebug.features.independent.sequences import (
     Tokens,
     alone_in,
@@ -52,7 +53,9 @@ def ways_of(inputs: Mapping[str, Any], over: Over, pads: Collection[int] = (), d
     if not any(tensor.ndim for tensor in tensors.values()):
         raise UsageError(f"over={over!r} needs a tensor among the inputs: none of {', '.join(inputs) or 'them'} is one")
     if over == "batch":
-        return [_by_rows(inputs, dim)]
+        graphs = graphs_alone(inputs, tensors) if dim is None else []
+        of_graphs = [Way("one graph of those that no edge connects", tuple(graphs))] if graphs else []
+        return [[*of_graphs, *_by_rows(inputs, dim)]]
     if over == "length":
         return [_by_length(inputs, dim)]
     return _unpadded(inputs, tensors, pads, dim)

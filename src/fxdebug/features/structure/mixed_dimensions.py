@@ -1,17 +1,19 @@
-"""Views and reshapes that mix dimensions where a transpose was meant: heads with tokens, channels with pixels."""
+"""Views that mix dimensions where a transpose was meant (heads with tokens), and norms over what was put together."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
 
-from fxdebug.data.findings import WARNING, Finding
+from fxdebug.data.findings import ADVICE, WARNING, Finding
+from fxdebug.data.values import Group
 from fxdebug.plugins import found
 from fxdebug.query.network import Network, Node
 
 VIEWS = frozenset("view reshape".split())
 LINEAR = frozenset("linear addmm".split())
 PRODUCTS = frozenset("matmul bmm einsum scaled_dot_product_attention".split())
+EMBEDDINGS = frozenset(["embedding", "Embedding"])
 PADDED = frozenset("pad cat".split())  # as the relative positions of Transformer-XL, which are shifted by a view
 
 
@@ -19,8 +21,10 @@ def find_mixed_dimensions(net: Network) -> Iterator[Finding]:
     """Yield views of a tensor whose elements stay in their order where a size goes to another place.
 
     Three forms are told: features of a linear layer that become heads *before* the tokens, heads that become features
-    while they stand before the tokens, and channels that go behind the pixels.
+    while they stand before the tokens, and channels that go behind the pixels. So is a layer norm over the
+    vectors of several embeddings.
     """
+    yield from _norms_over_several(net)
     told_at: set[str | None] = set()  # a line makes queries, keys and values
     for node in net.nodes.values():
         if node.op not in VIEWS or node.shape is None or (node.source and node.source in told_at):
@@ -41,6 +45,33 @@ def find_mixed_dimensions(net: Network) -> Iterator[Finding]:
                 rule="dimensions mixed",
                 severity=WARNING,
                 advice=f"Use {instead}.",
+            )
+
+
+def _norms_over_several(net: Network) -> Iterator[Finding]:
+    """Yield layer norms whose mean is over the vectors of several embeddings, which ``stack`` put side by side."""
+    for node in net.nodes.values():
+        if node.op != "layer_norm" or node.step is None:
+            continue
+        values = [edge.value for edge in net.into.get(node.id, ()) if edge.kind == "data" and edge.value is not None]
+        sizes = next((one.items for one in (*node.step.args, *node.step.kwargs.values()) if isinstance(one, Group)), ())
+        made = net.nodes.get(net.producer_of.get(values[0].number, "")) if values and len(sizes) > 1 else None
+        if made is None or made.op != "stack" or made.shape is None or made.step is None:
+            continue
+        dim = made.step.kwargs.get("dim", made.step.args[1] if len(made.step.args) > 1 else 0)
+        sources = [net.producer_of.get(edge.value.number, "") for edge in net.into[made.id] if edge.value is not None]
+        tables = {net.nodes[id].path for id in sources if id in net.nodes and net.nodes[id].op in EMBEDDINGS}
+        if type(dim) is not int or len(tables) < 2 or len(sources) != made.shape[dim]:
+            continue
+        if dim % len(made.shape) >= len(made.shape) - len(sizes):
+            shape = "×".join(map(str, made.shape[-len(sizes) :]))
+            yield found(
+                node,
+                f"its mean is over {shape}, the vectors of {len(tables)} embeddings that stack put side by side: each "
+                "depends on the others",
+                rule="dimensions mixed",
+                severity=ADVICE,
+                advice=f"LayerNorm({made.shape[-1]}) makes each vector by itself.",
             )
 
 
