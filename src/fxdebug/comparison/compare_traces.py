@@ -33,7 +33,7 @@ from fxdebug.comparison.pairing.by_value import (
     pair_values,
     pair_weights,
 )
-from fxdebug.comparison.pairing.called_in_parts import CalledInParts
+from fxdebug.comparison.pairing.called_in_parts import CalledInParts, loops_of_other_lengths
 from fxdebug.comparison.pairing.contradicted_calls import drop_contradicted_calls
 from fxdebug.comparison.pairing.made_between import at_operation
 from fxdebug.comparison.pairing.name_mapping import (
@@ -184,6 +184,8 @@ def _that_say_something(judge: Judge, rows: Rows, findings: list[Row], returned:
     if in_parts.paths and any(row.has_two_shapes for row in findings):
         findings = [*rows.in_parts(in_parts), *(row for row in findings if not row.has_two_shapes)]
     findings = [row for row in findings if not _says_nothing(row)] or findings
+    loops = loops_of_other_lengths(judge.pairs.a.trace, judge.pairs.b.trace)
+    findings = [row for row in findings if not (row.kind in ("wiring", "shape") and row.path in loops)]
     if returned and all(row.measured and row.error <= row.tolerance for row in returned):
         findings = [row for row in findings if not _comes_to_the_same(row, judge.meter)]
     return findings

@@ -72,16 +72,17 @@ def joined_with_gaps(a: TraceData, b: TraceData) -> Misplaced | None:
         if whole is None or joined is None or joined.ndim != whole.ndim:
             return None
         net = network_of(b)
-        dims = [dim for dim in range(whole.ndim) if joined.shape[dim] != whole.shape[dim]]
         joins = [node for node in net.nodes.values() if canonical(node.op) == "cat" and node.shape == joined.shape]
-        if len(dims) != 1 or not joins:
+        edges = net.into.get(joins[-1].id, ()) if joins else ()
+        shapes = [edge.value.shape for edge in edges if edge.value is not None and len(edge.value.shape) == whole.ndim]
+        if not shapes or len(shapes) < len(edges):
+            return None
+        dims = [dim for dim in range(whole.ndim) if {whole.shape[dim], shapes[0][dim]} != {joined.shape[dim]}]
+        if len(dims) != 1:
             return None
         dim, node, reached, at = dims[0], joins[-1], 0, 0
-        edges = net.into.get(node.id, ())
-        sizes = [
-            edge.value.shape[dim] for edge in edges if edge.value is not None and len(edge.value.shape) == whole.ndim
-        ]
-        if len(sizes) < len(edges) or sum(sizes) != joined.shape[dim] or not all(sizes):
+        sizes = [shape[dim] for shape in shapes]
+        if sum(sizes) != joined.shape[dim] or not all(sizes):
             return None
         for number, (edge, size) in enumerate(zip(edges, sizes)):
             half = size // 2

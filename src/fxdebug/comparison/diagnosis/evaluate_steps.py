@@ -56,6 +56,8 @@ from fxdebug.operators.names import (
 )
 from fxdebug.query import network
 
+PASSING = ("call_module", "output")  # nodes that return what an operation in a call has made
+
 
 @dataclass(frozen=True)
 class StepResult:
@@ -109,6 +111,7 @@ class Judge:
         if tolerance is not None:
             self.clean = max(self.clean, tolerance)
         self.results: dict[int, StepResult] = {}
+        self._used: set[int] | None = None  # numbers of the values of b that operations take
         self._rounding = CarriedRounding(pairs.a, pairs.b)
         self._within_b = Meter(pairs.b.trace, pairs.b.trace)
 
@@ -127,6 +130,8 @@ class Judge:
         partner = self.pairs.step_in_a(step)
         if partner is not None:
             results = [(partner, *both) for both in _facing_results(partner, step)]
+            if self.meter.facing is not None:  # a state behind the last position differs where there are others
+                results = [each for each in results if self._is_used(each[2])] or results
         elif step.transparent:
             return None
         else:  # a step that is no counterpart made the partner of its result
@@ -139,6 +144,20 @@ class Judge:
             return None
         measures, maker, a, b = max(measured, key=lambda measurement: measurement[0].error)
         return self._step_result(step, maker, measures, a, b)
+
+    def _is_used(self, value: Value) -> bool:
+        """Does an operation of b take a value, or is it returned? It is taken to be used where no graph tells."""
+        trace = self.pairs.b.trace
+        if trace.call_graphs is None:
+            return True
+        if self._used is None:
+            net = network.network_of(trace)
+            self._used = {each.number for each in trace.root.returned or trace.root.outputs or ()}
+            for id, node in net.nodes.items():
+                made = {each.number for each in node.values}  # what picks a result of several passes it on
+                given = {edge.value.number for edge in net.into.get(id, ()) if edge.value is not None}
+                self._used |= given - made if node.kind not in PASSING else set()
+        return value.number in self._used
 
     def casting_tolerance(self, a: Value, b: Value) -> float:
         """Return the error that casts to a dtype narrower than weights and inputs explain; 0.0 without such casts."""

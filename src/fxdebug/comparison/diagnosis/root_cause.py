@@ -48,6 +48,7 @@ from fxdebug.comparison.thresholds import VIEWS
 from fxdebug.comparison.tolerance import error_between, visible_share
 from fxdebug.data.values import Value, shape_text
 from fxdebug.errors import FxDebugError
+from fxdebug.operators.categories import CASTS
 from fxdebug.operators.dtypes import EPS
 from fxdebug.operators.names import (
     COMMUTATIVE,
@@ -508,6 +509,7 @@ class Diagnoser:
     def _other_views(self, result: StepResult, a: list[Step], b: list[Step]) -> Cause | None:
         """Return the first view or copy in ``b`` that differs from the one in ``a`` at the same place."""
         by_path = self._is_paired_by_path(result)
+        a, b = ([step for step in way if step.name not in CASTS] for way in (a, b))  # they move no element
         # two implementations may differ in views and reshapes, but not in a transposition more or less
         ways = [[step for step in way if by_path or step.name in REORDERING_VIEWS] for way in (a, b)]
         keys = [[(step.name, step.constants) if by_path else step.name for step in way] for way in ways]

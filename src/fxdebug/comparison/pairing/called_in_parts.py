@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -148,6 +148,20 @@ def once_and_several_times(
         wholes = of_a.get(path_in_a(calls), ())
         if len(calls) > 1 and len(wholes) == 1:
             yield wholes[0], calls
+
+
+def loops_of_other_lengths(a: TraceData, b: TraceData) -> Set[str]:
+    """Return the paths of modules that b calls several times and a once, with loops that are not as long together.
+
+    Their rounds are paired by their order, and one more in each part shifts all that follow.
+    """
+    found = set()
+    for whole, calls in once_and_several_times(a, b):
+        rounds = Counter(call.path for call in whole.children)
+        together = Counter(inner.path for call in calls for inner in call.children)
+        if any(count > 1 and together[path] != count for path, count in rounds.items()):
+            found.add(calls[0].path)
+    return found
 
 
 def _calls_by_path(trace: TraceData) -> dict[str, list[Call]]:

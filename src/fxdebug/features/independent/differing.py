@@ -114,6 +114,7 @@ def difference(given: Seen, other: Seen, alone: Alone, cut: Sequence[Seen]) -> D
     """Compare a run with that of a sample alone, operation by operation; ``cut`` are runs of parts of what is given."""
     errors: dict[Place, tuple[float, tuple[int, ...]]] = {}
     unpaired, end = 0, given.run.place(given.run.trace.root)
+    used = _used_results(given.run)
     for place, key in given.keys.items():
         results = given.of[place]
         parts = [one.by_key.get(key, []) for one in cut]
@@ -121,6 +122,7 @@ def difference(given: Seen, other: Seen, alone: Alone, cut: Sequence[Seen]) -> D
         pairs = [
             (alone.pair(a, b, [part[number] for part in parts if number < len(part)]), a)
             for number, (a, b) in enumerate(zip(results, faces))
+            if number in used.get(place, (number,))
         ]
         known = [(*pair, a) for pair, a in pairs if pair is not None]
         by_token = [(part, b, a) for part, b, a in known if alone.token_dims(a, part)]
@@ -260,6 +262,32 @@ def _tokens(part: Tensor, other: Tensor, whole: Tensor, alone: Alone) -> tuple[i
     differs = gaps > bound * float(other.double().nan_to_num(0.0, 0.0, 0.0).abs().max())
     kept = differs.movedim(dims[0], 0).flatten(1).any(1) if differs.ndim > 1 else differs
     return tuple(alone.places[kept.cpu()].tolist()) if len(kept) == len(alone.places) else ()
+
+
+def _used_results(run: ObservedRun) -> dict[Place, Set[int]]:
+    """Return which results of the operations that have several what is returned depends on, by their numbers."""
+    net = network_of(run.trace)
+    used: dict[str, set[int | None]] = {}
+    pending: list[tuple[str, int | None]] = [(net.call_id(run.trace.root), None)]
+    while pending:
+        id, number = pending.pop()
+        if number in used.setdefault(id, set()):
+            continue
+        used[id].add(number)
+        edges = net.into.get(id, ())
+        passed = [each for each in edges if each.value is not None and each.value.number == number]
+        if net.nodes[id].kind not in ("call_module", "output"):
+            passed = []
+        pending += [(each.source, None if each.value is None else each.value.number) for each in passed or edges]
+    found: dict[Place, Set[int]] = {}
+    for id, place in places_of(run).items():
+        if id not in used:
+            continue
+        numbers = [value.number for value in net.nodes[id].values]
+        kept = {at for at, number in enumerate(numbers) if number in used[id]}
+        if len(numbers) > 1 and kept and None not in used[id]:
+            found[place] = kept
+    return found
 
 
 def places_of(run: ObservedRun) -> dict[str, tuple[int, int]]:

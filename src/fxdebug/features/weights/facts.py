@@ -18,6 +18,8 @@ from fxdebug.stats.measure import Unmeasurable, measure
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 _TABLES = (nn.Embedding, nn.EmbeddingBag)
+SMALLEST, FAR_BELOW, HIGHEST = 16, 4, 64  # rows, and the rank of an adapter as a part of them, and at most
+NOTHING = 1e-3  # of the largest singular value: rounding of the sum
 _LEAST, _ORDERED = 100, 6.0  # neighbours, and the standard errors of their correlation
 
 
@@ -139,6 +141,23 @@ def change_of(name: str, a: Tensor | None, b: Tensor | None) -> WeightChange:
         norm=first**0.5, norm_b=second**0.5, change=squares**0.5, largest=largest,
         cosine=inner / norms if norms else None, differing=differing,
     )  # fmt: skip
+
+
+def rank_of_change(a: Tensor, b: Tensor) -> int | None:
+    """Return the rank of what was added to a matrix, where it is far below that of a matrix of its size; else ``None``.
+
+    >>> one = torch.randn(32, 40, generator=torch.Generator().manual_seed(0))
+    >>> rank_of_change(one, one + one[:, :3] @ one[:3]), rank_of_change(one, one * 0.5)
+    (3, None)
+    """
+    if a.ndim != 2 or a.shape != b.shape or not a.is_floating_point() or min(a.shape) < SMALLEST:
+        return None
+    most = min(min(a.shape) // FAR_BELOW, HIGHEST)
+    change = b.detach().double().cpu() - a.detach().double().cpu()
+    probes = torch.randn(change.shape[1], most + 1, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    sizes = torch.linalg.svdvals(change @ probes) if bool(change.isfinite().all()) else change.new_zeros(1)
+    rank = int((sizes > NOTHING * sizes[0]).sum())
+    return rank if 0 < rank <= most else None
 
 
 def _wide(tensor: Tensor) -> torch.dtype:

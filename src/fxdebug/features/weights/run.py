@@ -22,7 +22,7 @@ from fxdebug.features.shared.drawn.as_drawn import is_trained
 from fxdebug.features.shared.units.measured_activations import units_on
 from fxdebug.features.weights.changed.adapters import find_merged_adapters
 from fxdebug.features.weights.changed.averages import find_as_drawn, find_no_averages
-from fxdebug.features.weights.changed.changes import ChangeRow, changes_report, rank_of_change
+from fxdebug.features.weights.changed.changes import ChangeRow, changes_report
 from fxdebug.features.weights.changed.kinds import find_kinds
 from fxdebug.features.weights.changed.names import (
     find_left_out,
@@ -34,7 +34,7 @@ from fxdebug.features.weights.changed.names import (
 )
 from fxdebug.features.weights.changed.resized import find_resized
 from fxdebug.features.weights.changed.ties import find_ties
-from fxdebug.features.weights.facts import change_of, facts_of
+from fxdebug.features.weights.facts import change_of, facts_of, rank_of_change
 from fxdebug.features.weights.facts_of_model import weight_facts
 from fxdebug.features.weights.fresh_twin import fresh_deviations
 from fxdebug.features.weights.initialisation import Drawn, WeightLimits

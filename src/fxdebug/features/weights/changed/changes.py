@@ -7,9 +7,6 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
 from fxdebug.data.calls import Note
 from fxdebug.data.findings import Finding
 from fxdebug.data.measures import PARAMETER, Unit, counted, register
@@ -49,8 +46,6 @@ COLUMNS = (
 
 
 MOST_PARTS = 4  # that are named in one sentence
-SMALLEST, FAR_BELOW, HIGHEST = 16, 4, 64  # rows, and the rank of an adapter as a part of them, and at most
-NOTHING = 1e-3  # of the largest singular value: rounding of the sum
 
 
 def changes_report(
@@ -125,23 +120,6 @@ def _parts(rows: Sequence[ChangeRow], how: str) -> str:
 def _listed(names: Sequence[str]) -> str:
     *more, last = names
     return f"{', '.join(more)} and {last}" if more else last
-
-
-def rank_of_change(a: Tensor, b: Tensor) -> int | None:
-    """Return the rank of what was added to a matrix, where it is far below that of a matrix of its size; else ``None``.
-
-    >>> one = torch.randn(32, 40, generator=torch.Generator().manual_seed(0))
-    >>> rank_of_change(one, one + one[:, :3] @ one[:3]), rank_of_change(one, one * 0.5)
-    (3, None)
-    """
-    if a.ndim != 2 or a.shape != b.shape or not a.is_floating_point() or min(a.shape) < SMALLEST:
-        return None
-    most = min(min(a.shape) // FAR_BELOW, HIGHEST)
-    change = b.detach().double().cpu() - a.detach().double().cpu()
-    probes = torch.randn(change.shape[1], most + 1, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    sizes = torch.linalg.svdvals(change @ probes) if bool(change.isfinite().all()) else change.new_zeros(1)
-    rank = int((sizes > NOTHING * sizes[0]).sum())
-    return rank if 0 < rank <= most else None
 
 
 def _row(change: WeightChange) -> ChangeRow:
