@@ -267,3 +267,31 @@ def test_a_time_that_a_cast_rounds_before_sines_are_taken_of_it_is_named() -> No
         found = compare_models(Timed(wide), Timed(wide).bfloat16(), time, inputs_b=time)
         told = [(row.kind, row.op, row.because) for row in found.findings]
         assert told[:1] == ([] if wide else [("dtype", "to", f"{rounded}: angles are off by up to 3.7 radians")])
+
+
+class TurnedLate(nn.Module):
+    """Halves are turned in float32 and cast afterwards, by angles of frequencies that are cast, unless ``wide``."""
+
+    def __init__(self, wide: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.q, self.k, self.wide = nn.Linear(16, 16), nn.Linear(16, 16), wide
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        freq = 1e4 ** (-torch.arange(8) / 8)
+        angles = torch.arange(2000, 2064).float()[:, None] * (freq if self.wide else freq.to(x.dtype).float())
+        cos, sin = angles.cos(), angles.sin()
+
+        def turned(y: torch.Tensor) -> torch.Tensor:
+            one, other = y.float().chunk(2, -1)
+            return torch.cat([one * cos - other * sin, other * cos + one * sin], -1).to(y.dtype)
+
+        scores: torch.Tensor = turned(self.q(x)) @ turned(self.k(x)).mT
+        return scores
+
+
+def test_a_cast_behind_what_is_joined_is_no_other_view() -> None:
+    x = torch.randn(64, 16, generator=torch.Generator().manual_seed(0))
+    for wide in (True, False):
+        found = compare_models(TurnedLate(wide), TurnedLate(wide).bfloat16(), x, inputs_b=x.bfloat16())
+        assert [(row.kind, row.op) for row in found.findings] == ([] if wide else [("dtype", "to")])

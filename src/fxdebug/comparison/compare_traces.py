@@ -185,7 +185,7 @@ def _that_say_something(judge: Judge, rows: Rows, findings: list[Row], returned:
         findings = [*rows.in_parts(in_parts), *(row for row in findings if not row.has_two_shapes)]
     findings = [row for row in findings if not _says_nothing(row)] or findings
     loops = loops_of_other_lengths(judge.pairs.a.trace, judge.pairs.b.trace)
-    findings = [row for row in findings if not (row.kind in ("wiring", "shape") and row.path in loops)]
+    findings = [row for row in findings if not (row.kind in ("wiring", "shape", "extra") and row.path in loops)]
     if returned and all(row.measured and row.error <= row.tolerance for row in returned):
         findings = [row for row in findings if not _comes_to_the_same(row, judge.meter)]
     return findings

@@ -214,3 +214,45 @@ def test_samples_that_are_cut_off_at_the_borders_of_parts_are_told() -> None:
         "part 1 that it joins begins at 12 of what a returns, and those before end at 9: 9:12 is left out "
         "(the part is 9 of 18, by getitem)",
     )
+
+
+class World(nn.Module):
+    """Frames from a first one on, of a loop that is not as long over parts: each begins with a frame of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.back, self.cell, self.out = nn.Linear(5, 8), nn.GRUCell(6, 8), nn.Linear(8, 5)
+
+    def forward(self, first: Tensor, actions: Tensor) -> Tensor:
+        h, found = self.back(first), [first]
+        for at in range(actions.shape[1]):
+            h = self.cell(actions[:, at], h + self.back(found[-1]))
+            h = self.back(self.out(h))
+            found.append(self.out(h))
+        return torch.stack(found, 1)
+
+
+class Rolled(nn.Module):
+    def __init__(self, size: int, how: str) -> None:
+        super().__init__()
+        self.world, self.size, self.how = World(), size, how
+
+    def forward(self, first: Tensor, actions: Tensor) -> Tensor:
+        found: list[Tensor] = []
+        for part in actions.split(self.size, 1):
+            frames = self.world(first if not found else found[-1][:, -1], part)
+            found.append(frames if not found else frames[:, 1:] if self.how == "rest" else frames[:, :-1])
+        return torch.cat(found, 1)
+
+
+def test_frames_that_two_parts_both_have_are_told_and_longer_loops_are_no_fault() -> None:
+    first, actions = LATENT[:, 0, :5], torch.randn(1, 8, 6, generator=torch.Generator().manual_seed(1))
+    whole = Rolled(8, "rest")
+    assert told(whole, Rolled(4, "rest"), first, actions) == []
+    ((_, op, what), *_) = told(whole, Rolled(4, "first"), first, actions)
+    assert op == "cat"
+    assert what == (
+        "part 1 that it joins begins at 4 of what a returns, and those before end at 5: 4:5 is there twice "
+        "(the part is 4 of 5, by getitem)"
+    )

@@ -532,3 +532,27 @@ def test_graphs_of_one_edge_index_are_run_alone(says: bool) -> None:
         "graph 0 depends on the other graphs: this is the first operation that gives it other"
     )
     assert ", at nodes 0, 1, 2; " in finding.what
+
+
+class LastToken(nn.Module):
+    """The last token of each row by its mask, behind a layer whose last state nothing takes."""
+
+    def __init__(self, least: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed, self.rnn, self.least = nn.Embedding(20, 8), nn.GRU(8, 8, batch_first=True), least
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        x = self.rnn(self.embed(input_ids))[0]
+        at = attention_mask.argmin(1) - 1 if self.least else attention_mask.sum(1) - 1
+        return x[torch.arange(len(x)), at.clamp_min(0)]
+
+
+def test_a_result_that_nothing_takes_is_no_first_difference() -> None:
+    ids = torch.tensor([[3, 4, 5, 0, 0], [6, 7, 8, 9, 10]])
+    given = {"input_ids": ids, "attention_mask": (ids > 0).long()}
+    alone = {name: value[:1, :3] for name, value in given.items()}
+    for least in (True, False):
+        assert [op for op, _ in first(LastToken(least), given, "padding")] == ["argmin"][:least]
+        runs = [fxdebug.fx_debug(LastToken(least).eval(), one, values="tensors") for one in (alone, given)]
+        assert [row.op for row in fxdebug.compare(*runs).findings] == ["getitem"][:least]

@@ -42,6 +42,7 @@ from fxdebug.comparison.diagnosis.weights.stacked_weights import StackedWeights
 from fxdebug.comparison.diagnosis.weights.weight_slices import Weight, Weights
 from fxdebug.comparison.pairing.by_dataflow import following_batch_norm
 from fxdebug.comparison.pairing.by_path import renamed
+from fxdebug.comparison.pairing.called_in_parts import is_given_in_parts
 from fxdebug.comparison.result import Kind
 from fxdebug.comparison.steps import Step, StepInput, StepList
 from fxdebug.comparison.thresholds import VIEWS
@@ -169,6 +170,8 @@ class Diagnoser:
                 known = key in self._reported
                 self._reported.add(key)
                 return None if known else self._order_cause(self._judge.results[chosen.step.index], chosen)
+        if is_given_in_parts(self._pairs.a.trace, self._pairs.b.trace):
+            return cause  # one model, whose weights are where they are
         is_stack = result is None or not result.step.name.startswith("conv")  # whose weights have more dimensions
         stacked = self._stacked.explain(cause, result) if is_stack else cause
         found = stacked if stacked is not cause else self._misplaced.explain(cause, result)

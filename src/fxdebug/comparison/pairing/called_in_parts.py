@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+NEARLY_ALL = 0.9  # of the modules of a
 CALLED = "called on "  # at the begin of the sentence
 
 
@@ -148,6 +149,13 @@ def once_and_several_times(
         wholes = of_a.get(path_in_a(calls), ())
         if len(calls) > 1 and len(wholes) == 1:
             yield wholes[0], calls
+
+
+def is_given_in_parts(a: TraceData, b: TraceData) -> bool:
+    """Does b call nearly all modules several times that a calls once, as a model that is given a sequence in parts?"""
+    paths = {call.path for call in a.calls if call.parent is not None}
+    several = sum(1 for _ in once_and_several_times(a, b))
+    return len(paths) > 1 and several >= NEARLY_ALL * len(paths)
 
 
 def loops_of_other_lengths(a: TraceData, b: TraceData) -> Set[str]:

@@ -274,11 +274,14 @@ def _used_results(run: ObservedRun) -> dict[Place, Set[int]]:
         if number in used.setdefault(id, set()):
             continue
         used[id].add(number)
-        edges = net.into.get(id, ())
-        passed = [each for each in edges if each.value is not None and each.value.number == number]
-        if net.nodes[id].kind not in ("call_module", "output"):
-            passed = []
-        pending += [(each.source, None if each.value is None else each.value.number) for each in passed or edges]
+        kind = net.nodes[id].kind
+        edges = [(each.source, None if each.value is None else each.value.number) for each in net.into.get(id, ())]
+        if kind == "call_module":  # what a call returns has one edge, from its output
+            edges = [(source, number) for source, _ in edges]
+        elif kind == "output" and number is not None:
+            passed = [source for source, _ in edges if any(number == v.number for v in net.nodes[source].values)]
+            edges = [(source, number) for source in passed] or edges
+        pending += edges
     found: dict[Place, Set[int]] = {}
     for id, place in places_of(run).items():
         if id not in used:
