@@ -225,11 +225,9 @@ class World(nn.Module):
         self.back, self.cell, self.out = nn.Linear(5, 8), nn.GRUCell(6, 8), nn.Linear(8, 5)
 
     def forward(self, first: Tensor, actions: Tensor) -> Tensor:
-        h, found = self.back(first), [first]
+        found = [first]
         for at in range(actions.shape[1]):
-            h = self.cell(actions[:, at], h + self.back(found[-1]))
-            h = self.back(self.out(h))
-            found.append(self.out(h))
+            found.append(self.out(self.cell(actions[:, at], self.back(found[-1]))))
         return torch.stack(found, 1)
 
 

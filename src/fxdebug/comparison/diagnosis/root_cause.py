@@ -420,9 +420,10 @@ class Diagnoser:
                 return self._order_cause(result, change)
         rearranged = self._rearranged_inputs(result)
         if rearranged is None and same_operation and result.step.transparent:  # views of one value
-            rearranged = self._other_views(
-                result, view_chain(self._pairs.a, result.a), view_chain(self._pairs.b, result.b)
-            )
+            ways = view_chain(self._pairs.a, result.a), view_chain(self._pairs.b, result.b)
+            if self._judge.narrow is not None and _differ_in_casts_alone(*ways):
+                return None
+            rearranged = self._other_views(result, *ways)
         if rearranged is not None:
             return rearranged
         if same_operation and (change := arranging_step(self._judge, result)) is not None:
@@ -512,7 +513,8 @@ class Diagnoser:
     def _other_views(self, result: StepResult, a: list[Step], b: list[Step]) -> Cause | None:
         """Return the first view or copy in ``b`` that differs from the one in ``a`` at the same place."""
         by_path = self._is_paired_by_path(result)
-        a, b = ([step for step in way if step.name not in CASTS] for way in (a, b))  # they move no element
+        if self._judge.narrow is not None and _differ_in_casts_alone(a, b):
+            return None
         # two implementations may differ in views and reshapes, but not in a transposition more or less
         ways = [[step for step in way if by_path or step.name in REORDERING_VIEWS] for way in (a, b)]
         keys = [[(step.name, step.constants) if by_path else step.name for step in way] for way in ways]
@@ -643,3 +645,9 @@ def _is_regrouped(a: Sequence[int], b: Sequence[int]) -> bool:
         if product != size:
             return False
     return not longer
+
+
+def _differ_in_casts_alone(a: list[Step], b: list[Step]) -> bool:
+    """Are the views of two values the same but for casts, which move no element?"""
+    moves = [[(step.name, step.constants) for step in way if step.name not in CASTS] for way in (a, b)]
+    return moves[0] == moves[1] and len(a) != len(b)

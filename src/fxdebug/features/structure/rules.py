@@ -19,8 +19,16 @@ BOOK = RuleBook(
         RuleSpec("softmax axis", WARNING, "attention weights have the sum 1 over something else than the keys"),
         RuleSpec("repeated module", WARNING, "one module that stands several times in a list or in two runs for each"),
         RuleSpec("result dropped", WARNING, "layers are given the same, and only the last one's result is used"),
-        RuleSpec("dimensions mixed", WARNING, "a view that mixes heads with tokens or channels with places"),
-        RuleSpec("never called", WARNING, "a module runs several times, and one of the same shapes beside it never"),
+        RuleSpec(
+            "dimensions mixed",
+            WARNING,
+            "a view mixes heads with tokens or channels with places, or a norm is over several embeddings (advice)",
+        ),
+        RuleSpec(
+            "never called",
+            WARNING,
+            "a module never runs: one beside it runs twice, or those before and behind it run (advice)",
+        ),
         RuleSpec("no activation", ADVICE, "two linear layers follow each other with nothing nonlinear between them"),
         RuleSpec("result normalised", ADVICE, "what the model returns is a norm of each example without weights"),
     ),
