@@ -22,12 +22,12 @@ BOOK = RuleBook(
         RuleSpec(
             "dimensions mixed",
             WARNING,
-            "a view mixes heads with tokens or channels with places, or a norm is over several embeddings (advice)",
+            "a view or a norm mixes heads with tokens, channels with places, or embeddings",
         ),
         RuleSpec(
             "never called",
             WARNING,
-            "a module never runs: one beside it runs twice, or those before and behind it run (advice)",
+            "a module never runs where one beside it runs twice, or all others of its name run",
         ),
         RuleSpec("no activation", ADVICE, "two linear layers follow each other with nothing nonlinear between them"),
         RuleSpec("result normalised", ADVICE, "what the model returns is a norm of each example without weights"),
