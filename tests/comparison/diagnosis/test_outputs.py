@@ -177,12 +177,9 @@ def test_weights_in_a_plain_list_are_told_where_two_models_differ() -> None:
 
 def test_state_of_an_earlier_call_is_told_where_two_calls_of_one_model_differ() -> None:
     x = torch.randn(6, 2, 5, generator=torch.Generator().manual_seed(0))
-    held = (
-        "a tensor that no operation here made, no input and no weight (state of an earlier call, or numbers of numpy?)"
-    )
     for model, said in (
-        (Remembers(resets=False), f"in b it is given {held}, in a it is not"),
-        (Averages(), f"it is given {held}, which is another one in a"),
+        (Remembers(resets=False), "in b it is given state, which an earlier call has left, in a it is not"),
+        (Averages(), "it is given average, which an earlier call has left; it is another one in a"),
     ):
         with torch.no_grad():
             first = fxdebug.compare(fx_debug(model, x), fx_debug(model, x)).first

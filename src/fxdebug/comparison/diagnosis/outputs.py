@@ -227,7 +227,7 @@ class OutputDiagnosis:
         if len(one) == len(other):
             call = result.step.call
             what = HELD if call.origin != "unregistered" else f"a weight of {call.path}, {UNREGISTERED}"
-            return f"it is given {what}, which is another one in a"
+            return f"it is given {what}; it is another one in a"
         side, rest = ("b", "a") if len(other) > len(one) else ("a", "b")
         return f"in {side} it is given {HELD}, in {rest} it is not"
 
