@@ -171,7 +171,7 @@ def test_weights_in_a_plain_list_are_told_where_two_models_differ() -> None:
     assert (first.path, first.because) == (
         "hidden[0][0]",
         "it is given a weight of hidden[0][0], which no module registers (a plain list or dict: state_dict() leaves it "
-        "out), which is another one in a",
+        "out); it is another one in a",
     )
 
 
