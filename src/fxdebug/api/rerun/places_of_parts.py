@@ -18,6 +18,7 @@ from fxdebug.operators.names import CONVOLUTIONS, canonical
 from fxdebug.query.edges import Edge
 from fxdebug.query.network import Network, Node, network_of
 
+FEWEST = 3  # positions of a part that is looked for: one alone may be as another one by a fault of its own
 POOLS = frozenset([f"{kind}_pool{dim}d" for kind in ("avg", "max") for dim in (1, 2, 3)])
 
 
@@ -82,7 +83,7 @@ def joined_with_gaps(a: TraceData, b: TraceData) -> Misplaced | None:
             return None
         dim, node, reached, at = dims[0], joins[-1], 0, 0
         sizes = [shape[dim] for shape in shapes]
-        if sum(sizes) != joined.shape[dim] or not all(sizes):
+        if sum(sizes) != joined.shape[dim] or min(sizes) < FEWEST:
             return None
         for number, (edge, size) in enumerate(zip(edges, sizes)):
             half = size // 2
