@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-NEARLY_ALL = 0.9  # of the modules of a
 CALLED = "called on "  # at the begin of the sentence
 
 
@@ -152,10 +151,10 @@ def once_and_several_times(
 
 
 def is_given_in_parts(a: TraceData, b: TraceData) -> bool:
-    """Does b call nearly all modules several times that a calls once, as a model that is given a sequence in parts?"""
+    """Does b call all modules several times that a calls once each, as a model that is given a sequence in parts?"""
     paths = {call.path for call in a.calls if call.parent is not None}
     several = sum(1 for _ in once_and_several_times(a, b))
-    return len(paths) > 1 and several >= NEARLY_ALL * len(paths)
+    return len(paths) > 1 and several == len(paths)
 
 
 def loops_of_other_lengths(a: TraceData, b: TraceData) -> Set[str]:
