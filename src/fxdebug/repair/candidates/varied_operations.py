@@ -264,8 +264,9 @@ def _tries(
     for sites in _in_other_orders(run, steps, runs) if side == "b" and only != "few" else ():
         if time.monotonic() > until:
             return
-        if runs.is_progress({place_in(one): way.change for one, way in sites[0]}):
-            for ways in dict.fromkeys([tuple(itertools.chain.from_iterable(sites)), sites[0]]):
+        all_sites: list[Ways] = [*dict.fromkeys([tuple(itertools.chain.from_iterable(sites)), sites[0]])]
+        if any(runs.is_progress({place_in(one): way.change for one, way in ways}) for ways in all_sites):
+            for ways in all_sites:
                 moved = _Varied(side, ways, is_promising=True, of_each=len(sites[0]))
                 yield replace(moved, is_loose=any(map(runs.is_progress, moved.changes_beside())))
     if only == "orders":
@@ -353,7 +354,7 @@ def _in_other_orders(run: StepList, steps: Sequence[Step], runs: EditedRuns) -> 
     """Yield the edits that move an operation past others, each at its place first and then all over their lines."""
     orders = OtherOrders(run, runs.ran("b"))
     for row in orders.rows(steps):
-        own, lines = orders.edits(row), [_line(run, step) for step in row]
+        own, lines = orders.edits(row), [_alike_in_line(run, step) for step in row]
         alike = list(zip(*lines)) if len({*map(len, lines)}) == 1 and row in zip(*lines) else []
         others = [orders.edits(each) for each in alike if each != row]
         for number, ways in enumerate(own):
@@ -409,6 +410,16 @@ def _line(run: StepList, step: Step) -> tuple[Step, ...]:
     source = step.node.source
     line = () if source is None else tuple([s for s in run.steps if s.node.source == source and s.op == step.op])
     return line if 1 < len(line) <= MOST_PLACES else (step,)
+
+
+def _alike_in_line(run: StepList, step: Step) -> tuple[Step, ...]:
+    """Return those of a line that have the settings of an operation, and are given what the same operations make."""
+
+    def given(one: Step) -> tuple[object, ...]:
+        makers = [run.makers.get(each.value.number) for each in one.inputs]
+        return one.constants, *(None if maker is None else (maker.op, maker.node.source) for maker in makers)
+
+    return tuple([one for one in _line(run, step) if given(one) == given(step)])
 
 
 def _groups(run: StepList, step: Step, way: Variation) -> list[tuple[Step, ...]]:
