@@ -62,7 +62,7 @@ def told_of_variations(found: ComparisonData, runs: EditedRuns, until: float) ->
     pairs, _ = runs.pairs()
     for number, first in enumerate(rows_to_look_at(found)):
         regions = {side: steps_around(pairs, first, side) for side in _SIDES}
-        told = _tells_order(first)  # which of them is moved is all that is left to tell
+        told = tells_order(first)  # which of them is moved is all that is left to tell
         sides = _SIDES[:1] if told else _SIDES
         begins = {side: [] if told or number else where_it_begins_to_differ(runs, side) for side in _SIDES}
         tries = itertools.chain(
@@ -101,7 +101,7 @@ def told_of_few_variations(found: ComparisonData, runs: EditedRuns, until: float
     """
     first = next(iter(rows_to_look_at(found)), None)
     begins = {side: where_it_begins_to_differ(runs, side) for side in _SIDES}
-    if is_settled(found.findings) or first is None or _tells_order(first):
+    if is_settled(found.findings) or first is None or tells_order(first):
         return None
     tries = (_tries(first, runs, side, begins, until, only="few") for side in _SIDES if begins[side])
     for each in itertools.chain.from_iterable(tries):
@@ -345,7 +345,7 @@ def _stands_in_a(way: Variation, ran: Ran, runs: EditedRuns) -> bool:
     return False
 
 
-def _tells_order(row: Row) -> bool:
+def tells_order(row: Row) -> bool:
     """Does a finding say that an operation stands in another order?"""
     return row.kind == "wiring" and "another order" in row.because
 
