@@ -353,7 +353,7 @@ def tells_order(row: Row) -> bool:
 def _in_other_orders(run: StepList, steps: Sequence[Step], runs: EditedRuns) -> Iterator[list[Ways]]:
     """Yield the edits that move an operation past others, each at its place first and then all over their lines."""
     orders = OtherOrders(run, runs.ran("b"))
-    for row in orders.rows(steps):
+    for row in sorted(orders.rows(steps), key=len):
         own, lines = orders.edits(row), [_alike_in_line(run, step) for step in row]
         alike = list(zip(*lines)) if len({*map(len, lines)}) == 1 and row in zip(*lines) else []
         others = [orders.edits(each) for each in alike if each != row]
