@@ -109,7 +109,17 @@ def waves_one_by_one(self: nn.Module, x: Tensor) -> Tensor:
     return torch.stack(parts, -1).flatten(-2)[..., :8]
 
 
+def shared(self: nn.Module, x: Tensor, dims: tuple[int, ...]) -> Tensor:
+    parts = x.unflatten(-1, (2, 4))
+    return (parts / (parts.square().sum(dims, keepdim=True).sqrt() + 1)).flatten(-2)
+
+
 FAULTS = {
+    "dimensions of a sum": (
+        lambda self, x: (x.T / (torch.linalg.vector_norm(x, dim=1) + 1)).T,
+        lambda self, x: shared(self, x, (2,)),
+        "dim=(2,) in b, where a's values need dim=(1, 2)",
+    ),
     "items of a stack": (
         crossed_by_products,
         lambda self, x: crossed(self, x, (0, 0, 0)),

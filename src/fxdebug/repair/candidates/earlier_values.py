@@ -27,6 +27,7 @@ from fxdebug.repair.candidates.varied_operations import (
     rows_to_look_at,
     seen_operations,
     steps_around,
+    tells_order,
     where_it_begins_to_differ,
 )
 from fxdebug.repair.rerun.edited_runs import EditedRuns
@@ -61,7 +62,7 @@ def told_of_earlier_values(found: ComparisonData, runs: EditedRuns, until: float
     tries = (
         (each.edit(sites), partial(each.row, sites, first))
         for first in rows_to_look_at(found)
-        if first.doubtful or first.kind != "constant"  # it is told already
+        if first.doubtful or not (first.kind == "constant" or tells_order(first))  # it is told already
         for each, sites in itertools.islice(_tries(first, runs, until), MOST_RUNS)
     )
     return first_repair(found, runs, tries, until)

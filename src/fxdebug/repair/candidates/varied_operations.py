@@ -62,7 +62,7 @@ def told_of_variations(found: ComparisonData, runs: EditedRuns, until: float) ->
     pairs, _ = runs.pairs()
     for number, first in enumerate(rows_to_look_at(found)):
         regions = {side: steps_around(pairs, first, side) for side in _SIDES}
-        told = _tells_order(first)  # which of them is moved is all that is left to tell
+        told = tells_order(first)  # which of them is moved is all that is left to tell
         sides = _SIDES[:1] if told else _SIDES
         begins = {side: [] if told or number else where_it_begins_to_differ(runs, side) for side in _SIDES}
         tries = itertools.chain(
@@ -101,7 +101,7 @@ def told_of_few_variations(found: ComparisonData, runs: EditedRuns, until: float
     """
     first = next(iter(rows_to_look_at(found)), None)
     begins = {side: where_it_begins_to_differ(runs, side) for side in _SIDES}
-    if is_settled(found.findings) or first is None or _tells_order(first):
+    if is_settled(found.findings) or first is None or tells_order(first):
         return None
     tries = (_tries(first, runs, side, begins, until, only="few") for side in _SIDES if begins[side])
     for each in itertools.chain.from_iterable(tries):
@@ -264,8 +264,9 @@ def _tries(
     for sites in _in_other_orders(run, steps, runs) if side == "b" and only != "few" else ():
         if time.monotonic() > until:
             return
-        if runs.is_progress({place_in(one): way.change for one, way in sites[0]}):
-            for ways in dict.fromkeys([tuple(itertools.chain.from_iterable(sites)), sites[0]]):
+        all_sites: list[Ways] = [*dict.fromkeys([tuple(itertools.chain.from_iterable(sites)), sites[0]])]
+        if any(runs.is_progress({place_in(one): way.change for one, way in ways}) for ways in all_sites):
+            for ways in all_sites:
                 moved = _Varied(side, ways, is_promising=True, of_each=len(sites[0]))
                 yield replace(moved, is_loose=any(map(runs.is_progress, moved.changes_beside())))
     if only == "orders":
@@ -344,7 +345,7 @@ def _stands_in_a(way: Variation, ran: Ran, runs: EditedRuns) -> bool:
     return False
 
 
-def _tells_order(row: Row) -> bool:
+def tells_order(row: Row) -> bool:
     """Does a finding say that an operation stands in another order?"""
     return row.kind == "wiring" and "another order" in row.because
 
@@ -352,8 +353,8 @@ def _tells_order(row: Row) -> bool:
 def _in_other_orders(run: StepList, steps: Sequence[Step], runs: EditedRuns) -> Iterator[list[Ways]]:
     """Yield the edits that move an operation past others, each at its place first and then all over their lines."""
     orders = OtherOrders(run, runs.ran("b"))
-    for row in orders.rows(steps):
-        own, lines = orders.edits(row), [_line(run, step) for step in row]
+    for row in sorted(orders.rows(steps), key=len):
+        own, lines = orders.edits(row), [_alike_in_line(run, step) for step in row]
         alike = list(zip(*lines)) if len({*map(len, lines)}) == 1 and row in zip(*lines) else []
         others = [orders.edits(each) for each in alike if each != row]
         for number, ways in enumerate(own):
@@ -409,6 +410,16 @@ def _line(run: StepList, step: Step) -> tuple[Step, ...]:
     source = step.node.source
     line = () if source is None else tuple([s for s in run.steps if s.node.source == source and s.op == step.op])
     return line if 1 < len(line) <= MOST_PLACES else (step,)
+
+
+def _alike_in_line(run: StepList, step: Step) -> tuple[Step, ...]:
+    """Return those of a line that have the settings of an operation, and are given what the same operations make."""
+
+    def given(one: Step) -> tuple[object, ...]:
+        makers = [run.makers.get(each.value.number) for each in one.inputs]
+        return one.constants, *(None if maker is None else (maker.op, maker.node.source) for maker in makers)
+
+    return tuple([one for one in _line(run, step) if given(one) == given(step)])
 
 
 def _groups(run: StepList, step: Step, way: Variation) -> list[tuple[Step, ...]]:

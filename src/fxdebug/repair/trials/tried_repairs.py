@@ -18,6 +18,7 @@ from fxdebug.comparison.diagnosis.weights.folded_norm import FOLDED
 from fxdebug.comparison.result import ComparisonData, Kind, Row
 from fxdebug.comparison.rows import step_side
 from fxdebug.comparison.steps import Step
+from fxdebug.operators.names import PICKING
 from fxdebug.repair.rerun.edited_runs import EditedRuns, Returned
 from fxdebug.repair.rerun.replaced_operations import Place, Ran, ReplacedOperations
 from fxdebug.repair.trials.edit_parts import Part, PlannedEdit, Source, seen_as_in_a
@@ -132,7 +133,7 @@ def proven_by_edit(row: Row, edit: PlannedEdit, told: str) -> Row:
     names = edit.words.partition(OF_REGION)[0]
     if edit.of_region and not says_more_than_a_region(row, names.split(", ")):
         row = replace(row, because=f"{names} in a, other operations in b")
-    elif edit.of_region and row.kind == "extra" and row.op and row.op not in names.split(", "):
+    elif edit.of_region and row.kind == "extra" and row.op and not {*names.split(", ")} <= {row.op, *PICKING}:
         row = replace(row, kind="values", because=f"{names} in a, {row.op} in b")  # it was left out, which is not all
     in_place = names.partition(IN_ITS_PLACE)[0]
     if row.kind == "extra" and not edit.of_region and in_place not in (names, row.op):  # it is one for another

@@ -25,7 +25,12 @@ from fxdebug.repair.candidates.variations.other_operands import (
     turned,
 )
 from fxdebug.repair.candidates.variations.other_weights import exchanged_rows, reworked_weights
-from fxdebug.repair.candidates.variations.parts_and_groups import in_any_order, in_groups, interleaved
+from fxdebug.repair.candidates.variations.parts_and_groups import (
+    in_any_order,
+    in_groups,
+    interleaved,
+    over_other_dimensions,
+)
 from fxdebug.repair.candidates.variations.shares import divided_by_sum
 from fxdebug.repair.candidates.variations.shifted_rows import shifted
 from fxdebug.repair.candidates.variations.twin_operations import twins
@@ -46,6 +51,7 @@ VARY: tuple[Vary, ...] = (
     other_switches,
     other_modes,
     in_groups,
+    over_other_dimensions,
     groupings,
     moved_dimensions,
     masks_inverted,
@@ -66,7 +72,7 @@ VARY: tuple[Vary, ...] = (
     left_out,
     known_factors,
 )
-FEW = 13  # kinds of which there are few ways: these come first
+FEW = 14  # kinds of which there are few ways: these come first
 
 VARY_SETTINGS: tuple[Vary, ...] = other_switches, other_modes, other_settings, given_numbers
 FEW_SETTINGS = 2

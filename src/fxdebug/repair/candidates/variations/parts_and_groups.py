@@ -36,6 +36,29 @@ def in_groups(name: str, ran: Ran, numbers: Sequence[float] = ()) -> Iterator[Va
             yield Variation(told, words, partial(_in_groups, groups), resizes=name in _REDUCING)
 
 
+def over_other_dimensions(name: str, ran: Ran, numbers: Sequence[float] = ()) -> Iterator[Variation]:
+    """Yield a reduction that keeps its dimensions over one more of them, or over one less."""
+    given, made = (ran.args[0] if ran.args else None), ran.result
+    if name not in _REDUCING or not isinstance(given, Tensor) or not isinstance(made, Tensor):
+        return
+    at_key = next((key for key in ("dim", "axis") if key in ran.kwargs), None)
+    old: Any = ran.kwargs[at_key] if at_key else ran.args[1] if len(ran.args) > 1 else None
+    dims = [old] if type(old) is int else list(old) if type(old) in (list, tuple) else []
+    if made.ndim != given.ndim or not dims or any(type(dim) is not int for dim in dims):
+        return
+    own = {dim % given.ndim for dim in dims}
+    more = [sorted({*own, dim}) for dim in range(given.ndim) if dim not in own]
+    for new in (*more, *([dim for dim in sorted(own) if dim != left] for left in sorted(own) if len(own) > 1)):
+        told = f"dim={old}{NEEDED}dim={tuple(new) if len(new) > 1 else new[0]}"
+        yield Variation(told, f"{{op}} with dim={tuple(new)}", partial(_over, at_key, new), "constant", resizes=True)
+
+
+def _over(key: str | None, dims: list[int], ran: Ran) -> Any:
+    if key is not None:
+        return ran.function(*ran.args, **{**ran.kwargs, key: dims})
+    return ran.function(ran.args[0], dims, *ran.args[2:], **ran.kwargs)
+
+
 def _divisors(width: int) -> list[int]:
     return [count for count in range(2, min(MOST_GROUPS, width // 2) + 1) if width % count == 0]
 
