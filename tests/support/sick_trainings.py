@@ -266,5 +266,7 @@ TRAININGS: dict[str, Callable[[Path], Given]] = {
     "training.outlier batch": Usual(steps=45, batch=one_is_large),
     "training.optimizer state lost": resumed,
     "training.outdated weights": under_one_autocast,
+    "training.input ignored": of_the_bench("a_question_that_is_not_read", 40, "learn_arrivals"),
+    "training.order unknown": of_the_bench("no_waves_at_all", 40, "learn_arrivals"),
     "training.waits for data": Usual(steps=23, batch=after_a_while),
 }

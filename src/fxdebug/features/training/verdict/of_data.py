@@ -343,9 +343,15 @@ def _inputs(seen: Seen) -> Found:
     )  # fmt: skip
 
 
+def inputs_drift(seen: Seen) -> bool:
+    """Are inputs spread far more, or less, at the end than in the first step? They may then have become alike."""
+    first, last = seen.facts.spreads or (0.0, 0.0)
+    return first > 0 and not 1 / DRIFT < last / first < DRIFT
+
+
 def _drift(seen: Seen) -> Found:
     spreads = seen.facts.spreads
-    if spreads is None or spreads[0] <= 0 or 1 / DRIFT < spreads[1] / spreads[0] < DRIFT:
+    if spreads is None or not inputs_drift(seen):
         return
     yield found(
         "inputs drift", ERROR if seen.progress.is_bad and seen.progress.constant is not None else ADVICE,

@@ -319,7 +319,7 @@ def _uphill(seen: Seen) -> Found:
     is_small = usual < LARGE and cosine > 0 and facts.uphill < 1 - MOST
     if half < EARLY // 2 or not is_small or not all(map(math.isfinite, losses)) or facts.maximizes or not facts.alone:
         return
-    if targets_grow(seen):  # the loss is another one in each step
+    if targets_grow(seen) or facts.loss.factor < 0:  # another loss in each step, or the gradient of its opposite
         return
     if lower(losses[:half], losses[half:]) > SURE and min(losses[half:]) > losses[0] and not decay:
         yield found(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fxdebug.data.findings import ERROR, WARNING
+from fxdebug.features.training.verdict.of_data import inputs_drift
 from fxdebug.features.training.verdict.seen import Found, Seen, found, g, middle
 
 BY_CHANCE = 0.1  # of the way from chance to certainty
@@ -34,6 +35,8 @@ def rules(seen: Seen) -> Found:
     are_all_one = len({one.digest for one in seen.signs}) == 1
     told = None if same is None or same.one_alike is None else same.one_alike - same.chance
     if same is not None and same.one > MOST and told is not None and told < BY_CHANCE and not are_all_one:
+        if inputs_drift(seen):  # until they are alike
+            return
         yield found(
             "inputs alike", ERROR if progress.is_bad else WARNING,
             f"{100 * same.one:.0f} % of the examples are one and the same input, and their targets differ: nothing can "
