@@ -416,7 +416,7 @@ def one_loss_in_place_of_another(bad: bool) -> Loop:
     return _loop(net, loss, adam(net))
 
 
-@fault("loss input", "sides changed")
+@fault("loss input", "sides changed", "loss not finite")
 def a_distance_the_wrong_way_round(bad: bool) -> Loop:
     """kl_div takes the logarithms of the student first; here it is given those of the teacher."""
     net, teacher = mlp(), mlp().requires_grad_(False)

@@ -272,7 +272,7 @@ def a_log_variance_read_as_deviation(bad: bool) -> Loop:
     return usual(net, adam(net), _low_rank(), _elbo())
 
 
-@fault("answers alike")
+@fault("answers alike", "term outweighed")
 def a_sum_beside_a_mean(bad: bool) -> Loop:
     net = Coder()
     return usual(net, adam(net), _low_rank(), _elbo(sums=not bad))

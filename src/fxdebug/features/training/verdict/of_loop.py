@@ -14,6 +14,7 @@ from fxdebug.features.training.verdict.seen import Found, Seen, found, g, listed
 
 FEWEST_IDLE = 5  # steps of an optimizer
 FEWEST = 3  # steps of which nearly all show the same
+FEWEST_CHANGES = 8  # by something else: a training that has hardly begun does not show whether they harm it
 MOST = 0.9  # nearly all
 SKIPS = 10
 USUAL = 1e-3  # update over weight
@@ -377,7 +378,7 @@ def _changed(seen: Seen) -> Found:
     """Weights that something else than the optimizer changes, where that may be why it does not learn."""
     facts, progress, usual = seen.facts, seen.progress, middle(seen.updates)
     often, change = facts.changed_between, facts.change_between
-    if often < FEWEST or change is None or not facts.alone or progress.constant is None or usual is None:
+    if often < FEWEST_CHANGES or change is None or not facts.alone or progress.constant is None or usual is None:
         return
     if progress.state in ("flat", "above", "rising", "slow") and change > 0.5 * usual:
         yield found(
