@@ -217,3 +217,16 @@ def test_steps_that_are_far_too_large_have_their_reason_though_what_the_loss_is_
 ) -> None:
     verdict = bench_loops.watched(bench_loops.LOOPS / "sixth" / f"{loop}.py", bad)
     assert (verdict.rule == rule, bool(warnings_of(verdict))) == (bad, bad)
+
+
+def test_a_bias_that_rounding_keeps_at_a_rate_far_too_low_is_no_group_that_stays() -> None:
+    torch.manual_seed(0)
+    x, y = torch.randn(10, 2), torch.randn(10, 1)
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-8)
+    with fxdebug.watch(model, optimizer, save=None) as watched:
+        for _ in range(60):
+            optimizer.zero_grad()
+            F.mse_loss(model(x), y).backward()
+            optimizer.step()
+    assert warnings_of(watched.verdict()) == ["learning rate too low"]

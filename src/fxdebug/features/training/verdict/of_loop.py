@@ -392,7 +392,8 @@ def _changed(seen: Seen) -> Found:
 
 def _still(seen: Seen) -> Found:
     facts = seen.facts
-    if facts.still.count and facts.dtype not in ("bfloat16", "float16"):
+    hardly = facts.still_rate and (middle(seen.updates) or 1.0) < seen.limits.small_update  # all of it hardly changes
+    if facts.still.count and facts.dtype not in ("bfloat16", "float16") and not hardly:
         why = ": the learning rate of their group is 0" if facts.still_rate == 0 else ""
         yield found(
             "group stays", WARNING if seen.progress.state != "falling" or facts.still.share > 0.01 else ADVICE,
