@@ -15,6 +15,7 @@ from fxdebug.repair.candidates.rotary_rows import told_of_rotary_rows
 from fxdebug.repair.candidates.turned_weights import told_of_turned_weights
 from fxdebug.repair.candidates.varied_operations import told_of_few_variations, told_of_results, told_of_variations
 from fxdebug.repair.rerun.edited_runs import EditedRuns
+from fxdebug.repair.trials.missing_after_all import without_refuted
 from fxdebug.repair.trials.tried_repairs import doubtful_last, is_settled, with_next_place, with_told
 
 OF_THE_REST = 0.5  # of the time that is left, for one kind of candidates
@@ -30,6 +31,7 @@ _TELL = (
     told_in_turn,
     told_of_regions,
     told_of_results,
+    without_refuted,
     told_in_turn_by_all,
 )
 

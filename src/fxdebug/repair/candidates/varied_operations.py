@@ -29,7 +29,7 @@ from fxdebug.repair.candidates.region_again import RegionAgain
 from fxdebug.repair.candidates.variations.groupings import groupings
 from fxdebug.repair.candidates.variations.list_of_all import FEW, FEW_SETTINGS, VARY, VARY_SETTINGS, Vary, may_be_varied
 from fxdebug.repair.candidates.variations.made_from_results import made_from_results, passed_through
-from fxdebug.repair.candidates.variations.variation import NEEDED, Change, Variation, changes_something
+from fxdebug.repair.candidates.variations.variation import NEEDED, Change, Variation, changes_something, leaves_out
 from fxdebug.repair.rerun.edited_runs import EditedRuns
 from fxdebug.repair.rerun.replaced_operations import Place, Ran, ReplacedOperations, is_inplace
 from fxdebug.repair.trials.edit_parts import Part, PlannedEdit, and_more, is_alike, part_of, place_in
@@ -147,7 +147,9 @@ def where_it_begins_to_differ(runs: EditedRuns, side: Side, most: int = MOST_AT_
     for step in (known[place] for place in runs.first_lost(side) if place in known):
         makers = [run.makers.get(given.value.number) for given in step.inputs]
         before = tuple([(maker.node.source, maker.op) if maker is not None else None for maker in makers])
-        found.setdefault((step.node.source or step, step.op, before), step)
+        key = step.node.source or step, step.op, before, part_of(step.call.path)
+        known_step = found.get(key)
+        found[key] = step if known_step is None or step.index < known_step.index else known_step
     return list(found.values())[:most][::-1]
 
 
@@ -212,8 +214,13 @@ class _Varied:
             is_said = _says_order(shown) if self.of_each > 1 else _says_why(shown)
             return shown.proven_by(row.repair) if (shown.path, shown.op) in places and is_said else row
         repair = f"{self.words}: with this edit a returns what b returns"
-        if _says_why(shown):
+        is_named = shown.kind == way.kind == "missing" and not shown.doubtful
+        if _says_why(shown) or (is_named and shown.because.startswith(f"{step.op} of a")):
             return shown.proven_by(repair)
+        if way.kind == "missing":
+            line = (step.node.source or "").rpartition("/")[2]
+            because = f"{step.op} of a{f' ({line})' if line else ''} has no counterpart in b"
+            return replace(shown, kind="missing", because=because).proven_by(repair)
         because = because.replace(NEEDED, ", where b's values need ")
         return replace(shown, kind=way.kind, because=f"{step.op} of a has {because}").proven_by(repair)
 
@@ -289,13 +296,18 @@ def _tries(
             for way in _ways(vary, step.name, each, numbers):
                 if time.monotonic() > until:
                     return
+                way = replace(way, kind="missing") if side == "a" and leaves_out(way, each) else way
                 if changes_something(way, each) and not _stands_in_a(way, each, runs):
                     if lost is None:
                         is_promising = is_repaired({at: way.change})
                     else:
-                        behind = {place_in(s): way.change for s in _line(run, step) if s.index >= step.index}
-                        is_promising = vary in through or runs.is_progress(
-                            behind, is_repaired.own, is_repaired.is_wanted, side
+                        line = [s for s in _line(run, step) if s.index >= step.index]
+                        alike = [s for s in line if is_alike(s.call.path, step.call.path)]
+                        is_promising = vary in through or any(
+                            runs.is_progress(
+                                {place_in(s): way.change for s in each_of}, is_repaired.own, is_repaired.is_wanted, side
+                            )
+                            for each_of in ([line] if len(alike) == len(line) else [line, alike])
                         )
                     is_loose = is_promising and any(is_repaired({at: change}) for change in way.beside)
                     for chosen in _groups(run, step, way):

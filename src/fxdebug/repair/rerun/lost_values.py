@@ -19,6 +19,7 @@ from fxdebug.repair.rerun.replayed_run import KeptOperations, writes
 LEAST = 8  # elements: fewer may agree by chance
 MOST_STARTS = 4  # of what a has not: queries and keys, or parts that are joined
 MOST_AFTER = 32  # operations from there on
+NEXT = 8  # of these, the next ones: what a table that a has not is added to
 MOST_STEPS = 24  # and before
 LOOSE = 4  # times the rounding of one operation: of several, one after the other
 
@@ -129,7 +130,7 @@ class LostValues:
                 own[at] = None
                 goes_on = not known[at] or canonical(name_of(operations[at][1])) in TRANSPARENT
                 pending += [each for each in sorted(parents[at], reverse=True) if each not in own and goes_on]
-            before |= dict.fromkeys(sorted(own, reverse=True))
+            before |= dict.fromkeys((*sorted(own, reverse=True), *sorted(after)[:NEXT]))
             behind |= after
         found = before | dict.fromkeys(sorted(behind))
         return list(found)
