@@ -23,7 +23,7 @@ from fxdebug.comparison.diagnosis.region import region_of
 from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.result import ComparisonData, Row
 from fxdebug.comparison.steps import Step, StepList
-from fxdebug.repair.candidates.exchanged_weights import exchanges, own_numbers
+from fxdebug.repair.candidates.of_weights.exchanged_weights import exchanges, own_numbers
 from fxdebug.repair.candidates.other_order import OtherOrders, Ways
 from fxdebug.repair.candidates.region_again import RegionAgain
 from fxdebug.repair.candidates.variations.groupings import groupings

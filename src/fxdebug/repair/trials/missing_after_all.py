@@ -1,4 +1,4 @@
-"""Does an operation of a have no counterpart in b? Without it, a must be nearer to b: else it only makes up for another.
+"""Does an operation of a have no counterpart in b? Without it, a must be nearer to b, or it only compensates.
 
 Where both are written otherwise, some operation of a is always left over, whatever is wrong.
 """

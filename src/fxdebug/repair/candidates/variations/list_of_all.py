@@ -76,8 +76,8 @@ VARY: tuple[Vary, ...] = (
 )
 FEW = 16  # kinds of which there are few ways: these come first
 
-VARY_SETTINGS: tuple[Vary, ...] = other_switches, other_modes, left_out, other_settings, given_numbers
-FEW_SETTINGS = 3
+VARY_SETTINGS: tuple[Vary, ...] = other_switches, other_modes, other_settings, given_numbers, left_out
+FEW_SETTINGS = 2
 
 
 def may_be_varied(name: str, ran: Ran) -> bool:

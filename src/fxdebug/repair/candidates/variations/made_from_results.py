@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fxdebug.repair.candidates.variations.other_numbers import NEAR_BY
-from fxdebug.repair.candidates.variations.variation import NEEDED, Variation
+from fxdebug.repair.candidates.variations.variation import Variation
 from fxdebug.repair.rerun.lost_values import LostValues
 from fxdebug.repair.rerun.replaced_operations import Ran
 from fxdebug.repair.trials.edits_of_operations import NoEdit, tensors_of
