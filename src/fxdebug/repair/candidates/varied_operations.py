@@ -43,6 +43,7 @@ MOST_PLACES = 64  # of one line
 MOST_STEPS = 40  # of a region: operations that are kept with what they are given
 MOST_AT_BEGIN = 24  # where b begins to lack what a has
 MOST_CHOICES = 8  # of experts, before these: what is chosen is used far behind, after all experts
+OF_B = 0.7  # of the time for the few kinds: those of a are fewer
 NEAR = 12  # operations before and after the first finding
 MOST_NUMBERS = 12  # of the other run, that are tried in the place of one
 
@@ -103,7 +104,9 @@ def told_of_few_variations(found: ComparisonData, runs: EditedRuns, until: float
     begins = {side: where_it_begins_to_differ(runs, side) for side in _SIDES}
     if is_settled(found.findings) or first is None or tells_order(first):
         return None
-    tries = (_tries(first, runs, side, begins, until, only="few") for side in _SIDES if begins[side])
+    now = time.monotonic()
+    ends = {"b": now + OF_B * (until - now), "a": until}
+    tries = (_tries(first, runs, side, begins, ends[side], only="few") for side in _SIDES if begins[side])
     for each in itertools.chain.from_iterable(tries):
         if time.monotonic() > until:
             return None
