@@ -195,7 +195,7 @@ class _Scaled:
 
     @property
     def told(self) -> str:
-        """How it differs, as a sentence."""
+        """The difference as a sentence."""
         low, high = self.factors.min().item(), self.factors.max().item()
         what = f"each of its {_slices(self.own, self.laid_out, self.along)} times another factor"
         turned = " transposed" if self.is_turned else ""
