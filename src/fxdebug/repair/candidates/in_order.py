@@ -8,13 +8,15 @@ from dataclasses import replace
 from fxdebug.comparison.result import ComparisonData
 from fxdebug.errors import FxDebugError
 from fxdebug.repair.candidates.earlier_values import told_of_earlier_values
+from fxdebug.repair.candidates.of_weights.turned_weights import told_of_turned_weights
+from fxdebug.repair.candidates.of_weights.weights_of_a import told_of_weights_of_a
 from fxdebug.repair.candidates.other_regions import told_of_regions
 from fxdebug.repair.candidates.other_settings import told_of_settings
 from fxdebug.repair.candidates.repaired_in_turn import told_in_turn, told_in_turn_by_all
 from fxdebug.repair.candidates.rotary_rows import told_of_rotary_rows
-from fxdebug.repair.candidates.turned_weights import told_of_turned_weights
 from fxdebug.repair.candidates.varied_operations import told_of_few_variations, told_of_results, told_of_variations
 from fxdebug.repair.rerun.edited_runs import EditedRuns
+from fxdebug.repair.trials.missing_after_all import without_refuted
 from fxdebug.repair.trials.tried_repairs import doubtful_last, is_settled, with_next_place, with_told
 
 OF_THE_REST = 0.5  # of the time that is left, for one kind of candidates
@@ -24,12 +26,14 @@ _TELL = (
     told_of_settings,
     told_of_rotary_rows,
     told_of_turned_weights,
+    told_of_weights_of_a,
     told_of_few_variations,
     told_of_earlier_values,
     told_of_variations,
     told_in_turn,
     told_of_regions,
     told_of_results,
+    without_refuted,
     told_in_turn_by_all,
 )
 

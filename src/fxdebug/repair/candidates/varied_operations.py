@@ -23,13 +23,13 @@ from fxdebug.comparison.diagnosis.region import region_of
 from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.result import ComparisonData, Row
 from fxdebug.comparison.steps import Step, StepList
-from fxdebug.repair.candidates.exchanged_weights import exchanges, own_numbers
+from fxdebug.repair.candidates.of_weights.exchanged_weights import exchanges, own_numbers
 from fxdebug.repair.candidates.other_order import OtherOrders, Ways
 from fxdebug.repair.candidates.region_again import RegionAgain
 from fxdebug.repair.candidates.variations.groupings import groupings
 from fxdebug.repair.candidates.variations.list_of_all import FEW, FEW_SETTINGS, VARY, VARY_SETTINGS, Vary, may_be_varied
 from fxdebug.repair.candidates.variations.made_from_results import made_from_results, passed_through
-from fxdebug.repair.candidates.variations.variation import NEEDED, Change, Variation, changes_something
+from fxdebug.repair.candidates.variations.variation import NEEDED, Change, Variation, changes_something, leaves_out
 from fxdebug.repair.rerun.edited_runs import EditedRuns
 from fxdebug.repair.rerun.replaced_operations import Place, Ran, ReplacedOperations, is_inplace
 from fxdebug.repair.trials.edit_parts import Part, PlannedEdit, and_more, is_alike, part_of, place_in
@@ -43,6 +43,7 @@ MOST_PLACES = 64  # of one line
 MOST_STEPS = 40  # of a region: operations that are kept with what they are given
 MOST_AT_BEGIN = 24  # where b begins to lack what a has
 MOST_CHOICES = 8  # of experts, before these: what is chosen is used far behind, after all experts
+OF_B = 0.7  # of the time for the few kinds: those of a are fewer
 NEAR = 12  # operations before and after the first finding
 MOST_NUMBERS = 12  # of the other run, that are tried in the place of one
 
@@ -103,7 +104,9 @@ def told_of_few_variations(found: ComparisonData, runs: EditedRuns, until: float
     begins = {side: where_it_begins_to_differ(runs, side) for side in _SIDES}
     if is_settled(found.findings) or first is None or tells_order(first):
         return None
-    tries = (_tries(first, runs, side, begins, until, only="few") for side in _SIDES if begins[side])
+    now = time.monotonic()
+    ends = {"b": now + OF_B * (until - now), "a": until}
+    tries = (_tries(first, runs, side, begins, ends[side], only="few") for side in _SIDES if begins[side])
     for each in itertools.chain.from_iterable(tries):
         if time.monotonic() > until:
             return None
@@ -147,7 +150,9 @@ def where_it_begins_to_differ(runs: EditedRuns, side: Side, most: int = MOST_AT_
     for step in (known[place] for place in runs.first_lost(side) if place in known):
         makers = [run.makers.get(given.value.number) for given in step.inputs]
         before = tuple([(maker.node.source, maker.op) if maker is not None else None for maker in makers])
-        found.setdefault((step.node.source or step, step.op, before), step)
+        key = step.node.source or step, step.op, before, part_of(step.call.path)
+        known_step = found.get(key)
+        found[key] = step if known_step is None or step.index < known_step.index else known_step
     return list(found.values())[:most][::-1]
 
 
@@ -212,8 +217,13 @@ class _Varied:
             is_said = _says_order(shown) if self.of_each > 1 else _says_why(shown)
             return shown.proven_by(row.repair) if (shown.path, shown.op) in places and is_said else row
         repair = f"{self.words}: with this edit a returns what b returns"
-        if _says_why(shown):
+        is_named = shown.kind == way.kind == "missing" and not shown.doubtful
+        if _says_why(shown) or (is_named and shown.because.startswith(f"{step.op} of a")):
             return shown.proven_by(repair)
+        if way.kind == "missing":
+            line = (step.node.source or "").rpartition("/")[2]
+            because = f"{step.op} of a{f' ({line})' if line else ''} has no counterpart in b"
+            return replace(shown, kind="missing", because=because).proven_by(repair)
         because = because.replace(NEEDED, ", where b's values need ")
         return replace(shown, kind=way.kind, because=f"{step.op} of a has {because}").proven_by(repair)
 
@@ -289,13 +299,18 @@ def _tries(
             for way in _ways(vary, step.name, each, numbers):
                 if time.monotonic() > until:
                     return
+                way = replace(way, kind="missing") if side == "a" and leaves_out(way, each) else way
                 if changes_something(way, each) and not _stands_in_a(way, each, runs):
                     if lost is None:
                         is_promising = is_repaired({at: way.change})
                     else:
-                        behind = {place_in(s): way.change for s in _line(run, step) if s.index >= step.index}
-                        is_promising = vary in through or runs.is_progress(
-                            behind, is_repaired.own, is_repaired.is_wanted, side
+                        line = [s for s in _line(run, step) if s.index >= step.index]
+                        alike = [s for s in line if is_alike(s.call.path, step.call.path)]
+                        is_promising = vary in through or any(
+                            runs.is_progress(
+                                {place_in(s): way.change for s in each_of}, is_repaired.own, is_repaired.is_wanted, side
+                            )
+                            for each_of in ([line] if len(alike) == len(line) else [line, alike])
                         )
                     is_loose = is_promising and any(is_repaired({at: change}) for change in way.beside)
                     for chosen in _groups(run, step, way):

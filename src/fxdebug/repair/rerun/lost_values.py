@@ -5,8 +5,9 @@ And the other way round: where values of b that a has not begin, and lead to non
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +20,9 @@ from fxdebug.repair.rerun.replayed_run import KeptOperations, writes
 LEAST = 8  # elements: fewer may agree by chance
 MOST_STARTS = 4  # of what a has not: queries and keys, or parts that are joined
 MOST_AFTER = 32  # operations from there on
+NEXT = 8  # of these, the next ones: what a table that a has not is added to
 MOST_STEPS = 24  # and before
+MOST_DIMS = 5  # that may be in another order
 LOOSE = 4  # times the rounding of one operation: of several, one after the other
 
 
@@ -127,9 +130,10 @@ class LostValues:
             while pending and len(own) < MOST_STEPS:
                 at = pending.pop(0)
                 own[at] = None
-                goes_on = not known[at] or canonical(name_of(operations[at][1])) in TRANSPARENT
+                is_view = canonical(name_of(operations[at][1])) in TRANSPARENT
+                goes_on = not known[at] or is_view or self._are_in_another_order(operations[at][1])
                 pending += [each for each in sorted(parents[at], reverse=True) if each not in own and goes_on]
-            before |= dict.fromkeys(sorted(own, reverse=True))
+            before |= dict.fromkeys((*sorted(own, reverse=True), *sorted(after)[:NEXT]))
             behind |= after
         found = before | dict.fromkeys(sorted(behind))
         return list(found)
@@ -138,6 +142,22 @@ class LostValues:
         """Has a what an operation returns, in whatever order of its elements?"""
         values = [_known(x) for x in tensors_in(ran.result)]
         return any(each is not None and each.is_among(self._of_a.get(each.tensor.numel(), ())) for each in values)
+
+    def _are_in_another_order(self, ran: Ran) -> bool:
+        """Are results in an order that is none of a's, whatever the order of the dimensions?"""
+        values = [each for x in tensors_in(ran.result) if (each := _known(x)) is not None]
+        return any(not self._is_laid_out_as_in_a(each) for each in values)
+
+    def _is_laid_out_as_in_a(self, value: _Known) -> bool:
+        tolerance = _tolerance(value.tensor)
+        for other in self._of_a.get(value.tensor.numel(), ()):
+            if other.is_alike(value, tolerance) and max(value.tensor.ndim, other.tensor.ndim) <= MOST_DIMS:
+                for one, left in ((value, other), (other, value)):
+                    for order in itertools.permutations(range(one.tensor.ndim)):
+                        turned = replace(one, tensor=one.tensor.permute(order))
+                        if _is_equal(left, turned, tolerance):
+                            return True
+        return False
 
 
 def _unlike(numbers: Iterator[float]) -> list[float]:

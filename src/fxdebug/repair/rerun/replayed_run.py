@@ -7,7 +7,6 @@ after some operations; what seems to repair is made in a run of the model.
 from __future__ import annotations
 
 import heapq
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -15,10 +14,11 @@ import torch
 from torch import Tensor
 
 from fxdebug.capture.torch_state import internals
-from fxdebug.operators.names import NORMS, RANDOM, UNINITIALISED, canonical
+from fxdebug.operators.names import NORMS, PICKING, RANDOM, TRANSPARENT, UNINITIALISED, canonical
 from fxdebug.repair.rerun.replaced_operations import Place, Ran, is_inplace, name_of, tensors_in
 
 MOST_BYTES = 1 << 30  # of the results that are kept
+_NOT_COUNTED = TRANSPARENT | PICKING  # among the operations behind an edit
 
 
 class Replayed(NamedTuple):
@@ -105,9 +105,12 @@ class KeptOperations:
         return Replayed([player.new.get(id(tensor), tensor) for tensor in self.returned], player.made, player.sure)
 
     def changed_by(self, edits: Mapping[Place, Callable[[Ran], Any]], most: int) -> Iterator[tuple[Any, list[Tensor]]]:
-        """Yield the first results that edits change, each with the tensors that it is now."""
-        for ran, changed in itertools.islice(_Player(self, edits).changed(), most):
+        """Yield the first results that edits change, each with the tensors that it is now; views are not counted."""
+        for ran, changed in _Player(self, edits).changed():
             yield ran.result, changed
+            most -= canonical(name_of(ran)) not in _NOT_COUNTED
+            if most <= 0:
+                return
 
     def is_overwritten(self, ran: Ran, new: Mapping[int, Any], number: int) -> bool:
         """Was something else that an operation is given written to after it?"""

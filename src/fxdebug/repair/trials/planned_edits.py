@@ -10,6 +10,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
+import torch
+from torch import Tensor, nn
+
+from fxdebug.capture.torch_state.module_members import named_buffers_of, named_parameters_of
 from fxdebug.comparison.diagnosis.cause import listed
 from fxdebug.comparison.diagnosis.region import view_chain
 from fxdebug.comparison.result import Row, Side
@@ -44,6 +48,8 @@ class EditPlan:
     """Plan edits of findings by the pairs of two plain runs."""
 
     def __init__(self, runs: EditedRuns) -> None:
+        self._runs = runs
+        self._differ: dict[tuple[str, str], bool] = {}
         self._pairs, self._meter = runs.pairs()
         self._equal = EqualValues(self._pairs, self._meter)
         self._constants: dict[Step, bool] = {}
@@ -336,7 +342,19 @@ class EditPlan:
         return [tuple(of_site.items()) for of_site in found]
 
     def _is_equal(self, a: Value, b: Value) -> bool:
-        return self._meter(a, b).error <= self._meter.tolerance(a, b)
+        return self._meter(a, b).error <= self._meter.tolerance(a, b) and not self._hold_other_numbers(a, b)
+
+    def _hold_other_numbers(self, a: Value, b: Value) -> bool:
+        """Are these two weights of one shape that differ in their order alone, which statistics do not show?"""
+        names = str(a.name or ""), str(b.name or "")
+        if not all(names) or a.shape != b.shape:
+            return False
+        if names not in self._differ:
+            one, other = (_weight(run.model, name) for run, name in zip((self._runs.a, self._runs.b), names))
+            known = one is not None and other is not None and one.shape == other.shape
+            same = not known or torch.allclose(one.double(), other.double(), rtol=1e-4, atol=1e-6)  # type: ignore[union-attr]
+            self._differ[names] = not same
+        return self._differ[names]
 
     def _can_be_made(self, given: StepInput, before: Step, *, everywhere: bool) -> bool:
         """Can b make what a is given: a weight, a table of constants, a mask or indices of what it has by then?
@@ -376,6 +394,12 @@ class EditPlan:
             known = bool(makers) and all(each is not None and self._is_constant(each, run) for each in makers)
             self._constants[step] = known or step.name in FACTORIES
         return self._constants[step]
+
+
+def _weight(model: nn.Module | None, name: str) -> Tensor | None:
+    """Return a parameter or a buffer of a model by its name."""
+    named = () if model is None else (*named_parameters_of(model), *named_buffers_of(model))
+    return next((tensor.detach().cpu() for known, tensor in named if known == name), None)
 
 
 def _more(edit: PlannedEdit) -> PlannedEdit:

@@ -34,6 +34,11 @@ def groupings(name: str, ran: Ran, numbers: Sequence[float] = ()) -> Iterator[Va
             parts = given.shape if splits else made.shape  # of which both factors are one dimension
             if 1 not in (one, other) and at + 1 not in _ends(sizes, parts):
                 yield _grouping(at - len(sizes), splits, one, other)
+    for splits in (True, False):
+        inside = _ends(sizes, given.shape if splits else made.shape)
+        for at, end in itertools.combinations(range(len(sizes) + 1), 2):
+            if end - at > 2 and 1 not in sizes[at:end] and not inside & set(range(at + 1, end)):
+                yield from (_of_blocks(sizes, at, middle, end, splits) for middle in range(at + 1, end))
 
 
 def moved_dimensions(name: str, ran: Ran, numbers: Sequence[float] = ()) -> Iterator[Variation]:
@@ -71,6 +76,26 @@ def _grouping(at: int, splits: bool, one: int, other: int) -> Variation:
     needed = f"{other} × {one}" if one != other else "the two the other way round"
     because = f"{done} {one} × {other}{NEEDED}{needed}"
     return Variation(because, f"{{op}} with {needed}", change, factors=(at, one, other), splits=splits)
+
+
+def _of_blocks(sizes: Sequence[int], at: int, middle: int, end: int, splits: bool) -> Variation:
+    """Return a view with some neighbouring factors before some others: blocks of channels, and channels of blocks."""
+    count, first, second = len(sizes), range(at, middle), range(middle, end)
+    order = [*range(at), *second, *first, *range(end, count)]
+
+    def change(ran: Ran) -> Any:
+        given, made = ran.args[0], ran.result
+        own = _factors(given.shape, made.shape)
+        if len(own) != count or own[at:end] != list(sizes[at:end]):
+            return made  # in another layer nothing is split there
+        if splits:
+            back = [order.index(dim) for dim in range(count)]
+            return given.reshape([own[dim] for dim in order]).permute(back).reshape(made.shape)
+        return given.reshape(own).permute(order).reshape(made.shape)
+
+    texts = [" × ".join(str(sizes[dim]) for dim in (*one, *other)) for one, other in ((first, second), (second, first))]
+    done = f"{math.prod(sizes[at:end])} elements are {'split into' if splits else 'joined from'} {texts[0]}"
+    return Variation(f"{done}{NEEDED}{texts[1]}", f"{{op}} with {texts[1]}", change)
 
 
 def _factors(one: Sequence[int], other: Sequence[int]) -> list[int]:

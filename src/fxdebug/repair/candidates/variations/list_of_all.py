@@ -29,6 +29,7 @@ from fxdebug.repair.candidates.variations.parts_and_groups import (
     in_any_order,
     in_groups,
     interleaved,
+    interleaved_elements,
     over_other_dimensions,
 )
 from fxdebug.repair.candidates.variations.shares import divided_by_sum
@@ -57,6 +58,8 @@ VARY: tuple[Vary, ...] = (
     masks_inverted,
     masks_left_out,
     over_other_dimension,
+    left_out,
+    interleaved_elements,
     turned,
     in_any_order,
     interleaved,
@@ -69,12 +72,11 @@ VARY: tuple[Vary, ...] = (
     backwards,
     reworked_weights,
     exchanged_rows,
-    left_out,
     known_factors,
 )
-FEW = 14  # kinds of which there are few ways: these come first
+FEW = 16  # kinds of which there are few ways: these come first
 
-VARY_SETTINGS: tuple[Vary, ...] = other_switches, other_modes, other_settings, given_numbers
+VARY_SETTINGS: tuple[Vary, ...] = other_switches, other_modes, other_settings, given_numbers, left_out
 FEW_SETTINGS = 2
 
 

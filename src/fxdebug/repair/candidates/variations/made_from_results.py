@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fxdebug.repair.candidates.variations.other_numbers import NEAR_BY
-from fxdebug.repair.candidates.variations.variation import NEEDED, Variation
+from fxdebug.repair.candidates.variations.variation import Variation
 from fxdebug.repair.rerun.lost_values import LostValues
 from fxdebug.repair.rerun.replaced_operations import Ran
 from fxdebug.repair.trials.edits_of_operations import NoEdit, tensors_of
@@ -99,7 +99,8 @@ def left_out(name: str, ran: Ran, numbers: Sequence[float] = ()) -> Iterator[Var
     fits = [at for at, x in enumerate(given) if x.shape == made.shape and x.dtype == made.dtype]
     for at in fits:
         which = f" behind operand {at + 1}" if len(fits) > 1 else ""
-        told = f"{{op}}{which}{NEEDED}it left out"
+        alone = f": a's values need its operand {at + 1} alone" if len(fits) > 1 else ""
+        told = f"{{op}} has no counterpart in a{alone}"
         yield Variation(told, f"{{op}} left out{which}", partial(_left_out, at), "extra")
 
 

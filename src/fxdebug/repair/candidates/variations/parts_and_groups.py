@@ -18,6 +18,8 @@ MOST_GROUPS = 32
 PARTS = (3, 2, 4)  # queries, keys and values, gate and up, the gates of an LSTM
 
 _REDUCING = frozenset(["mean", "sum", "var", "std", "amax", "amin", "norm", "linalg_vector_norm"])
+_WITH_ANOTHER = frozenset(["var_mean", "std_mean"])  # which return two results
+_VIEWS = frozenset(["view", "reshape", "flatten", "unflatten"])
 _NORMALISING = frozenset(["softmax", "log_softmax", "normalize"])
 _PARTING = frozenset(["chunk", "split", "unbind", "tensor_split", "split_with_sizes"])
 
@@ -39,7 +41,9 @@ def in_groups(name: str, ran: Ran, numbers: Sequence[float] = ()) -> Iterator[Va
 def over_other_dimensions(name: str, ran: Ran, numbers: Sequence[float] = ()) -> Iterator[Variation]:
     """Yield a reduction that keeps its dimensions over one more of them, or over one less."""
     given, made = (ran.args[0] if ran.args else None), ran.result
-    if name not in _REDUCING or not isinstance(given, Tensor) or not isinstance(made, Tensor):
+    if name in _WITH_ANOTHER and type(made) in (tuple, list) and made:
+        made = made[0]
+    if name not in _REDUCING | _WITH_ANOTHER or not isinstance(given, Tensor) or not isinstance(made, Tensor):
         return
     at_key = next((key for key in ("dim", "axis") if key in ran.kwargs), None)
     old: Any = ran.kwargs[at_key] if at_key else ran.args[1] if len(ran.args) > 1 else None
@@ -47,8 +51,10 @@ def over_other_dimensions(name: str, ran: Ran, numbers: Sequence[float] = ()) ->
     if made.ndim != given.ndim or not dims or any(type(dim) is not int for dim in dims):
         return
     own = {dim % given.ndim for dim in dims}
-    more = [sorted({*own, dim}) for dim in range(given.ndim) if dim not in own]
-    for new in (*more, *([dim for dim in sorted(own) if dim != left] for left in sorted(own) if len(own) > 1)):
+    rest = [dim for dim in range(given.ndim) if dim not in own and given.shape[dim] > 1]
+    others = [[dim] for dim in rest if len(own) == 1]
+    more = [sorted({*own, dim}) for dim in rest]
+    for new in (*others, *more, *([dim for dim in sorted(own) if dim != left] for left in sorted(own) if len(own) > 1)):
         told = f"dim={old}{NEEDED}dim={tuple(new) if len(new) > 1 else new[0]}"
         yield Variation(told, f"{{op}} with dim={tuple(new)}", partial(_over, at_key, new), "constant", resizes=True)
 
@@ -104,6 +110,21 @@ def interleaved(name: str, ran: Ran, numbers: Sequence[float] = ()) -> Iterator[
                 make = partial(_regrouped, sizes)
                 change: Change = partial(_result_of, make) if of_product else partial(with_operand, 0, make)
                 yield Variation(f"the channels of {{op}} lie {lie}, and b takes them {taken}", words, change)
+
+
+def interleaved_elements(name: str, ran: Ran, numbers: Sequence[float] = ()) -> Iterator[Variation]:
+    """Yield a view with the even elements of its last dimension before the odd ones, or the halves interleaved.
+
+    So packed numbers are laid out for a kernel that takes them in pairs, and rotary dimensions.
+    """
+    made = ran.result
+    if name not in _VIEWS or not isinstance(made, Tensor) or not made.ndim or made.shape[-1] % 2 or made.shape[-1] < 4:
+        return
+    half = made.shape[-1] // 2
+    texts = "its even elements before the odd ones", "the two halves of its elements in turn"
+    for text, sizes in zip(texts, ((half, 2), (2, half))):
+        told = f"the last dimension of {{op}} is taken as it lies{NEEDED}{text}"
+        yield Variation(told, f"{{op}} with {text}", partial(_result_of, partial(_regrouped, sizes)))
 
 
 def _regrouped(sizes: tuple[int, int], tensor: Tensor) -> Tensor:

@@ -66,3 +66,13 @@ def changes_something(variation: Variation, ran: Ran) -> bool:
         return alike and not all(x.shape == y.shape and torch.equal(x, y) for x, y in sides)
     except Exception:  # of torch: it does not fit, or such tensors cannot be compared
         return False
+
+
+def leaves_out(variation: Variation, ran: Ran) -> bool:
+    """Does a variation return one of the tensors that the operation is given, as it is?"""
+    try:
+        new = variation.change(ran)
+        given = [x for x in tensors_of(ran) if isinstance(new, Tensor) and (x.shape, x.dtype) == (new.shape, new.dtype)]
+        return isinstance(new, Tensor) and any(torch.equal(x, new) for x in given)
+    except Exception:  # of torch: it does not fit
+        return False

@@ -26,7 +26,7 @@ Users: TypeAlias = dict[str, list[tuple[Step, int]]]
 def exchanges(run: StepList, steps: Sequence[Step], ran: Mapping[Place, Ran]) -> Iterator[list[Ways]]:
     """Yield the exchanges of two weights of the calls of some operations: in one of them, and in all that are alike."""
     known: set[int] = set()
-    for step in steps:
+    for step in reversed(steps):  # the likely ones are last
         if step.call.index in known or not step.weights:
             continue
         known.add(step.call.index)

@@ -1,0 +1,1 @@
+"""Candidates of causes that are weights: turned, exchanged, scaled, or those of another module."""
