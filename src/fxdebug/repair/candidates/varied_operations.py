@@ -305,8 +305,9 @@ def _tries(
                 if time.monotonic() > until:
                     return
                 if side == "a" and leaves_out(way, each):
-                    if first.kind == "wiring" and not first.doubtful:
-                        continue  # what it is given is told, without which it may do as well
+                    others = first.kind == "missing" and not first.because.startswith(f"{step.op} of a")
+                    if not first.doubtful and (first.kind == "wiring" or (others and way.kind == "extra")):
+                        continue  # more is told, of which this is the last operation, or what it is given
                     way = replace(way, kind="missing")
                 if changes_something(way, each) and not _stands_in_a(way, each, runs):
                     if lost is None:
