@@ -133,8 +133,8 @@ def test_a_value_that_b_does_not_have_is_not_taken_from_a() -> None:
     other = copy.deepcopy(model)
     other[0].body = without  # it lacks the product and all that makes its factor
     row = fxdebug.compare_models(model, other, X, budget=60).first
-    assert row is not None and row.proven  # without the product in a, which needs no value of a in b
-    assert row.repair == "mul left out behind operand 1: with this edit a returns what b returns"
+    assert row is not None and row.proven  # by the operations of a, which are given values of b alone
+    assert "cos, mul of a in the place of all that makes " in row.repair
 
 
 def test_a_weight_that_a_casts_to_the_dtype_it_has_is_made_by_no_operation() -> None:

@@ -136,9 +136,14 @@ def promising_edits(first: Row, runs: EditedRuns, until: float) -> Iterator[tupl
     """
     pairs, _ = runs.pairs()
     regions = {side: steps_around(pairs, first, side) for side in _SIDES}
+    left_out: list[_Varied] = []  # of which most bring about some value: the settings come before
     for each in _tries(first, runs, "b", regions, until):
         if each.is_promising and not each.is_loose:
-            yield each.edit, each.row(first)
+            if each.ways[0][1].kind == "extra":
+                left_out.append(each)
+            else:
+                yield each.edit, each.row(first)
+    yield from ((each.edit, each.row(first)) for each in left_out)
 
 
 def where_it_begins_to_differ(runs: EditedRuns, side: Side, most: int = MOST_AT_BEGIN) -> list[Step]:
@@ -299,7 +304,11 @@ def _tries(
             for way in _ways(vary, step.name, each, numbers):
                 if time.monotonic() > until:
                     return
-                way = replace(way, kind="missing") if side == "a" and leaves_out(way, each) else way
+                if side == "a" and leaves_out(way, each):
+                    others = first.kind == "missing" and not first.because.startswith(f"{step.op} of a")
+                    if not first.doubtful and (first.kind == "wiring" or (others and way.kind == "extra")):
+                        continue  # more is told, of which this is the last operation, or what it is given
+                    way = replace(way, kind="missing")
                 if changes_something(way, each) and not _stands_in_a(way, each, runs):
                     if lost is None:
                         is_promising = is_repaired({at: way.change})

@@ -47,11 +47,11 @@ def told_of_weights_of_a(found: ComparisonData, runs: EditedRuns, until: float) 
         return None
     pairs, _ = runs.pairs()
     scaled = list(_scaled_weights(pairs, runs))
-    edits = [
-        *_of_partners(pairs, runs),
-        *_used_again(pairs, runs),
-        *(edit for each in scaled for edit in each.edits(pairs)),
-    ]
+    # such as which two are exchanged, or which module is called in the place of which
+    is_told = " is called in a, " in first.because
+    is_told = is_told or (first.kind == "weights" and " differs from " not in first.because)
+    of_modules = () if is_told else (*_of_partners(pairs, runs), *_used_again(pairs, runs))
+    edits = [*of_modules, *(edit for each in scaled for edit in each.edits(pairs))]
     tries = ((each.edit, partial(each.row, first)) for each in edits)
     repaired = first_repair(found, runs, tries, until)
     if repaired is not None:
