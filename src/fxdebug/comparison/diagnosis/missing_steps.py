@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 
 from fxdebug.comparison.constants import as_written, differing_constants
 from fxdebug.comparison.diagnosis.cause import Cause, listed, values_differ
@@ -18,6 +18,7 @@ from fxdebug.operators.names import CONVOLUTIONS, STEPS_OF
 from fxdebug.query import network
 
 SEVERAL = " have no counterpart in "  # in the sentence about several operations that one run lacks
+ONE = " has no counterpart in "
 NamedSteps = list[tuple[str, Step]]  # elementary operations, each with the step that it is or is a part of
 
 
@@ -39,8 +40,7 @@ def missing_cause(divergence: Divergence, gone: NamedSteps) -> Cause:
     if lost_call is not None and divergence.in_b.last is None and _is_later(pairs.b, home, divergence.result.step):
         home = handed_in
     what = lost_call.path if lost_call is not None else listed(name for name, _ in gone)
-    has = " has no counterpart in " if lost_call is not None or len(gone) == 1 else SEVERAL
-    because = f"{what} of a ({_short_source(step)}){has}b"
+    because = f"{what} of a ({_short_source(step)}){ONE if lost_call is not None or len(gone) == 1 else SEVERAL}b"
     fused = step.name in STEPS_OF and not _is_a_part(divergence, gone, step)
     others = [s.name for s in divergence.in_b.computing if computes_floats(s)]
     if fused and lost_call is None and len(others) > 1 and all(s is step for _, s in gone):
@@ -81,7 +81,7 @@ def extra_cause(divergence: Divergence, new: NamedSteps) -> Cause:
     step = step or most_informative([step for _, step in new])
     home, extra_call = home_in_a(pairs, step)
     what = extra_call.path if extra_call is not None else listed(name for name, _ in new)
-    because = f"{what}{' has no counterpart in ' if extra_call is not None or len(new) == 1 else SEVERAL}a"
+    because = f"{what}{ONE if extra_call is not None or len(new) == 1 else SEVERAL}a"
     if step.name == "pad" and len(new) == 1:
         because = _other_padding(divergence, step, of_b=True) or because
     op = extra_call.type if extra_call else step.op
@@ -179,6 +179,12 @@ def _has_paired_steps(run: StepList, call: Call, steps: Container[int], values: 
         for step in run.by_call.get(call.index, ())
         if not step.transparent and step.outputs
     )
+
+
+def lacks(names: Sequence[str], step: Step) -> str:
+    """Say that b has no counterpart of operations of a, with the line of the first one where that is known."""
+    line = (step.node.source or "").rpartition("/")[2]
+    return f"{listed(names)} of a{f' ({line})' if line else ''}{ONE if len(names) == 1 else SEVERAL}b"
 
 
 def _short_source(step: Step) -> str:

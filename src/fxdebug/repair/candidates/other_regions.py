@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from fxdebug.comparison.diagnosis.cause import LONG_LIST, listed
+from fxdebug.comparison.diagnosis.missing_steps import ONE, SEVERAL, lacks
 from fxdebug.comparison.diagnosis.region import region_of
 from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.result import ComparisonData, Kind, Row
@@ -134,11 +135,9 @@ def _difference(way: _Way) -> tuple[Kind, str] | None:
     gone, new = _left(way.of_a, other), _left(way.of_b, one)
     if way.weights or bool(gone) == bool(new) or len(gone or new) > MOST_NAMED:
         return None
-    has = " has no counterpart in " if len(gone or new) == 1 else " have no counterpart in "
     if new:
-        return "extra", f"{listed([step.op for step in new])}{has}a"
-    line = (gone[0].node.source or "").rpartition("/")[2]
-    return "missing", f"{listed([step.op for step in gone])} of a{f' ({line})' if line else ''}{has}b"
+        return "extra", f"{listed([step.op for step in new])}{ONE if len(new) == 1 else SEVERAL}a"
+    return "missing", lacks([step.op for step in gone], gone[0])
 
 
 def _left(steps: Sequence[Step], others: Sequence[str]) -> list[Step]:

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from fxdebug.capture.torch_state.module_members import parameters_of
 from fxdebug.comparison.constants import number_in
+from fxdebug.comparison.diagnosis.missing_steps import lacks
 from fxdebug.comparison.diagnosis.region import region_of
 from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.result import ComparisonData, Row
@@ -226,9 +227,7 @@ class _Varied:
         if _says_why(shown) or (is_named and shown.because.startswith(f"{step.op} of a")):
             return shown.proven_by(repair)
         if way.kind == "missing":
-            line = (step.node.source or "").rpartition("/")[2]
-            because = f"{step.op} of a{f' ({line})' if line else ''} has no counterpart in b"
-            return replace(shown, kind="missing", because=because).proven_by(repair)
+            return replace(shown, kind="missing", because=lacks([step.op], step)).proven_by(repair)
         because = because.replace(NEEDED, ", where b's values need ")
         return replace(shown, kind=way.kind, because=f"{step.op} of a has {because}").proven_by(repair)
 

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from functools import partial
 
 from fxdebug.comparison.result import ComparisonData, Row
 from fxdebug.comparison.rows import step_side
 from fxdebug.comparison.steps import Step
 from fxdebug.repair.candidates.variations.made_from_results import left_out
 from fxdebug.repair.rerun.edited_runs import EditedRuns
-from fxdebug.repair.rerun.replaced_operations import Place, Ran, ReplacedOperations
+from fxdebug.repair.rerun.replaced_operations import Place, ReplacedOperations
 from fxdebug.repair.trials.edit_parts import line_of, place_in
 
 FROM_HERE = "from here on b has none of a's values: what differs was not found"
@@ -52,16 +51,10 @@ def is_refuted(row: Row, runs: EditedRuns) -> bool:
         return False
     for way in ways:
         for steps in dict.fromkeys([(step,), line_of(pairs.a, step)]):
-            stepper = ReplacedOperations({place_in(each): partial(_changed, way.change) for each in steps})
-            returned = runs.run("a", stepper)
+            returned = runs.run("a", ReplacedOperations({place_in(each): way.change for each in steps}))
             if returned is None or not returned or max(each.error for each in returned) < max(before):
                 return False
     return True
-
-
-def _changed(change: object, ran: Ran) -> object:
-    assert callable(change)
-    return change(ran)
 
 
 def _where_values_end(row: Row, runs: EditedRuns) -> Row:

@@ -129,9 +129,9 @@ def _of_partners(pairs: Pairs, runs: EditedRuns) -> Iterator[_OtherWeights]:
 
 def _used_again(pairs: Pairs, runs: EditedRuns) -> Iterator[_OtherWeights]:
     """Yield the edits that give operations with weights that b uses several times those of a that b has nowhere."""
-    ran, of_b = runs.ran("b"), _tensors_of(runs.b.model)
+    ran, of_b = runs.ran("b"), dict(_tensors_of(runs.b.model))
     known = dict(_tensors_of(runs.a.model))
-    lost = {name for name, each in known.items() if not any(_is_same(each, own) for _, own in of_b)}
+    lost = {name for name, each in known.items() if not any(_is_same(each, own) for own in of_b.values())}
     uses: dict[str, list[Step]] = {}
     for step in pairs.b.steps:
         if step.weights and place_in(step) in ran:
@@ -155,7 +155,7 @@ def _used_again(pairs: Pairs, runs: EditedRuns) -> Iterator[_OtherWeights]:
             continue
         first, name = places[0][0], str(places[0][0].weights[0].value.name)
         own_name = str(wanted[0].weights[0].value.name)
-        held = next((one for one, each in known.items() if _is_same(each, dict(of_b)[name])), "") if name else ""
+        held = next((one for one, each in known.items() if name in of_b and _is_same(each, of_b[name])), "")
         holds = f" and holds {held} of a" if held else ""
         told = (
             f"{name} is used {len(uses[name])} times{holds}: a has {own_name} in one of these places, which b has not"

@@ -47,14 +47,7 @@ def made_from_results(lost: LostValues, name: str, ran: Ran, numbers: Sequence[f
     made = ran.result
     if not isinstance(made, Tensor) or not made.is_floating_point():
         return
-    for factor in lost.factors(made):
-        if factor == -1.0:
-            told = "what {op} returns has the other sign than a's values need"
-        else:
-            told = f"what {{op}} returns is {1 / factor:.6g} times what a's values need"
-        beside = tuple([partial(_scaled, factor * by) for by in NEAR_BY])
-        words = f"{{op}} with its result times {factor:.6g}"
-        yield Variation(told, words, partial(_scaled, factor), "values", beside=beside)
+    yield from map(_times, lost.factors(made))
     for term in lost.terms(made):
         told = f"what {{op}} returns is {abs(term):.6g} {'less' if term > 0 else 'more'} than a's values need"
         words = f"{{op}} {'+' if term > 0 else '-'} {abs(term):.6g}"
@@ -71,6 +64,17 @@ def passed_through(lost: LostValues, name: str, ran: Ran, numbers: Sequence[floa
         if made.ndim and lost.made_by(function, made):
             told = f"what {{op}} returns is not passed through {words} in b, as a's values are"
             yield Variation(told, f"{words} behind {{op}}", partial(_passed_through, function), "missing")
+
+
+def _times(factor: float) -> Variation:
+    """Return an operation with its result times a number."""
+    told = f"what {{op}} returns is {1 / factor:.6g} times what a's values need"
+    if factor == -1.0:
+        told = "what {op} returns has the other sign than a's values need"
+    beside = tuple([partial(_scaled, factor * by) for by in NEAR_BY])
+    return Variation(
+        told, f"{{op}} with its result times {factor:.6g}", partial(_scaled, factor), "values", beside=beside
+    )
 
 
 def _result(ran: Ran) -> Tensor:
@@ -125,7 +129,4 @@ def known_factors(name: str, ran: Ran, numbers: Sequence[float] = ()) -> Iterato
     roots = (math.sqrt(width), float(width)) if width > 1 else ()
     for number in dict.fromkeys((*KNOWN_FACTORS, *roots)):
         for factor in (1 / number, number):
-            told = f"what {{op}} returns is {1 / factor:.6g} times what a's values need"
-            beside = tuple([partial(_scaled, factor * by) for by in NEAR_BY])
-            words = f"{{op}} with its result times {factor:.6g}"
-            yield Variation(told, words, partial(_scaled, factor), "values", beside=beside)
+            yield _times(factor)
