@@ -7,7 +7,7 @@ Columns, conditions, pictures and files ask for numbers by the names of their me
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias, get_args
 
@@ -94,6 +94,16 @@ def counted(number: int, noun: str) -> str:
     ('1 call', '3 calls')
     """
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def enumerated(names: Sequence[str]) -> str:
+    """Return names as one text.
+
+    >>> enumerated(["a"]), enumerated(["a", "b", "c"])
+    ('a', 'a, b and c')
+    """
+    *more, last = names
+    return f"{', '.join(more)} and {last}" if more else last
 
 
 def quantity(number: float | None, unit: Unit = "") -> str:

@@ -11,7 +11,7 @@ from fxdebug.analyses.quantisation.errors_of_calls import Apart, CallError, erro
 from fxdebug.comparison.measures import STATISTICS
 from fxdebug.comparison.result import ComparisonData
 from fxdebug.data.calls import Note
-from fxdebug.data.measures import Unit, counted
+from fxdebug.data.measures import Unit, counted, enumerated
 from fxdebug.data.report import Cell, Column, ReportData
 
 LEAST_SHARE = 0.2  # of the error of the result, from which one call is worth leaving alone
@@ -202,8 +202,7 @@ def _answer_of_wrong(known: Measured, whole: float) -> str:
 
 def _listed(paths: Sequence[str]) -> str:
     shown = [f"`{path}`" for path in paths[:MOST_NAMED]]
-    last = f"{len(paths) - MOST_NAMED} more" if len(paths) > MOST_NAMED else shown.pop()
-    return f"{', '.join(shown)} and {last}" if shown else last
+    return enumerated([*shown, f"{len(paths) - MOST_NAMED} more"] if len(paths) > MOST_NAMED else shown)
 
 
 def span(sizes: Sequence[float]) -> str:

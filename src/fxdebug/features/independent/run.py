@@ -15,6 +15,7 @@ from fxdebug.api.run_model import arguments, settings_of
 from fxdebug.capture.probe import ObservedRun, deep_copy, internals, members, state_restored
 from fxdebug.data.calls import Call, Note
 from fxdebug.data.findings import ERROR, Finding
+from fxdebug.data.measures import enumerated
 from fxdebug.data.report import Column, ReportData
 from fxdebug.errors import UsageError, first_line
 from fxdebug.features.independent.beside import Alone, AloneInList, AloneInPack
@@ -243,7 +244,7 @@ class _Runs:
         return found
 
     def _count(self, counted: OtherCount, samples: int) -> Finding:
-        lacking = f"; what {_and(counted.lacking)} has alone is none of them" if counted.lacking else ""
+        lacking = f"; what {enumerated(counted.lacking)} has alone is none of them" if counted.lacking else ""
         where: Node | Call = self.whole.run.trace.root if counted.node is None else counted.node
         makes = (
             ""
@@ -329,11 +330,6 @@ def _named(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
     if len(expected) < len(args):
         return {f"*{place}": value for place, value in enumerate(args)} | dict(kwargs)
     return dict(zip(expected, args)) | dict(kwargs)
-
-
-def _and(names: Sequence[str]) -> str:
-    *more, last = names
-    return f"{', '.join(more)} and {last}" if more else last
 
 
 def _listed(places: tuple[int, ...]) -> str:

@@ -13,6 +13,7 @@ from typing import TypeAlias
 from fxdebug.comparison.diagnosis.weights.weight_slices import Weight, Weights
 from fxdebug.comparison.thresholds import COPIED, FEW, SAME_SUM
 from fxdebug.comparison.tolerance import rms_of
+from fxdebug.data.measures import enumerated
 from fxdebug.data.values import Stats
 from fxdebug.operators.dtypes import EPS
 
@@ -285,4 +286,4 @@ def _listed(places: Iterable[int]) -> str:
     known = list(places)
     if len(known) > 1 and known[-1] - known[0] == len(known) - 1:
         return f"{known[0]}:{known[-1] + 1}"
-    return " and ".join([", ".join(map(str, known[:-1])), str(known[-1])]) if len(known) > 1 else str(known[0])
+    return enumerated([str(place) for place in known])

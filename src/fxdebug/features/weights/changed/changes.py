@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from fxdebug.data.calls import Note
 from fxdebug.data.findings import Finding
-from fxdebug.data.measures import PARAMETER, Unit, counted, register
+from fxdebug.data.measures import PARAMETER, Unit, counted, enumerated, register
 from fxdebug.data.report import Cell, Column, ReportData
 from fxdebug.features.weights.changed.kinds import is_statistic
 from fxdebug.features.weights.record import Shape, WeightChange
@@ -103,23 +103,18 @@ def _parts(rows: Sequence[ChangeRow], how: str) -> str:
     parts = sorted([part for part, of_part in equal.items() if not all(of_part)])
     if len(parts) <= MOST_PARTS and len(parts) < len(equal) and not any(any(equal[part]) for part in parts):
         rest = len(equal) - len(parts)
-        return f"changed in {_listed(parts)}{how}; the other {f'{rest} parts are' if rest > 1 else 'part is'} equal"
+        return f"changed in {enumerated(parts)}{how}; the other {f'{rest} parts are' if rest > 1 else 'part is'} equal"
     whole = [kind for kind, of_kind in kinds.items() if all(row.state == "changed" for row in of_kind)]
     if len(changed) <= MOST_PARTS:
-        named = _listed(changed)
+        named = enumerated(changed)
     elif len(whole) <= MOST_PARTS and sum(len(kinds[kind]) for kind in whole) == len(changed):
-        named = f"{_listed(sorted(whole))} ({counted(len(changed), 'weight')})"
+        named = f"{enumerated(sorted(whole))} ({counted(len(changed), 'weight')})"
     elif len(parts) <= MOST_PARTS and len(parts) < len(equal):
-        named = f"{counted(len(changed), 'weight')} in {_listed(parts)}"
+        named = f"{counted(len(changed), 'weight')} in {enumerated(parts)}"
     else:
         return ""
     rest = len(rows) - len(changed)
     return f"changed: {named}{how}; the other {f'{rest} weights are' if rest > 1 else 'weight is'} equal"
-
-
-def _listed(names: Sequence[str]) -> str:
-    *more, last = names
-    return f"{', '.join(more)} and {last}" if more else last
 
 
 def _row(change: WeightChange) -> ChangeRow:
