@@ -306,7 +306,7 @@ def _alike(seen: Seen) -> list[Finding]:
 
 def _is_told(one: Finding, seen: Seen) -> bool:
     is_small = bool(seen.signs) and seen.signs[0].batch < of_data.FEWEST_TARGETS
-    is_of_more = any(sign.name == "more data" for sign in seen.facts.beside)  # else it may be all of the data
+    is_of_more = seen.sign("more data") is not None  # else it may be all of the data
     everywhere = one.what.startswith("all ") and is_small and is_of_more and seen.steps >= seen.limits.steps
     if one.rule == "silent activation":  # a part of the model, for good
         return seen.facts.resting.share > of_numbers.SHARE

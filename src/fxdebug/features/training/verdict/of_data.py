@@ -258,7 +258,7 @@ def _shifted(seen: Seen) -> Found:
 def _ahead(seen: Seen, share: float, places: int) -> Found:
     """Yield that a model that is to tell the next token sees it."""
     where = ", ".join(seen.facts.sees_ahead[:3])
-    if not where and any(one.name == "asked ahead" for one in seen.facts.beside):
+    if not where and seen.sign("asked ahead"):
         where = "the model, asked again with another last token,"
     if where and seen.steps >= FEWEST_BATCHES:
         progress = seen.progress
@@ -288,7 +288,7 @@ def _told(seen: Seen) -> Found:
 
 def _loud(seen: Seen) -> Found:
     """Yield that a layer inside of the model is given numbers of the data that are far larger than 1."""
-    loud = next((sign for sign in seen.facts.beside if sign.name == "loud"), None)
+    loud = seen.sign("loud")
     if loud is not None:
         yield found(
             "inputs not normalised", ERROR if seen.progress.is_bad else ADVICE,
@@ -386,7 +386,7 @@ def _batches(seen: Seen) -> Found:
         )  # fmt: skip
     elif len(digests) == 1:
         falls = seen.progress.state == "falling" or seen.progress.last < seen.limits.learned * seen.progress.first
-        more = next((one for one in seen.facts.beside if one.name == "more data"), None)
+        more = seen.sign("more data")
         is_meant = falls or seen.progress.constant is None or signs[0].batch >= FEWEST_TARGETS or more is None
         number = f" with {more.numbers[0]:.0f}" if more is not None and more.numbers[0] else ""
         count = "" if more is None else f", {more.names[0]}{number}"

@@ -349,7 +349,7 @@ def _state(seen: Seen) -> Found:
             "loads or makes them anew",
             "Look for load_state_dict(), a deepcopy or init inside of the loop.",
         )  # fmt: skip
-    elif (undone := next((one for one in facts.beside if one.name == "steps undone"), None)) is not None:
+    elif (undone := seen.sign("steps undone")) is not None:
         steps, share = undone.numbers
         yield found(
             "set back", WARNING,

@@ -36,7 +36,7 @@ def rules(seen: Seen) -> Found:
             "is infinite, and gradients become NaN",
             "Add a small number under the root, (x + 1e-8).sqrt(), or use torch.linalg.vector_norm or torch.cdist.",
         )  # fmt: skip
-    outside = next((one for one in facts.beside if one.name == "out of domain"), None)
+    outside = seen.sign("out of domain")
     if outside is not None and zero is None and root is None and state == "not finite":
         step, count, whole = outside.numbers
         yield found(
@@ -162,10 +162,11 @@ def _without_slope(seen: Seen) -> Found:
         before = len(signs) - len(run)
         steps = f"in the last {len(run)} of {len(signs)} steps" if before else f"in all {len(signs)} steps"
         died = f"; {', '.join(facts.died)} returns only zeros since step {facts.died_at}" if facts.died else ""
-        dead = next((one.names for one in facts.beside if one.name == "dead"), None)
+        dead = seen.sign("dead")
         if dead is not None and not died:
+            function, weight = dead.names
             died = (
-                f"; a {dead[0]} of what {path_of(dead[1]) or dead[1]} returns gives only zeros, and passes no gradient"
+                f"; a {function} of what {path_of(weight) or weight} returns gives only zeros, and passes no gradient"
             )
         rate = f"The first steps led there: try a lower learning rate than {g(max(seen.rates, default=0.0))}. "
         yield found(

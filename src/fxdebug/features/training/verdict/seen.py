@@ -8,7 +8,7 @@ from statistics import median
 from typing import TypeAlias
 
 from fxdebug.data.findings import Finding, Severity
-from fxdebug.features.shared.records.learning import LearningFacts, Names, StepSigns
+from fxdebug.features.shared.records.learning import LearningFacts, Names, Sign, StepSigns
 from fxdebug.features.shared.records.training import TrainingRecord
 from fxdebug.features.training.verdict.limits import Limits
 from fxdebug.features.training.verdict.progress import Progress, losses_of, progress_of
@@ -47,6 +47,10 @@ class Seen:
         """Has the loss fallen, and is it still near that of a constant answer?"""
         constant = self.progress.constant
         return constant is not None and self.progress.last > self.limits.barely * constant > 0
+
+    def sign(self, name: str) -> Sign | None:
+        """Return what was seen beside the loss under a name, the first of several."""
+        return next((one for one in self.facts.beside if one.name == name), None)
 
     @property
     def is_warming_up(self) -> bool:
