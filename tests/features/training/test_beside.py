@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
 import fxdebug
+from fxdebug.features.training.saved.training_file import read_training
 from support.loops import cases_of, verdict_on, warnings_of
 
 CASES = cases_of("learn_wide")
@@ -75,3 +77,17 @@ def test_a_copy_is_as_it_was_when_the_watch_ends_and_numbers_are_the_same() -> N
 
     assert all(torch.equal(a, b) for a, b in zip(plain, watched, strict=True))
     assert names == after
+
+
+def test_a_module_in_memory_that_was_never_made_to_the_end_is_passed_over(tmp_path: Path) -> None:
+    half_made = nn.Sequential.__new__(nn.Sequential)  # what a copy leaves that failed
+    net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    with fxdebug.watch(net, save=tmp_path):
+        for _ in range(8):
+            x = torch.randn(16, 4)
+            nn.functional.mse_loss(net(x), x.sum(1, keepdim=True)).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    assert "_modules" not in vars(half_made) and read_training(tmp_path).gaps == ()

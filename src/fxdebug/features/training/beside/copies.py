@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import math
 import weakref
 from collections.abc import Callable, Iterator, Sequence, Set
@@ -42,7 +41,7 @@ class Copies:
         like = {id(type(one)) for _, one in children if len(_sizes(one)) > 2}
         is_own = kind.__module__.partition(".")[0] != "torch" or len(sizes) > 2  # else any layer of torch is like it
         kinds = like | ({id(kind)} if is_own else set())
-        others = [one for one in gc.get_objects() if id(type(one)) in kinds] if kinds else []
+        others = [one for one in members.modules_in_memory() if id(type(one)) in kinds] if kinds else []
         others = [one for one in others if id(one) not in inside]
         whole = [one for one in others if is_own and type(one) is kind]
         pairs: list[tuple[nn.Module, nn.Module, str]] = [(one, self._model, "") for one in whole]

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import atexit
-import gc
 import os
 import sys
 from contextlib import suppress
 from multiprocessing import parent_process
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 from torch import nn
 from torch.optim import Optimizer
@@ -145,7 +143,7 @@ def model_of(optimizer: Optimizer) -> nn.Module | None:
     Where none has any (it was made for another copy of the model), the largest module that asks for gradients.
     """
     wanted = {id(p) for group in optimizer.param_groups for p in group["params"]}
-    modules = [one for one in gc.get_objects() if _is_module(one)]
+    modules = members.modules_in_memory()
     inner = {id(child) for module in modules for child in module._modules.values() if child is not None}
     best: tuple[tuple[int, int], nn.Module] | None = None
     for module in modules:
@@ -156,7 +154,3 @@ def model_of(optimizer: Optimizer) -> nn.Module | None:
         if own and (best is None or rank > best[0]):
             best = rank, module
     return None if best is None else best[1]
-
-
-def _is_module(thing: Any) -> bool:
-    return issubclass(type(thing), nn.Module) and "_modules" in thing.__dict__  # asked of its class: proxies answer
