@@ -21,7 +21,7 @@ from fxdebug.data.values import Value
 from fxdebug.operators.dtypes import EPS
 from fxdebug.operators.names import PICKING
 from fxdebug.repair.candidates.variations.list_of_all import may_be_varied
-from fxdebug.repair.candidates.variations.variation import NEEDED
+from fxdebug.repair.candidates.variations.variation import NEEDED, Change
 from fxdebug.repair.candidates.varied_operations import (
     first_look,
     rows_to_look_at,
@@ -31,7 +31,7 @@ from fxdebug.repair.candidates.varied_operations import (
     where_it_begins_to_differ,
 )
 from fxdebug.repair.rerun.edited_runs import EditedRuns
-from fxdebug.repair.rerun.replaced_operations import Ran, is_inplace
+from fxdebug.repair.rerun.replaced_operations import Place, Ran, is_inplace
 from fxdebug.repair.trials.edit_parts import (
     Part,
     PlannedEdit,
@@ -72,6 +72,10 @@ Slots: TypeAlias = tuple[int, ...]
 """Which of the inputs of each operation back from a value."""
 
 
+Site: TypeAlias = tuple[Step, int, Source]
+"""An operation, which of its tensors, and what makes what it should be."""
+
+
 class _ToCall(NamedTuple):
     """An input of a call around an operation: how many calls up, and which one."""
 
@@ -90,22 +94,25 @@ class _Other:
     value: Value
     way: Slots | _ToCall | None  # to it: back from what is given, or to what a call is given; ``None`` for neither
 
-    def edit(self, sites: Sequence[tuple[Step, Source]]) -> PlannedEdit:
-        """Return the edit of b at some sites."""
-        make = partial(_given, self.slot)
-        return PlannedEdit(
-            self._words(sites), tuple([Part(place_in(s), None, make, ((self.slot, x),)) for s, x in sites])
-        )
+    def edit(self, sites: Sequence[Site]) -> PlannedEdit:
+        """Return the edit of b at some sites: those of one operation are made at once."""
+        slots: dict[Step, list[tuple[int, Source]]] = {}
+        for step, slot, source in sites:
+            slots.setdefault(step, []).append((slot, source))
+        parts = [Part(place_in(step), None, _given, tuple(own)) for step, own in slots.items()]
+        return PlannedEdit(self._words(sites), tuple(parts))
 
-    def row(self, sites: Sequence[tuple[Step, Source]], shown: Row) -> Row:
+    def row(self, sites: Sequence[Site], shown: Row) -> Row:
         """Return the finding, with the error of the one that it stands for."""
-        told = f"{self.step.op} is given the result of {self.given.op}{NEEDED}{self._wanted}"
+        call = self.step.call.path or self.step.call.type
+        who = self.step.op if len({step for step, *_ in sites if step.call is self.step.call}) == 1 else call
+        told = f"{who} is given the result of {self.given.op}{NEEDED}{self._wanted}"
         row = proven_at(shown, self.step, "wiring", told, self._words(sites))
         if shown.kind != "wiring" or shown.doubtful or shown.b is None:
             return row
         return shown.proven_by(row.repair) if shown.b.call in self.step.call.with_ancestors() else row
 
-    def _words(self, sites: Sequence[tuple[Step, Source]]) -> str:
+    def _words(self, sites: Sequence[Site]) -> str:
         return f"{self.step.op} given {self._wanted}{and_more(len(sites) - 1)}"
 
     @property
@@ -113,16 +120,17 @@ class _Other:
         if isinstance(self.way, _ToCall):
             call = next(itertools.islice(self.step.call.with_ancestors(), self.way.up, None), self.step.call)
             return f"what {call.path or call.type} is given"
-        call = self.given.call
-        if call is not self.step.call and self.value.number in {each.number for each in call.inputs}:
-            return f"what {call.path or call.type} is given"
+        around = {call.index for call in self.step.call.with_ancestors()}
+        for call in self.given.call.with_ancestors():
+            if call.index not in around and self.value.number in {each.number for each in call.inputs}:
+                return f"what {call.path or call.type} is given"
         if self.way is not None and len(self.way) == 1:
             return f"what {self.given.op} is given"
         line = self.wanted.node.source.rpartition("/")[2] if self.wanted.node.source else ""
         return f"the result of {self.wanted.op}{f' ({line})' if line and self.wanted.op == self.given.op else ''}"
 
 
-def _tries(first: Row, runs: EditedRuns, until: float) -> Iterator[tuple[_Other, list[tuple[Step, Source]]]]:
+def _tries(first: Row, runs: EditedRuns, until: float) -> Iterator[tuple[_Other, list[Site]]]:
     """Yield what may be tried: first what makes the first value that differs equal, then operations that pick.
 
     A value that a has, too, is more likely meant.
@@ -146,26 +154,41 @@ def _tries(first: Row, runs: EditedRuns, until: float) -> Iterator[tuple[_Other,
             continue  # another value may lie on the same side of a bound: that is no cause
         for other in _others(pairs.b, step):
             source = seen.get(place_in(other.wanted))
-            changed = None if source is None else partial(_with_result, pairs.b, other, source)
-            sites = list(_sites(pairs.b, other))
-            if (
-                source is not None
-                and changed is not None
-                and runs.is_progress({place_in(step): changed}, is_repaired.own, is_repaired.is_wanted)
-            ):
-                if lost is not None and lost.are_of_a(source):
-                    yield from ((other, each) for each in sites)
-                else:
-                    promising += [(other, each) for each in sites]
-            else:
+            sites, is_promising = list(_sites(pairs.b, other)), False
+            for at_call in dict.fromkeys([False, len(_in_call(pairs.b, step, other.slot)) > 1]):
+                chosen = [_all_in_call(pairs.b, each) for each in sites] if at_call else sites
+                here = {site[:2] for site in chosen[-1]}
+                changes: dict[Place, Change] = {}
+                for user in {user for user, _ in here}:
+                    slots = [slot for one, slot in here if one is user]
+                    if source is not None:
+                        changes[place_in(user)] = partial(_with_result, pairs.b, other, source, slots)
+                if changes and runs.is_progress(changes, is_repaired.own, is_repaired.is_wanted):
+                    is_promising = True
+                    if source is not None and lost is not None and lost.are_of_a(source):
+                        yield from ((other, each) for each in chosen)
+                    else:
+                        promising += [(other, each) for each in chosen]
+            if not is_promising:
                 others.append((other, sites[0]))
     yield from promising
     yield from sorted(others, key=lambda each: each[0].step.name not in PICKING)
 
 
-def _with_result(run: StepList, other: _Other, source: Ran, ran: Ran) -> Any:
+def _with_result(run: StepList, other: _Other, source: Ran, slots: Sequence[int], ran: Ran) -> Any:
     number = number_of(run, other.value, other.wanted)
-    return _given(other.slot, None, ran, {other.slot: source.result if number is None else source.result[number]})
+    return _given(None, ran, dict.fromkeys(slots, source.result if number is None else source.result[number]))
+
+
+def _in_call(run: StepList, step: Step, slot: int) -> list[tuple[Step, int]]:
+    """Return all operations of a call that are given what one of them is, each with the number of the tensor."""
+    root = run.root(step.inputs[slot].value).number
+    users = [user for user in run.users.get(root, ()) if user.call is step.call and not user.transparent]
+    return [(user, at) for user in users for at, x in enumerate(user.inputs) if run.root(x.value).number == root]
+
+
+def _all_in_call(run: StepList, sites: Sequence[Site]) -> list[Site]:
+    return [(user, at, source) for step, slot, source in sites for user, at in _in_call(run, step, slot)]
 
 
 def _others(run: StepList, step: Step) -> Iterator[_Other]:
@@ -180,6 +203,7 @@ def _others(run: StepList, step: Step) -> Iterator[_Other]:
             *((value, None) for value in after),
             *((value, _ToCall(up, at)) for up, at, value in _of_calls(step)),
             *((value, None) for value in _unused(run, step, own)),
+            *((value, None) for value in _given_to_calls(step, own)),
         )
         known: set[int] = set()
         for value, way in others:
@@ -216,6 +240,13 @@ def _of_calls(step: Step) -> Iterator[tuple[int, int, Value]]:
             yield up, at, value
 
 
+def _given_to_calls(step: Step, own: Step) -> Iterator[Value]:
+    """Yield what the calls are given that make what an operation is given: a layer may be too many."""
+    around = {call.index for call in step.call.with_ancestors()}
+    for call in own.call.with_ancestors():
+        yield from call.inputs if call.index not in around else ()
+
+
 def _unused(run: StepList, step: Step, own: Step) -> Iterator[Value]:
     """Yield what the code of a call has made as what an operation is given, and uses nowhere."""
     for each in run.steps[: step.index]:
@@ -245,10 +276,13 @@ def _made(user: Step, step: Step) -> Sequence[Value]:
 
 
 def _fits(value: Value, given: StepInput) -> bool:
-    return (value.shape, value.dtype) == (given.value.shape, given.value.dtype) and value.number != given.value.number
+    """May a value stand in the place of another one: has it as many rows of one width?"""
+    own = given.value
+    alike = value.shape[-1:] == own.shape[-1:] and value.numel == own.numel and value.dtype == own.dtype
+    return alike and value.number != own.number
 
 
-def _sites(run: StepList, other: _Other) -> Iterator[list[tuple[Step, Source]]]:
+def _sites(run: StepList, other: _Other) -> Iterator[list[Site]]:
     """Yield where it may be so: in all of the line, and at this place alone."""
     number = number_of(run, other.value, other.wanted)
     lines = line_of(run, other.step), line_of(run, other.wanted)
@@ -257,7 +291,7 @@ def _sites(run: StepList, other: _Other) -> Iterator[list[tuple[Step, Source]]]:
         reached = [(step, _reached(run, step, other.slot, way or ())) for step in line]
         made = [(step, value, run.makers.get(value.number)) for step, value in reached if value is not None]
         sources = [
-            (step, Source(place_in(maker), number_of(run, value, maker)))
+            (step, other.slot, Source(place_in(maker), number_of(run, value, maker)))
             for step, value, maker in made
             if maker is not None and not maker.unrecorded and maker.index < step.index
             if other.slot < len(step.inputs) and _fits(value, step.inputs[other.slot])
@@ -266,13 +300,13 @@ def _sites(run: StepList, other: _Other) -> Iterator[list[tuple[Step, Source]]]:
             yield sources
     both = list(zip(*lines))
     if len(lines[0]) == len(lines[1]) > 1 and (other.step, other.wanted) in both:
-        yield [(step, Source(place_in(maker), number)) for step, maker in both]
-    yield [(other.step, Source(place_in(other.wanted), number))]
+        yield [(step, other.slot, Source(place_in(maker), number)) for step, maker in both]
+    yield [(other.step, other.slot, Source(place_in(other.wanted), number))]
 
 
-def _given(slot: int, theirs: Ran | None, ours: Ran, own: Mapping[int, Tensor]) -> Any:
-    """Compute an operation with one of its tensors replaced by another value of b."""
+def _given(theirs: Ran | None, ours: Ran, own: Mapping[int, Tensor]) -> Any:
+    """Compute an operation with some of its tensors replaced by other values of b."""
     tensors = tensors_of(ours)
-    if is_inplace(ours) or slot >= len(tensors) or tensors[slot].shape != own[slot].shape:
+    if is_inplace(ours) or any(at >= len(tensors) or tensors[at].numel() != x.numel() for at, x in own.items()):
         raise NoEdit
-    return computed_with(ours, {slot: own[slot].to(tensors[slot].dtype)})
+    return computed_with(ours, {at: x.reshape(tensors[at].shape).to(tensors[at].dtype) for at, x in own.items()})

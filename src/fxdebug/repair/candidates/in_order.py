@@ -8,6 +8,7 @@ from dataclasses import replace
 from fxdebug.comparison.result import ComparisonData
 from fxdebug.errors import FxDebugError
 from fxdebug.repair.candidates.earlier_values import told_of_earlier_values
+from fxdebug.repair.candidates.left_out_calls import told_of_calls_left_out
 from fxdebug.repair.candidates.of_weights.turned_weights import told_of_turned_weights
 from fxdebug.repair.candidates.of_weights.weights_of_a import told_of_weights_of_a
 from fxdebug.repair.candidates.other_regions import told_of_regions
@@ -24,6 +25,7 @@ SHARE = 0.7  # of the time: what findings do to what is returned is measured aft
 NOT_TRIED = "further edits that may repair b could not be tried"
 _TELL = (
     told_of_settings,
+    told_of_calls_left_out,
     told_of_rotary_rows,
     told_of_turned_weights,
     told_of_weights_of_a,
@@ -31,11 +33,11 @@ _TELL = (
     told_of_earlier_values,
     told_of_variations,
     told_in_turn,
-    told_of_regions,
     told_of_results,
     without_refuted,
     told_in_turn_by_all,
 )
+_WITHOUT_REGIONS = told_of_results, without_refuted, told_in_turn_by_all  # these say less than a region
 
 
 def with_repairs(found: ComparisonData, runs: EditedRuns, until: float) -> ComparisonData:
@@ -46,9 +48,12 @@ def with_repairs(found: ComparisonData, runs: EditedRuns, until: float) -> Compa
     found = doubtful_last(found)
     begun = time.monotonic()
     until = begun + SHARE * (until - begun)
-    for tell in _TELL:
+    regions: ComparisonData | None = None
+    for tell in (told_of_regions, *_TELL):
         if is_settled(found.findings):
             break
+        if tell in _WITHOUT_REGIONS and regions is not None:
+            return regions
         now = time.monotonic()
         try:
             told = tell(found, runs, until if tell is _TELL[-1] else now + OF_THE_REST * (until - now))
@@ -56,7 +61,12 @@ def with_repairs(found: ComparisonData, runs: EditedRuns, until: float) -> Compa
             raise
         except Exception as error:  # our own: what is known already is told without it
             return replace(found, notes=(*found.notes, f"{NOT_TRIED} ({type(error).__name__})"))
-        found = found if told is None else told  # one with findings is false
+        if tell is told_of_regions:  # which are quick, and say less than what is tried then
+            regions = told
+        else:
+            found = found if told is None else told  # one with findings is false
+    if regions is not None and not is_settled(found.findings):
+        return regions
     if len(found.findings) == 1 and not found.repaired and time.monotonic() < until:
         return with_told(found, [with_next_place(found.findings[0], runs)])
     return found

@@ -1,52 +1,38 @@
 """Try the operations of a, since what both have, in the place of those of b: where both compute a value another way.
 
-No single operation is at fault then, and a value may be paired with one that is not its counterpart. Of all pairs of
-values around the first difference, the one with the fewest operations on both sides is told.
+No single operation is at fault then, and a value may be paired with one that is not its counterpart.
 """
 
 from __future__ import annotations
 
-import itertools
-import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from fxdebug.comparison.diagnosis.cause import LONG_LIST, listed
 from fxdebug.comparison.diagnosis.missing_steps import ONE, SEVERAL, lacks
-from fxdebug.comparison.diagnosis.region import region_of
-from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.result import ComparisonData, Kind, Row
 from fxdebug.comparison.steps import Step
-from fxdebug.data.values import Value
 from fxdebug.operators.names import PICKING, family, role
-from fxdebug.repair.candidates.varied_operations import rows_to_look_at, steps_around
+from fxdebug.repair.candidates.regions_in_turn import Region, RegionsInTurn
 from fxdebug.repair.rerun.edited_runs import EditedRuns
-from fxdebug.repair.trials.edit_parts import PlannedEdit
-from fxdebug.repair.trials.planned_edits import EditPlan
-from fxdebug.repair.trials.tried_repairs import first_repair, proven_at, says_more_than_a_region
+from fxdebug.repair.rerun.replaced_operations import Place
+from fxdebug.repair.trials.edit_parts import PlannedEdit, and_more, place_in
+from fxdebug.repair.trials.edits_of_operations import OF_REGION
+from fxdebug.repair.trials.tried_repairs import is_repaired_by, proven_at, says_more_than_a_region, with_findings
 
-MOST_RUNS = 48
 MOST_NAMED = 4  # operations that one side has more
-MOST_STEPS = 16  # of both sides together: more say nothing of a cause
+MOST_FAULTS = 8  # kinds of regions: more say nothing of a cause
 
 
 @dataclass(frozen=True)
 class _Way:
-    """A value of a and one of b that may be meant to be the same, and the operations that make them."""
+    """Operations of b and those of a that must stand in their place, wherever the same ones run."""
 
-    wanted: Value
-    own: Value
     of_a: tuple[Step, ...]
     of_b: tuple[Step, ...]
-    weights: tuple[str, ...]  # that a needs there, and no operation of b is given
-    edits: tuple[PlannedEdit, ...]
-
-    @property
-    def size(self) -> int:
-        """The number of operations that compute, on both sides, and of weights that only a uses."""
-        return len(self.of_a) + len(self.of_b) + len(self.weights)
+    weights: tuple[str, ...]  # that a needs there, and b has nowhere
+    edit: PlannedEdit
 
 
 def told_of_regions(found: ComparisonData, runs: EditedRuns, until: float) -> ComparisonData | None:
@@ -54,62 +40,53 @@ def told_of_regions(found: ComparisonData, runs: EditedRuns, until: float) -> Co
 
     ``None`` where a finding is proven, and where no such operations are found. No run begins after ``until``.
     """
-    if any(row.proven for row in found.findings):
+    first = found.first
+    if first is None or first.kind in ("input", "nonfinite", "random") or any(row.proven for row in found.findings):
         return None
-    tries = (
-        (edit, partial(_row, first, way, edit))
-        for first in rows_to_look_at(found)
-        for way, edit in _edits_of_regions(first, runs, until)
-    )
-    return first_repair(found, runs, tries, until)
+    turns = RegionsInTurn(runs, until)
+    if not turns.repaired():
+        return None
+    ways = _ways(turns.regions, runs)
+    together = PlannedEdit("", tuple([part for way in ways for part in way.edit.parts]))
+    if len(ways) > MOST_FAULTS or not is_repaired_by(together, runs):
+        return None
+    return with_findings(found, [_row(first, way, way.edit, len(ways) - 1) for way in ways])
 
 
 def rows_of_regions(first: Row, runs: EditedRuns, until: float) -> Iterator[tuple[PlannedEdit, Row]]:
-    """Yield the edits that put a region of a in the place of one of b, each with its finding.
-
-    Those that end with the same operation come first: in a run with several faults nothing else says what faces what.
-    """
-    tries = _edits_of_regions(first, runs, until)
-    for way, edit in sorted(tries, key=lambda each: each[0].of_a[-1].name != each[0].of_b[-1].name):
-        yield edit, _row(first, way, edit)
+    """Yield the edit that puts regions of a in the place of those of b where b begins to lack what a has."""
+    turns = RegionsInTurn(runs, until)
+    next(turns.behind_each(), None)
+    for way in _ways(turns.regions, runs):
+        yield way.edit, _row(first, way, way.edit)
 
 
-def _edits_of_regions(first: Row, runs: EditedRuns, until: float) -> list[tuple[_Way, PlannedEdit]]:
-    """Return the edits of regions with few operations first, and of each one those of its whole line first."""
-    ways = sorted(_ways(first, runs, until), key=lambda way: way.size)
-    return [(way, edit) for way in ways for edit in reversed(way.edits)][:MOST_RUNS]
+def _ways(regions: Sequence[Region], runs: EditedRuns) -> list[_Way]:
+    """Return regions with those that are alike as one, in the order in which they stand in b."""
+    pairs, _ = runs.pairs()
+    steps = [{place_in(step): step for step in run.steps} for run in (pairs.a, pairs.b)]
+    groups: dict[object, list[Region]] = {}
+    for region in regions:
+        line = steps[1][region.part.place].node.source if region.part.place in steps[1] else None
+        groups.setdefault((region.names[0], line or region.names[1]), []).append(region)
+    return [_way(group, *steps) for group in groups.values()]
 
 
-def _ways(first: Row, runs: EditedRuns, until: float) -> Iterator[_Way]:
-    """Yield the pairs of values around the first difference that are different, of one shape, made from equal ones."""
-    pairs, meter = runs.pairs()
-    plan = EditPlan(runs)
-    values = [[value for step in steps_around(pairs, first, side) for value in _values(step)] for side in ("a", "b")]
-    for wanted, own in itertools.product(*values):
-        if time.monotonic() > until:
-            return
-        same_kind = (wanted.shape, wanted.dtype) == (own.shape, own.dtype)
-        if not same_kind or meter(wanted, own).error <= meter.tolerance(wanted, own):
-            continue
-        region = plan.region_of(wanted, own)
-        if region is None:
-            continue
-        of_a = tuple(region.named)
-        of_b = _of_b(pairs, own, plan)
-        if of_a and of_b and len(of_a) + len(of_b) <= MOST_STEPS:
-            yield _Way(wanted, own, of_a, of_b, tuple(region.weights), tuple(plan.edits_of_region(region, wanted, own)))
+def _way(regions: Sequence[Region], in_a: Mapping[Place, Step], in_b: Mapping[Place, Step]) -> _Way:
+    shown = regions[0]
+    sides = [(shown.of_a, in_a), (shown.of_b, in_b)]
+    known = [[steps[place] for place in places if place in steps] for places, steps in sides]
+    of_a, of_b = (tuple([step for step in steps if not step.transparent]) or tuple(steps[-1:]) for steps in known)
+    given = [(in_a[place], slot) for place, slot in shown.weights if place in in_a]
+    names = [str(step.inputs[slot].value.name or "") for step, slot in given if slot < len(step.inputs)]
+    weights = tuple(filter(None, names))
+    told = listed([step.op for step in of_a]), f" with {listed(weights)}" if weights else ""
+    more = f"{and_more(len(regions) - 1)} of this line" if len(regions) > 1 else ""
+    words = f"{''.join(told)}{OF_REGION}{of_b[-1].op}{more}"
+    return _Way(of_a, of_b, weights, PlannedEdit(words, tuple([region.part for region in regions])))
 
 
-def _values(step: Step) -> Sequence[Value]:
-    return () if step.unrecorded or step.transparent else step.outputs
-
-
-def _of_b(pairs: Pairs, own: Value, plan: EditPlan) -> tuple[Step, ...]:
-    """Return the operations of b that make a value, since those that a has, too."""
-    return region_of(pairs.b, own, plan.has_equal_in_a, through=True).computing
-
-
-def _row(first: Row, way: _Way, edit: PlannedEdit) -> Row:
+def _row(first: Row, way: _Way, edit: PlannedEdit, others: int = 0) -> Row:
     """Return the finding; what the first one says is kept where it is about these operations."""
     at = max(way.of_b, key=lambda step: step.index)
     a, b = (listed([step.op for step in steps]) for steps in (way.of_a, way.of_b))
@@ -118,7 +95,10 @@ def _row(first: Row, way: _Way, edit: PlannedEdit) -> Row:
         own = list(dict.fromkeys(str(each.value.name) for step in way.of_b for each in step.weights))
         one, other = listed(way.weights), listed(own) or "no weight"
         because = f"{a} is given {one} in a, {other} in b" if a == b else f"{a} with {one} in a, {b} with {other} in b"
-    row = proven_at(first, at, kind, because, edit.words, by_region=edit.of_region)
+    row = proven_at(first, at, kind, because, edit.words, way.of_a[-1], by_region=edit.of_region)
+    if others:
+        with_all = f"with this and {others} more edit{'s' * (others > 1)} b returns what a returns"
+        row = row.proven_by(f"{edit.words}: {with_all}", by_region=True)
     in_a = None if first.a is None else first.a.node
     names_it = any(_names_a_module_of(first, weight) for weight in way.weights)
     told = first.position in {step.index for step in way.of_b} or in_a in {step.node.id for step in way.of_a}
@@ -126,6 +106,7 @@ def _row(first: Row, way: _Way, edit: PlannedEdit) -> Row:
     told = told or (a == b and not way.weights)  # of which nothing can be said but that they differ
     told = told and (LONG_LIST not in first.because or LONG_LIST in because)  # few operations say more than many
     told = (told or names_it) and says_more_than_a_region(first, [step.op for step in way.of_a])
+    told = told and (first.kind not in ("missing", "extra") or first.kind == kind)  # both have something there
     return first.proven_by(row.repair, by_region=row.by_region) if told else row
 
 

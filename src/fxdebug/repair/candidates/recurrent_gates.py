@@ -45,7 +45,12 @@ def told_of_gates(findings: Sequence[Row], plain: ComparisonData, runs: EditedRu
         for name, side in sides:
             other = row.b if name == "a" else row.a
             place, gates = place_of(side), _gates(side)
-            if row.kind != "values" or place is None or not gates or (other is not None and other.op == op_of(side)):
+            if (
+                row.kind not in ("values", "weights")
+                or place is None
+                or not gates
+                or (other is not None and other.op == op_of(side))
+            ):
                 continue
             for words, edit in _hypotheses(gates):
                 if time.monotonic() > until:
@@ -54,6 +59,8 @@ def told_of_gates(findings: Sequence[Row], plain: ComparisonData, runs: EditedRu
                 found = runs.run(name, stepper)
                 if found is not None and stepper.made and are_the_same(found):
                     told = f"{op_of(side)} in {name}; in {'b' if name == 'a' else 'a'} {words}"
+                    if row.kind == "weights" and name == "b":
+                        told = f"{words} in the weights of {op_of(side)}"
                     proof = f"{op_of(side)} of {name} computed like that: both models return the same"
                     rows[number] = replace(row, because=told).proven_by(proof)
                     return rows

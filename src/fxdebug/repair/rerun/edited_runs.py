@@ -136,6 +136,15 @@ class EditedRuns:
             self.a, b, plain, self.mapping, None if again is None else lambda stepper: again(behind(stepper))
         )
 
+    def kept(self, side: Literal["a", "b"]) -> KeptOperations | None:
+        """Return the operations of a side as they ran; ``None`` where they are too large, or no model makes them."""
+        return self._operations(self.a if side == "a" else self.b)
+
+    def are_returned(self, tensors: Sequence[Tensor]) -> bool:
+        """Is what b returns then what a returns?"""
+        found = self._measured("b", tensors)
+        return found is not None and found != [] and all(each.error <= each.tolerance for each in found)
+
     def ran(self, side: Literal["a", "b"]) -> Mapping[Place, Ran]:
         """Return all operations of a side as they ran; none where they are not kept."""
         kept = self._operations(self.a if side == "a" else self.b)
@@ -156,10 +165,10 @@ class EditedRuns:
         kept, lost = self._operations(self.b if side == "b" else self.a), self.lost_of(side)
         if kept is None or lost is None:
             return False
-        for result, changed in kept.changed_by(edits, MOST_BEHIND):
+        for ran, changed in kept.changed_by(edits, MOST_BEHIND):
             if any(map(lost.has, changed)):
                 return True
-            if result is value and is_wanted is not None and changed and is_wanted(changed[0]):
+            if ran.result is value and is_wanted is not None and changed and is_wanted(changed[0]):
                 return True
         return False
 

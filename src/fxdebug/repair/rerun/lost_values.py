@@ -27,21 +27,23 @@ LOOSE = 4  # times the rounding of one operation: of several, one after the othe
 
 
 @dataclass(frozen=True)
-class _Known:
-    """A tensor, its mean, and the root of its mean square: these do not depend on the order of its elements."""
+class Known:
+    """A tensor, its mean, that of its sizes, and the root of its mean square, whatever the order of its elements."""
 
     tensor: Tensor
     mean: float
     size: float
+    absolute: float
 
-    def is_alike(self, other: _Known, tolerance: float) -> bool:
+    def is_alike(self, other: Known, tolerance: float) -> bool:
         """May both have the same elements, in whatever order?"""
         least = tolerance * self.size
-        return abs(self.size - other.size) <= least and abs(self.mean - other.mean) <= least
+        alike = abs(self.size - other.size) <= least and abs(self.mean - other.mean) <= least
+        return alike and abs(self.absolute - other.absolute) <= least
 
-    def is_among(self, others: Sequence[_Known]) -> bool:
+    def is_among(self, others: Sequence[Known]) -> bool:
         """Has one of others the same elements, in whatever order?"""
-        tolerance = _tolerance(self.tensor)
+        tolerance = tolerance_in(self.tensor)
         alike = (other for other in others if self.is_alike(other, tolerance))
         return any(_have_same_elements(other, self, tolerance) for other in alike)
 
@@ -61,7 +63,7 @@ class LostValues:
 
     def __init__(self, a: KeptOperations, b: KeptOperations) -> None:
         of_b, self._of_a = _by_size(b), _by_size(a)
-        self._lost: dict[int, list[_Known]] = {}
+        self._lost: dict[int, list[Known]] = {}
         for size, values in self._of_a.items():
             for each in values:
                 if not each.is_among(of_b.get(size, ())):
@@ -70,15 +72,15 @@ class LostValues:
     def has(self, tensor: Tensor) -> bool:
         """Is it one of them?"""
         lost = self._lost.get(tensor.numel(), ())
-        value = _known(tensor) if lost else None
+        value = known(tensor) if lost else None
         if value is None:
             return False
-        tolerance = _tolerance(tensor)
+        tolerance = tolerance_in(tensor)
         return any(other.is_alike(value, tolerance) and _is_equal(other, value, tolerance) for other in lost)
 
     def made_by(self, change: Callable[[Tensor], Tensor], tensor: Tensor) -> bool:
         """Does a change of a tensor make one of them, in whatever order of its elements?"""
-        value = _known(change(tensor)) if tensor.numel() in self._lost else None
+        value = known(change(tensor)) if tensor.numel() in self._lost else None
         return value is not None and value.is_among(self._lost.get(value.tensor.numel(), ()))
 
     def factors(self, tensor: Tensor) -> list[float]:
@@ -91,14 +93,14 @@ class LostValues:
 
     def _linear(self, tensor: Tensor, *, with_term: bool) -> Iterator[float]:
         lost = self._lost.get(tensor.numel(), ())
-        own = _known(tensor) if lost else None
+        own = known(tensor) if lost else None
         for other in lost:
             if own is None:
                 return
             for sign in (1.0,) if with_term else (1.0, -1.0):
                 by = other.mean - own.mean if with_term else sign * other.size / own.size
                 if abs(by) > 1e-6 * other.size:
-                    new = _known(own.tensor + by if with_term else own.tensor * by)
+                    new = known(own.tensor + by if with_term else own.tensor * by)
                     if new is not None and new.is_among([other]):
                         yield by
 
@@ -109,13 +111,13 @@ class LostValues:
         since values that a has, and some operations behind it.
         """
         operations = kept.operations
-        parents = _parents(operations)
-        known = [self.are_of_a(ran) for _, ran in operations]
-        leads = list(known)
+        parents = parents_of(operations)
+        of_a = [self.are_of_a(ran) for _, ran in operations]
+        leads = list(of_a)
         for at in reversed(range(len(operations))):
             for parent in parents[at] if leads[at] else ():
                 leads[parent] = True
-        says = [any(_known(x) is not None for x in tensors_in(ran.result)) for _, ran in operations]
+        says = [any(known(x) is not None for x in tensors_in(ran.result)) for _, ran in operations]
         starts = [
             at
             for at in range(len(operations))
@@ -131,7 +133,7 @@ class LostValues:
                 at = pending.pop(0)
                 own[at] = None
                 is_view = canonical(name_of(operations[at][1])) in TRANSPARENT
-                goes_on = not known[at] or is_view or self._are_in_another_order(operations[at][1])
+                goes_on = not of_a[at] or is_view or self._are_in_another_order(operations[at][1])
                 pending += [each for each in sorted(parents[at], reverse=True) if each not in own and goes_on]
             before |= dict.fromkeys((*sorted(own, reverse=True), *sorted(after)[:NEXT]))
             behind |= after
@@ -140,16 +142,16 @@ class LostValues:
 
     def are_of_a(self, ran: Ran) -> bool:
         """Has a what an operation returns, in whatever order of its elements?"""
-        values = [_known(x) for x in tensors_in(ran.result)]
+        values = [known(x) for x in tensors_in(ran.result)]
         return any(each is not None and each.is_among(self._of_a.get(each.tensor.numel(), ())) for each in values)
 
     def _are_in_another_order(self, ran: Ran) -> bool:
         """Are results in an order that is none of a's, whatever the order of the dimensions?"""
-        values = [each for x in tensors_in(ran.result) if (each := _known(x)) is not None]
+        values = [each for x in tensors_in(ran.result) if (each := known(x)) is not None]
         return any(not self._is_laid_out_as_in_a(each) for each in values)
 
-    def _is_laid_out_as_in_a(self, value: _Known) -> bool:
-        tolerance = _tolerance(value.tensor)
+    def _is_laid_out_as_in_a(self, value: Known) -> bool:
+        tolerance = tolerance_in(value.tensor)
         for other in self._of_a.get(value.tensor.numel(), ()):
             if other.is_alike(value, tolerance) and max(value.tensor.ndim, other.tensor.ndim) <= MOST_DIMS:
                 for one, left in ((value, other), (other, value)):
@@ -169,7 +171,7 @@ def _unlike(numbers: Iterator[float]) -> list[float]:
     return found
 
 
-def _parents(operations: Sequence[tuple[Place | None, Ran]]) -> list[set[int]]:
+def parents_of(operations: Sequence[tuple[Place | None, Ran]]) -> list[set[int]]:
     """Return for each operation which ones made what it is given; what is written to is made anew."""
     made: dict[int, int] = {}
     found = []
@@ -179,46 +181,46 @@ def _parents(operations: Sequence[tuple[Place | None, Ran]]) -> list[set[int]]:
     return found
 
 
-def _by_size(kept: KeptOperations) -> dict[int, list[_Known]]:
-    found: dict[int, list[_Known]] = {}
+def _by_size(kept: KeptOperations) -> dict[int, list[Known]]:
+    found: dict[int, list[Known]] = {}
     for each in _values(kept):
         found.setdefault(each.tensor.numel(), []).append(each)
     return found
 
 
-def _values(kept: KeptOperations) -> Iterator[_Known]:
+def _values(kept: KeptOperations) -> Iterator[Known]:
     seen: set[int] = set()
     for _, ran in kept.operations:
         weights = [x for x in tensors_in((ran.args, dict(ran.kwargs))) if isinstance(x, nn.Parameter)]
         for tensor in (*tensors_in(ran.result), *weights):
-            value = None if id(tensor) in seen else _known(tensor)
+            value = None if id(tensor) in seen else known(tensor)
             seen.add(id(tensor))
             if value is not None:
                 yield value
 
 
-def _known(tensor: Tensor) -> _Known | None:
+def known(tensor: Tensor) -> Known | None:
     """Return what is known of a tensor; ``None`` for one that says nothing: of few elements, or all alike."""
     if tensor.numel() < LEAST or not tensor.is_floating_point() or tensor.layout != torch.strided:
         return None
     with torch.no_grad():
         wide = tensor.detach().double()
-        mean, square = wide.mean().item(), wide.square().mean().item()
+        mean, square, absolute = wide.mean().item(), wide.square().mean().item(), wide.abs().mean().item()
     spread = square - mean * mean
-    return _Known(tensor.detach(), mean, square**0.5) if 1e-9 * square < spread < float("inf") else None
+    return Known(tensor.detach(), mean, square**0.5, absolute) if 1e-9 * square < spread < float("inf") else None
 
 
-def _tolerance(tensor: Tensor) -> float:
+def tolerance_in(tensor: Tensor) -> float:
     return LOOSE * tolerance_of(str(tensor.dtype)[6:])
 
 
-def _have_same_elements(one: _Known, other: _Known, tolerance: float) -> bool:
+def _have_same_elements(one: Known, other: Known, tolerance: float) -> bool:
     with torch.no_grad():
         sides = [x.tensor.reshape(-1).double().sort().values for x in (one, other)]
         return bool(torch.allclose(*sides, rtol=tolerance, atol=tolerance * one.size))
 
 
-def _is_equal(one: _Known, other: _Known, tolerance: float) -> bool:
+def _is_equal(one: Known, other: Known, tolerance: float) -> bool:
     with torch.no_grad():
         flat, wanted = other.tensor.reshape(-1), one.tensor.reshape(-1).to(other.tensor.dtype)
         return bool(torch.allclose(flat, wanted, rtol=tolerance, atol=tolerance * one.size))

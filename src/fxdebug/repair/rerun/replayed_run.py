@@ -104,10 +104,25 @@ class KeptOperations:
             return Replayed(None, player.made | edits.keys(), player.sure)
         return Replayed([player.new.get(id(tensor), tensor) for tensor in self.returned], player.made, player.sure)
 
-    def changed_by(self, edits: Mapping[Place, Callable[[Ran], Any]], most: int) -> Iterator[tuple[Any, list[Tensor]]]:
-        """Yield the first results that edits change, each with the tensors that it is now; views are not counted."""
+    def behind(self, edits: Mapping[Place, Callable[[Ran], Any]]) -> KeptOperations | None:
+        """Return the operations as they run with the results of some replaced; ``None`` where that raises."""
+        player = _Player(self, edits)
+        for _ in player.changed():
+            pass
+        if player.stopped:
+            return None
+        found, new = KeptOperations(), player.new
+        found._written = self._written
+        for place, ran in self.operations:
+            result = internals.tree_map(lambda leaf: new.get(id(leaf), leaf), ran.result)
+            found.operations.append((place, given_now(ran, new)._replace(result=result)))
+        found.returned = [new.get(id(tensor), tensor) for tensor in self.returned]
+        return found
+
+    def changed_by(self, edits: Mapping[Place, Callable[[Ran], Any]], most: int) -> Iterator[tuple[Ran, list[Tensor]]]:
+        """Yield the first operations that edits change, each with the tensors that it returns; views do not count."""
         for ran, changed in _Player(self, edits).changed():
-            yield ran.result, changed
+            yield ran, changed
             most -= canonical(name_of(ran)) not in _NOT_COUNTED
             if most <= 0:
                 return
@@ -140,8 +155,8 @@ class _Player:
             place, ran = self._kept.operations[number]
             edit = None if place is None else self._edits.get(place)
             again = ran if not self.new else given_now(ran, self.new)
-            if edit is None and again is ran:
-                continue
+            if edit is None and (again is ran or canonical(name_of(ran)) in UNINITIALISED):
+                continue  # memory that is not written to yet is none of the values of what says how much of it
             try:
                 if again is not ran:
                     overwritten = self._kept.is_overwritten(ran, self.new, number)
@@ -176,7 +191,7 @@ class _Player:
 def writes(ran: Ran) -> bool:
     """Does an operation write to what it is given?"""
     name = name_of(ran)
-    sets = name in ("__setitem__", "setitem") or "out" in ran.kwargs
+    sets = name in ("__setitem__", "setitem") or ran.kwargs.get("out") is not None
     adds = name.startswith("__i") and name not in ("__invert__", "__iter__", "__index__", "__int__")
     return is_inplace(ran) or sets or adds
 
@@ -190,7 +205,7 @@ def _draws(ran: Ran) -> bool:
 def _computed(ran: Ran) -> Any:
     """Compute an operation; what it writes to is a copy, and so are the running statistics of a norm."""
     name = canonical(name_of(ran))
-    if _draws(ran) or "out" in ran.kwargs:
+    if _draws(ran) or ran.kwargs.get("out") is not None:
         raise ValueError(name)
     args, kwargs = ran.args, ran.kwargs
     if writes(ran):

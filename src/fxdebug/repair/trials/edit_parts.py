@@ -57,7 +57,7 @@ class Part:
     """An edit of one place of b, the operation of a that it needs, and the values of b in the place of some of a's.
 
     ``region`` are several operations of a, of which the last one's result is put in the place of b's: ``results`` says
-    which of the results on both sides, where one has several.
+    which of the results on both sides, where one has several, and ``order`` how the dimensions of a's lie in b.
     """
 
     place: Place
@@ -66,6 +66,7 @@ class Part:
     own: tuple[tuple[int, Source], ...] = ()  # by the number of the tensor among those that a's operation is given
     region: tuple[ComputedAnew, ...] = ()
     results: tuple[int | None, int | None] = (None, None)
+    order: tuple[int, ...] = ()
 
     @property
     def sources(self) -> list[Source]:
@@ -168,9 +169,10 @@ def as_laid_out(tensor: Tensor, wanted: Tensor) -> Tensor:
 
     Where several ways fit the sizes, it is the one with the numbers of a. Raises ``NoEdit`` where none fits.
     """
-    if tensor.shape == wanted.shape:
+    is_alike = tensor.shape == wanted.shape
+    if is_alike and (tensor.numel() < 2 or _has_numbers_of(tensor, wanted)):
         return tensor
-    if [size for size in tensor.shape if size > 1] == [size for size in wanted.shape if size > 1]:
+    if not is_alike and [size for size in tensor.shape if size > 1] == [size for size in wanted.shape if size > 1]:
         return tensor.reshape(wanted.shape)
     if tensor.numel() != wanted.numel() or max(tensor.ndim, wanted.ndim) > MOST_DIMS:
         raise NoEdit
@@ -180,7 +182,12 @@ def as_laid_out(tensor: Tensor, wanted: Tensor) -> Tensor:
         return known[0]
     for order in itertools.permutations(range(wanted.ndim)):
         split = tensor.reshape([wanted.shape[dim] for dim in order])
-        way = split.permute([order.index(dim) for dim in range(wanted.ndim)])
-        if torch.allclose(way.to(wanted.dtype), wanted, rtol=1e-4, atol=1e-5):
-            return way
-    raise NoEdit
+        known.append(split.permute([order.index(dim) for dim in range(wanted.ndim)]))
+    way = next((view for view in known if _has_numbers_of(view, wanted)), None)
+    if way is None and not is_alike:
+        raise NoEdit
+    return tensor if way is None else way
+
+
+def _has_numbers_of(tensor: Tensor, wanted: Tensor) -> bool:
+    return torch.allclose(tensor.to(wanted.dtype), wanted, rtol=1e-4, atol=1e-5)

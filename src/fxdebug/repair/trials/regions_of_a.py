@@ -156,10 +156,11 @@ def recomputed(
     seen: Mapping[Place, Ran],
     own: Callable[[Source], Tensor],
     ours: Ran,
+    order: Sequence[int] = (),
 ) -> Any:
     """Return the result of an operation of b with that of the last of some operations of a, computed from b's values.
 
-    ``which`` says which of the results of a and of b, where one has several.
+    ``which`` says which of the results of a and of b, where one has several, ``order`` how a's dimensions lie in b.
     """
     results: list[Any] = []
     for operation in operations:
@@ -169,7 +170,7 @@ def recomputed(
         before = tensors_of(theirs)
         if any(slot >= len(before) for slot, _ in (*operation.own, *operation.earlier)):
             raise NoEdit
-        new = {slot: as_laid_out(own(source), before[slot]) for slot, source in operation.own}
+        new = {slot: as_laid_out(own(x), before[slot]).to(before[slot].dtype) for slot, x in operation.own}
         for slot, (number, at, views) in operation.earlier:
             result = results[number] if at is None else results[number][at]
             new[slot] = seen_as_in_a(result, [seen[view] for view in views])
@@ -181,4 +182,6 @@ def recomputed(
     before = ours.result if of_b is None else ours.result[of_b]
     if not isinstance(made, Tensor) or not isinstance(before, Tensor) or is_inplace(ours):
         raise NoEdit
+    if order:
+        made = made.permute(tuple(order)).reshape(before.shape).to(before.dtype)
     return made if of_b is None else type(ours.result)([*ours.result[:of_b], made, *ours.result[of_b + 1 :]])

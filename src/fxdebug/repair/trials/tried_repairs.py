@@ -296,7 +296,7 @@ def _made(edit: PlannedEdit, seen: dict[Place, Ran]) -> dict[Place, Edit]:
                 result = ran.result if source.at is None else ran.result[source.at]  # as it is without this edit
                 return seen_as_in_a(result, [seen[view] for view in source.views])
 
-            return recomputed(part.region, part.results, seen, known, ran)
+            return recomputed(part.region, part.results, seen, known, ran, part.order)
         own = {slot: value(source) for slot, source in part.own}
         return part.make(None if part.of_a is None else seen.get(part.of_a), ran, own)
 
