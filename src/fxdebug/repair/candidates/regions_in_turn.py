@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
 
 from torch import Tensor
 
+from fxdebug.capture.torch_state.module_members import buffers_of, parameters_of
 from fxdebug.operators.names import FACTORIES, PICKING, TRANSPARENT, canonical
 from fxdebug.repair.rerun.edited_runs import EditedRuns
 from fxdebug.repair.rerun.facing_values import FacingValues, Made, RunOfValues, layouts_for
-from fxdebug.repair.rerun.lost_values import known
+from fxdebug.repair.rerun.lost_values import Known, known
 from fxdebug.repair.rerun.replaced_operations import Place, Ran, name_of, tensors_in
 from fxdebug.repair.rerun.replayed_run import KeptOperations, writes
 from fxdebug.repair.trials.edit_parts import ComputedAnew, Earlier, Part, Source
@@ -27,11 +28,12 @@ MOST_STEPS = 16  # of both sides together that compute: more say nothing of a ca
 MOST_LEFT_OUT = 4  # of these, where a computes nothing
 MOST_TRIES = 128  # at one place
 MOST_PLACES = 64
+MOST_RUNS = 16  # of a model, where its operations played again say nothing: it writes to its tensors
 MOST_ENDS = 24  # operations from where b begins to lack what a has
 MOST_STARTS = 4  # that are repaired together: queries, keys and values
 MOST_AT_ONCE = 32  # tries, of which the best one is taken
 MOST_TOGETHER = 5  # ways for each of these
-MOST_BEHIND = 24  # operations behind an edit in which values of a are looked for
+MOST_BEHIND = 64  # operations behind an edit in which values of a are looked for
 
 Names: TypeAlias = tuple[str, ...]
 Both: TypeAlias = tuple[Names, Names]
@@ -66,6 +68,7 @@ class RegionsInTurn:
     def __init__(self, runs: EditedRuns, until: float) -> None:
         self._runs, self._until = runs, until
         self.regions: list[Region] = []
+        self.untold: list[Region] = []  # of which nothing is known without a run: the smallest, where none is found
 
     def repaired(self) -> bool:
         """Does b return what a returns with the regions that are found then?"""
@@ -76,12 +79,15 @@ class RegionsInTurn:
         a, b = self._runs.kept("a"), self._runs.kept("b")
         if a is None or b is None:
             return
-        one = RunOfValues(a)
+        one, model = RunOfValues(a), self._runs.a.model
+        weights = set() if model is None else {id(x) for x in (*parameters_of(model), *buffers_of(model))}
         of_a = FacingValues(one)
         while b is not None and len(self.regions) < MOST_PLACES and time.monotonic() < self._until:
-            turn = _Turn(one, of_a, RunOfValues(b), b, [region.names for region in self.regions])
+            before, own = [region.names for region in self.regions], RunOfValues(b)
+            turn = _Turn(one, of_a, own, b, before, weights, self._runs.are_returned)
             found = turn.next(self._until)
             if not found:
+                self.untold = turn.smallest() if not self.regions else []
                 return
             self.regions += found
             b = b.behind({region.part.place: partial(turn.replaced, region) for region in found})
@@ -99,8 +105,11 @@ class _Turn:
         b: RunOfValues,
         kept: KeptOperations,
         before: Sequence[tuple[Names, Names]],
+        weights: Set[int],
+        are_returned: Callable[[Sequence[Tensor]], bool],
     ) -> None:
-        self._a, self._b, self._kept, self._before = a, b, kept, before
+        self._are_returned = are_returned
+        self._a, self._b, self._kept, self._before, self._weights = a, b, kept, before, weights
         self._in_a = of_a
         self._says = [any(each) for each in b.known]
         self._first: dict[Made, Made] = {}  # what b has of a, and where it is made first
@@ -109,17 +118,17 @@ class _Turn:
                 for made in of_a.find(own):
                     self._first.setdefault(made, Made(number, which))
         self._given = {made for own in b.given for made in of_a.find(own)}
-        self._known = [any(of_a.find(x) for x in results) for results in b.results]
+        self._known = [_are_known(x, values, of_a) for x, values in zip(b.results, b.known)]
         of_b = {*self._given, *self._first}
         self._has_a = [
-            any(value and Made(number, which) in of_b for which, value in enumerate(values))
+            any(values) and all(Made(number, which) in of_b for which, value in enumerate(values) if value)
             for number, values in enumerate(a.known)
         ]
         self._starts_of_a = _starts(a, self._has_a, [any(each) for each in a.known])[: 2 * MOST_STARTS]
 
     def next(self, until: float) -> list[Region]:
         """Return the regions behind which b has most values of a that it has not before; empty where there are none."""
-        starts = _starts(self._b, self._known, self._says)[:MOST_STARTS]
+        starts = _starts(self._b, self._known, self._says)[:MOST_STARTS] or self._returned()
         each = [self._regions(start)[:MOST_TRIES] for start in starts]
         in_turn = [x for regions in itertools.zip_longest(*each) for x in regions if x is not None]
         alone = [(way,) for region in in_turn for way in self._ways(region)][: 2 * MOST_TRIES]
@@ -140,6 +149,17 @@ class _Turn:
                     laid_out = [self._laid_out(region, best[1]) for region in best[1]]
                     return best[1] if len(laid_out) == 1 else self._needed(laid_out)
         return []
+
+    def smallest(self) -> list[Region]:
+        """Return the smallest regions where b begins to lack what a has."""
+        starts = _starts(self._b, self._known, self._says)[:MOST_STARTS]
+        found = [region for start in starts for region in self._regions(start)]
+        return sorted(found, key=lambda region: region.size)[:MOST_RUNS]
+
+    def _returned(self) -> list[int]:
+        """Return the operations that make what b returns, where a has all values of b: it makes something of them."""
+        own = {id(x) for x in self._kept.returned}
+        return [at for at, results in enumerate(self._b.results) if any(id(x) in own for x in results)][-1:]
 
     def _laid_out(self, region: Region, among: Sequence[Region]) -> Region:
         """Return a region with the order of dimensions behind which b has most of a's values: sizes may be alike."""
@@ -169,7 +189,7 @@ class _Turn:
         return type(results)([new if at == region.own.which else x for at, x in enumerate(results)])
 
     def _progress(self, regions: Sequence[Region]) -> int:
-        """Return how many values of a are then behind some regions that b has not; 1 where nothing is computed."""
+        """Return how many of a's values are then behind regions that b has not, or whether b returns the same."""
         edits: dict[Place, Callable[[Ran], Any]] = {x.part.place: partial(self.replaced, x) for x in regions}
         own = {id(x) for region in regions for x in self._b.results[region.own.number]}
         count = 0
@@ -179,15 +199,20 @@ class _Turn:
             found = (made for x in changed if known(x) is not None for made in self._in_a.find(x))
             count += any(made.number >= 0 and not self._has_a[made.number] for made in found)
         ends = {number for region in regions for number in self._b.behind(region.own.number)[1:]}
-        return count if any(_computes(self._b.operations[number][1]) for number in ends) else 1
+        if any(_computes(self._b.operations[number][1]) for number in ends):
+            return count
+        behind = self._kept.behind(edits)
+        return int(behind is not None and self._are_returned(behind.returned))
 
     def _regions(self, start: int) -> list[Region]:
         """Return the regions that may stand where b begins to lack what a has: those as before, then small ones."""
         found: list[Region] = []
         lost = sorted({end for start in self._starts_of_a for end in self._a.behind(start)[:MOST_ENDS]})
         ends = (end for end in self._b.behind(start) if self._says[end] and not writes(self._b.operations[end][1]))
-        for end in itertools.islice(ends, MOST_ENDS):
-            of_b = self._since_known(end)
+        candidates = (start, *self._b.parents[start])
+        before = [at for at in candidates if self._known[at] and self._says[at]]
+        for end in (*before, *itertools.islice(ends, MOST_ENDS)):
+            of_b = [] if end in before else self._since_known(end)
             if of_b is None or self._b.operations[end][0] is None:
                 continue
             for number, (at, own) in itertools.product(lost, enumerate(self._b.results[end])):
@@ -198,14 +223,15 @@ class _Turn:
         return sorted(found, key=lambda each: (each.names not in self._before, each.size - each.ends_alike))
 
     def _region(self, wanted: Made, own: Made, of_b: list[int]) -> Iterator[Region]:
-        region = self._at_hand(wanted.number, own.number)
+        end = own.number + (not of_b)  # what is put behind a value may be made of that
+        region = self._at_hand(wanted.number, end)
         if region is None:
             return
         of_a, weights = region
         size = self._count(self._a, of_a) + self._count(self._b, of_b) + len(weights)
         one, other = self._a.results[wanted.number][wanted.which], self._b.results[own.number][own.which]
         place, orders = self._b.operations[own.number][0], layouts_for(one, other)
-        operations = self._computed_anew(of_a, own.number)
+        operations = self._computed_anew(of_a, end)
         is_view = not self._count(self._a, of_a)  # what b has already, in the place of what it makes of that
         if size > MOST_STEPS or place is None or operations is None or (is_view and size > MOST_LEFT_OUT) or not orders:
             return
@@ -240,10 +266,12 @@ class _Turn:
                 made = self._a.made(at, slot)
                 if self._source(made, before) is not None or made.number in self._a.constants:
                     continue
-                if maker is None:
-                    if made not in self._given and tensor.numel() > 1:
+                if maker is None and made not in self._given:
+                    if id(tensor) in self._weights:
                         weights.setdefault(id(tensor), (at, slot))
-                elif maker.number not in found:
+                    elif tensor.is_floating_point():
+                        return None  # what made it was not recorded
+                elif maker is not None and maker.number not in found:
                     found.add(maker.number)
                     pending.append(maker.number)
             if len(found) > 4 * MOST_STEPS:
@@ -292,6 +320,12 @@ class _Turn:
 def _which(run: RunOfValues, made: Made) -> int | None:
     """Return which of several results a tensor is; ``None`` where it is the only one."""
     return None if isinstance(run.operations[made.number][1].result, Tensor) else made.which
+
+
+def _are_known(tensors: Sequence[Tensor], values: Sequence[Known | None], there: FacingValues) -> bool:
+    """Has the other run what an operation returns: not only the indices of what was chosen?"""
+    told = [x for x, value in zip(tensors, values) if value is not None]
+    return all(there.find(x) for x in told) if told else any(there.find(x) for x in tensors)
 
 
 def _starts(run: RunOfValues, known_there: Sequence[bool], says: Sequence[bool]) -> list[int]:

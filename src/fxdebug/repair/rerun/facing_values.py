@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from fxdebug.repair.rerun.lost_values import LEAST, Known, known, tolerance_in
+from fxdebug.repair.rerun.lost_values import LEAST, Known, is_laid_out_as, known, orders_of, tolerance_in
 from fxdebug.repair.rerun.replaced_operations import Place, Ran, tensors_in
 from fxdebug.repair.rerun.replayed_run import KeptOperations, writes
 
-MOST_DIMS = 5  # that may be in another order
 MOST_EXACT = 4096  # elements of indices and masks
 MOST_LAYOUTS = 6  # in which a value may be meant
-PROBES = 16  # elements that are looked at first
 
 
 class Made(NamedTuple):
@@ -101,46 +98,6 @@ class FacingValues:
         for made, other in self._by_size.get(tensor.numel(), ()):
             if other.is_alike(value, tolerance) and is_laid_out_as(other, value, tolerance):
                 yield made
-
-
-def is_laid_out_as(one: Known, other: Known, tolerance: float) -> bool:
-    """Are two tensors the same, with the dimensions of one of them in another order, and some joined?"""
-    least = tolerance * one.size
-    for here, there in ((one.tensor, other.tensor), (other.tensor, one.tensor)):
-        flat, lies = here.reshape(-1), there.reshape(-1)
-        probes = range(0, flat.numel(), max(1, flat.numel() // PROBES))
-        wanted = flat[:: probes.step].double()
-        for order in orders_of(there):
-            found = lies[_turned(probes, there.shape, order)].double()
-            if torch.allclose(found, wanted, rtol=tolerance, atol=least):
-                turned = there.permute(order).reshape(-1).to(flat.dtype)
-                if torch.allclose(turned, flat, rtol=tolerance, atol=least):
-                    return True
-        if here.ndim <= 1 and there.ndim <= 1:
-            break
-    return False
-
-
-def _turned(numbers: Iterable[int], shape: Sequence[int], order: Sequence[int]) -> Tensor:
-    """Return which elements of a shape lie at some numbers with its dimensions in an order."""
-    behind = {dim: math.prod(shape[dim + 1 :]) for dim in order}
-    dims = [(shape[dim], behind[dim]) for dim in reversed(order)]
-    found = []
-    for number in numbers:
-        at = 0
-        for size, step in dims:
-            number, rest = divmod(number, size)
-            at += rest * step
-        found.append(at)
-    return torch.tensor(found)
-
-
-def orders_of(tensor: Tensor) -> Iterator[tuple[int, ...]]:
-    """Yield the orders of a tensor's dimensions: first as it is. Those of one element stay where they are."""
-    wide = [dim for dim in range(tensor.ndim) if tensor.shape[dim] != 1]
-    for order in itertools.permutations(wide) if len(wide) <= MOST_DIMS else (wide,):
-        dims = iter(order)
-        yield tuple([next(dims) if dim in wide else dim for dim in range(tensor.ndim)])
 
 
 def layouts_for(tensor: Tensor, wanted: Tensor) -> list[tuple[int, ...]]:

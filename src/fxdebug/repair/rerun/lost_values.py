@@ -6,8 +6,9 @@ And the other way round: where values of b that a has not begin, and lead to non
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -17,12 +18,14 @@ from fxdebug.operators.names import TRANSPARENT, canonical
 from fxdebug.repair.rerun.replaced_operations import Place, Ran, name_of, tensors_in
 from fxdebug.repair.rerun.replayed_run import KeptOperations, writes
 
+HIDDEN = 1e6  # and more, up to infinity, is what a mask hides: it would outweigh all others
 LEAST = 8  # elements: fewer may agree by chance
 MOST_STARTS = 4  # of what a has not: queries and keys, or parts that are joined
 MOST_AFTER = 32  # operations from there on
 NEXT = 8  # of these, the next ones: what a table that a has not is added to
 MOST_STEPS = 24  # and before
 MOST_DIMS = 5  # that may be in another order
+PROBES = 16  # elements that are looked at first
 LOOSE = 4  # times the rounding of one operation: of several, one after the other
 
 
@@ -76,7 +79,7 @@ class LostValues:
         if value is None:
             return False
         tolerance = tolerance_in(tensor)
-        return any(other.is_alike(value, tolerance) and _is_equal(other, value, tolerance) for other in lost)
+        return any(other.is_alike(value, tolerance) and is_laid_out_as(other, value, tolerance) for other in lost)
 
     def made_by(self, change: Callable[[Tensor], Tensor], tensor: Tensor) -> bool:
         """Does a change of a tensor make one of them, in whatever order of its elements?"""
@@ -152,14 +155,8 @@ class LostValues:
 
     def _is_laid_out_as_in_a(self, value: Known) -> bool:
         tolerance = tolerance_in(value.tensor)
-        for other in self._of_a.get(value.tensor.numel(), ()):
-            if other.is_alike(value, tolerance) and max(value.tensor.ndim, other.tensor.ndim) <= MOST_DIMS:
-                for one, left in ((value, other), (other, value)):
-                    for order in itertools.permutations(range(one.tensor.ndim)):
-                        turned = replace(one, tensor=one.tensor.permute(order))
-                        if _is_equal(left, turned, tolerance):
-                            return True
-        return False
+        alike = [x for x in self._of_a.get(value.tensor.numel(), ()) if x.is_alike(value, tolerance)]
+        return any(is_laid_out_as(other, value, tolerance) for other in alike)
 
 
 def _unlike(numbers: Iterator[float]) -> list[float]:
@@ -205,6 +202,7 @@ def known(tensor: Tensor) -> Known | None:
         return None
     with torch.no_grad():
         wide = tensor.detach().double()
+        wide = wide.where(wide.abs() < HIDDEN, 0.0)
         mean, square, absolute = wide.mean().item(), wide.square().mean().item(), wide.abs().mean().item()
     spread = square - mean * mean
     return Known(tensor.detach(), mean, square**0.5, absolute) if 1e-9 * square < spread < float("inf") else None
@@ -220,7 +218,41 @@ def _have_same_elements(one: Known, other: Known, tolerance: float) -> bool:
         return bool(torch.allclose(*sides, rtol=tolerance, atol=tolerance * one.size))
 
 
-def _is_equal(one: Known, other: Known, tolerance: float) -> bool:
-    with torch.no_grad():
-        flat, wanted = other.tensor.reshape(-1), one.tensor.reshape(-1).to(other.tensor.dtype)
-        return bool(torch.allclose(flat, wanted, rtol=tolerance, atol=tolerance * one.size))
+def is_laid_out_as(one: Known, other: Known, tolerance: float) -> bool:
+    """Are two tensors the same, with the dimensions of one of them in another order, and some joined?"""
+    least = tolerance * one.size
+    for here, there in ((one.tensor, other.tensor), (other.tensor, one.tensor)):
+        flat, lies = here.reshape(-1), there.reshape(-1)
+        probes = range(0, flat.numel(), max(1, flat.numel() // PROBES))
+        wanted = flat[:: probes.step].double()
+        for order in orders_of(there):
+            found = lies[_turned(probes, there.shape, order)].double()
+            if torch.allclose(found, wanted, rtol=tolerance, atol=least):
+                turned = there.permute(order).reshape(-1).to(flat.dtype)
+                if torch.allclose(turned, flat, rtol=tolerance, atol=least):
+                    return True
+        if here.ndim <= 1 and there.ndim <= 1:
+            break
+    return False
+
+
+def _turned(numbers: Iterable[int], shape: Sequence[int], order: Sequence[int]) -> Tensor:
+    """Return which elements of a shape lie at some numbers with its dimensions in an order."""
+    behind = {dim: math.prod(shape[dim + 1 :]) for dim in order}
+    dims = [(shape[dim], behind[dim]) for dim in reversed(order)]
+    found = []
+    for number in numbers:
+        at = 0
+        for size, step in dims:
+            number, rest = divmod(number, size)
+            at += rest * step
+        found.append(at)
+    return torch.tensor(found)
+
+
+def orders_of(tensor: Tensor) -> Iterator[tuple[int, ...]]:
+    """Yield the orders of a tensor's dimensions: first as it is. Those of one element stay where they are."""
+    wide = [dim for dim in range(tensor.ndim) if tensor.shape[dim] != 1]
+    for order in itertools.permutations(wide) if len(wide) <= MOST_DIMS else (wide,):
+        dims = iter(order)
+        yield tuple([next(dims) if dim in wide else dim for dim in range(tensor.ndim)])
