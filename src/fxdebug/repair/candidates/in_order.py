@@ -52,7 +52,8 @@ def with_repairs(found: ComparisonData, runs: EditedRuns, until: float) -> Compa
     for tell in (told_of_regions, *_TELL):
         if is_settled(found.findings):
             break
-        if tell in _WITHOUT_REGIONS and regions is not None:
+        # of the same operations with other weights, more may be told
+        if tell in _WITHOUT_REGIONS and regions is not None and all(row.kind != "weights" for row in regions.findings):
             return regions
         now = time.monotonic()
         try:

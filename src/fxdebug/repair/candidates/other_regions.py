@@ -57,8 +57,7 @@ def told_of_regions(found: ComparisonData, runs: EditedRuns, until: float) -> Co
         return first_repair(found, runs, tries, until)
     ways = _ways(turns.regions, runs)
     together = PlannedEdit("", tuple([part for way in ways for part in way.edit.parts]))
-    of_weights = any(way.weights and [x.name for x in way.of_a] == [x.name for x in way.of_b] for way in ways)
-    if not ways or of_weights or len(ways) > MOST_FAULTS or not is_repaired_by(together, runs):
+    if not ways or len(ways) > MOST_FAULTS or not is_repaired_by(together, runs):
         return None
     return with_findings(found, [_row(first, way, way.edit, len(ways) - 1) for way in ways])
 
@@ -111,6 +110,7 @@ def _row(first: Row, way: _Way, edit: PlannedEdit, others: int = 0) -> Row:
         own = list(dict.fromkeys(str(each.value.name) for step in way.of_b for each in step.weights))
         one, other = listed(way.weights), listed(own) or "no weight"
         because = f"{a} is given {one} in a, {other} in b" if a == b else f"{a} with {one} in a, {b} with {other} in b"
+        kind = "weights" if a == b else kind
     row = proven_at(first, way.at, kind, because, edit.words, way.of_a[-1], by_region=edit.of_region)
     if others:
         with_all = f"with this and {others} more edit{'s' * (others > 1)} b returns what a returns"

@@ -87,11 +87,13 @@ def _with_operation_of_as_many_weights(theirs: Ran | None, ours: Ran) -> Any:
 
 
 def _left_out(theirs: Ran | None, ours: Ran) -> Any:
-    """Return the first tensor that an operation was given, where it has the shape of the result."""
+    """Return the first tensor that an operation was given, where it has the shape of what is returned first."""
     given = next((x for x in ours.args if isinstance(x, Tensor)), None)
-    if is_inplace(ours) or given is None or not isinstance(ours.result, Tensor) or given.shape != ours.result.shape:
+    several = ours.result if isinstance(ours.result, tuple) else ()
+    made = several[0] if several else ours.result
+    if is_inplace(ours) or given is None or not isinstance(made, Tensor) or given.shape != made.shape:
         raise NoEdit
-    return given
+    return type(several)([given, *several[1:]]) if several else given
 
 
 _UNDOING = (with_settings, _left_out)
