@@ -49,7 +49,8 @@ def told_of_regions(found: ComparisonData, runs: EditedRuns, until: float) -> Co
     ``None`` where a finding is proven, and where no such operations are found. No run begins after ``until``.
     """
     first = found.first
-    if first is None or first.kind in ("input", "nonfinite", "random") or any(row.proven for row in found.findings):
+    kinds = "input", "nonfinite", "random", "weights"
+    if first is None or first.kind in kinds or any(row.proven for row in found.findings):
         return None
     turns = RegionsInTurn(runs, until)
     if not turns.repaired():

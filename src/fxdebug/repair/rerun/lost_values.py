@@ -209,6 +209,7 @@ def known(tensor: Tensor) -> Known | None:
 
 
 def tolerance_in(tensor: Tensor) -> float:
+    """Return how far values of a tensor may be apart, as a part of their size, after several operations."""
     return LOOSE * tolerance_of(str(tensor.dtype)[6:])
 
 
