@@ -335,6 +335,8 @@ def _inner_parts(node: Any) -> Iterator[Any]:
 def margin_of_bits(node: Any) -> tuple[str, float] | None:
     """Return the function of a margin that is given labels of 0 and 1 for -1 and 1, with the share of zeros.
 
+    A product by itself is no margin: zeros may only choose what counts, as a mask does in front of a clamp.
+
     >>> import torch
     >>> x, t = torch.zeros(8, requires_grad=True), torch.tensor([0.0, 1.0] * 4)
     >>> margin_of_bits((1 - x * t).relu().grad_fn), margin_of_bits((1 - x * (2 * t - 1)).relu().grad_fn)
@@ -348,14 +350,15 @@ def margin_of_bits(node: Any) -> tuple[str, float] | None:
         return margin_of_bits(inputs_of(node)[0])
     if name not in _MARGINS:
         return None
-    pending = [(inner, 1) for inner in inputs_of(node)]
+    pending = [(inner, 1, False) for inner in inputs_of(node)]
     while pending:
-        inner, depth = pending.pop()
+        inner, depth, is_less = pending.pop()
         kind, inputs = name_of(inner), inputs_of(inner)
         if kind == "Mul" and len(inputs) == 1 and _are_bits(bits := _constant(inner)):
-            return name.lower(), _share_of_zeros(bits)
+            if is_less or name_of(inputs[0]) == "Neg":
+                return name.lower(), _share_of_zeros(bits)
         if depth < DEPTH and (kind in _INSIDE or kind in PASSED):
-            pending += [(one, depth + 1) for one in inputs]
+            pending += [(one, depth + 1, is_less or kind not in PASSED) for one in inputs]
     return None
 
 

@@ -29,6 +29,7 @@ MOST_DIFFERENT = 64  # batches of targets that are told apart
 MOST_COLUMNS = 4096  # that have a mean of their own
 MOST_ROWS = 600  # of inputs that are held against the targets
 FEWEST_ROWS = 100
+ROUNDED = 1e-12  # of the squares: targets that are known by their distance from an answer alone differ by rounding
 FEWEST_OF_STEP = 8  # targets
 SHIFTS = range(-2, 4)
 SHIFTED_STEPS = 40
@@ -333,7 +334,8 @@ class Targets:
         if self._mean is None or not self._rows:
             return None
         if kind == "mse_loss":
-            return self._square / (self._rows * self._mean.numel())
+            spread, size = self._square / self._rows, float(self._mean.square().sum())
+            return spread / self._mean.numel() if spread > ROUNDED * size else None  # they are all the same
         if kind.startswith("binary_cross_entropy"):
             return float(_binary_entropy(self._mean).mean())
         if kind == "soft cross_entropy":
