@@ -536,6 +536,7 @@ class Learning:
             if self._calls is not None and looks:
                 with untracked():
                     first = self._given[0] if self._given else None
+                    self._targets.note_tables(self._calls.read, self._given)
                     self._targets.hold_read(target, read.ignore, self._calls.last_read, first)
             if self._calls is not None and self._calls.last_linear is not None:
                 examples = len(self._given[0]) if self._given and self._given[0].dim() else 0

@@ -58,7 +58,7 @@ class Targets:
         self.classes: Counter[int] = Counter()
         self._of_step: Counter[int] = Counter()
         self.entropies: deque[tuple[float, int]] = deque(maxlen=MOST_BATCHES)  # of steps, with their sizes
-        self.shifts = {k: [0, 0] for k in SHIFTS}
+        self._shifts = {k: [0, 0] for k in SHIFTS}
         self._shifted = 0
         self._weights: Tensor | None = None
         self._mean: Tensor | None = None  # of columns, or of all
@@ -77,6 +77,7 @@ class Targets:
         self.digests: set[str] = set()
         self._padding = [0.0, 0.0]  # targets that only fill up the ends of rows, and all
         self._padding_is = 0.0
+        self._replaced = [0, 0]  # looks at which no table looked up the tokens that the model was given, and all
         self._read = [0, 0]  # places in which the decoder's own input is the target, and all
         self._reaches: list[tuple[int, float]] = []  # the largest magnitude of numbers at each look
 
@@ -183,8 +184,26 @@ class Targets:
                 continue
             ours, theirs = target[:, first:last], given[:, first + at : last + at]
             counts = ours != ignore
-            self.shifts[k][0] += int(((ours == theirs) & counts).sum())
-            self.shifts[k][1] += int(counts.sum())
+            self._shifts[k][0] += int(((ours == theirs) & counts).sum())
+            self._shifts[k][1] += int(counts.sum())
+
+    @property
+    def shifts(self) -> dict[int, list[int]]:
+        """For each shift: places in which a target is the token so far behind it, and all that were compared.
+
+        Empty where the model replaces tokens before it looks them up, as one that masks them itself does.
+        """
+        replaced, looks = self._replaced
+        return {} if replaced > MOSTLY * looks else self._shifts
+
+    def note_tables(self, read: Sequence[Tensor], given: Sequence[Tensor]) -> None:
+        """Note whether a table looks up the tokens that the model was given, or others in their place."""
+        for tokens in (one for one in given if one.dim() == 2 and not one.is_floating_point()):
+            alike = [ids for ids in read if ids.shape == tokens.shape]
+            if alike:
+                self._replaced[0] += not any(torch.equal(ids, tokens.detach()) for ids in alike)
+                self._replaced[1] += 1
+            return
 
     def hold_read(self, target: Tensor, ignore: int, ids: Tensor | None, given: Tensor | None) -> None:
         """Compare classes with the ids that the last table looked up, where these are not the model's first input."""
