@@ -162,7 +162,8 @@ class PartFacts:
     becomes rarer; it is the mean of these weights at first and at the end. ``weights_alike`` is the one that all have.
     ``learned_weights``: they learn, too. ``entropy_sunk``: beside such terms an entropy is minimised. ``overlap``: an
     overlap of answers with targets is minimised. ``overlap_of`` is the largest target of an overlap whose targets are
-    0 and this number. ``unlikely``: the log-probability of what is asked for is all that is minimised. ``repels``: two things that learn are driven apart without a bound.
+    0 and this number. ``unlikely``: the log-probability of what is asked for is all that is minimised. ``repels``: two
+    things that learn are driven apart without a bound.
     ``bits`` is a function of a margin that is given labels of 0 and 1, and the share of zeros. ``code_upside_down``:
     the distance of a code from its prior is made large. ``code_cut``: nothing else in the loss depends on the code.
     ``ratio_of_one`` counts looks at a clipped surrogate whose ratio was exactly 1 with examples that came before.

@@ -392,9 +392,9 @@ def margin_of_bits(node: Any) -> tuple[str, float] | None:
     while pending:
         inner, depth, is_less = pending.pop()
         kind, inputs = name_of(inner), inputs_of(inner)
-        if kind == "Mul" and len(inputs) == 1 and _are_bits(bits := _constant(inner)):
-            if is_less or name_of(inputs[0]) == "Neg":
-                return name.lower(), _share_of_zeros(bits)
+        is_product = kind == "Mul" and len(inputs) == 1 and (is_less or name_of(inputs[0]) == "Neg")
+        if is_product and _are_bits(bits := _constant(inner)):
+            return name.lower(), _share_of_zeros(bits)
         if depth < DEPTH and (kind in _INSIDE or kind in PASSED):
             pending += [(one, depth + 1, is_less or kind not in PASSED) for one in inputs]
     return None

@@ -35,6 +35,7 @@ from fxdebug.features.training.loss.loss_graph import (
     CLOSE,
     NARROW,
     LossRead,
+    answer_of,
     behind_views,
     bounds_of,
     computed_again,
@@ -613,11 +614,10 @@ class Learning:
         """Return what a prediction was compared with, from their difference."""
         for output in self._outputs:
             difference = read.difference
-            if difference is None or output.shape != difference.shape:
-                continue
-            if behind_views(output.grad_fn) is read.prediction:
-                with untracked():
-                    return output.detach() - difference
+            with untracked():
+                answer = answer_of(output, read.prediction)
+                if difference is not None and answer is not None and answer.numel() == difference.numel():
+                    return answer.reshape(difference.shape) - difference
         return None
 
     def _note_mixed(self, target: tuple[int, ...]) -> None:

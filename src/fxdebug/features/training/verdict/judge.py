@@ -315,7 +315,7 @@ def _is_told(one: Finding, seen: Seen) -> bool:
             seen.progress.is_bad or seen.barely_learns or (one.severity == ADVICE and seen.facts.detached.share > PART)
         )
     if one.rule == "no end":
-        return (one.measured or 0.0) < of_beside.RARE
+        return one.severity == ERROR or (one.measured or 0.0) < of_beside.RARE
     if one.rule == "copy stays":
         return seen.steps >= seen.limits.plateau
     always = (
