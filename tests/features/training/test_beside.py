@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import fxdebug
+from fxdebug.features.training.beside.ends import Ends
 from fxdebug.features.training.saved.training_file import read_training
 from support.loops import cases_of, verdict_on, warnings_of
 
@@ -91,3 +92,14 @@ def test_a_module_in_memory_that_was_never_made_to_the_end_is_passed_over(tmp_pa
             optimizer.zero_grad()
 
     assert "_modules" not in vars(half_made) and read_training(tmp_path).gaps == ()
+
+
+@pytest.mark.parametrize("is_ended", [False, True])
+def test_one_reward_for_all_and_no_end_among_them_is_told(is_ended: bool) -> None:
+    draw, ends = torch.Generator().manual_seed(0), Ends()
+    for _ in range(8):
+        values = torch.randn(64, 2, generator=draw)
+        follows = values.amax(1) * (torch.rand(64, generator=draw) > 0.05) if is_ended else values.amax(1)
+        ends.note(1 + 0.9 * follows, [values])
+
+    assert [(one.name, round(one.numbers[0], 3)) for one in ends.signs()] == ([] if is_ended else [("no end", 0.9)])
