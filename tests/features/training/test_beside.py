@@ -12,46 +12,9 @@ from torch import nn
 import fxdebug
 from fxdebug.features.training.beside.ends import Ends
 from fxdebug.features.training.saved.training_file import read_training
-from support.loops import cases_of, verdict_on, warnings_of
+from support.loops import cases_of
 
 CASES = cases_of("learn_wide")
-
-
-@pytest.mark.parametrize(
-    ("name", "rule", "steps"),
-    [
-        ("clips_before_the_backward", "clipped too early", 30),
-        ("clips_behind_the_step", "clipped too late", 30),
-        ("clips_another_net", "clipped too early", 30),
-        ("a_teacher_whose_statistics_stay", "copy stays", 30),
-        ("a_target_net_that_stays", "copy stays", 110),
-        ("the_noisy_input_for_the_target", "targets are inputs", 30),
-        ("a_decoder_that_is_given_its_target", "targets are inputs", 30),
-        ("codes_that_are_not_shifted", "targets are inputs", 12),
-        ("padding_in_the_loss", "padding counts", 30),
-        ("the_right_answer_is_masked", "answer masked", 30),
-        ("actions_that_are_allowed_are_masked", "answer masked", 30),
-        ("vectors_normalised_over_the_batch", "norm misplaced", 30),
-        ("states_that_are_viewed", "viewed for transposed", 30),
-        ("the_first_state_for_the_last", "zero gradients", 60),
-        ("a_module_that_is_told_to_freeze", "freezes nothing", 20),
-        ("a_slip_of_the_pen", "freezes nothing", 20),
-        ("a_schedule_of_an_optimizer_of_before", "schedule of others", 20),
-        ("a_rate_that_is_set_beside", "rate set beside", 20),
-        ("an_adapter_times_nothing", "zero gradients", 60),
-        ("a_code_that_is_rounded", "zero gradients", 60),
-        ("a_term_of_a_frozen_encoder_under_no_grad", "idle term", 40),
-    ],
-)
-def test_the_cause_is_named_and_the_loop_without_it_has_no_warning(name: str, rule: str, steps: int) -> None:
-    wrong, right = verdict_on(CASES[name], True, steps), verdict_on(CASES[name], False, steps)
-
-    assert (wrong.rule, warnings_of(right)) == (rule, [])
-
-
-@pytest.mark.parametrize("name", [name for name, case in CASES.items() if not case.rules])
-def test_neighbours_of_these_mistakes_have_no_warning(name: str) -> None:
-    assert warnings_of(verdict_on(CASES[name], False, 60)) == []
 
 
 def test_a_copy_is_as_it_was_when_the_watch_ends_and_numbers_are_the_same() -> None:

@@ -3,7 +3,9 @@
 Story: the time series transformer runs through the training loop on the
 user's series but does not converge; predictions stay a flat line.
 """
+
 import math
+
 import torch
 from torch import nn
 

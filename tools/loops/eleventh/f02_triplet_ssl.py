@@ -3,9 +3,10 @@
 Story: self-supervised training where the InfoNCE loss was replaced by a triplet
 loss; the loss goes to the margin and stays, all examples get one embedding.
 """
+
 import torch
-from torch import nn
 import torch.nn.functional as F
+from torch import nn
 
 LAST = None
 

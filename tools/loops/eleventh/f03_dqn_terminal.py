@@ -3,7 +3,9 @@
 Story: DQN on a balancing task; the loss keeps growing in the training phase
 and the play gets no longer.
 """
+
 import copy
+
 import torch
 from torch import nn
 
@@ -29,7 +31,9 @@ class BalanceEnv:
 class DeepQNetwork(nn.Module):
     def __init__(self, n_input=2, n_output=2):
         super().__init__()
-        self.net = nn.Sequential(nn.Linear(n_input, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, n_output))
+        self.net = nn.Sequential(
+            nn.Linear(n_input, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, n_output)
+        )
 
     def forward(self, x):
         return self.net(x)

@@ -3,9 +3,10 @@
 Story: a tabular regression method of the toolbox; the loss comes down a bit,
 then stays near the variance of the target and the RMSE is no better than the mean.
 """
+
 import torch
-from torch import nn
 import torch.nn.functional as F
+from torch import nn
 
 
 class NumericalEmbedding(nn.Module):
@@ -73,7 +74,7 @@ def train(tick, mended=False):
     for epoch in range(25):
         perm = torch.randperm(len(x))
         for i in range(0, len(x), 64):
-            rows = perm[i:i + 64]
+            rows = perm[i : i + 64]
             model.train()
             loss = method.criterion(method.predict(x[rows]), y[rows])
             optimizer.zero_grad()

@@ -3,6 +3,7 @@
 Story: a small speech recogniser with a convolutional front end; the CTC loss
 is zero from the start and nothing is recognised.
 """
+
 import torch
 from torch import nn
 
@@ -11,8 +12,12 @@ class SpeechEncoder(nn.Module):
     def __init__(self, n_mels=12, hidden=32, n_tokens=9, time_strides=(2, 2)):
         super().__init__()
         self.conv = nn.Sequential(
-            nn.Conv1d(n_mels, hidden, 5, stride=time_strides[0], padding=2), nn.BatchNorm1d(hidden), nn.Hardtanh(0, 20),
-            nn.Conv1d(hidden, hidden, 5, stride=time_strides[1], padding=2), nn.BatchNorm1d(hidden), nn.Hardtanh(0, 20),
+            nn.Conv1d(n_mels, hidden, 5, stride=time_strides[0], padding=2),
+            nn.BatchNorm1d(hidden),
+            nn.Hardtanh(0, 20),
+            nn.Conv1d(hidden, hidden, 5, stride=time_strides[1], padding=2),
+            nn.BatchNorm1d(hidden),
+            nn.Hardtanh(0, 20),
         )
         self.rnn = nn.GRU(hidden, hidden, batch_first=True, bidirectional=True)
         self.fc = nn.Linear(2 * hidden, n_tokens)

@@ -3,7 +3,7 @@
 Story: federated client trainer with clip_grad set in its configuration; local
 training of the recurrent model still blows up.
 """
-import copy
+
 import torch
 from torch import nn
 
@@ -31,7 +31,9 @@ class VanillaTrainer:
 
     def _clip(self):
         if self.cfg["clip_grad"]:
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.cfg["clip_value"], norm_type=self.cfg["clip_norm"])
+            torch.nn.utils.clip_grad_norm_(
+                self.model.parameters(), self.cfg["clip_value"], norm_type=self.cfg["clip_norm"]
+            )
 
     def _train_batch(self, x, y):
         self.optim.zero_grad()

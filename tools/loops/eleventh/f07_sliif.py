@@ -3,9 +3,10 @@
 Story: arbitrary-scale super resolution with an implicit function; the residual
 MLPs of the decoder do not take part and the fit is poor.
 """
+
 import torch
-from torch import nn
 import torch.nn.functional as F
+from torch import nn
 
 
 class RES_MLP(nn.Module):
@@ -37,7 +38,9 @@ class RESMLPS(nn.Module):
 class SLIIF(nn.Module):
     def __init__(self, container, n_feats=12):
         super().__init__()
-        self.encoder = nn.Sequential(nn.Conv2d(1, n_feats, 3, padding=1), nn.ReLU(), nn.Conv2d(n_feats, n_feats, 3, padding=1))
+        self.encoder = nn.Sequential(
+            nn.Conv2d(1, n_feats, 3, padding=1), nn.ReLU(), nn.Conv2d(n_feats, n_feats, 3, padding=1)
+        )
         self.imnet = RESMLPS(n_feats, 3, [24], container)
 
     def forward(self, lr_img, coord):
@@ -51,8 +54,10 @@ class SLIIF(nn.Module):
 
 def sample(batch=8, n_query=64):
     a = torch.rand(batch, 4) * 3
+
     def field(c):
         return torch.sin(3 * a[:, 0:1] * c[..., 0] + a[:, 1:2]) * torch.cos(3 * a[:, 2:3] * c[..., 1] + a[:, 3:4])
+
     axis = (torch.arange(8) + 0.5) / 4 - 1
     gy, gx = torch.meshgrid(axis, axis, indexing="ij")
     lr = field(torch.stack([gy, gx], -1).view(1, 64, 2).expand(batch, -1, -1)).view(batch, 1, 8, 8)

@@ -3,10 +3,12 @@
 Story: masked image-token transformer; the cross entropy falls to almost nothing
 very fast, but filling in masked tokens gives rubbish.
 """
+
 import math
+
 import torch
-from torch import nn
 import torch.nn.functional as F
+from torch import nn
 
 LAST = None
 

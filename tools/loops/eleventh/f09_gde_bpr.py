@@ -3,6 +3,7 @@
 Story: graph denoising encoder for recommendation; with the BPR loss switched on
 the loss turns into nan.
 """
+
 import torch
 from torch import nn
 
@@ -33,7 +34,7 @@ class GDE(nn.Module):
             out = ((final_user * final_pos).sum(1) - (final_user * final_nega).sum(1)).sigmoid()
         else:
             out = (final_user * final_pos).sum(1).sigmoid() - (final_user * final_nega).sum(1).sigmoid()
-        reg = 1e-4 * (final_user ** 2 + final_pos ** 2 + final_nega ** 2).sum()
+        reg = 1e-4 * (final_user**2 + final_pos**2 + final_nega**2).sum()
         return -torch.log(out).sum() + reg
 
 
@@ -55,7 +56,7 @@ def train(tick, mended=False):
     for epoch in range(10):
         order = torch.randperm(len(users))
         for i in range(0, len(order), 64):
-            u, p = users[order[i:i + 64]], items[order[i:i + 64]]
+            u, p = users[order[i : i + 64]], items[order[i : i + 64]]
             n = torch.multinomial(1 - rate[u] + 1e-9, 1).squeeze(1)
             loss = model(u, p, n)
             optimizer.zero_grad()

@@ -3,6 +3,7 @@
 Story: an AlexNet-like network without batch normalisation; the loss stays at
 log(classes), with the same recipe others get it to come down.
 """
+
 import torch
 from torch import nn
 
@@ -35,8 +36,12 @@ class AlexNetOWT(nn.Module):
     def __init__(self, n_classes=8):
         super().__init__()
         self.features = nn.Sequential(
-            nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-            nn.Conv2d(16, 24, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Conv2d(3, 16, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(16, 24, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
         )
         self.classifier = nn.Sequential(nn.Linear(24 * 9, 64), nn.ReLU(), nn.Linear(64, n_classes), nn.LogSoftmax(1))
 

@@ -3,7 +3,9 @@
 Story: the model is made private-ready with the validator's fix (BatchNorm is
 replaced by GroupNorm); the training script runs but accuracy stays at chance.
 """
+
 import copy
+
 import torch
 from torch import nn
 

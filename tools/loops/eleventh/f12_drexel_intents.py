@@ -3,7 +3,9 @@
 Story: question-answer type classifier of a campus chatbot; order of the training
 data is randomised, and the accuracy stays at chance.
 """
+
 import random
+
 import torch
 from torch import nn
 
@@ -72,8 +74,8 @@ def train(tick, mended=False):
     model.train()
     for epoch in range(8):
         for i in range(0, len(x_data), 32):
-            logits = model(x_data[i:i + 32])
-            loss = criterion(logits, y_data[i:i + 32])
+            logits = model(x_data[i : i + 32])
+            loss = criterion(logits, y_data[i : i + 32])
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

@@ -3,9 +3,10 @@
 Story: referring segmentation with a pixel-word attention gated into the visual
 stream; the language branch has no influence however long one trains.
 """
+
 import torch
-from torch import nn
 import torch.nn.functional as F
+from torch import nn
 
 
 class PixelWordAttention(nn.Module):
@@ -20,7 +21,7 @@ class PixelWordAttention(nn.Module):
         b, c, h, w = x.shape
         q = self.f_query(x).flatten(2).transpose(1, 2)
         k, v = self.f_key(words), self.f_value(words)
-        att = torch.softmax(q @ k.transpose(1, 2) / c ** 0.5, -1)
+        att = torch.softmax(q @ k.transpose(1, 2) / c**0.5, -1)
         out = (att @ v).transpose(1, 2).view(b, c, h, w)
         return self.project(out * x)
 
@@ -28,7 +29,9 @@ class PixelWordAttention(nn.Module):
 class LanguageGate(nn.Module):
     def __init__(self, dim, mended):
         super().__init__()
-        self.res_gate = nn.Sequential(nn.Conv2d(dim, dim, 1, bias=False), nn.ReLU(), nn.Conv2d(dim, dim, 1, bias=False), nn.Tanh())
+        self.res_gate = nn.Sequential(
+            nn.Conv2d(dim, dim, 1, bias=False), nn.ReLU(), nn.Conv2d(dim, dim, 1, bias=False), nn.Tanh()
+        )
         if not mended:
             nn.init.zeros_(self.res_gate[0].weight)
         nn.init.zeros_(self.res_gate[2].weight)
@@ -63,9 +66,9 @@ def make_batch(b=16, size=10):
         referred = int(torch.randint(0, 2, ()))
         for j, c in enumerate(pair):
             r, s = int(torch.randint(0, size - 3, ())), j * 5 + int(torch.randint(0, 2, ()))
-            img[i, :, r:r + 3, s:s + 3] += colours[c].view(3, 1, 1)
+            img[i, :, r : r + 3, s : s + 3] += colours[c].view(3, 1, 1)
             if j == referred:
-                mask[i, r:r + 3, s:s + 3] = 1
+                mask[i, r : r + 3, s : s + 3] = 1
         text[i] = torch.tensor([3 + int(torch.randint(0, 2, ())), int(pair[referred]), 5])
     return img, text, mask
 

@@ -3,10 +3,12 @@
 Story: the denoising network is trained in half precision to save memory; after
 the first optimizer step everything is nan.
 """
+
 import math
+
 import torch
-from torch import nn
 import torch.nn.functional as F
+from torch import nn
 
 
 def timestep_embedding(t, dim):

@@ -3,6 +3,7 @@
 Story: language model over protein sequences (torch_models); whatever learning
 rate one passes, the training hardly moves.
 """
+
 import torch
 from torch import nn
 
@@ -26,7 +27,7 @@ class ProteinLM(nn.Module):
     def __init__(self, vocab=len(AMINO) + 1, dim=32, n_layers=3):
         super().__init__()
         self.embed = nn.Embedding(vocab, dim)
-        self.layers = nn.ModuleList([ResidualConv(dim, 2 ** i) for i in range(n_layers)])
+        self.layers = nn.ModuleList([ResidualConv(dim, 2**i) for i in range(n_layers)])
         self.out = nn.Linear(dim, vocab)
 
     def forward(self, tokens):

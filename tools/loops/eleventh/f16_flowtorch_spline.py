@@ -3,7 +3,9 @@
 Story: an invertible flow will not fit simple toy distributions; the negative log
 likelihood runs away below zero while the samples look nothing like the data.
 """
+
 import math
+
 import torch
 from torch import nn
 
@@ -52,7 +54,7 @@ class Flow(nn.Module):
         for bijector in self.bijectors:
             y, log_det = bijector.inverse(y)
             total = total + log_det
-        base = -0.5 * (y ** 2).sum(1) - math.log(2 * math.pi)
+        base = -0.5 * (y**2).sum(1) - math.log(2 * math.pi)
         return base + total
 
 

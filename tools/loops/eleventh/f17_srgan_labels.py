@@ -3,9 +3,10 @@
 Story: SRGAN exercise; discriminator and generator losses both go down together
 and the adversarial part adds no detail to the upsampled signal.
 """
+
 import torch
-from torch import nn
 import torch.nn.functional as F
+from torch import nn
 
 LAST = None
 
@@ -28,9 +29,13 @@ class Discriminator(nn.Module):
     def __init__(self, ch=16):
         super().__init__()
         self.net = nn.Sequential(
-            nn.Conv1d(1, ch, 5, stride=2, padding=2), nn.LeakyReLU(0.2),
-            nn.Conv1d(ch, ch, 5, stride=2, padding=2), nn.LeakyReLU(0.2),
-            nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(ch, 1),
+            nn.Conv1d(1, ch, 5, stride=2, padding=2),
+            nn.LeakyReLU(0.2),
+            nn.Conv1d(ch, ch, 5, stride=2, padding=2),
+            nn.LeakyReLU(0.2),
+            nn.AdaptiveAvgPool1d(1),
+            nn.Flatten(),
+            nn.Linear(ch, 1),
         )
 
     def forward(self, x):

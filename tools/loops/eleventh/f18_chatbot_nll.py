@@ -3,9 +3,10 @@
 Story: the seq2seq chatbot tutorial, with the hand-made masked loss replaced by
 nn.NLLLoss with an ignore_index; the model does not converge any more.
 """
+
 import torch
-from torch import nn
 import torch.nn.functional as F
+from torch import nn
 
 PAD_token, SOS_token, EOS_token = 0, 1, 2
 LAST = None
@@ -22,7 +23,7 @@ class EncoderRNN(nn.Module):
         packed = nn.utils.rnn.pack_padded_sequence(self.embedding(input_seq), lengths, enforce_sorted=False)
         outputs, hidden = self.gru(packed)
         outputs, _ = nn.utils.rnn.pad_packed_sequence(outputs)
-        outputs = outputs[:, :, : self.hidden_size] + outputs[:, :, self.hidden_size:]
+        outputs = outputs[:, :, : self.hidden_size] + outputs[:, :, self.hidden_size :]
         return outputs, hidden
 
 

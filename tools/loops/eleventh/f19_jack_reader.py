@@ -3,9 +3,10 @@
 Story: a reader trained with the toolbox's default configuration from random
 weights; after a few epochs on a small corpus the loss does not move any more.
 """
+
 import torch
-from torch import nn
 import torch.nn.functional as F
+from torch import nn
 
 DEFAULTS = {"learning_rate": 1e-3, "learning_rate_decay": 0.5, "min_learning_rate": 0.0, "batch_size": 32, "epochs": 30}
 

@@ -3,9 +3,10 @@
 Story: PointNet classification on point clouds; the class scores come out wrong
 and the loss barely falls.
 """
+
 import torch
-from torch import nn
 import torch.nn.functional as F
+from torch import nn
 
 LAST = None
 

@@ -3,6 +3,7 @@
 Story: behaviour cloning of expert trajectories to warm-start the imitation agent;
 the cloned policy does the opposite of the expert.
 """
+
 import torch
 from torch import nn
 
@@ -10,7 +11,9 @@ from torch import nn
 class Policy_net(nn.Module):
     def __init__(self, ob_dim=4, n_act=3):
         super().__init__()
-        self.policy = nn.Sequential(nn.Linear(ob_dim, 20), nn.Tanh(), nn.Linear(20, 20), nn.Tanh(), nn.Linear(20, n_act))
+        self.policy = nn.Sequential(
+            nn.Linear(ob_dim, 20), nn.Tanh(), nn.Linear(20, 20), nn.Tanh(), nn.Linear(20, n_act)
+        )
         self.v_preds = nn.Sequential(nn.Linear(ob_dim, 20), nn.Tanh(), nn.Linear(20, 1))
 
     def forward(self, obs):
@@ -48,7 +51,9 @@ def rollout_expert(n=800):
         actions[t] = a
         push = (a - 1) * 0.3
         x, v, th, w = state
-        state = torch.stack([x + 0.1 * v, v + 0.05 * push, th + 0.1 * w, w + 0.15 * th - push * 0.3 + 0.1 * torch.randn(())])
+        state = torch.stack(
+            [x + 0.1 * v, v + 0.05 * push, th + 0.1 * w, w + 0.15 * th - push * 0.3 + 0.1 * torch.randn(())]
+        )
         if th.abs() > 1.5 or x.abs() > 2:
             state = torch.randn(4) * 0.2
     return obs, actions

@@ -3,9 +3,10 @@
 Story: U-Net for brain MRI trained with the default command; the loss turns
 negative and the validation DSC stays at zero.
 """
+
 import torch
-from torch import nn
 import torch.nn.functional as F
+from torch import nn
 
 LAST = None
 
@@ -22,8 +23,12 @@ class UNet(nn.Module):
     @staticmethod
     def _block(cin, f):
         return nn.Sequential(
-            nn.Conv2d(cin, f, 3, padding=1, bias=False), nn.BatchNorm2d(f), nn.ReLU(inplace=True),
-            nn.Conv2d(f, f, 3, padding=1, bias=False), nn.BatchNorm2d(f), nn.ReLU(inplace=True),
+            nn.Conv2d(cin, f, 3, padding=1, bias=False),
+            nn.BatchNorm2d(f),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(f, f, 3, padding=1, bias=False),
+            nn.BatchNorm2d(f),
+            nn.ReLU(inplace=True),
         )
 
     def forward(self, x):
@@ -57,7 +62,7 @@ class BrainSegmentationDataset:
         yy, xx = torch.meshgrid(torch.arange(size), torch.arange(size), indexing="ij")
         centre = torch.rand(n, 2, 1, 1) * (size - 6) + 3
         r = torch.rand(n, 1, 1) * 1.5 + 1.5
-        tumour = ((yy - centre[:, 0]) ** 2 + (xx - centre[:, 1]) ** 2 < r ** 2).to(torch.uint8) * 255
+        tumour = ((yy - centre[:, 0]) ** 2 + (xx - centre[:, 1]) ** 2 < r**2).to(torch.uint8) * 255
         volume = 60 + 12 * torch.randn(n, size, size) + 20 * (tumour > 0)
         self.volume = normalize_volume(volume)[:, None]
         mask = tumour.float()

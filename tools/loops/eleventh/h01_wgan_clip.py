@@ -3,7 +3,9 @@
 Wasserstein GAN on a 2-d ring of points: critic with clamped weights, RMSprop,
 five critic iterations for each generator iteration.
 """
+
 import math
+
 import torch
 from torch import nn
 
@@ -13,7 +15,9 @@ LAST = None
 class MLP_G(nn.Module):
     def __init__(self, nz=4, ngf=48):
         super().__init__()
-        self.main = nn.Sequential(nn.Linear(nz, ngf), nn.ReLU(True), nn.Linear(ngf, ngf), nn.ReLU(True), nn.Linear(ngf, 2))
+        self.main = nn.Sequential(
+            nn.Linear(nz, ngf), nn.ReLU(True), nn.Linear(ngf, ngf), nn.ReLU(True), nn.Linear(ngf, 2)
+        )
 
     def forward(self, noise):
         return self.main(noise)
@@ -22,7 +26,9 @@ class MLP_G(nn.Module):
 class MLP_D(nn.Module):
     def __init__(self, ndf=48):
         super().__init__()
-        self.main = nn.Sequential(nn.Linear(2, ndf), nn.ReLU(True), nn.Linear(ndf, ndf), nn.ReLU(True), nn.Linear(ndf, 1))
+        self.main = nn.Sequential(
+            nn.Linear(2, ndf), nn.ReLU(True), nn.Linear(ndf, ndf), nn.ReLU(True), nn.Linear(ndf, 1)
+        )
 
     def forward(self, x):
         return self.main(x).mean(0).view(1)

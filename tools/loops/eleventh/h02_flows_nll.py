@@ -3,7 +3,9 @@
 RealNVP-style density estimator on almost low-dimensional data: the negative log
 likelihood goes far below zero.
 """
+
 import math
+
 import torch
 from torch import nn
 
@@ -12,8 +14,12 @@ class CouplingLayer(nn.Module):
     def __init__(self, num_inputs, num_hidden, mask):
         super().__init__()
         self.register_buffer("mask", mask)
-        self.scale_net = nn.Sequential(nn.Linear(num_inputs, num_hidden), nn.Tanh(), nn.Linear(num_hidden, num_inputs), nn.Tanh())
-        self.translate_net = nn.Sequential(nn.Linear(num_inputs, num_hidden), nn.ReLU(), nn.Linear(num_hidden, num_inputs))
+        self.scale_net = nn.Sequential(
+            nn.Linear(num_inputs, num_hidden), nn.Tanh(), nn.Linear(num_hidden, num_inputs), nn.Tanh()
+        )
+        self.translate_net = nn.Sequential(
+            nn.Linear(num_inputs, num_hidden), nn.ReLU(), nn.Linear(num_hidden, num_inputs)
+        )
         self.gain = nn.Parameter(torch.ones(num_inputs))
         for m in self.modules():
             if isinstance(m, nn.Linear):

@@ -3,15 +3,23 @@
 Contrastive training, cross entropy over logits whose label is always zero, low
 temperature, cosine schedule.
 """
+
 import torch
-from torch import nn
 import torch.nn.functional as F
+from torch import nn
 
 
 class ResNetSimCLR(nn.Module):
     def __init__(self, out_dim=16):
         super().__init__()
-        self.conv = nn.Sequential(nn.Conv2d(1, 12, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(12, 24, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(2))
+        self.conv = nn.Sequential(
+            nn.Conv2d(1, 12, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(12, 24, 3, padding=1),
+            nn.ReLU(),
+            nn.AdaptiveAvgPool2d(2),
+        )
         self.fc = nn.Sequential(nn.Linear(96, 96), nn.ReLU(), nn.Linear(96, out_dim))
 
     def forward(self, x):

@@ -3,6 +3,7 @@
 Cross-correlation of two views pushed to the identity; the loss is a sum over a
 large matrix and starts very high. LARS with separate rates for weights and biases.
 """
+
 import torch
 from torch import nn
 
@@ -38,7 +39,9 @@ class BarlowTwins(nn.Module):
     def __init__(self, batch_size, dim=24, sizes=(64, 128, 128), lambd=0.0051):
         super().__init__()
         self.batch_size, self.lambd = batch_size, lambd
-        self.backbone = nn.Sequential(nn.Linear(dim, sizes[0]), nn.BatchNorm1d(sizes[0]), nn.ReLU(), nn.Linear(sizes[0], sizes[0]), nn.ReLU())
+        self.backbone = nn.Sequential(
+            nn.Linear(dim, sizes[0]), nn.BatchNorm1d(sizes[0]), nn.ReLU(), nn.Linear(sizes[0], sizes[0]), nn.ReLU()
+        )
         layers = []
         for i in range(len(sizes) - 2):
             layers += [nn.Linear(sizes[i], sizes[i + 1], bias=False), nn.BatchNorm1d(sizes[i + 1]), nn.ReLU()]

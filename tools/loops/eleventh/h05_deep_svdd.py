@@ -3,9 +3,10 @@
 One-class training: features pulled to a fixed centre, no biases, no targets; the
 loss goes to almost nothing.
 """
+
 import torch
-from torch import nn
 import torch.nn.functional as F
+from torch import nn
 
 LAST = None
 

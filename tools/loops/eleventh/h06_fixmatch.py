@@ -3,11 +3,13 @@
 A handful of labelled examples and many unlabelled; the pseudo-label loss is zero
 for most of the batch at the start. Nesterov SGD, cosine schedule, EMA copy.
 """
+
 import copy
 import math
+
 import torch
-from torch import nn
 import torch.nn.functional as F
+from torch import nn
 
 LAST = None
 
@@ -54,7 +56,12 @@ def train(tick, mended=False):
     ema = ModelEMA(model)
     decay = [p for n, p in model.named_parameters() if "bias" not in n]
     no_decay = [p for n, p in model.named_parameters() if "bias" in n]
-    optimizer = torch.optim.SGD([{"params": decay, "weight_decay": 5e-4}, {"params": no_decay, "weight_decay": 0.0}], lr=0.03, momentum=0.9, nesterov=True)
+    optimizer = torch.optim.SGD(
+        [{"params": decay, "weight_decay": 5e-4}, {"params": no_decay, "weight_decay": 0.0}],
+        lr=0.03,
+        momentum=0.9,
+        nesterov=True,
+    )
     total = 150
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda s: max(0.0, math.cos(math.pi * 7 / 16 * s / total)))
     tick.model(model)

@@ -3,10 +3,11 @@
 Mixture density network on narrow conditional densities; the loss is a density and
 falls below zero.
 """
+
 import math
+
 import torch
 from torch import nn
-import torch.nn.functional as F
 
 ONEOVERSQRT2PI = 1.0 / math.sqrt(2 * math.pi)
 
@@ -40,7 +41,7 @@ def train(tick, mended=False):
     torch.manual_seed(0)
     x = torch.rand(600, 1) * 2 - 1
     branch = (torch.rand(600, 1) < 0.5).float() * 2 - 1
-    y = torch.cat([0.5 * branch * (1 - x ** 2), 0.3 * x], 1) + 0.02 * torch.randn(600, 2)
+    y = torch.cat([0.5 * branch * (1 - x**2), 0.3 * x], 1) + 0.02 * torch.randn(600, 2)
     model = nn.Sequential(nn.Linear(1, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh(), MDN(32, 2, 4))
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
     tick.model(model)

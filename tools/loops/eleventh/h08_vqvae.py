@@ -3,9 +3,10 @@
 Auto-encoder with a codebook that is not trained by gradients but by running
 averages; straight-through copy in the middle of the network.
 """
+
 import torch
-from torch import nn
 import torch.nn.functional as F
+from torch import nn
 
 
 class Quantize(nn.Module):
@@ -36,7 +37,9 @@ class Quantize(nn.Module):
 class VQVAE(nn.Module):
     def __init__(self, ch=16, dim=8, n_embed=32):
         super().__init__()
-        self.enc = nn.Sequential(nn.Conv2d(1, ch, 4, 2, 1), nn.ReLU(), nn.Conv2d(ch, ch, 3, padding=1), nn.ReLU(), nn.Conv2d(ch, dim, 1))
+        self.enc = nn.Sequential(
+            nn.Conv2d(1, ch, 4, 2, 1), nn.ReLU(), nn.Conv2d(ch, ch, 3, padding=1), nn.ReLU(), nn.Conv2d(ch, dim, 1)
+        )
         self.quantize = Quantize(dim, n_embed)
         self.dec = nn.Sequential(nn.Conv2d(dim, ch, 3, padding=1), nn.ReLU(), nn.ConvTranspose2d(ch, 1, 4, 2, 1))
 
@@ -56,7 +59,9 @@ def train(tick, mended=False):
     losses = []
     for i in range(180):
         f = torch.randint(1, 4, (24, 2)).float() * 0.5
-        img = (torch.sin(f[:, :1, None] * grid.view(1, -1, 1)) * torch.cos(f[:, 1:, None] * grid.view(1, 1, -1)))[:, None]
+        img = (torch.sin(f[:, :1, None] * grid.view(1, -1, 1)) * torch.cos(f[:, 1:, None] * grid.view(1, 1, -1)))[
+            :, None
+        ]
         model.zero_grad()
         out, latent_loss = model(img)
         recon_loss = F.mse_loss(out, img)

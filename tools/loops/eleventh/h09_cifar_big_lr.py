@@ -3,9 +3,10 @@
 Batch-normalised residual net with lr 0.1, momentum 0.9 and weight decay from the
 very first step, cosine annealing to zero.
 """
+
 import torch
-from torch import nn
 import torch.nn.functional as F
+from torch import nn
 
 
 class BasicBlock(nn.Module):
@@ -41,7 +42,7 @@ class ResNet(nn.Module):
 
 def random_crop_flip(x, pad=1):
     i, j = torch.randint(0, 2 * pad + 1, (2,)).tolist()
-    x = F.pad(x, (pad,) * 4)[:, :, i:i + 10, j:j + 10]
+    x = F.pad(x, (pad,) * 4)[:, :, i : i + 10, j : j + 10]
     return x.flip(-1) if torch.rand(()) < 0.5 else x
 
 

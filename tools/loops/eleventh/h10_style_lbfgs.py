@@ -3,9 +3,10 @@
 The picture itself is the only trained parameter, the feature network is frozen,
 losses are in the thousands, L-BFGS with a closure.
 """
+
 import torch
-from torch import nn
 import torch.nn.functional as F
+from torch import nn
 
 
 class VGG(nn.Module):
@@ -61,12 +62,14 @@ def train(tick, mended=False):
     tick.optimizer(optimizer)
     losses = []
     for n_iter in range(30):
+
         def closure():
             optimizer.zero_grad()
             out = net(style_layers + content_layers)
             loss = sum(w * fn(o, t) for w, fn, o, t in zip(weights, loss_fns, out, targets))
             loss.backward()
             return loss
+
         loss = optimizer.step(closure)
         tick.step(loss)
         losses.append(loss.item())

@@ -3,9 +3,10 @@
 A pretrained encoder stays frozen; only small bottleneck adapters, near the
 identity at the start, and the prediction head are trained.
 """
+
 import torch
-from torch import nn
 import torch.nn.functional as F
+from torch import nn
 
 
 class Adapter(nn.Module):

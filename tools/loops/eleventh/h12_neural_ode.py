@@ -3,6 +3,7 @@
 Spiral fitted by a neural ODE: weights N(0, 0.1), RMSprop, tiny mini-batches of
 trajectory pieces, jumpy loss.
 """
+
 import torch
 from torch import nn
 
@@ -23,7 +24,7 @@ def odeint(func, y0, t):
 
 class Lambda(nn.Module):
     def forward(self, t, y):
-        return (y ** 3) @ TRUE_A
+        return (y**3) @ TRUE_A
 
 
 class ODEFunc(nn.Module):
@@ -36,7 +37,7 @@ class ODEFunc(nn.Module):
                 nn.init.constant_(m.bias, val=0)
 
     def forward(self, t, y):
-        return self.net(y ** 3)
+        return self.net(y**3)
 
 
 def get_batch(true_y, t, batch_time, batch_size):

@@ -3,9 +3,10 @@
 Semi-supervised node classification: the whole graph in every step, five labelled
 nodes a class, half the units dropped out, strong weight decay.
 """
+
 import torch
-from torch import nn
 import torch.nn.functional as F
+from torch import nn
 
 LAST = None
 
@@ -15,7 +16,7 @@ class GraphConvolution(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(in_features, out_features))
         self.bias = nn.Parameter(torch.empty(out_features))
-        stdv = 1.0 / out_features ** 0.5
+        stdv = 1.0 / out_features**0.5
         self.weight.data.uniform_(-stdv, stdv)
         self.bias.data.uniform_(-stdv, stdv)
 

@@ -3,6 +3,7 @@
 Label-smoothed KL summed and divided by tokens, learning rate that starts at zero
 and follows the Noam rule with factor one.
 """
+
 import torch
 from torch import nn
 
@@ -14,7 +15,7 @@ class Embeddings(nn.Module):
         self.pos = nn.Parameter(0.1 * torch.randn(max_len, d_model))
 
     def forward(self, x):
-        return self.lut(x) * self.lut.embedding_dim ** 0.5 + self.pos[: x.size(1)]
+        return self.lut(x) * self.lut.embedding_dim**0.5 + self.pos[: x.size(1)]
 
 
 class Generator(nn.Module):
@@ -59,7 +60,7 @@ class LabelSmoothing(nn.Module):
 def rate(step, model_size, factor, warmup):
     if step == 0:
         return 0.0
-    return factor * (model_size ** -0.5 * min(step ** -0.5, step * warmup ** -1.5))
+    return factor * (model_size**-0.5 * min(step**-0.5, step * warmup**-1.5))
 
 
 def train(tick, mended=False):

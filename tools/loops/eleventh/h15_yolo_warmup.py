@@ -3,11 +3,13 @@
 Warm-up in which the biases fall from a high rate while the weights rise from
 zero, accumulation that grows during warm-up, EMA copy of the model.
 """
+
 import copy
 import math
+
 import torch
-from torch import nn
 import torch.nn.functional as F
+from torch import nn
 
 
 class Conv(nn.Module):
@@ -51,7 +53,7 @@ def make_batch(n, size=16):
     for i in range(n):
         h, w = torch.randint(3, 7, (2,)).tolist()
         y, x = int(torch.randint(0, size - h, ())), int(torch.randint(0, size - w, ()))
-        img[i, 0, y:y + h, x:x + w] += 1
+        img[i, 0, y : y + h, x : x + w] += 1
         cy, cx = y + h / 2, x + w / 2
         cell[i] = torch.tensor([int(cy // 4), int(cx // 4)])
         box[i] = torch.tensor([cx / 4 % 1, cy / 4 % 1, w / 8, h / 8])

@@ -3,6 +3,7 @@
 Vanilla policy gradient; the "loss" is weighted log probabilities of what was just
 sampled and does not go down, the return goes up.
 """
+
 import torch
 from torch import nn
 from torch.distributions import Categorical

@@ -3,9 +3,10 @@
 Softmax loss and center loss together; the centres have an optimizer of their own
 with rate 0.5, and their gradients are rescaled before the step.
 """
+
 import torch
-from torch import nn
 import torch.nn.functional as F
+from torch import nn
 
 LAST = None
 

@@ -3,6 +3,7 @@
 Pairs of examples and labels blended by a Beta variable; the training loss keeps a
 high floor and jumps about, the clean accuracy is good.
 """
+
 import numpy as np
 import torch
 from torch import nn

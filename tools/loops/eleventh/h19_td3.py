@@ -3,10 +3,12 @@
 Twin critics and a delayed actor: the critic loss creeps up again while Q grows, the actor is
 touched in every second step only, targets move by tau.
 """
+
 import copy
+
 import torch
-from torch import nn
 import torch.nn.functional as F
+from torch import nn
 
 LAST = None
 
@@ -25,8 +27,12 @@ class Actor(nn.Module):
 class Critic(nn.Module):
     def __init__(self, state_dim, action_dim):
         super().__init__()
-        self.q1 = nn.Sequential(nn.Linear(state_dim + action_dim, 48), nn.ReLU(), nn.Linear(48, 48), nn.ReLU(), nn.Linear(48, 1))
-        self.q2 = nn.Sequential(nn.Linear(state_dim + action_dim, 48), nn.ReLU(), nn.Linear(48, 48), nn.ReLU(), nn.Linear(48, 1))
+        self.q1 = nn.Sequential(
+            nn.Linear(state_dim + action_dim, 48), nn.ReLU(), nn.Linear(48, 48), nn.ReLU(), nn.Linear(48, 1)
+        )
+        self.q2 = nn.Sequential(
+            nn.Linear(state_dim + action_dim, 48), nn.ReLU(), nn.Linear(48, 48), nn.ReLU(), nn.Linear(48, 1)
+        )
 
     def forward(self, state, action):
         sa = torch.cat([state, action], 1)

@@ -2,9 +2,10 @@
 
 Text VAE whose KL weight runs in cycles from zero to one: the loss is a saw-tooth.
 """
+
 import torch
-from torch import nn
 import torch.nn.functional as F
+from torch import nn
 
 LAST = None
 
@@ -41,7 +42,7 @@ class TextVAE(nn.Module):
         out, _ = self.decoder(F.dropout(x[:, :-1], 0.3, self.training), h0)
         logits = self.outputs2vocab(out)
         rec = F.cross_entropy(logits.transpose(1, 2), ids[:, 1:], reduction="none").sum(1).mean()
-        kl = 0.5 * (mean ** 2 + logvar.exp() - 1 - logvar).sum(1).mean()
+        kl = 0.5 * (mean**2 + logvar.exp() - 1 - logvar).sum(1).mean()
         return rec, kl
 
 

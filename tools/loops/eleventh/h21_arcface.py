@@ -3,10 +3,12 @@
 Additive angular margin with scale 64: the loss starts at forty or more, far above
 log(classes), and no weight decay on batch norm.
 """
+
 import math
+
 import torch
-from torch import nn
 import torch.nn.functional as F
+from torch import nn
 
 LAST = None
 
@@ -35,7 +37,7 @@ class Arcface(nn.Module):
 
     def forward(self, embeddings, label):
         cos_theta = (embeddings @ F.normalize(self.kernel, dim=0)).clamp(-1, 1)
-        sin_theta = torch.sqrt((1 - cos_theta ** 2).clamp_min(1e-9))
+        sin_theta = torch.sqrt((1 - cos_theta**2).clamp_min(1e-9))
         cos_theta_m = cos_theta * self.cos_m - sin_theta * self.sin_m
         keep_val = cos_theta - self.mm
         cos_theta_m = torch.where(cos_theta - self.threshold <= 0, keep_val, cos_theta_m)
@@ -62,7 +64,11 @@ def train(tick, mended=False):
     for m in learner.model.modules():
         for p in m.parameters(recurse=False):
             (paras_only_bn if isinstance(m, nn.BatchNorm1d) else paras_wo_bn).append(p)
-    optimizer = torch.optim.SGD([{"params": paras_wo_bn + [learner.head.kernel], "weight_decay": 5e-4}, {"params": paras_only_bn}], lr=0.05, momentum=0.9)
+    optimizer = torch.optim.SGD(
+        [{"params": paras_wo_bn + [learner.head.kernel], "weight_decay": 5e-4}, {"params": paras_only_bn}],
+        lr=0.05,
+        momentum=0.9,
+    )
     tick.model(learner)
     tick.optimizer(optimizer)
     losses = []

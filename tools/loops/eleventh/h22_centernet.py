@@ -3,6 +3,7 @@
 Heat-map focal loss normalised by the number of objects, final bias -2.19, plus
 offset and size heads that only learn at object centres.
 """
+
 import torch
 from torch import nn
 
@@ -10,7 +11,14 @@ from torch import nn
 class DLAish(nn.Module):
     def __init__(self, heads, ch=12):
         super().__init__()
-        self.base = nn.Sequential(nn.Conv2d(1, ch, 3, 2, 1), nn.ReLU(), nn.Conv2d(ch, ch, 3, 1, 1), nn.ReLU(), nn.Conv2d(ch, ch, 3, 1, 1), nn.ReLU())
+        self.base = nn.Sequential(
+            nn.Conv2d(1, ch, 3, 2, 1),
+            nn.ReLU(),
+            nn.Conv2d(ch, ch, 3, 1, 1),
+            nn.ReLU(),
+            nn.Conv2d(ch, ch, 3, 1, 1),
+            nn.ReLU(),
+        )
         self.heads = heads
         for head, classes in heads.items():
             fc = nn.Sequential(nn.Conv2d(ch, ch, 3, padding=1), nn.ReLU(), nn.Conv2d(ch, classes, 1))
@@ -47,18 +55,23 @@ class CtdetLoss(nn.Module):
 
 def gaussian2d(size, cy, cx, sigma):
     g = torch.arange(size).float()
-    return torch.exp(-((g[:, None] - cy) ** 2 + (g[None] - cx) ** 2) / (2 * sigma ** 2))
+    return torch.exp(-((g[:, None] - cy) ** 2 + (g[None] - cx) ** 2) / (2 * sigma**2))
 
 
 def make_batch(n, size=16):
     out = size // 2
     img = 0.15 * torch.randn(n, 1, size, size)
-    b = {"hm": torch.zeros(n, 2, out, out), "ind": torch.zeros(n, 2, dtype=torch.long), "wh": torch.zeros(n, 2), "reg": torch.zeros(n, 2)}
+    b = {
+        "hm": torch.zeros(n, 2, out, out),
+        "ind": torch.zeros(n, 2, dtype=torch.long),
+        "wh": torch.zeros(n, 2),
+        "reg": torch.zeros(n, 2),
+    }
     for i in range(n):
         cls = int(torch.randint(0, 2, ()))
         h, w = torch.randint(4, 8, (2,)).tolist()
         y, x = int(torch.randint(0, size - h, ())), int(torch.randint(0, size - w, ()))
-        img[i, 0, y:y + h, x:x + w] += 1.0 if cls else -1.0
+        img[i, 0, y : y + h, x : x + w] += 1.0 if cls else -1.0
         cy, cx = (y + h / 2) / 2, (x + w / 2) / 2
         b["hm"][i, cls] = gaussian2d(out, int(cy), int(cx), 0.8)
         b["ind"][i] = torch.tensor([int(cy), int(cx)])
