@@ -40,7 +40,7 @@ def live_page(name: str, state: Any, nonce: str, kept: Sequence[str] = ()) -> st
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title} · fxdebug</title>'
         f'<meta name="viewport" content="width=device-width,initial-scale=1"><style>{_STYLE}</style></head><body>'
         f'<p><a href="/">All runs</a> · <a href="/training/{address}">curves, report and calls</a></p>'
-        f'<h1>{title} <span class="dim">{escape(state.model)}</span> <b id="state" class="{escape(state.state.replace(" ", "-"))}">{escape(state.state)}</b></h1>'
+        f'<h1>{title} <span class="dim">{escape(state.model)}</span> {_state(state.state)}</h1>'
         f'<p id="verdict" class="{_kind(state)}">{escape(state.sentence)}</p>'
         f'<p id="now" class="dim">{state.steps} steps</p>'
         f"{_curve('loss', 300, 'loss over steps, with that of a constant answer')}"
@@ -48,6 +48,10 @@ def live_page(name: str, state: Any, nonce: str, kept: Sequence[str] = ()) -> st
         f"{_curve('update', 120, 'update over weight by step, with what is usual')}"
         f'<ul id="incidents"></ul><p>{runs}</p><script nonce="{nonce}">{script}</script></body></html>\n'
     )
+
+
+def _state(state: str) -> str:
+    return f'<b id="state" class="{escape(state.replace(" ", "-"))}">{escape(state)}</b>'
 
 
 def _curve(name: str, height: int, about: str) -> str:

@@ -90,7 +90,8 @@ def _state(record: TrainingRecord, path: Path, usual: float | None, age: float) 
 def steps_since(folder: str | os.PathLike[str], offset: int) -> tuple[list[list[Any]], list[str], int]:
     """Return the steps (number, loss, norm, seconds, rates) and incidents written since a byte, and where to go on.
 
-    A step whose signs were written has their update of the weights, over their norm, behind its rates. Only whole lines count; an ``offset`` beyond the file, as of one that began anew, is as 0.
+    A step whose signs were written has their update of the weights, over their norm, behind its rates.
+    Only whole lines count; an ``offset`` beyond the file, as of one that began anew, is as 0.
     Raises ``LoadError`` for a folder without a training.
 
     >>> import tempfile, torch, fxdebug
