@@ -69,6 +69,9 @@ class FxDebugWarning(UserWarning):
     """A warning of fxdebug about the program that it watches."""
 
 
+_FROM_LOSS = "what the loss function gives back to the model is not finite already: look there"
+
+
 class Watch:
     """A training loop that is being followed: a context manager, made by :func:`watch`."""
 
@@ -453,6 +456,8 @@ class Watch:
                     )
                 if self._watcher.on_any_rank(found is not None):
                     return incident
+        if trouble == "skipped" and any(_is_from_loss(forward) for forward in held):
+            return replace(incident, what=f"{elsewhere}; {_FROM_LOSS}")
         return incident
 
     def _found(self, look: Callable[[HeldForward], Finding | None], forward: HeldForward) -> Finding | None:
@@ -482,8 +487,8 @@ class Watch:
         """Return the finding about the first backward that is not finite, given the gradients of the outputs."""
         if trouble not in ("gradient", "skipped") or not forward.gradients:
             return None
-        if not all(bool(gradient.isfinite().all()) for gradient in forward.gradients.values()):
-            return None  # they come from the loss function as they are
+        if _is_from_loss(forward):
+            return None
         with forward.as_it_began():
             record = gradient_runs.run_with_gradients(
                 self._watcher.inner,
@@ -493,6 +498,11 @@ class Watch:
                 method=self._watcher.method,
             )
         return next((finding for finding in not_finite(record) if finding.rule == "backward not finite"), None)
+
+
+def _is_from_loss(forward: HeldForward) -> bool:
+    """Are the gradients of a forward's results not finite? They come from the loss function as they are."""
+    return not all(bool(gradient.isfinite().all()) for gradient in forward.gradients.values())
 
 
 def _warn(text: str) -> None:
