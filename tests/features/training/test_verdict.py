@@ -140,6 +140,17 @@ def test_the_cause_is_named_first_with_a_number_and_a_change(rule: str) -> None:
     assert rule in {one.name for one in BOOK.rules} | {"loss input"}
 
 
+def test_a_softmax_too_many_is_told_once_and_nothing_that_follows_from_it() -> None:
+    _, verdict = Loop(last=nn.Softmax(1), steps=150, rate=0.3).run()
+    assert verdict is not None and [one.rule for one in verdict.findings] == ["loss input"], verdict.findings
+
+
+def test_steps_that_are_far_larger_than_the_weights_are_told_in_words() -> None:
+    _, verdict = Loop(rate=1e3, steps=30).run()
+    assert verdict is not None and verdict.rule == "learning rate too high"
+    assert "each changes the weights by more than ten times their own size (0.1 to 1 % is usual)" in str(verdict)
+
+
 HEALTHY: dict[str, Loop] = {
     "plain": Loop(),
     "adam": Loop(make=lambda net, rate: torch.optim.Adam(net.parameters(), 1e-2)),

@@ -133,7 +133,7 @@ STATES: dict[str, tuple[Callable[[], tuple[Finding, ...]], list[tuple[str, str]]
     ),
     "the rate is too low": (
         lambda: train(net := mlp(), sgd(net, 1e-7)),
-        [("learning rate too low", "error"), ("update too small", "warning")], "stayed where it was",
+        [("learning rate too low", "error")], "in 40 steps they moved next to nothing",
     ),
     "the rate fell far, and the loss stays": (
         lambda: train(

@@ -63,7 +63,8 @@ def _of_steps(record: TrainingRecord) -> Iterator[Chart]:
     yield from _whole("grad norm", "", "2-norm of all gradients before the optimizer's step", numbers, norms)
     yield from _whole("time", "s", "since the step before, and its parts", numbers, {
         "time": [step.seconds for step in steps],
-        "before the forward": of_signs(lambda one: one.before), "forward": of_signs(lambda one: one.forward),
+        "before the forward": of_signs(lambda one: one.before), "DataLoader": of_signs(lambda one: one.loading),
+        "forward": of_signs(lambda one: one.forward),
         "backward": of_signs(lambda one: one.backward), "optimizer": of_signs(lambda one: one.optimizer),
     })  # fmt: skip
 

@@ -46,7 +46,7 @@ def _optimizers(seen: Seen) -> Found:
     if others and len(others) == len(facts.optimizers) and not facts.missing.count:
         one = others[0]
         made = "it was made before they were replaced (moved by to(), loaded, made again), or from another copy"
-        alike = f" (its {one.parameters} have the same shapes: {made})" if one.alike == one.parameters > 0 else ""
+        alike = f" (its {one.parameters} parameters have the same shapes: {made})" * (one.alike == one.parameters > 0)
         yield found(
             "other optimizer", ERROR,
             f"{one.name} has none of the model's parameters{alike}: its steps change nothing here",
