@@ -295,12 +295,11 @@ class Watch:
             return
         self._acted_on = list(self._incidents)
         verdict = verdict_of(self._in_memory())
-        number = self._watcher.number
         for action, finding in self._acting.due(verdict.findings):
             if action == DUMP:
                 self._dump(finding)
             elif action != STOP:
-                self._acting.send(action, finding, number)
+                self._acting.send(action, finding, self._last_step)
             elif not is_over and self._rank is None:
                 self._watcher.stops_with = StopTraining(finding)
             elif not is_over:
@@ -308,12 +307,17 @@ class Watch:
         for failure in self._acting.failures(waits=is_over):
             self.on_note(failure)
 
+    @property
+    def _last_step(self) -> int:
+        """The number of the last step that was made, as the report and the incidents have it."""
+        return max(0, self._watcher.number - 1)
+
     def _dump(self, finding: Finding) -> None:
         """Keep a run of the last forward, with the weights of now."""
         if self._folder is not None and self._watcher.last_forward is not None and not self._watcher.is_sharded:
             with self._watcher.looking_away():
-                self._in_forward(self._folder / f"dump-{self._watcher.number}", self._watcher.last_forward)
-            self._note(f"step {self._watcher.number}: a run was kept, as {finding.rule} was found")
+                self._in_forward(self._folder / f"dump-{self._last_step}", self._watcher.last_forward)
+            self._note(f"step {self._last_step}: a run was kept, as {finding.rule} was found")
 
     def _take_facts(self, *, draws: bool = True) -> None:
         """Keep the facts about the loop as they are now."""
