@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -149,6 +151,19 @@ def test_steps_that_are_far_larger_than_the_weights_are_told_in_words() -> None:
     _, verdict = Loop(rate=1e3, steps=30).run()
     assert verdict is not None and verdict.rule == "learning rate too high"
     assert "each changes the weights by more than ten times their own size (0.1 to 1 % is usual)" in str(verdict)
+
+
+@pytest.mark.parametrize("rate", [1e-3, 0.3])
+@pytest.mark.parametrize("number", [math.inf, math.nan])
+def test_of_an_input_that_is_not_finite_no_learning_rate_is_blamed(rate: float, number: float) -> None:
+    steps = itertools.count()
+
+    def poisoned(x: Tensor) -> Tensor:
+        return x.index_fill(1, torch.tensor(3), number) if next(steps) == 7 else x
+
+    _, verdict = Loop(rate=rate, inputs=poisoned, loss=lambda out, y: out.square().mean()).run()
+    assert verdict is not None and verdict.rule == "loss not finite", verdict
+    assert verdict.sentence.startswith("step 7: the input 'input' has 32 ")
 
 
 HEALTHY: dict[str, Loop] = {

@@ -338,7 +338,9 @@ def _resumed(seen: Seen) -> Found:
 def size(seen: Seen) -> Found:
     """Yield whether the learning rate is too high or too low; asked where nothing else explains the course."""
     progress, limits = seen.progress, seen.limits
-    updates, top = seen.updates, max(seen.rates, default=0.0)
+    updates, top = _finite_updates(seen), max(seen.rates, default=0.0)
+    if updates is None:
+        return
     early = updates[1:11]  # Adam's first step is its largest, and zeros of LoRA have no norm
     if seen.is_warming_up and progress.state != "not finite":
         return
@@ -471,6 +473,19 @@ def _slowly(seen: Seen) -> Found:
         f"steps gradients still point where they did (cosine {cosine:.2f} from step to step): it is slow",
         f"Try a higher learning rate than {g(max(seen.rates, default=0.0))}.", measured=usual, threshold=USUAL,
     )  # fmt: skip
+
+
+def _finite_updates(seen: Seen) -> list[float] | None:
+    """Return the updates until the loss was not finite any more; ``None`` where that is so for an input that is not.
+
+    What comes after it, and an update by gradients that are not finite, says nothing of the learning rate.
+    """
+    bad = next((one.number for one in seen.record.steps if one.loss is not None and not math.isfinite(one.loss)), None)
+    known = [one for one in seen.signs if bad is None or one.number < bad]
+    given = next((one.largest for one in seen.signs if one.number == bad and one.largest is not None), 0.0)
+    if not math.isfinite(given):
+        return None
+    return [one.update for one in known if one.update is not None and math.isfinite(one.update)]
 
 
 def _by(update: float) -> str:
