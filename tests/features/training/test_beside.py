@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import time
 import warnings
 from pathlib import Path
 
@@ -12,9 +14,50 @@ from torch import nn
 import fxdebug
 from fxdebug.features.training.beside.ends import Ends
 from fxdebug.features.training.saved.training_file import read_training
-from support.loops import cases_of
 
-CASES = cases_of("learn_wide")
+
+class Slow(torch.utils.data.Dataset[torch.Tensor]):
+    """An example takes as long to read as ``seconds``."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def __len__(self) -> int:
+        return 60
+
+    def __getitem__(self, at: int) -> torch.Tensor:
+        time.sleep(self.seconds)
+        return torch.ones(4)
+
+
+@pytest.mark.parametrize(
+    ("reading", "between", "told"),
+    [
+        (0.006, 0.0, r"[89]\d % of a step \(0\.0\d+ s\) waits for the next batch of the DataLoader \(forward \d+ %, "),
+        (0.0, 0.012, r"[89]\d % of a step \(0\.0\d+ s\) passes before its forward begins .*, \d % in the DataLoader$"),
+    ],
+)
+def test_a_step_that_waits_for_its_batch_is_told_from_one_that_waits_for_something_else(
+    reading: float, between: float, told: str
+) -> None:
+    net = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    with fxdebug.watch(net, save=None) as watched:
+        for x in torch.utils.data.DataLoader(Slow(reading), batch_size=2):
+            time.sleep(between)
+            net(x).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    (found,) = [one for one in watched.verdict().findings if one.rule == "waits for data"]
+    assert re.match(told, found.what), found.what
+
+
+def test_a_training_without_a_data_loader_has_no_time_in_one(tmp_path: Path) -> None:
+    net = nn.Linear(4, 1)
+    with fxdebug.watch(net, save=tmp_path):
+        net(torch.ones(2, 4)).sum().backward()
+        torch.optim.SGD(net.parameters(), lr=0.01).step()
+    assert [one.loading for one in read_training(tmp_path).signs] == [None]
 
 
 def test_a_copy_is_as_it_was_when_the_watch_ends_and_numbers_are_the_same() -> None:

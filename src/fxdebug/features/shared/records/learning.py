@@ -25,7 +25,8 @@ class StepSigns:
     at the step. ``update`` is the median update of matrices relative to their norm, ``unmoved`` the share of elements
     with a gradient that the step left bit for bit as they were, ``cosine`` that between these gradients and the last
     ones. ``decay`` is the largest weight decay of the optimizer's groups. ``fresh``: the optimizer had no state yet.
-    ``before``, ``forward``, ``backward`` and ``optimizer`` are seconds: before the first forward, and in each of them.
+    ``before``, ``forward``, ``backward`` and ``optimizer`` are seconds: before the first forward, and in each of them;
+    ``loading`` are those in the next batch of a DataLoader, most of them before the first forward.
     """
 
     number: int
@@ -48,7 +49,8 @@ class StepSigns:
     forward: float = 0.0
     backward: float = 0.0
     optimizer: float = 0.0
-    added: int | None = None  # last: a file of an earlier version ends before it
+    added: int | None = None  # a file of an earlier version ends before it
+    loading: float | None = None  # the same
 
 
 @brief

@@ -29,6 +29,7 @@ from fxdebug.features.shared.records.learning import (
     StepSigns,
 )
 from fxdebug.features.training.beside.all_beside import Beside
+from fxdebug.features.training.beside.waits import Waits
 from fxdebug.features.training.loss.amounts import Amounts
 from fxdebug.features.training.loss.arrivals import Arrivals
 from fxdebug.features.training.loss.loss_graph import (
@@ -165,6 +166,7 @@ class Learning:
         self._whole = sum(p.numel() for p in members.parameters_of(model))
         self._about = ModelFacts(model)
         self.beside = Beside(model)
+        self.waits = Waits()
         self.told = OneTarget()
         self._others_left: dict[int, tuple[str, tuple[str, ...], int, int]] = {}  # optimizers whose backwards began so
         self.saves_otherwise = False  # did hooks save numbers for a backward in their own way?
@@ -803,6 +805,7 @@ class Learning:
         self._step = self._mark = None
         self.beside.after_step(number, self._loop.optimised)
         self._since = time.perf_counter()
+        loading = short(self.waits.take())
         self._targets.end_step()
         self._given, self._outputs, self._read = [], [], LossRead()  # as large as the program's: none outlives a step
         if step is None:
@@ -840,7 +843,7 @@ class Learning:
             cosine=short(cosine),
             decay=max([float(one) for one in decays if isinstance(one, (int, float))], default=0.0), fresh=fresh,
             before=short(step.seconds["before"]) or 0.0, forward=short(step.seconds["forward"]) or 0.0,
-            backward=short(step.seconds["backward"]) or 0.0, optimizer=short(seconds) or 0.0,
+            backward=short(step.seconds["backward"]) or 0.0, optimizer=short(seconds) or 0.0, loading=loading,
         )  # fmt: skip
 
     def _note_left(self, optimizer: Optimizer, given: set[int], *, carried: bool) -> None:
