@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 import warnings
 from pathlib import Path
@@ -12,8 +11,11 @@ import torch
 from torch import nn
 
 import fxdebug
+from fxdebug.features.shared.records.learning import StepSigns
+from fxdebug.features.shared.records.training import StepRecord, TrainingRecord
 from fxdebug.features.training.beside.ends import Ends
 from fxdebug.features.training.saved.training_file import read_training
+from fxdebug.features.training.verdict.judge import judge
 
 
 class Slow(torch.utils.data.Dataset[torch.Tensor]):
@@ -30,26 +32,38 @@ class Slow(torch.utils.data.Dataset[torch.Tensor]):
         return torch.ones(4)
 
 
+def test_the_time_in_a_data_loader_is_that_of_the_batches_of_a_step(tmp_path: Path) -> None:
+    net = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    with fxdebug.watch(net, save=tmp_path):
+        for x in torch.utils.data.DataLoader(Slow(0.002), batch_size=4):
+            net(x).square().mean().backward()
+            optimizer.step()
+    signs = read_training(tmp_path).signs
+    assert len(signs) == 15 and all(one.loading is not None and 0.008 <= one.loading <= one.before for one in signs)
+
+
+SHARES = "(forward 10 %, backward 8 %, optimizer 2 %)"
+
+
 @pytest.mark.parametrize(
-    ("reading", "between", "told"),
+    ("loading", "told"),
     [
-        (0.006, 0.0, r"[89]\d % of a step \(0\.0\d+ s\) waits for the next batch of the DataLoader \(forward \d+ %, "),
-        (0.0, 0.012, r"[89]\d % of a step \(0\.0\d+ s\) passes before its forward begins .*, \d % in the DataLoader$"),
+        (0.07, f"70 % of a step (0.1 s) waits for the next batch of the DataLoader {SHARES}"),
+        (0.03, f"80 % of a step (0.1 s) passes before its forward begins {SHARES}, 30 % in the DataLoader"),
+        (None, f"80 % of a step (0.1 s) passes before its forward begins {SHARES}"),
     ],
 )
 def test_a_step_that_waits_for_its_batch_is_told_from_one_that_waits_for_something_else(
-    reading: float, between: float, told: str
+    loading: float | None, told: str
 ) -> None:
-    net = nn.Linear(4, 1)
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
-    with fxdebug.watch(net, save=None) as watched:
-        for x in torch.utils.data.DataLoader(Slow(reading), batch_size=2):
-            time.sleep(between)
-            net(x).square().mean().backward()
-            optimizer.step()
-            optimizer.zero_grad()
-    (found,) = [one for one in watched.verdict().findings if one.rule == "waits for data"]
-    assert re.match(told, found.what), found.what
+    signs = [
+        StepSigns(at, 4, "", before=0.08, forward=0.01, backward=0.008, optimizer=0.002, loading=loading)
+        for at in range(30)
+    ]
+    steps = [StepRecord(at, 1.0, 1.0, 0.1) for at in range(30)]
+    verdict = judge(TrainingRecord("Net", 50, steps=tuple(steps), signs=tuple(signs)))
+    assert [one.what for one in verdict.findings if one.rule == "waits for data"] == [told]
 
 
 def test_a_training_without_a_data_loader_has_no_time_in_one(tmp_path: Path) -> None:
