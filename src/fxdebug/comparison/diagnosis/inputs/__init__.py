@@ -1,0 +1,1 @@
+"""What differs in the inputs of two runs, where, and what made it so."""
