@@ -399,6 +399,48 @@ class Shifted(nn.Module):
         return scores.sum() + stacked.sum() + merged.sum()
 
 
+class Moved(nn.Module):
+    """Frames of videos for a convolution over time, back again, tokens for one over them, and heads put in groups."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how, self.inner, self.over_time = how, nn.Linear(16, 16), nn.Conv1d(16, 16, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows, tokens, width = x.shape
+        y = self.inner(x)
+        if self.how == "frames":
+            return self.over_time(y.flatten(0, 1).view(rows, width, tokens))
+        if self.how == "tokens":
+            return self.over_time(y.view(rows, width, tokens))
+        if self.how == "back":
+            images = self.over_time(y.transpose(1, 2))[..., None] * torch.ones(3)
+            return images.reshape(rows * tokens, width, 3)
+        if self.how == "groups":
+            return y.view(rows, tokens, 8, 2).reshape(rows, tokens, 2, 8) @ x[:, :1, :8, None]
+        return self.over_time(y.flatten(0, 1).view(rows, tokens, width).transpose(1, 2))
+
+
+@pytest.mark.parametrize(
+    ("how", "what", "instead"),
+    [
+        ("frames", "12×16 becomes 2×16×6 by view", "view(2, 6, 16).transpose(1, 2)"),
+        ("tokens", "2×6×16 becomes 2×16×6 by view", "transpose(1, 2)"),
+        ("back", "2×16×6×3 becomes 12×16×3 by reshape", "transpose(1, 2).reshape(12, 16, 3)"),
+    ],
+)
+def test_a_view_by_which_two_sizes_change_places_is_told(how: str, what: str, instead: str) -> None:
+    (finding,) = fxdebug.check(Moved(how).eval(), x, analyses=["structure"], config=False)
+    assert (finding.rule, finding.advice) == ("dimensions mixed", f"Use {instead}.")
+    assert finding.what.startswith(f"{what}, which leaves the elements in their order: ")
+    assert finding.what.endswith("so that each of the 6 gets parts of others")
+
+
+@pytest.mark.parametrize("how", ["transposed", "groups"])
+def test_views_that_split_and_join_neighbours_are_quiet(how: str) -> None:
+    assert found(Moved(how).eval(), x) == []
+
+
 def test_views_that_keep_dimensions_together_are_quiet() -> None:
     for model, inputs in ((Heads(), x), (Pixels("transpose"), PICTURES), (Shifted(), x)):
         assert found(model.eval(), inputs) == []

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
+from itertools import accumulate, pairwise
+from operator import mul
 
 from fxdebug.data.findings import ADVICE, WARNING, Finding
 from fxdebug.data.values import Group
@@ -14,18 +16,22 @@ VIEWS = frozenset("view reshape".split())
 LINEAR = frozenset("linear addmm".split())
 PRODUCTS = frozenset("matmul bmm einsum scaled_dot_product_attention".split())
 EMBEDDINGS = frozenset(["embedding", "Embedding"])
+CUTS = frozenset("getitem narrow index_select split chunk".split())
+BY_CHANNELS = frozenset("conv1d conv2d conv3d batch_norm instance_norm group_norm".split())
 PADDED = frozenset("pad cat".split())  # as the relative positions of Transformer-XL, which are shifted by a view
 
 
 def find_mixed_dimensions(net: Network) -> Iterator[Finding]:
     """Yield views of a tensor whose elements stay in their order where a size goes to another place.
 
-    Three forms are told: features of a linear layer that become heads *before* the tokens, heads that become features
-    while they stand before the tokens, and channels that go behind the pixels. So is a layer norm over the
-    vectors of several embeddings.
+    Told are features of a linear layer that become heads *before* the tokens, heads that become features while they
+    stand before the tokens, channels that go behind the pixels, and two sizes that change places, the one of them
+    split or joined with what stood before: frames of videos, ``B·T × C``, that become ``B × C × T``. So is a layer norm
+    over the vectors of several embeddings.
     """
     yield from _norms_over_several(net)
     told_at: set[str | None] = set()  # a line makes queries, keys and values
+    given = {size for value in net.trace.root.inputs for size in value.shape}
     for node in net.nodes.values():
         if node.op not in VIEWS or node.shape is None or (node.source and node.source in told_at):
             continue
@@ -34,8 +40,8 @@ def find_mixed_dimensions(net: Network) -> Iterator[Finding]:
         maker = None if value is None else _maker(net, edges[0].source)
         if value is None or maker is None or math.prod(value.shape) != math.prod(node.shape):
             continue
-        told = _told(maker, value.shape, node.shape)
-        if told is not None:
+        told = _told(maker, value.shape, node.shape) or _moved(value.shape, node.shape, given, _by_channels(net, node))
+        if told is not None and not _is_shifted(net, node):
             mixed, instead = told
             told_at.add(node.source)
             shapes = " becomes ".join("×".join(map(str, shape)) for shape in (value.shape, node.shape))
@@ -77,7 +83,7 @@ def _norms_over_several(net: Network) -> Iterator[Finding]:
 
 def _maker(net: Network, source: str) -> Node | None:
     node = net.nodes.get(source)
-    return None if node is None or node.op in PADDED else node
+    return None if node is None or node.op in PADDED or node.kind == "get_attr" else node
 
 
 def _told(maker: Node, before: Sequence[int], after: Sequence[int]) -> tuple[str, str] | None:
@@ -107,6 +113,70 @@ def _told(maker: Node, before: Sequence[int], after: Sequence[int]) -> tuple[str
                 "flatten(2).transpose(1, 2)",
             )
     return None
+
+
+def _moved(before: Sequence[int], after: Sequence[int], given: Set[int], by_channels: bool) -> tuple[str, str] | None:
+    """Say which two sizes change places: ``p·q × c`` that becomes ``p × c × q``, the reverse, or ``q × c`` by itself.
+
+    One of both has a size that was ``given``, as places and samples have: heads may be put into other groups. At the
+    end it is the first, and features are not put into other groups: no number of them would do, or what follows takes
+    channels there (``by_channels``).
+    """
+    long, short = (after, before) if len(after) > len(before) else (before, after)
+    for at in range(len(short) - 1):
+        if before[:at] != after[:at]:
+            break
+        if len(long) == len(short):
+            (outer, inner), turned, rest = before[at : at + 2], after[at : at + 2], at + 2
+            fits = turned == (inner, outer) and before[rest:] == after[rest:]
+        else:
+            first, inner, outer = long[at : at + 3]
+            fits = short[at : at + 2] == (first * outer, inner) and long[at + 3 :] == short[at + 2 :]
+        known = outer in given or (at + 2 < len(short) and inner in given)
+        if at + 2 == len(short) and not by_channels and _may_be_groups(before, after):
+            continue
+        if fits and known and outer != inner and min(outer, inner) > 1:
+            place = at + len(long) - len(short)
+            turn = f"transpose({place}, {place + 1})"
+            one, other = (inner, outer) if len(before) > len(after) else (outer, inner)
+            if len(after) > len(before):
+                whole = (*long[:place], outer, inner, *short[at + 2 :])
+                turn = f"view({', '.join(map(str, whole))}).{turn}"
+            elif len(before) > len(after):
+                turn += f".reshape({', '.join(map(str, after))})"
+            return f"{one}×{other} is read as {other}×{one}, so that each of the {outer} gets parts of others", turn
+    return None
+
+
+def _may_be_groups(before: Sequence[int], after: Sequence[int]) -> bool:
+    """May a view split dimensions and join the parts with their neighbours, as heads are put into groups?
+
+    >>> _may_be_groups((4, 8), (8, 4)), _may_be_groups((64, 8), (2, 8, 32)), _may_be_groups((5, 6), (6, 5))
+    (True, True, False)
+    """
+    ends = sorted({*accumulate(before, mul), *accumulate(after, mul)})
+    return all(end % start == 0 for start, end in pairwise(ends))
+
+
+def _by_channels(net: Network, node: Node) -> bool:
+    """Is the result given to an operation that takes channels from its second dimension?"""
+    pending = [node.id]
+    while pending:
+        for edge in net.out_of.get(pending.pop(), ()):
+            after = net.nodes[edge.target]
+            if after.op in BY_CHANNELS:
+                return True
+            if after.kind == "placeholder":
+                pending.append(after.id)
+    return False
+
+
+def _is_shifted(net: Network, node: Node) -> bool:
+    """Is a part of the result cut off behind it, as where relative positions are shifted by a view (XLNet, Funnel)?"""
+    after = [net.nodes[edge.target] for edge in net.out_of.get(node.id, ())]
+    return any(
+        one.op in CUTS and one.shape is not None and math.prod(one.shape) < math.prod(node.shape or ()) for one in after
+    )
 
 
 def _is_linear(maker: Node) -> bool:
