@@ -83,3 +83,32 @@ def test_inputs_of_ones_own_are_not_told_as_written() -> None:
     runs = [fxdebug.fx_debug(model, torch.randn(4, 3) * each, values="tensors") for each in (1, 5)]
     (row, *_) = fxdebug.compare(*runs).findings
     assert row.because == "the runs were given different inputs: args[0]"
+
+
+class Steps(nn.Module):
+    """A recurrent cell, called once for each step of a sequence by the one or the other caller."""
+
+    def __init__(self, forgets: str) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.cell, self.head, self.forgets = nn.GRUCell(3, 4), nn.Linear(4, 2), forgets
+
+    def forward(self, x: Tensor) -> Tensor:
+        state, made = None, []
+        for at in range(x.shape[1]):
+            if self.forgets == "always" or (self.forgets == "by zeros" and at == 2):
+                state = None if self.forgets == "always" else x.new_zeros(len(x), 4)
+            state = self.cell(x[:, at], state)
+            made.append(self.head(state))
+        return torch.stack(made, 1)
+
+
+@pytest.mark.parametrize(("forgets", "call", "before"), [("always", 1, 0), ("by zeros", 2, 1)])
+def test_a_state_that_is_not_passed_on_is_told_once_with_the_call(forgets: str, call: int, before: int) -> None:
+    x = torch.randn(2, 4, 3)
+    runs = [fxdebug.fx_debug(Steps(how).eval(), x, values="tensors") for how in ("never", forgets)]
+    (row,) = fxdebug.compare(*runs).findings
+    assert row.because == (
+        f"in b call {call} of cell begins with zeros, in a it goes on from what call {before} left: "
+        "the state is not passed on"
+    )
