@@ -433,7 +433,7 @@ def test_a_view_by_which_two_sizes_change_places_is_told(how: str, what: str, in
     (finding,) = fxdebug.check(Moved(how).eval(), x, analyses=["structure"], config=False)
     assert (finding.rule, finding.advice) == ("dimensions mixed", f"Use {instead}.")
     assert finding.what.startswith(f"{what}, which leaves the elements in their order: ")
-    assert finding.what.endswith("so that each of the 6 gets parts of others")
+    assert finding.what.endswith("so that numbers of several stand in one")
 
 
 @pytest.mark.parametrize("how", ["transposed", "groups"])

@@ -28,7 +28,7 @@ class Finer:
 
     @property
     def text(self) -> str:
-        """What the weight shows, in words."""
+        """The reason in words."""
         return (
             f"{self.steps}: a {self.channel} loses {self.before:.2g} of its size on average; with one for each "
             f"{self.parts} {self.after:.2g}"
@@ -36,7 +36,7 @@ class Finer:
 
     @property
     def channel(self) -> str:
-        """What loses: a row or a column."""
+        """The name of what loses: a row or a column."""
         return self.parts.rpartition(" ")[2].removesuffix("s")
 
 
@@ -46,6 +46,7 @@ def finer_steps(original: Tensor, used: Tensor) -> Finer | None:
     ``used`` is the weight that b computes with: multiples of one step, or of one in each row. ``None`` where its steps
     are fine enough, or are finer already, or are none, as those of a floating dtype.
 
+    >>> import torch
     >>> weight = torch.randn(8, 64, generator=torch.Generator().manual_seed(0))
     >>> weight[:, :16] *= 30
     >>> step = weight.abs().amax(1, keepdim=True) / 7

@@ -6,15 +6,17 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from fxdebug.analyses.quantisation.coarse import Finer
 from fxdebug.analyses.quantisation.errors_of_calls import Apart, CallError, errors_of_calls, result_error
 from fxdebug.comparison.measures import STATISTICS
 from fxdebug.comparison.result import ComparisonData
 from fxdebug.data.calls import Note
 from fxdebug.data.measures import Unit, counted, enumerated
 from fxdebug.data.report import Cell, Column, ReportData
+
+if TYPE_CHECKING:
+    from fxdebug.analyses.quantisation.coarse import Finer
 
 LEAST_SHARE = 0.2  # of the error of the result, from which one call is worth leaving alone
 BEYOND_EQUAL = 2.0  # times the share that it would have if all calls added as much

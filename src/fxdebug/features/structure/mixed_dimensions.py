@@ -118,33 +118,62 @@ def _told(maker: Node, before: Sequence[int], after: Sequence[int]) -> tuple[str
 def _moved(before: Sequence[int], after: Sequence[int], given: Set[int], by_channels: bool) -> tuple[str, str] | None:
     """Say which two sizes change places: ``p·q × c`` that becomes ``p × c × q``, the reverse, or ``q × c`` by itself.
 
-    One of both has a size that was ``given``, as places and samples have: heads may be put into other groups. At the
-    end it is the first, and features are not put into other groups: no number of them would do, or what follows takes
-    channels there (``by_channels``).
+    Where neighbours could be split and joined, as heads that are put into other groups, one of both has a size that was
+    ``given``, as places and samples have; at the end it is the first, and what follows takes channels there
+    (``by_channels``).
     """
-    long, short = (after, before) if len(after) > len(before) else (before, after)
-    for at in range(len(short) - 1):
-        if before[:at] != after[:at]:
-            break
-        if len(long) == len(short):
-            (outer, inner), turned, rest = before[at : at + 2], after[at : at + 2], at + 2
-            fits = turned == (inner, outer) and before[rest:] == after[rest:]
-        else:
-            first, inner, outer = long[at : at + 3]
-            fits = short[at : at + 2] == (first * outer, inner) and long[at + 3 :] == short[at + 2 :]
-        known = outer in given or (at + 2 < len(short) and inner in given)
-        if at + 2 == len(short) and not by_channels and _may_be_groups(before, after):
-            continue
-        if fits and known and outer != inner and min(outer, inner) > 1:
-            place = at + len(long) - len(short)
-            turn = f"transpose({place}, {place + 1})"
-            one, other = (inner, outer) if len(before) > len(after) else (outer, inner)
-            if len(after) > len(before):
-                whole = (*long[:place], outer, inner, *short[at + 2 :])
-                turn = f"view({', '.join(map(str, whole))}).{turn}"
-            elif len(before) > len(after):
-                turn += f".reshape({', '.join(map(str, after))})"
-            return f"{one}×{other} is read as {other}×{one}, so that each of the {outer} gets parts of others", turn
+    lead, one, other = _core(before, after)
+    found, may_be = _swapped(one, other), _may_be_groups(before, after)
+    if found is None:
+        no_swap = "no dimension is split or joined alone, so that numbers of several stand in one"
+        return None if may_be else (no_swap, "transpose() before it")
+    outer, inner, whole = found
+    is_last = lead + len(one) == len(before)
+    known = outer in given or (not is_last and inner in given)
+    if may_be and (not known or (is_last and not by_channels)):
+        return None
+    place = lead + len(whole) - 2
+    turn = f"transpose({place}, {place + 1})"
+    if whole != one:
+        turn = f"view({', '.join(map(str, (*before[:lead], *whole, *before[lead + len(one) :])))}).{turn}"
+    turned = (*before[:lead], *whole[:-2], inner, outer, *before[lead + len(one) :])
+    if turned != tuple(after):
+        turn += f".reshape({', '.join(map(str, after))})"
+    return f"{outer}×{inner} is read as {inner}×{outer}, so that numbers of several stand in one", turn
+
+
+def _core(before: Sequence[int], after: Sequence[int]) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+    """Return how many first dimensions are the same, and those behind them, up to where both products are equal.
+
+    >>> _core((2, 6, 4, 8, 8), (8, 6, 64)), _core((3, 4, 6, 5), (3, 4, 5, 2, 3))
+    ((0, (2, 6, 4), (8, 6)), (2, (6, 5), (5, 2, 3)))
+    """
+    lead = next((at for at, (x, y) in enumerate(zip(before, after)) if x != y), 0)
+    ends = [list(accumulate(shape[lead:], mul)) for shape in (before, after)]
+    end = next(product for product in ends[0] if product in ends[1])
+    one, other = (tuple(shape[lead : lead + own.index(end) + 1]) for shape, own in zip((before, after), ends))
+    return lead, one, other
+
+
+def _swapped(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, int, tuple[int, ...]] | None:
+    """Return the two sizes that change places, and the whole as it stands in the memory: ``q × c`` or ``p × q × c``."""
+    forms: list[tuple[int, int, tuple[int, ...]]] = []
+    if len(one) == 2 and len(other) == 3:  # p·q × c becomes p × c × q
+        forms.append((other[2], other[1], (other[0], other[2], other[1])))
+    if len(one) == 3 and len(other) == 2:  # p × c × q becomes p·q × c
+        forms.append((one[1], one[2], one))
+    if len(one) == 2 and len(other) >= 2:  # q × c becomes c × q, split or not
+        forms.append((one[0], other[0], one))
+    if len(other) == 2 and len(one) > 2:  # q × c, q of several dimensions
+        forms.append((other[1], one[-1], (other[1], one[-1])))
+    for outer, inner, whole in forms:
+        rest = whole[:-2]
+        before = (math.prod(whole[:-1]), inner) if len(one) == 2 else one
+        fits = one == before and math.prod(whole) == math.prod(one) and outer != inner and min(outer, inner) > 1
+        turned = (*rest, inner, outer)
+        joined = len(rest) == 1 and other == (rest[0] * inner, outer)
+        if fits and (other == turned or joined or (not rest and other[0] == inner and math.prod(other[1:]) == outer)):
+            return outer, inner, whole
     return None
 
 

@@ -1,1 +1,1 @@
-"""What differs in the inputs of two runs, where, and what made it so."""
+"""Inputs that differ between two runs: where, and what made it so."""

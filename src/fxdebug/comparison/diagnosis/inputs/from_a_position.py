@@ -15,7 +15,7 @@ from fxdebug.query import network
 if TYPE_CHECKING:
     from torch import Tensor
 
-FEW = 3  # places along a further dimension that are named
+SHOWN = 3  # places along a further dimension
 ASKS = frozenset("size shape dim getattr device dtype len numel".split())  # the code asks of what kind an input is
 
 
@@ -77,7 +77,9 @@ def _changed(differs: Tensor) -> _Changed | None:
         start, length = (places[0] if places else 0), differs.shape[dim]
         if places and start and places[-1] == length - 1:
             others = [(at, _places(differs, at)) for at in range(differs.ndim) if at != dim]
-            few = [(at, found) for at, found in others if len(found) <= FEW and len(found) < differs.shape[at]]
+            few = [
+                (at, found) for at, found in others if 2 * len(found) < differs.shape[at] and len(found) <= len(others)
+            ]
             also = "".join(f", at {', '.join(map(str, found))} of dimension {at}" for at, found in few)
             return _Changed(dim, start, length, also)
     return None
