@@ -129,7 +129,8 @@ def _moved(before: Sequence[int], after: Sequence[int], given: Set[int], by_chan
         return None if may_be else (no_swap, "transpose() before it")
     outer, inner, whole = found
     is_last = lead + len(one) == len(before)
-    known = outer in given or (not is_last and inner in given)
+    are_whole = other == (*whole[:-2], inner, outer) or (whole == one and len(one) == 3)
+    known = are_whole and (outer in given or (not is_last and inner in given))
     if may_be and (not known or (is_last and not by_channels)):
         return None
     place = lead + len(whole) - 2
