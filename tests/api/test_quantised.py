@@ -413,3 +413,20 @@ def test_a_layer_that_is_wrong_one_row_alone_is_told() -> None:
         answer = compare_models(net, port, x[:1], quantised=True).answer
         assert ("its code for one row is wrong (so is that of 9 more); " in answer) is wrong
         assert answer.startswith("not rounding: `layers.0.up`: given this row twice, it is 0.") is wrong
+
+
+def test_steps_that_are_too_coarse_in_most_weights_are_the_answer_with_what_finer_ones_leave() -> None:
+    torch.manual_seed(0)
+    blocks = [layer for _ in range(3) for layer in (nn.LayerNorm(64), nn.Linear(64, 64))]
+    original = nn.Sequential(*blocks, nn.Linear(64, 8)).eval()
+    with torch.no_grad():
+        for norm, layer in zip(blocks[::2], blocks[1::2]):
+            layer.weight[:, :16] *= 20  # type: ignore[index, operator]
+            norm.weight[:16] /= 20  # type: ignore[index, operator]
+    quantised = copy.deepcopy(original)
+    for at in (1, 3, 5):
+        quantised[at] = WeightOnly(original[at])  # type: ignore[arg-type]
+    answer = compare_models(original, quantised, torch.randn(8, 64), quantised=True).answer
+    assert answer.startswith("too coarse: one step for each row in 3 of 3 weights, where a column loses 0.7")
+    before, after = (float(part) for part in answer.rpartition("block of 16 columns ")[2].split(" → "))
+    assert before > 3 * after

@@ -167,6 +167,10 @@ STATE: dict[str, Callable[[], Given]] = {
     ),
     "state.decay": decayed,
     "structure.dropout in evaluation": run(F.dropout),
+    "structure.batch statistics": lambda: (
+        nn.Sequential(nn.Linear(16, 4), nn.BatchNorm1d(4, track_running_stats=False)).eval(),
+        {"inputs": WIDE[:, 0]},
+    ),
     "structure.random": run(lambda x: x + torch.randn_like(x)),
     "structure.state kept": run_of_counter,
     "structure.mask not read": run(lambda x: x * 2, {"x": X, "attention_mask": torch.tensor([[1, 1, 1, 1, 0, 0]] * 2)}),

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+import fxdebug
+
 STEPS = 12
 FAILS_AT = 2  # the forward of a model that fails
 
@@ -147,8 +149,8 @@ def train_by_lightning(callback: Any, folder: Path, fails: str = "") -> nn.Modul
 def _trained(model: Any, train: Any) -> nn.Module:
     try:
         train()
-    except RuntimeError as error:
-        if not model.layer.fails:
+    except (RuntimeError, fxdebug.api.StopTraining) as error:
+        if not model.layer.fails and not isinstance(error, fxdebug.api.StopTraining):
             raise
         model.raised = error
     return model

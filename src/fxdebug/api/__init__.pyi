@@ -23,6 +23,7 @@ from fxdebug.api.reports.model_findings import given_model as given_model
 from fxdebug.api.reports.plugin_analyses import analyse as analyse
 from fxdebug.api.reports.report import Report as Report
 from fxdebug.api.rerun.parts_again import told_of_parts as told_of_parts
+from fxdebug.api.rerun.second_runs import goes_on_from_its_inputs as goes_on_from_its_inputs
 from fxdebug.api.rerun.second_runs import have_other_bits as have_other_bits
 from fxdebug.api.rerun.second_runs import kept_between_calls as kept_between_calls
 from fxdebug.api.rerun.second_runs import own_difference as own_difference

@@ -11,6 +11,7 @@ from fxdebug.capture.hooks.collect_less_often import collect_less_often
 from fxdebug.data.trace import TraceData, replaced
 from fxdebug.errors import FxDebugError, LoadError, UsageError, first_line, with_article
 from fxdebug.files.read_file import require_inside
+from fxdebug.files.what_lies_below import told_below
 from fxdebug.plugins.feature import OURS
 from fxdebug.plugins.features import features, part
 from fxdebug.plugins.given import RunFiles
@@ -71,7 +72,8 @@ def _read_folder(folder: Path) -> TraceData:
         return replaced(trace, data=SavedData((trace.folder or folder).absolute()))
     other = _of_feature(folder)
     if other is None:
-        raise LoadError(f"{folder} holds no {trace_file.FILE}: it is not a run saved by fxdebug")
+        below = told_below(folder, (trace_file.FILE,), "runs")
+        raise LoadError(f"{folder} holds no {trace_file.FILE}: {below or 'it is not a run saved by fxdebug'}")
     return other
 
 

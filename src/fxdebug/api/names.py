@@ -64,6 +64,7 @@ FURTHER = {
     "save_measures": "fxdebug.api.files",
     "seen_by_elements": "fxdebug.api.rerun.tried_in_traces",
     "shows_ranks": "fxdebug.api.exported_folders",
+    "goes_on_from_its_inputs": "fxdebug.api.rerun.second_runs",
     "kept_between_calls": "fxdebug.api.rerun.second_runs",
     "own_difference": "fxdebug.api.rerun.second_runs",
     "have_other_bits": "fxdebug.api.rerun.second_runs",

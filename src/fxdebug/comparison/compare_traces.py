@@ -13,6 +13,7 @@ from fxdebug.comparison.diagnosis.attention.seen_keys import with_seen_keys
 from fxdebug.comparison.diagnosis.cause import SAME_INPUTS, SAME_OPERATIONS, Cause, values_differ
 from fxdebug.comparison.diagnosis.element_order import picks_other_rows
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge
+from fxdebug.comparison.diagnosis.inputs.lost_state import with_lost_state
 from fxdebug.comparison.diagnosis.isolated.handover import handover_findings
 from fxdebug.comparison.diagnosis.outputs import OutputDiagnosis
 from fxdebug.comparison.diagnosis.root_cause import Diagnoser
@@ -121,6 +122,7 @@ def compare(
     written = [each for each in written if all(each is not other for other, _ in stale)]
     if strict:
         findings += [rows.finding(cause) for cause in causes_of(judge, written)]
+    findings = with_lost_state(findings, judge.pairs)
     findings = in_order(with_seen_keys([at_operation(row, judge.meter) for row in findings], judge.meter))
     notes = () if strict else tuple(notes_on(judge, written, {row.because for row in findings}))
     settings = _settings(judge, tolerance, globs, strict)

@@ -8,6 +8,8 @@ from dataclasses import replace
 
 from fxdebug.comparison.diagnosis.cause import UNPAIRED, Cause
 from fxdebug.comparison.diagnosis.evaluate_steps import Judge, StepResult, comparable
+from fxdebug.comparison.diagnosis.inputs.changed_in_place import changed_in_place
+from fxdebug.comparison.diagnosis.inputs.from_a_position import told_of_positions
 from fxdebug.comparison.diagnosis.outputs import unexplained_limit
 from fxdebug.comparison.measures import EQUAL, TENSORS, Measures
 from fxdebug.comparison.pairing.called_in_parts import CalledInParts
@@ -58,6 +60,8 @@ class Rows:
             because = f"{what}: {slot}"
             if partner.shape != value.shape:
                 because += f", {shape_text(partner.shape)} in a and {shape_text(value.shape)} in b"
+            written = changed_in_place(self._a.trace, self._b.trace, partner, value)
+            because += written or told_of_positions(self._pairs, partner, value)
             yield Row(
                 path=root.path,
                 kind="input",

@@ -56,11 +56,11 @@ class Shared:
 @brief
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """One statistic over the steps of a training: one line about the whole, or a line for each call or parameter.
+    """One statistic over the steps of a training: about the whole, or a line for each call or parameter.
 
-    ``lines`` have a number for each of ``steps``, NaN for none, by the id of a call or the name of a parameter; that
-    about the whole is called ``name``. ``layers`` are the lines that a map of layers × steps has; their numbers
-    usually lie in ``usual``, or, without it, near those of the other layers.
+    ``lines`` have a number for each of ``steps``, NaN for none, by the id of a call or the name of a parameter. Where
+    one of them is called ``name``, all of them are about the whole. ``layers`` are the lines that a map of layers ×
+    steps has. Numbers usually lie in ``usual``, or, without it, those of layers near those of the others.
     """
 
     name: str

@@ -145,6 +145,16 @@ class Network:
                     found.setdefault(f"{own}/{steps[place].name}", []).append(value)
         return found
 
+    def writes_to_input(self, value: Value) -> list[tuple[Node, Value]]:
+        """Return the operations that wrote into the memory of a tensor given to the model, with what they left there.
+
+        What the model itself made in that memory before, or a weight that was given as an input, is none.
+        """
+        if value.storage is None or value.storage not in self._from_outside:
+            return []
+        found = [(self.nodes[id], made) for id, written in self.written.items() for made in written]
+        return sorted((one for one in found if one[1].storage == value.storage), key=lambda one: one[0].position)
+
     def made_before(self, value: Value, call: Call) -> str | None:
         """Return the id of the node that made a value before a call began, or ``None``."""
         id = self.producer_of.get(value.number)

@@ -183,7 +183,11 @@ def test_a_training_is_curves_over_its_steps(training: Path, tmp_path: Path, ope
     page = open_page(api.export_training(training, tmp_path / "training.html"))
     assert page.get_by_role("tab", selected=True).inner_text() == "Training"
     titles = page.locator("figcaption b").all_inner_texts()
-    assert titles[:5] == ["loss", "grad norm", "time", "Layers", "absmax of results"]
+    whole = ["loss", "learning rate", "update/weight", "grad norm", "time"]
+    assert titles[:7] == [*whole, "Layers", "absmax of results"]
+    parts = page.locator("figure", has_text="since the step before").locator(".curve-names span").all_inner_texts()
+    assert parts == ["time", "before the forward", "forward", "backward", "optimizer"]
+    assert page.locator("figure .usual title").first.text_content() == "usual: 0.0001 to 0.01"
     assert page.locator(".answer").inner_text() == "cannot tell yet (12 of 20 steps)"
     lines = page.locator("figure", has_text="absmax of results").locator(".curve")
     assert lines.count() == 6  # the model and its layers
@@ -193,6 +197,20 @@ def test_a_training_is_curves_over_its_steps(training: Path, tmp_path: Path, ope
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
     assert page.locator(".chart-reading").first.inner_text() == f"at 1: loss {record.steps[1].loss:.4g}"
+
+
+def test_beside_the_loss_lies_that_of_a_constant_answer(tmp_path: Path, open_page: OpenPage) -> None:
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with fxdebug.watch(model, save=tmp_path / "training"):
+        for _ in range(5):
+            x = torch.randn(8, 4)
+            nn.functional.cross_entropy(model(x), (x[:, 0] > 0).long()).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    page = open_page(api.export_training(tmp_path / "training", tmp_path / "training.html"))
+    names = page.locator("figure", has_text="mean of what backward was called on").locator(".curve-names span")
+    assert names.all_inner_texts() == ["loss", "a constant answer"]
 
 
 def test_of_many_curves_that_of_the_chosen_module_is_lit(training: Path, tmp_path: Path, open_page: OpenPage) -> None:

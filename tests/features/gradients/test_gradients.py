@@ -479,3 +479,23 @@ def test_a_loss_that_makes_its_own_nan_is_told_with_the_operation_that_made_it()
     assert (finding.rule, finding.path, finding.op) == ("loss not finite", "", "log")
     assert finding.what.startswith("the loss is nan, and it begins in the loss: the logarithm of 0")
     assert "test_gradients.py" in (finding.source or "")
+
+
+class _Share(nn.Module):
+    """A loss that is a module, with a layer of its own: it divides by the energy of a target that may be silent."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 3, bias=False)
+
+    def forward(self, output: Tensor, target: Tensor) -> Tensor:
+        target = self.layer(target)
+        return ((output * target).sum(-1) / target.square().sum(-1)).log().mean()
+
+
+def test_a_loss_that_is_a_module_is_told_with_the_operation_that_makes_its_nan() -> None:
+    loss = _Share()
+    report = fxdebug.gradients(nn.Linear(3, 3), torch.ones(2, 3), lambda out: loss(out, torch.zeros(2, 3)))
+    finding = report.findings[0]
+    assert (finding.rule, finding.path, finding.op) == ("loss not finite", "<_Share>", "div")
+    assert finding.what == "the loss is nan, and it begins in the loss: 0 divided by 0: 2 NaN of 2 elements"

@@ -343,6 +343,24 @@ def test_a_reshape_that_mixes_rows_is_named_and_not_the_layer_behind_it() -> Non
     assert first(Queries(True).eval(), x, "batch") == [("reshape", "row 0 depends on the other rows of the batch")]
 
 
+def test_a_reshape_behind_a_transpose_is_told_with_its_shapes() -> None:
+    class Lines(nn.Module):
+        def __init__(self, turned: bool) -> None:
+            super().__init__()
+            self.turned, self.inner, self.head = turned, nn.Linear(8, 8), nn.Linear(48, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.inner(x)
+            y = y.transpose(0, 1) if self.turned else y
+            return self.head(y.reshape(len(x), -1))
+
+    x = torch.randn(4, 6, 8, generator=torch.Generator().manual_seed(0))
+    assert first(Lines(False).eval(), x, "batch") == []
+    (finding,) = fxdebug.independent(Lines(True).eval(), x).findings
+    assert (finding.op, finding.path) == ("reshape", "")
+    assert "6×4×8 becomes 4×48, elements in their order, so that one row gets numbers of several; " in finding.what
+
+
 class Masked(nn.Module):
     """Attention of each kind that is given a mask of padding, or the opposite of it."""
 

@@ -73,7 +73,8 @@ def test_runs_are_listed_with_what_ended_them(folder: Path) -> None:
     assert lines[0] == "a: Scaled, 33 calls, 95 values"
     assert lines[1].startswith("crashed: Scaled, 2 calls, ") and "raised RuntimeError: mat1 and mat2" in lines[1]
     assert lines[2].startswith("damaged: cannot be read: ") and lines[3].startswith("deep/b: Scaled")
-    assert lines[4:] == ["train: a watched training; `training` reports it"]
+    (training,) = lines[4:]
+    assert training.startswith("train: a watched training, finished: ") and training.endswith("; `training` reports it")
 
 
 def test_an_agent_finds_the_producer_of_an_infinity(folder: Path) -> None:
@@ -95,16 +96,18 @@ def test_an_agent_finds_the_producer_of_an_infinity(folder: Path) -> None:
 
 
 def test_calls_trees_measures_and_trainings_are_told(folder: Path) -> None:
-    (_, call), (_, tree), (_, measures), (_, training) = ask(
+    (_, call), (_, tree), (_, measures), (_, training), (_, checked) = ask(
         folder,
         ("explain", {"run": "a", "place": "layers.3"}),
         ("tree", {"run": "a", "columns": "params,flops"}),
         ("measures", {"run": "a"}),
         ("training", {"run": "train"}),
+        ("check", {"run": "train"}),
     )
     assert call.startswith("layers.3#0  Linear · verified") and "def forward(self" in call
     assert "0 … 29 ×30 Linear" in tree and "FLOP" in tree
     assert "flops " in measures and "loss" in training
+    assert checked.startswith("cannot tell yet (3 of 20 steps)") and "Checked: training." in checked
 
 
 @pytest.mark.parametrize(

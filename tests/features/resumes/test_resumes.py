@@ -109,8 +109,8 @@ def test_a_checkpoint_that_has_everything_is_called_right() -> None:
     [
         (training(without("optimizer")), ["optimizer is not restored"]),
         (training(without("scheduler")), ["scheduler is not restored"]),
-        (training(without("random")), ["torch's random numbers is not restored"]),
-        (training(without("random"), draws="numpy"), ["numpy's random numbers is not restored"]),
+        (training(without("random")), ["torch's random numbers are not restored"]),
+        (training(without("random"), draws="numpy"), ["numpy's random numbers are not restored"]),
         (training(without("loader")), ["shuffle is not restored"]),
         (training(without("ema")), ["ema is not restored"]),
         (training(without("seen"), draws="counter"), ["state['seen'] is not restored"]),

@@ -112,7 +112,8 @@ def test_events_have_steps_and_the_state_and_say_where_to_go_on(tmp_path: Path) 
     clock = itertools.count(0, 0.1).__next__
     steps, state = parsed(events(tmp_path, 0, clock, lambda seconds: None), 2)
     assert steps["event"] == "steps" and len(steps["data"]["steps"]) == 25
-    assert steps["data"]["steps"][3][0] == 3 and steps["data"]["steps"][3][2] == 0.05
+    third = steps["data"]["steps"][3]
+    assert third[0] == 3 and third[2] == 0.05 and third[3] == read_training(tmp_path).signs[3].update
     assert state["event"] == "state" and state["data"]["state"] == "finished"
     assert state["data"]["sentence"].startswith("it learns: ") and state["data"]["steps"] == 25
     (again,) = parsed(events(tmp_path, int(steps["id"]), clock, lambda seconds: None), 1)
@@ -148,7 +149,9 @@ def test_the_list_and_the_page_have_the_state_and_the_verdict(tmp_path: Path, se
     assert '<p class="verdict learns">it learns: ' in start and 'href="/now/a%20%3Cb%3E"' in start
     answer = asked(server, "/now/a%20%3Cb%3E")
     page, policy = answer.read().decode(), answer.headers["Content-Security-Policy"]
-    assert "<h1>a &lt;b&gt; " in page and '<b id="state">finished</b>' in page and "it learns: " in page
+    assert (
+        "<h1>a &lt;b&gt; " in page and '<b id="state" class="finished">finished</b>' in page and "it learns: " in page
+    )
     nonce = policy.partition("'nonce-")[2].partition("'")[0]
     assert nonce and f'<script nonce="{nonce}">' in page and page.count("<script") == 1
     assert asked(server, "/now/a%20%3Cb%3E", cookie=False).status == 403
@@ -167,7 +170,7 @@ def test_a_browser_follows_a_training_and_goes_on_where_it_was(tmp_path: Path, s
         more.write(b'{"step":[5,0.5,1.0,0.1,[0.05]]}\n')
     again = asked(server, "/live/run", **{"Last-Event-ID": lines[0].partition(": ")[2]})
     told = [again.readline().decode().strip() for _ in range(3)]
-    assert json.loads(told[2].partition(": ")[2]) == {"steps": [[5, 0.5, 0.05]], "incidents": []}
+    assert json.loads(told[2].partition(": ")[2]) == {"steps": [[5, 0.5, 0.05, None]], "incidents": []}
     again.close()
 
 

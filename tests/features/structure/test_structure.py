@@ -399,6 +399,48 @@ class Shifted(nn.Module):
         return scores.sum() + stacked.sum() + merged.sum()
 
 
+class Moved(nn.Module):
+    """Frames of videos for a convolution over time, back again, tokens for one over them, and heads put in groups."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how, self.inner, self.over_time = how, nn.Linear(16, 16), nn.Conv1d(16, 16, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows, tokens, width = x.shape
+        y = self.inner(x)
+        if self.how == "frames":
+            return self.over_time(y.flatten(0, 1).view(rows, width, tokens))
+        if self.how == "tokens":
+            return self.over_time(y.view(rows, width, tokens))
+        if self.how == "back":
+            images = self.over_time(y.transpose(1, 2))[..., None] * torch.ones(3)
+            return images.reshape(rows * tokens, width, 3)
+        if self.how == "groups":
+            return y.view(rows, tokens, 8, 2).reshape(rows, tokens, 2, 8) @ x[:, :1, :8, None]
+        return self.over_time(y.flatten(0, 1).view(rows, tokens, width).transpose(1, 2))
+
+
+@pytest.mark.parametrize(
+    ("how", "what", "instead"),
+    [
+        ("frames", "12×16 becomes 2×16×6 by view", "view(2, 6, 16).transpose(1, 2)"),
+        ("tokens", "2×6×16 becomes 2×16×6 by view", "transpose(1, 2)"),
+        ("back", "2×16×6×3 becomes 12×16×3 by reshape", "transpose(1, 2).reshape(12, 16, 3)"),
+    ],
+)
+def test_a_view_by_which_two_sizes_change_places_is_told(how: str, what: str, instead: str) -> None:
+    (finding,) = fxdebug.check(Moved(how).eval(), x, analyses=["structure"], config=False)
+    assert (finding.rule, finding.advice) == ("dimensions mixed", f"Use {instead}.")
+    assert finding.what.startswith(f"{what}, which leaves the elements in their order: ")
+    assert finding.what.endswith("so that numbers of several stand in one")
+
+
+@pytest.mark.parametrize("how", ["transposed", "groups"])
+def test_views_that_split_and_join_neighbours_are_quiet(how: str) -> None:
+    assert found(Moved(how).eval(), x) == []
+
+
 def test_views_that_keep_dimensions_together_are_quiet() -> None:
     for model, inputs in ((Heads(), x), (Pixels("transpose"), PICTURES), (Shifted(), x)):
         assert found(model.eval(), inputs) == []
@@ -484,3 +526,77 @@ def test_a_norm_without_weights_behind_the_last_layer_is_advice() -> None:
         assert (finding.severity, finding.rule, finding.path) == ("advice", "result normalised", "4")
     for last in ((), (nn.InstanceNorm2d(4, affine=True),), (nn.InstanceNorm2d(4), nn.ReLU()), (nn.BatchNorm2d(4),)):
         assert found(model(*last), PICTURES) == []
+
+
+class Placed(nn.Module):
+    """Positions that are added in place, or into a copy; a cache that is written at its place."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how, self.positions, self.layer = how, nn.Parameter(torch.ones(6, 16)), nn.Linear(16, 4)
+
+    def forward(self, x: Tensor, cache: Tensor | None = None) -> Tensor:
+        if self.how == "in place":
+            x += self.positions
+        elif self.how == "a part":
+            x[:, 0].mul_(2)
+        elif self.how == "the same again":
+            x.clamp_(min=0)
+        elif cache is not None:
+            cache[:, 0] += x[:, 0]
+            x = x + cache
+        return self.layer(x + self.positions)
+
+
+@pytest.mark.parametrize(("how", "op"), [("in place", "add"), ("a part", "mul")])
+def test_a_model_that_writes_into_its_input_is_told_with_the_operation(how: str, op: str) -> None:
+    given = x.clone()
+    (finding,) = fxdebug.check(Placed(how).eval(), given, analyses=["structure"], config=False)
+    assert (finding.severity, finding.rule, finding.op) == ("warning", "state kept", op)
+    assert finding.what == (
+        f"{op} writes into x, which the caller gave: a second call with the same tensor returns something else"
+    )
+
+
+@pytest.mark.parametrize("how", ["a copy", "the same again"])
+def test_writes_that_a_second_call_does_not_see_and_those_into_a_cache_are_quiet(how: str) -> None:
+    assert found(Placed(how).eval(), x.clone()) == []
+    assert found(Placed("cached").eval(), (x.clone(), torch.zeros(2, 6, 16))) == []
+
+
+class Normalised(nn.Module):
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.conv, self.how = nn.Conv2d(3, 4, 3), how
+        self.norm = nn.BatchNorm2d(4, track_running_stats=how != "untracked")
+        self.register_buffer("mean", torch.zeros(4))
+        self.register_buffer("var", torch.ones(4) * 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.conv(x)
+        if self.how == "function":
+            return F.batch_norm(x, self.mean, self.var, training=True)
+        if self.how == "weights":  # each filter by itself, as in a network without norms
+            weight = F.batch_norm(self.conv.weight.reshape(1, 4, -1), None, None, training=True)
+            return F.conv2d(x[:, :3], weight.reshape(4, 3, 3, 3))
+        if self.how in ("by hand", "each by hand"):
+            mean = x.mean((0, 2, 3) if self.how == "by hand" else (2, 3), keepdim=True)
+            return (x - mean) / (x - mean).square().mean((1, 2, 3), keepdim=True).sqrt()
+        return F.instance_norm(x).relu() if self.how == "instance" else self.norm(x)
+
+
+@pytest.mark.parametrize(
+    ("how", "severity", "op"),
+    [("untracked", "warning", "batch_norm"), ("function", "warning", "batch_norm"), ("by hand", "advice", "mean")],
+)
+def test_norms_by_the_numbers_of_the_batch_are_told_in_evaluation(how: str, severity: str, op: str) -> None:
+    report = fxdebug.check(Normalised(how).eval(), PICTURES, analyses=["structure"], config=False)
+    (finding,) = report
+    assert (finding.severity, finding.rule, finding.op) == (severity, "batch statistics", op)
+    assert finding.what.endswith(": what is returned for a sample depends on what stands beside it")
+    assert found(Normalised(how).train(), PICTURES) == []
+
+
+@pytest.mark.parametrize("how", ["tracked", "weights", "each by hand", "instance"])
+def test_norms_over_each_sample_or_with_running_statistics_are_quiet(how: str) -> None:
+    assert found(Normalised(how).eval(), PICTURES) == []

@@ -75,6 +75,11 @@ def test_a_dump_keeps_a_run_of_the_step_that_check_reads(tmp_path: Path) -> None
     assert [note.what for note in watched.report().notes if "a run was kept, as not cleared was found" in note.what]
 
 
+def test_an_action_has_the_number_of_the_step_that_the_report_has(tmp_path: Path) -> None:
+    trained({"error": ["dump"]}, tmp_path, loss=nan_at_7)
+    assert [one.name for one in tmp_path.glob("dump-*")] == ["dump-7"]
+
+
 class _Inbox(HTTPServer):
     def __init__(self, status: int) -> None:
         super().__init__(("127.0.0.1", 0), _Takes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from pathlib import Path
 
@@ -10,47 +11,67 @@ import torch
 from torch import nn
 
 import fxdebug
+from fxdebug.features.shared.records.learning import StepSigns
+from fxdebug.features.shared.records.training import StepRecord, TrainingRecord
+from fxdebug.features.training.beside.ends import Ends
 from fxdebug.features.training.saved.training_file import read_training
-from support.loops import cases_of, verdict_on, warnings_of
+from fxdebug.features.training.verdict.judge import judge
 
-CASES = cases_of("learn_wide")
+
+class Slow(torch.utils.data.Dataset[torch.Tensor]):
+    """An example takes as long to read as ``seconds``."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def __len__(self) -> int:
+        return 60
+
+    def __getitem__(self, at: int) -> torch.Tensor:
+        time.sleep(self.seconds)
+        return torch.ones(4)
+
+
+def test_the_time_in_a_data_loader_is_that_of_the_batches_of_a_step(tmp_path: Path) -> None:
+    net = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    with fxdebug.watch(net, save=tmp_path):
+        for x in torch.utils.data.DataLoader(Slow(0.002), batch_size=4):
+            net(x).square().mean().backward()
+            optimizer.step()
+    signs = read_training(tmp_path).signs
+    assert len(signs) == 15 and all(one.loading is not None and 0.008 <= one.loading <= one.before for one in signs)
+
+
+SHARES = "(forward 10 %, backward 8 %, optimizer 2 %)"
 
 
 @pytest.mark.parametrize(
-    ("name", "rule", "steps"),
+    ("loading", "told"),
     [
-        ("clips_before_the_backward", "clipped too early", 30),
-        ("clips_behind_the_step", "clipped too late", 30),
-        ("clips_another_net", "clipped too early", 30),
-        ("a_teacher_whose_statistics_stay", "copy stays", 30),
-        ("a_target_net_that_stays", "copy stays", 110),
-        ("the_noisy_input_for_the_target", "targets are inputs", 30),
-        ("a_decoder_that_is_given_its_target", "targets are inputs", 30),
-        ("codes_that_are_not_shifted", "targets are inputs", 12),
-        ("padding_in_the_loss", "padding counts", 30),
-        ("the_right_answer_is_masked", "answer masked", 30),
-        ("actions_that_are_allowed_are_masked", "answer masked", 30),
-        ("vectors_normalised_over_the_batch", "norm misplaced", 30),
-        ("states_that_are_viewed", "viewed for transposed", 30),
-        ("the_first_state_for_the_last", "zero gradients", 60),
-        ("a_module_that_is_told_to_freeze", "freezes nothing", 20),
-        ("a_slip_of_the_pen", "freezes nothing", 20),
-        ("a_schedule_of_an_optimizer_of_before", "schedule of others", 20),
-        ("a_rate_that_is_set_beside", "rate set beside", 20),
-        ("an_adapter_times_nothing", "zero gradients", 60),
-        ("a_code_that_is_rounded", "zero gradients", 60),
-        ("a_term_of_a_frozen_encoder_under_no_grad", "idle term", 40),
+        (0.07, f"70 % of a step (0.1 s) waits for the next batch of the DataLoader {SHARES}"),
+        (0.03, f"80 % of a step (0.1 s) passes before its forward begins {SHARES}, 30 % in the DataLoader"),
+        (None, f"80 % of a step (0.1 s) passes before its forward begins {SHARES}"),
     ],
 )
-def test_the_cause_is_named_and_the_loop_without_it_has_no_warning(name: str, rule: str, steps: int) -> None:
-    wrong, right = verdict_on(CASES[name], True, steps), verdict_on(CASES[name], False, steps)
+def test_a_step_that_waits_for_its_batch_is_told_from_one_that_waits_for_something_else(
+    loading: float | None, told: str
+) -> None:
+    signs = [
+        StepSigns(at, 4, "", before=0.08, forward=0.01, backward=0.008, optimizer=0.002, loading=loading)
+        for at in range(30)
+    ]
+    steps = [StepRecord(at, 1.0, 1.0, 0.1) for at in range(30)]
+    verdict = judge(TrainingRecord("Net", 50, steps=tuple(steps), signs=tuple(signs)))
+    assert [one.what for one in verdict.findings if one.rule == "waits for data"] == [told]
 
-    assert (wrong.rule, warnings_of(right)) == (rule, [])
 
-
-@pytest.mark.parametrize("name", [name for name, case in CASES.items() if not case.rules])
-def test_neighbours_of_these_mistakes_have_no_warning(name: str) -> None:
-    assert warnings_of(verdict_on(CASES[name], False, 60)) == []
+def test_a_training_without_a_data_loader_has_no_time_in_one(tmp_path: Path) -> None:
+    net = nn.Linear(4, 1)
+    with fxdebug.watch(net, save=tmp_path):
+        net(torch.ones(2, 4)).sum().backward()
+        torch.optim.SGD(net.parameters(), lr=0.01).step()
+    assert [one.loading for one in read_training(tmp_path).signs] == [None]
 
 
 def test_a_copy_is_as_it_was_when_the_watch_ends_and_numbers_are_the_same() -> None:
@@ -91,3 +112,14 @@ def test_a_module_in_memory_that_was_never_made_to_the_end_is_passed_over(tmp_pa
             optimizer.zero_grad()
 
     assert "_modules" not in vars(half_made) and read_training(tmp_path).gaps == ()
+
+
+@pytest.mark.parametrize("is_ended", [False, True])
+def test_one_reward_for_all_and_no_end_among_them_is_told(is_ended: bool) -> None:
+    draw, ends = torch.Generator().manual_seed(0), Ends()
+    for _ in range(8):
+        values = torch.randn(64, 2, generator=draw)
+        follows = values.amax(1) * (torch.rand(64, generator=draw) > 0.05) if is_ended else values.amax(1)
+        ends.note(1 + 0.9 * follows, [values])
+
+    assert [(one.name, round(one.numbers[0], 3)) for one in ends.signs()] == ([] if is_ended else [("no end", 0.9)])

@@ -36,9 +36,9 @@ def focal() -> Tensor:
     return -((1 - log.exp()) ** 2 * log).mean()
 
 
-def overlap() -> Tensor:
+def overlap(targets: Tensor = BITS) -> Tensor:
     share = OTHER.sigmoid()
-    return 2 * (share * BITS).sum() / (share.sum() + BITS.sum())
+    return 2 * (share * targets).sum() / (share.sum() + targets.sum())
 
 
 def code(sign: float, drawn: bool) -> Tensor:
@@ -61,6 +61,15 @@ CASES: dict[str, tuple[Callable[[], Tensor], PartFacts]] = {
         lambda: 1 - overlap(),
         PartFacts(),
     ),
+    "one minus an overlap with pixels": (
+        lambda: 1 - overlap(255 * BITS),
+        PartFacts(overlap_of=255.0),
+    ),
+    "a likelihood without a minus": (lambda: chosen().mean(), PartFacts(unlikely=True)),
+    "a likelihood with one": (lambda: -chosen().mean(), PartFacts()),
+    "a likelihood times a return below zero": (lambda: -(chosen() * -3.0).mean(), PartFacts()),
+    "a likelihood beside a value, as of soft actors": (lambda: (0.2 * chosen() - OTHER * 1).mean(), PartFacts()),
+    "a distance that a mask chooses": (lambda: ((OTHER * 1).square() * BITS).clamp(min=1e-12).sum(), PartFacts()),
     "a margin of zeros and ones": (
         lambda: (1 - OTHER * BITS).clamp(min=0).mean(),
         PartFacts(bits=("clamp", 0.5)),
@@ -81,7 +90,10 @@ def test_a_part_is_told_for_what_it_is(name: str) -> None:
     loss, expected = CASES[name]
     found = facts_of(loss)
     assert (found.rarer is None) == (expected.rarer is None)
-    told = ("weights_alike", "learned_weights", "entropy_sunk", "overlap", "repels", "bits", "code_upside_down")
+    told = (
+        "weights_alike", "learned_weights", "entropy_sunk", "overlap", "overlap_of", "unlikely", "repels", "bits",
+        "code_upside_down",
+    )  # fmt: skip
     assert [getattr(found, one) for one in told] == [getattr(expected, one) for one in told]
 
 

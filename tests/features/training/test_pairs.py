@@ -37,6 +37,24 @@ def test_rows_of_zeros_and_ones_are_told_apart() -> None:
     assert facts is not None and (facts.again, facts.alike) == (240, 1.0)
 
 
+def test_a_centre_that_is_known_by_distances_alone_is_no_target_that_differs() -> None:
+    draw, seen = torch.Generator().manual_seed(0), Repeated()
+    x, centre = torch.randn(60, 3, generator=draw), torch.tensor([0.1, -0.1])
+    for _ in range(4):
+        answers = torch.randn(60, 2, generator=draw)
+        seen.add([x], answers - (answers - centre))
+    assert seen.facts() is None
+
+
+def test_rows_of_numbers_that_come_again_with_others_are_alike_by_chance() -> None:
+    draw, seen = torch.Generator().manual_seed(0), Repeated()
+    x, y = torch.randn(60, 3, generator=draw), torch.randn(60, 2, generator=draw)
+    for _ in range(20):
+        seen.add([x], y[torch.randperm(60, generator=draw)])
+    facts = seen.facts()
+    assert facts is not None and (facts.chance, facts.alike < 0.1) == (0.0, True)
+
+
 def test_a_tensor_that_is_no_row_of_the_batch_tells_nothing() -> None:
     seen = Repeated()
     for step in range(20):

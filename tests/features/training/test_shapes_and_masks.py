@@ -56,6 +56,21 @@ class Lookup(nn.Module):
         return self.head((scores.softmax(-1) @ v).mean(1))
 
 
+class MasksItself(nn.Module):
+    """A model that hides some of the tokens that it is given, and returns its loss on these."""
+
+    def __init__(self, hides: bool) -> None:
+        super().__init__()
+        self.tokens, self.mixed, self.head = nn.Embedding(13, 16), nn.GRU(16, 16, bidirectional=True), nn.Linear(32, 12)
+        self.hides = hides
+
+    def forward(self, ids: Tensor) -> Tensor:
+        hidden = torch.rand(ids.shape) < 0.3
+        given = ids.masked_fill(hidden, 12) if self.hides else ids
+        made = self.head(self.mixed(self.tokens(given).transpose(0, 1))[0].transpose(0, 1))
+        return F.cross_entropy(made.transpose(1, 2), ids.masked_fill(~hidden, -100))
+
+
 class Detached(nn.Module):
     """A layer whose weight is put together of a list of parameters."""
 
@@ -161,6 +176,17 @@ def test_masks_that_are_divided_by_255_are_named(scale: float) -> None:
 
     model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 1))
     assert ("targets out of range" in warnings_of(verdict_on(model, loss_of))) is (scale > 1)
+
+
+@pytest.mark.parametrize("hides", [True, False])
+def test_targets_are_inputs_unless_the_model_hides_them_itself(hides: bool) -> None:
+    torch.manual_seed(0)
+    model = MasksItself(hides)
+
+    def loss_of(_: int) -> Tensor:
+        return model((torch.randint(0, 12, (16, 1)) + torch.arange(10)) % 12)  # type: ignore[no-any-return]
+
+    assert ("targets are inputs" in warnings_of(verdict_on(model, loss_of))) is not hides
 
 
 def test_a_contrast_whose_right_answer_comes_first_has_no_targets_that_are_alike() -> None:

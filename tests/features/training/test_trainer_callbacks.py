@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 from pathlib import Path
@@ -42,6 +43,19 @@ def test_the_trainer_of_lightning_is_watched(tmp_path: Path) -> None:
     assert [step.number for step in record.watched] == [0, 5, 10] and len(record.steps) == STEPS
     assert [(incident.step, incident.trouble, incident.path) for incident in record.incidents] == [(7, "loss", "")]
     assert "training_step" not in vars(model)
+
+
+@needs_transformers
+@needs_lightning
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("library", ["trainer", "lightning"])
+def test_a_finding_stops_a_trainer_and_the_callback_has_the_verdict(library: str, tmp_path: Path) -> None:
+    module = importlib.import_module(f"fxdebug.features.training.callbacks.{library}_callback")
+    callback = module.WatchCallback(save=tmp_path / "run", on={"error": ["stop"]})
+    model = (train_by_transformers if library == "trainer" else train_by_lightning)(callback, tmp_path)
+    assert isinstance(model.raised, fxdebug.api.StopTraining)
+    assert len(read_training(tmp_path / "run").steps) == 8
+    assert callback.watch.verdict().rule == "loss not finite"
 
 
 @needs_transformers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,18 @@ def test_what_is_no_number_is_told_with_its_line(number: Any, told: str, tmp_pat
     lines[place] = json.dumps(content)
     (tmp_path / "training.jsonl").write_text("\n".join(lines) + "\n")
     with pytest.raises(LoadError, match=told):
+        read_training(tmp_path)
+
+
+def test_a_folder_without_a_training_says_where_some_lie(tmp_path: Path) -> None:
+    nowhere = f"{tmp_path / 'none'} is no folder: give the one that fxdebug.watch(…, save=…) writes"
+    with pytest.raises(LoadError, match=f"^{re.escape(nowhere)}$"):
+        read_training(tmp_path / "none")
+    for name in "abcde":
+        watched(tmp_path / name)
+    named = ", ".join(str(tmp_path / name) for name in "abc")
+    below = f"{tmp_path} holds no training.jsonl: trainings lie below it: {named} and 2 more"
+    with pytest.raises(LoadError, match=f"^{re.escape(below)}$"):
         read_training(tmp_path)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -138,6 +140,30 @@ def test_the_cause_is_named_first_with_a_number_and_a_change(rule: str) -> None:
     first = next(finding for finding in verdict.findings if finding.rule == rule)
     assert str(verdict) == (f"{first.what}. {first.advice}" if rule != "loss input" else f"{first.what}.")
     assert rule in {one.name for one in BOOK.rules} | {"loss input"}
+
+
+def test_a_softmax_too_many_is_told_once_and_nothing_that_follows_from_it() -> None:
+    _, verdict = Loop(last=nn.Softmax(1), steps=150, rate=0.3).run()
+    assert verdict is not None and [one.rule for one in verdict.findings] == ["loss input"], verdict.findings
+
+
+def test_steps_that_are_far_larger_than_the_weights_are_told_in_words() -> None:
+    _, verdict = Loop(rate=1e3, steps=30).run()
+    assert verdict is not None and verdict.rule == "learning rate too high"
+    assert "each changes the weights by more than ten times their own size (0.1 to 1 % is usual)" in str(verdict)
+
+
+@pytest.mark.parametrize("rate", [1e-3, 0.3])
+@pytest.mark.parametrize("number", [math.inf, math.nan])
+def test_of_an_input_that_is_not_finite_no_learning_rate_is_blamed(rate: float, number: float) -> None:
+    steps = itertools.count()
+
+    def poisoned(x: Tensor) -> Tensor:
+        return x.index_fill(1, torch.tensor(3), number) if next(steps) == 7 else x
+
+    _, verdict = Loop(rate=rate, inputs=poisoned, loss=lambda out, y: out.square().mean()).run()
+    assert verdict is not None and verdict.rule == "loss not finite", verdict
+    assert verdict.sentence.startswith("step 7: the input 'input' has 32 ")
 
 
 HEALTHY: dict[str, Loop] = {

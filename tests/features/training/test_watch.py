@@ -660,7 +660,7 @@ def test_the_folder_of_a_run_is_no_training_and_is_told_so(tmp_path: Path) -> No
     fxdebug.fx_debug(model(), next(batches(1)), save=tmp_path)
     with pytest.raises(fxdebug.LoadError, match=r"holds no training\.jsonl: fxdebug\.watch"):
         read_training(tmp_path)
-    with pytest.raises(fxdebug.LoadError, match="No such file or directory"):
+    with pytest.raises(fxdebug.LoadError, match=r"none is no folder: give the one that fxdebug\.watch"):
         read_training(tmp_path / "none")
 
 

@@ -133,7 +133,7 @@ STATES: dict[str, tuple[Callable[[], tuple[Finding, ...]], list[tuple[str, str]]
     ),
     "the rate is too low": (
         lambda: train(net := mlp(), sgd(net, 1e-7)),
-        [("learning rate too low", "error"), ("update too small", "warning")], "stayed where it was",
+        [("learning rate too low", "error")], "in 40 steps they moved next to nothing",
     ),
     "the rate fell far, and the loss stays": (
         lambda: train(
@@ -398,6 +398,40 @@ def test_a_scaler_that_skips_every_step_is_told_and_a_few_are_not(bad: Any, expe
     for incident in watched.incidents:
         assert (incident.trouble, incident.op, incident.step) == ("skipped", "sqrt", 5)
         assert "left out 10 steps in a row" in incident.what and "the backward of sqrt makes 32 NaN" in incident.what
+
+
+def scaled(net: nn.Module, first: float, steps: int, loss_of: Callable[[Tensor, Tensor], Tensor]) -> Any:
+    optimizer, scaler = torch.optim.Adam(net.parameters(), 1e-2), torch.amp.GradScaler("cpu", init_scale=first)
+    with warnings.catch_warnings(), fxdebug.watch(net, save=None) as watched:
+        warnings.simplefilter("ignore", FxDebugWarning)
+        for step in range(steps):
+            x = normal(16, 8, seed=step)
+            with torch.autocast("cpu", torch.float16):
+                loss = loss_of(net(x), (x[:, 0] > 0).long())
+            optimizer.zero_grad()
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+    return watched
+
+
+def test_a_factor_of_a_scaler_that_begins_too_high_is_no_fault_of_a_training_that_went_on() -> None:
+    torch.manual_seed(0)
+    verdict = scaled(nn.Linear(8, 2), 2.0**40, 120, nn.functional.cross_entropy).verdict()
+    assert verdict.state == "learns" and verdict.sentence.startswith("it learns: ")
+    (advice,) = verdict.findings
+    assert (advice.rule, advice.severity) == ("steps skipped", "advice")
+    assert advice.what.startswith("a GradScaler left out ") and " of 120 steps, ten of them in a row" in advice.what
+    assert advice.advice.startswith("Begin with a smaller one: GradScaler(init_scale=2.0**")
+
+
+def test_of_steps_that_a_scaler_skips_for_the_loss_function_that_is_told() -> None:
+    def rooted(logits: Tensor, _: Tensor) -> Tensor:
+        return (logits - logits.detach()).norm(dim=-1).sqrt().mean()
+
+    incident, none = scaled(nn.Linear(8, 2), 1024.0, 20, rooted).incidents
+    assert (incident.trouble, none.trouble) == ("skipped", "no step")
+    assert incident.what.endswith("what the loss function gives back to the model is not finite already: look there")
 
 
 def test_a_training_that_an_older_version_wrote_is_read(tmp_path: Path) -> None:

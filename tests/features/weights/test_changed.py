@@ -375,3 +375,15 @@ def test_the_answer_names_what_changed_and_the_rank_of_what_was_added() -> None:
         for layer in after["query"]:
             layer.bias += 1
     assert fxdebug.weights(before, after).answer == "changed in query; the other part is equal"
+
+
+def test_the_answer_says_that_nothing_was_changed() -> None:
+    before = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)).state_dict()
+    after = {name: one.clone() for name, one in before.items()}
+    assert fxdebug.weights(before, after).answer == "nothing was changed: all 4 weights are equal"
+    after["lora_A"] = torch.ones(2)
+    assert fxdebug.weights(before, after).answer == (
+        "nothing was changed: all 4 weights that both have are equal; 1 is only in b"
+    )
+    after = {name: one.double() for name, one in before.items()}
+    assert fxdebug.weights(before, after).answer.endswith("all 4 weights are equal, 4 of them in another dtype")

@@ -479,3 +479,15 @@ def test_w4_projections_into_attention_that_are_off_are_found() -> None:
     model = nn.ModuleList([nn.TransformerEncoderLayer(16, 4, 64), *(nn.Linear(64, 64) for _ in range(4))])
     model[0].self_attn.in_proj_weight.data *= 2  # type: ignore[operator, union-attr]
     assert rules(fxdebug.weights(model)) == [("initialisation", "0.self_attn")]
+
+
+def test_a_weight_whose_rows_are_of_several_sizes_is_not_told_as_drawn_by_another_scheme() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(*[nn.Linear(48, 48) for _ in range(6)])
+    assert [finding.rule for finding in fxdebug.weights(net).findings] == []
+    with torch.no_grad():
+        net[2].weight[:32] *= 4  # type: ignore[index, operator]
+    assert [finding.rule for finding in fxdebug.weights(net).findings] == []  # put together, or trained
+    with torch.no_grad():
+        net[2].weight[32:] *= 4  # type: ignore[index, operator]
+    assert [(finding.rule, finding.path) for finding in fxdebug.weights(net).findings] == [("initialisation", "2")]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from fxdebug.analyses.quantisation.errors_of_calls import Apart, CallError, errors_of_calls, result_error
 from fxdebug.comparison.measures import STATISTICS
@@ -14,10 +15,14 @@ from fxdebug.data.calls import Note
 from fxdebug.data.measures import Unit, counted, enumerated
 from fxdebug.data.report import Cell, Column, ReportData
 
+if TYPE_CHECKING:
+    from fxdebug.analyses.quantisation.coarse import Finer
+
 LEAST_SHARE = 0.2  # of the error of the result, from which one call is worth leaving alone
 BEYOND_EQUAL = 2.0  # times the share that it would have if all calls added as much
 BEYOND_CHANCE = 2.0  # times the share by which the result gets worse without another call
 ONE_BIT = 0.65  # of what a call returns: 1 bit leaves 0.603 of a normal weight (Max 1960)
+LESS = 0.5  # of the error of the result, that finer steps leave where the steps are to blame
 MOST_NAMED = 4  # calls that the answer names
 EXPLAINED = 5  # rows whose reason stands in a note
 LEAST_EXPLAINED = 5.0  # % of the error of the result that they make
@@ -59,7 +64,8 @@ class Measured:
     ``reasons``, ``untried`` and ``inside``, of a module inside that stands out, are texts by path. ``apart`` are calls
     that add far more error than the others, ``left_apart`` is the error of the result without all of these. ``wrong``
     has the distance of weights that are no roundings of a's, of their size, and an explanation, by path. ``by_rows``
-    are layers that compute one row in another way than several.
+    are layers that compute one row in another way than several. ``coarse`` are those of all ``weights`` that were read
+    whose steps are too coarse, with finer ones, and ``left_finer`` is the error of the result with these.
     """
 
     whole: float | None = None
@@ -73,6 +79,9 @@ class Measured:
     left_apart: float | None = None
     wrong: Mapping[str, tuple[float, str]] = field(default_factory=dict)
     by_rows: Mapping[str, str] = field(default_factory=dict)
+    coarse: Mapping[str, Finer] = field(default_factory=dict)
+    weights: int = 0
+    left_finer: float | None = None
 
 
 def outstanding(whole: float | None, without: Mapping[str, float], among: int | None = None) -> str | None:
@@ -153,6 +162,8 @@ def _answer(
         return _BY_STATISTICS if comparison.basis == STATISTICS else _likely(rows)
     if known.wrong or known.by_rows or (known.apart is not None and len(known.apart.paths) > len(known.advised)):
         return _answer_of_wrong(known, whole)
+    if known.left_finer is not None and known.left_finer < LESS * whole:
+        return _answer_of_coarse(known, whole, known.left_finer)
     errors = [row.error for row in rows if row.error is not None]
     if errors and min(errors) > ONE_BIT:
         return f"not rounding: all calls add an error of {span(errors)} of what they return, and 1 bit leaves 0.6"
@@ -198,6 +209,18 @@ def _answer_of_wrong(known: Measured, whole: float) -> str:
             f"with the originals of {'these' if len(paths) > 1 else 'it'} {whole:.2g} → {known.left_apart:.2g}"
         )
     return "; ".join(parts)
+
+
+def _answer_of_coarse(known: Measured, whole: float, left: float) -> str:
+    """Say which steps are too coarse in most weights, and what finer ones leave."""
+    found = list(known.coarse.values())
+    same = [one for one in found if one.steps == found[0].steps]
+    parts = Counter(one.parts for one in same).most_common(1)[0][0]
+    return (
+        f"too coarse: {found[0].steps} in {len(same)} of {known.weights} weights, where a {found[0].channel} loses "
+        f"{span([one.before for one in same])} of its size on average; with one for each {parts} "
+        f"{whole:.2g} → {left:.2g}"
+    )
 
 
 def _listed(paths: Sequence[str]) -> str:

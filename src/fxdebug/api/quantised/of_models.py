@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+import torch
 from torch import Tensor, nn
 
+from fxdebug.analyses.quantisation.coarse import finer_steps
 from fxdebug.analyses.quantisation.errors_of_calls import LARGE, CallError, apart, errors_of_calls, mean_square
 from fxdebug.analyses.quantisation.not_rounded import not_rounded
 from fxdebug.analyses.quantisation.reasons import numbers_of, reason_of
@@ -20,6 +23,7 @@ from fxdebug.api.run_model import arguments
 from fxdebug.capture.runs.same_start import state_restored
 from fxdebug.capture.tensors.named_tensors import named_tensors
 from fxdebug.capture.torch_state.module_members import named_modules_of, parameters_of
+from fxdebug.capture.torch_state.untracked import untracked
 from fxdebug.comparison.result import ComparisonData
 from fxdebug.data.calls import Note
 from fxdebug.operators.dtypes import EPS
@@ -32,7 +36,7 @@ LEAST_ERROR = 0.1  # of what a call returns, from which its weight is looked at:
 LEAST_GAIN = 0.1  # of the error of the result, from which one more call is advised
 
 Call: TypeAlias = Callable[[nn.Module], Any]  # calls a model with the inputs that it is given
-Run: TypeAlias = Callable[[nn.Module, Call, Sequence[str]], tuple[list[Tensor], str]]
+Run: TypeAlias = Callable[..., tuple[list[Tensor], str]]
 
 
 def quantised_models(
@@ -49,8 +53,10 @@ def quantised_models(
     originals, quantised = (dict(named_modules_of(model, every_name=True)) for model in (model_a, model_b))
     known = {one.path: originals[one.path_a] for one in errors if one.path_a in originals and one.path in quantised}
 
-    def run(model: nn.Module, call: Call, put_back: Sequence[str] = ()) -> tuple[list[Tensor], str]:
-        with state_restored(model_a, model_b), OriginalsBack(model, {path: known[path] for path in put_back}) as block:
+    def run(
+        model: nn.Module, call: Call, put_back: Sequence[str] = (), layers: Mapping[str, nn.Module] = known
+    ) -> tuple[list[Tensor], str]:
+        with state_restored(model_a, model_b), OriginalsBack(model, {path: layers[path] for path in put_back}) as block:
             returned = _floats(call(model))
         failed = [block.failed.get(path, "") if path in block.replaced else _NOT_CALLED for path in put_back]
         return returned, next(filter(None, failed), "")
@@ -106,7 +112,17 @@ def quantised_models(
     reasons = {path: text for path, text in seen.items() if text and path not in wrong}
     reasons |= {path: text for path, (_, text) in wrong.items() if text}
     reasons |= by_rows
-    measured = Measured(whole, without, tuple(advised), left, reasons, untried, inside, gap, left_apart, wrong, by_rows)
+    steps = {} if wrong or by_rows else {path: finer_steps(made_of_own[path].weight, used[path]) for path in used}
+    coarse = {path: finer for path, finer in steps.items() if finer is not None}
+    left_finer = None
+    if 2 * len(coarse) > len(used) and len(coarse) > 1:
+        layers = {path: _with_weight(made_of_own[path], finer.weight) for path, finer in coarse.items()}
+        left_finer = _tried(run, model_b, call_b, list(layers), expected, layers)[0]
+    reasons = {path: finer.text for path, finer in coarse.items()} | reasons
+    measured = Measured(
+        whole, without, tuple(advised), left, reasons, untried, inside, gap, left_apart, wrong, by_rows,
+        coarse, len(used), left_finer,
+    )  # fmt: skip
     return Report.of(quantised_report(isolated, measured, () if whole is not None else (_UNKNOWN,)))
 
 
@@ -114,12 +130,28 @@ _UNKNOWN = Note("the error of the result is not known: no finite floating tensor
 _NOT_CALLED = "its module is not called by itself"
 
 
+def _with_weight(layer: nn.Module, weight: Tensor) -> nn.Module:
+    """Return a copy of a layer with another weight."""
+    copied = copy.deepcopy(layer)
+    with untracked(), torch.no_grad():
+        copied.weight.copy_(weight)  # type: ignore[operator, union-attr]
+    return copied
+
+
 def _tried(
-    run: Run, model: nn.Module, call: Call, paths: list[str], expected: list[Tensor]
+    run: Run,
+    model: nn.Module,
+    call: Call,
+    paths: list[str],
+    expected: list[Tensor],
+    layers: Mapping[str, nn.Module] | None = None,
 ) -> tuple[float | None, str]:
-    """Return the error of the result with modules put back, or ``None`` and why it is not known."""
+    """Return the error of the result with modules put back, or ``None`` and why it is not known.
+
+    ``layers`` are others than the originals.
+    """
     try:
-        returned, why = run(model, call, paths)
+        returned, why = run(model, call, paths) if layers is None else run(model, call, paths, layers)
     except Exception as error:  # of the model, with what an original returned
         return None, f"{type(error).__name__}: {error}".partition("\n")[0]
     found = None if why else _distance(expected, returned)

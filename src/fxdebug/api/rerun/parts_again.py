@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fxdebug.api.comparison import Comparison
+from fxdebug.api.rerun.kept_keys import held_otherwise
 from fxdebug.api.rerun.places_of_parts import joined_with_gaps, misplaced_part
 from fxdebug.api.rerun.stretches import CLOSE, are_alike, places_in, rest_of
 from fxdebug.api.rerun.tried_in_traces import LiveRun
@@ -191,7 +192,20 @@ def _reason(a: _Seen, b: _Seen, first: Row) -> tuple[Node, str] | None:
                     what = _other_fused_keys(b, node, result, part, a)
             if what:
                 return node, what
-    return None
+        return None if part is None else _held_otherwise(a, b, part)
+
+
+def _held_otherwise(a: _Seen, b: _Seen, part: _Part) -> tuple[Node, str] | None:
+    """Say which positions a cache holds, where a attends to others."""
+    whole = a.within(part.whole)
+    fused = [node for each in whole if each.op == FUSED and (node := a.node(each)) is not None]
+    causal = any(
+        node.step is not None and bound(FUSED, node.step.args, node.step.kwargs).get("is_causal") is True
+        for node in fused
+    )
+    found = held_otherwise(whole, b.within(part.call), part.start, part.count, part.length, causal=causal)
+    node = None if found is None else b.node(found[0])
+    return None if found is None or node is None else (node, found[1])
 
 
 def _part_of(a: _Seen, b: _Seen, first: Row) -> _Part | None:

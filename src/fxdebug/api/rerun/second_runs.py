@@ -11,7 +11,7 @@ from torch import nn
 from fxdebug.api.comparison import Comparison
 from fxdebug.api.rerun.tried_in_traces import LiveRun
 from fxdebug.capture.probe import RngSnapshot
-from fxdebug.capture.runs.same_start import state_restored
+from fxdebug.capture.runs.same_start import deep_copy, state_restored
 from fxdebug.capture.torch_state.module_members import join, named_buffers_of, named_modules_of
 from fxdebug.comparison.compare_traces import compare
 from fxdebug.comparison.diagnosis.outputs import HELD
@@ -150,6 +150,29 @@ def kept_between_calls(trace: TraceData) -> tuple[str, ...]:
         changed += [name for name, now in _buffers(side.model).items() if held.get(name) != now]
         start.restore()
         return tuple(changed) if first is not None and changed and first != side.returned_bits() else ()
+
+
+def goes_on_from_its_inputs(trace: TraceData) -> bool:
+    """Does a second call with the same tensors return something else, as the first has written into them?
+
+    Random generators and the state of the model start alike in both; its caller's tensors are not touched.
+
+    >>> import torch, fxdebug
+    >>> class Shifts(torch.nn.Module):
+    ...     def forward(self, x):
+    ...         return x.add_(1)
+    >>> goes_on_from_its_inputs(fxdebug.fx_debug(Shifts(), torch.ones(2)))
+    True
+    """
+    side = LiveRun.of(trace, "b")
+    if side is None:
+        return False
+    with state_restored(side.model) as restore:
+        given, start = deep_copy(side.given), RngSnapshot()
+        first = side.returned_bits(given)
+        restore()
+        start.restore()
+        return first is not None and first != side.returned_bits(given)
 
 
 def _attributes(model: nn.Module) -> dict[str, object]:

@@ -204,10 +204,13 @@ class LiveRun:
             stepper = None if stepper is None else stepper.as_in(self.trace)
             return run_and_store(self.model, *given, values="tensors", weights=weights, stepper=stepper)
 
-    def returned_bits(self) -> str | None:
-        """Run the model, without a recording, and return a digest of what it returns; ``None`` where there is none."""
+    def returned_bits(self, given: tuple[Any, dict[str, Any]] | None = None) -> str | None:
+        """Run the model, without a recording, and return a digest of what it returns; ``None`` where there is none.
+
+        It is given a copy of its inputs, unless there are some that it may write to.
+        """
         with self._grad_mode():
-            args, kwargs = deep_copy(self.given)
+            args, kwargs = deep_copy(self.given) if given is None else given
             return returned_bits(self.model(*args, **kwargs))
 
     def _grad_mode(self) -> contextlib.AbstractContextManager[object]:

@@ -459,6 +459,13 @@ def wait_tensor(tensor: Any) -> None:
     torch.ops._c10d_functional.wait_tensor(tensor)
 
 
+DataLoaderIter: type = _look_up(
+    "torch.utils.data.dataloader:_BaseDataLoaderIter",
+    "how long a training waits for its batches",
+    type("None_", (), {}),
+)
+
+
 # Python's own ----------------------------------------------------------------------------------------
 
 STARTS_THREADS = tuple(

@@ -119,9 +119,10 @@ def _timeline(report: ReportData[Any]) -> dict[str, Any] | None:
 def _chart(chart: Chart, report: ReportData[Any], places: Places) -> dict[str, Any]:
     """Return ``ChartData`` of payload.ts; the line of a parameter belongs to the call of its module."""
     step = max(1, math.ceil(len(chart.steps) / _LONGEST_SERIES))
-    calls = [places.of_call(id) if id != chart.name else NONE for id in chart.lines]
+    is_about_whole = chart.name in chart.lines
+    calls = [NONE if is_about_whole else places.of_call(id) for id in chart.lines]
     owners = [
-        places.of_call(id.rpartition(".")[0]) if call == NONE and "." in id else call
+        places.of_call(id.rpartition(".")[0]) if call == NONE and "." in id and not is_about_whole else call
         for id, call in zip(chart.lines, calls)
     ]
     return {

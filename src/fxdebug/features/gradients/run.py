@@ -71,7 +71,7 @@ def _with_origin(
     made, where = _first_not_finite(model, args, kwargs), "forward"
     if made is None:  # by the model: all is finite that it returns
         made, where = _first_not_finite(_WithLoss(model, loss), args, kwargs), "loss"
-    if made is None or (where == "loss" and made.path):
+    if made is None or (where == "loss" and made.path.partition(".")[0] == "model"):
         return data
     told = [
         replace(

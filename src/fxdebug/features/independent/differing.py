@@ -134,7 +134,7 @@ def difference(given: Seen, other: Seen, alone: Alone, cut: Sequence[Seen]) -> D
             errors[place] = worst[0], _tokens(*worst[1:], alone)
     error = errors.get(end, (0.0, ()))[0]
     fewer = {place: _cut(given.of[place], other.by_key.get(key, [])) for place, key in given.keys.items()}
-    first = _first(given.run, errors, fewer) if error else None
+    first = _first(given.run, other.run, errors, fewer) if error else None
     if first is None:
         return Difference(error, len(errors), unpaired, is_known=end in errors)
     node, place = first
@@ -301,6 +301,7 @@ def places_of(run: ObservedRun) -> dict[str, tuple[int, int]]:
 
 def _first(
     run: ObservedRun,
+    alone: ObservedRun,
     errors: dict[tuple[int, int], tuple[float, tuple[int, ...]]],
     fewer: dict[tuple[int, int], Fewer],
 ) -> tuple[Node, tuple[int, int]] | None:
@@ -326,7 +327,8 @@ def _first(
         unknown = _unpaired_before(net, node, {id for id, place in places.items() if place in errors})
         node = unknown[0] if len(unknown) == 1 else node
     else:
-        node = _mixing_view(net, node, {id: fewer[place] for id, place in places.items() if place in fewer}) or node
+        shorter = {id: fewer[place] for id, place in places.items() if place in fewer}
+        node = _mixing_view(net, network_of(alone.trace), node, shorter) or node
     return node, place
 
 
@@ -339,7 +341,7 @@ def _cut(results: list[Tensor], alone: list[Tensor]) -> Fewer:
     }
 
 
-def _mixing_view(net: Network, node: Node, fewer: dict[str, Fewer]) -> Node | None:
+def _mixing_view(net: Network, alone: Network, node: Node, fewer: dict[str, Fewer]) -> Node | None:
     """Return the reshape before an operation that puts elements of several samples into one place."""
     pending = _sources(net, node.id)
     while pending:
@@ -348,11 +350,29 @@ def _mixing_view(net: Network, node: Node, fewer: dict[str, Fewer]) -> Node | No
             before, after = net.nodes[id].shape, view.shape
             if view.op not in RESHAPES or before is None or after is None:
                 continue
-            if mixes(before, after, _fewer_in(net, id, fewer).get(before, set())):
+            if mixes(before, after, _fewer_in(net, id, fewer).get(before) or _shorter(net, alone, id)):
                 return view
         if view.kind == "placeholder" or view.op in VIEWS:
             pending += _sources(net, view.id)
     return None
+
+
+def mixed_by(run: ObservedRun, view: Node) -> str:
+    """Return the shapes of a reshape that mixes dimensions: ``7×4×12 becomes 4×84``; empty for any other operation."""
+    net = network_of(run.trace)
+    for id in _sources(net, view.id) if view.op in RESHAPES else ():
+        before, after = net.nodes[id].shape, view.shape
+        if before is not None and after is not None and mixes(before, after, set(range(len(before)))):
+            return " becomes ".join("×".join(map(str, shape)) for shape in (before, after))
+    return ""
+
+
+def _shorter(net: Network, alone: Network, id: str) -> Set[int]:
+    """Return the dimensions of a view, of which no result was kept, that are shorter for a sample alone."""
+    both = [one.nodes[id].shape if id in one.nodes else None for one in (net, alone)]
+    if both[0] is None or both[1] is None or len(both[0]) != len(both[1]):
+        return set()
+    return {dim for dim, (size, less) in enumerate(zip(*both)) if size != less}
 
 
 def _fewer_in(net: Network, id: str, fewer: dict[str, Fewer]) -> Fewer:

@@ -25,6 +25,7 @@ from fxdebug.features.independent.differing import (
     Results,
     Seen,
     difference,
+    mixed_by,
     other_count,
     places_of,
 )
@@ -272,6 +273,8 @@ class _Runs:
                 why, where = f"{call.path} runs here, and not for {alone.name} alone; ", call
             else:
                 why = f"{call.path} runs for {alone.name} alone, and not here; "
+        elif self._over == "batch" and node is not None and (shapes := mixed_by(run, node)):
+            why = f"{shapes}, elements in their order, so that one row gets numbers of several; "
         elif self._over != "batch" and node is not None:
             by_id = {id: self.whole.of[place] for id, place in places_of(run).items() if place in self.whole.of}
             net = network_of(run.trace)

@@ -83,13 +83,23 @@ def _about(runs: Runs, name: str) -> str:
     try:
         kind = folder_kind(runs.folder_of(name))
         if kind is not None:
-            return f"{name}: {kind[1].made_by}; `training` reports it"
+            return f"{name}: {kind[1].made_by}{_card(runs.folder_of(name), kind[0])}; `training` reports it"
         trace = runs.load(name)
     except FxDebugError as error:
         return f"{name}: cannot be read: {first_line(error)}"
     raised = trace.root.error
     ended = "" if raised is None else f", raised {raised}"
     return f"{name}: {trace.model}, {len(trace.calls)} calls, {len(trace.values)} values{ended}"
+
+
+def _card(folder: Path, name: str) -> str:
+    """Return the state and the verdict that the feature of a folder tells of it."""
+    feature = feature_of(name)
+    card_of = None if feature is None else part(feature, feature.card)
+    if card_of is None:
+        return ""
+    card = card_of(folder)
+    return f", {card.state}: {card.verdict}"
 
 
 def tree(runs: Runs, run: str, path: str | None, depth: int, columns: str | None) -> list[str]:
@@ -166,8 +176,10 @@ def _neighbours(title: str, nodes: Sequence[Node]) -> Iterator[str]:
 
 
 def check(runs: Runs, run: str) -> list[str]:
-    """Return the findings of all analyses of a run, the worst first, then its notes."""
-    return api.check(runs.load(run), config=False).text(width=_WIDTH, color=False).splitlines()
+    """Return the findings of all analyses of a run, or of a training, the worst first, then its notes."""
+    folder = runs.folder_of(run)
+    found = api.check(runs.load(run) if folder_kind(folder) is None else folder, config=False)
+    return found.text(width=_WIDTH, color=False).splitlines()
 
 
 def compare(runs: Runs, a: str, b: str) -> list[str]:

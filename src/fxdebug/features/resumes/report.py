@@ -106,7 +106,8 @@ def _findings(found: Resumption, steps: int) -> Iterator[Finding]:
             effect += f" instead of {found.whole.losses[-1]:.6g}" if found.whole.losses[-1] is not None else ""
         elif not needed:
             effect = f"; no effect in these {steps} steps"
-        verb = "is not restored" if one.kind != "data" else "is lost"
+        are = "are" if one.kind == "random numbers" else "is"
+        verb = f"{are} not restored" if one.kind != "data" else "is lost"
         yield _finding(
             "not restored",
             ERROR if needed else ADVICE,

@@ -26,7 +26,7 @@ POLICY = (
 
 
 def live_page(name: str, state: Any, nonce: str, kept: Sequence[str] = ()) -> str:
-    """Return the page of a training: its state and verdict on top, the loss with that of a constant answer.
+    """Return the page of a training: its state and verdict on top, curves of the loss, its learning rate and updates.
 
     ``kept`` are the names of runs of its steps, below the folder that is served.
     """
@@ -40,11 +40,25 @@ def live_page(name: str, state: Any, nonce: str, kept: Sequence[str] = ()) -> st
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title} · fxdebug</title>'
         f'<meta name="viewport" content="width=device-width,initial-scale=1"><style>{_STYLE}</style></head><body>'
         f'<p><a href="/">All runs</a> · <a href="/training/{address}">curves, report and calls</a></p>'
-        f'<h1>{title} <span class="dim">{escape(state.model)}</span> <b id="state">{escape(state.state)}</b></h1>'
+        f'<h1>{title} <span class="dim">{escape(state.model)}</span> {_state(state.state)}</h1>'
         f'<p id="verdict" class="{_kind(state)}">{escape(state.sentence)}</p>'
-        f'<p id="now" class="dim">{state.steps} steps</p><svg id="loss" viewBox="0 0 1000 300" role="img" '
-        f'aria-label="loss over steps, with that of a constant answer"></svg><p id="range" class="dim"></p>'
+        f'<p id="now" class="dim">{state.steps} steps</p>'
+        f"{_curve('loss', 300, 'loss over steps, with that of a constant answer')}"
+        f"{_curve('rate', 120, 'learning rate over steps')}"
+        f"{_curve('update', 120, 'update over weight by step, with what is usual')}"
         f'<ul id="incidents"></ul><p>{runs}</p><script nonce="{nonce}">{script}</script></body></html>\n'
+    )
+
+
+def _state(state: str) -> str:
+    return f'<b id="state" class="{escape(state.replace(" ", "-"))}">{escape(state)}</b>'
+
+
+def _curve(name: str, height: int, about: str) -> str:
+    """Return the place of a curve, and of the numbers between which it lies."""
+    return (
+        f'<figure hidden><svg id="{name}" viewBox="0 0 1000 {height}" preserveAspectRatio="none" height="{height}" '
+        f'role="img" aria-label="{about}"></svg><figcaption id="{name}-range" class="dim"></figcaption></figure>'
     )
 
 
@@ -78,7 +92,9 @@ def events(folder: Path, offset: int, clock: Callable[[], float], sleep: Callabl
 
 
 def _point(step: list[Any]) -> list[Any]:
-    return [step[0], step[1] if isinstance(step[1], (int, float)) else None, max(step[4], default=None)]
+    """Return the number of a step, its loss, learning rate and update over weight, as far as they are known."""
+    numbers = step[1], max(step[4], default=None), step[5] if len(step) > 5 else None
+    return [step[0], *[one if isinstance(one, (int, float)) and math.isfinite(one) else None for one in numbers]]
 
 
 def _told(state: Any) -> dict[str, Any]:
@@ -107,12 +123,16 @@ body{font:14px/1.5 system-ui,sans-serif;max-width:68em;margin:2em auto;padding:0
 h1{font-size:1.25em;margin:0}
 .dim{opacity:.65}
 #state{font-size:.8em;border:1px solid var(--line);border-radius:8px;padding:0 .5em}
+#state.running{color:var(--good);border-color:currentColor}
+#state:is(.late,.killed,.raised,.stopped){color:var(--bad);border-color:currentColor}
 #verdict{font-size:1.1em;border-left:4px solid var(--line);padding-left:.8em}
 #verdict.learns{border-color:var(--good)}
 #verdict.fault{border-color:var(--bad)}
 svg{width:100%;color:var(--accent);border-bottom:1px solid var(--line)}
 svg path{stroke-width:1.5}
 svg .constant{stroke:var(--constant);stroke-dasharray:6 4}
+svg .usual{fill:var(--good);opacity:.12}
+figure{margin:1.2em 0}
 """
 _SCRIPT = """
 const points = [], most = %MOST%; let constant = null;
@@ -123,20 +143,39 @@ function line(path, name) {
   one.setAttribute("d", path); one.setAttribute("fill", "none"); one.setAttribute("stroke", "currentColor");
   one.setAttribute("class", name); one.setAttribute("vector-effect", "non-scaling-stroke"); return one;
 }
-function draw() {
-  const each = Math.max(1, Math.ceil(points.length / most));
-  const some = points.filter((point, i) => i % each === 0 && point[1] !== null);
-  const svg = document.getElementById("loss");
+function box(top, bottom, name) {
+  const one = document.createElementNS("http://www.w3.org/2000/svg", "rect");
+  for (const [key, value] of Object.entries({ x: 0, width: 1000, y: top, height: bottom - top, class: name }))
+    one.setAttribute(key, value);
+  return one;
+}
+function curve(id, at, name, about, { level = null, band = null, isLog = false } = {}) {
+  const each = Math.max(1, Math.ceil(points.length / most)), svg = document.getElementById(id);
+  const is = value => value !== null && value !== undefined && (!isLog || value > 0);
+  const some = points.filter((point, i) => i % each === 0 && is(point[at]));
   if (some.length < 2) return;
-  const losses = some.map(point => point[1]); if (constant !== null) losses.push(constant);
-  const low = Math.min(...losses), high = Math.max(...losses), first = some[0][0], last = some[some.length - 1][0];
+  const size = isLog ? Math.log10 : value => value, height = svg.viewBox.baseVal.height - 20;
+  const numbers = some.map(point => point[at]); if (level !== null) numbers.push(level);
+  if (band) numbers.push(...band);
+  const low = size(Math.min(...numbers)), high = size(Math.max(...numbers));
+  const first = points[0][0], last = points[points.length - 1][0];
   const x = step => 1000 * (step - first) / ((last - first) || 1);
-  const y = loss => 290 - 280 * (loss - low) / ((high - low) || 1);
-  const parts = [line("M" + some.map(point => x(point[0]).toFixed(1) + " " + y(point[1]).toFixed(1)).join("L"), "")];
-  if (constant !== null) parts.push(line("M0 " + y(constant) + "H1000", "constant"));
+  const y = value => height + 10 - (high > low ? height * (size(value) - low) / (high - low) : height / 2);
+  const parts = band ? [box(y(band[1]), y(band[0]), "usual")] : [];
+  parts.push(line("M" + some.map(point => x(point[0]).toFixed(1) + " " + y(point[at]).toFixed(1)).join("L"), ""));
+  if (level !== null) parts.push(line("M0 " + y(level) + "H1000", "constant"));
   svg.replaceChildren(...parts);
-  show("range", "loss " + number(low) + " to " + number(high) + ", steps " + first + " to " + last
-    + (constant === null ? "" : "; dashed: a constant answer has " + number(constant)));
+  svg.closest("figure").hidden = false;
+  const own = some.map(point => point[at]), least = Math.min(...own), largest = Math.max(...own);
+  const range = least === largest ? number(least) : number(least) + " to " + number(largest);
+  show(id + "-range", name + " " + range + ", steps " + first + " to " + last + about);
+}
+function draw() {
+  const dashed = constant === null ? "" : "; dashed: a constant answer has " + number(constant);
+  curve("loss", 1, "loss", dashed, { level: constant });
+  curve("rate", 2, "learning rate", "");
+  const usual = "; median of the matrices, the band is usual: 0.0001 to 0.01";
+  curve("update", 3, "update/weight", usual, { band: [1e-4, 1e-2], isLog: true });
 }
 const source = new EventSource(%ADDRESS%);
 source.addEventListener("steps", event => {
@@ -156,7 +195,8 @@ source.addEventListener("steps", event => {
 });
 source.addEventListener("state", event => {
   const told = JSON.parse(event.data);
-  constant = told.constant; show("state", told.state); show("verdict", told.sentence);
+  constant = told.constant; show("state", told.state);
+  document.getElementById("state").className = told.state.replace(" ", "-"); show("verdict", told.sentence);
   document.getElementById("verdict").className = told.kind; draw();
 });
 source.addEventListener("gone", event => { show("state", JSON.parse(event.data).why); source.close(); });

@@ -129,7 +129,7 @@ def _card(one: RunEntry, runs: Mapping[str, RunEntry], cards: Mapping[str, Card]
         f'<a href="/run/{quote(run.name, safe="")}">{escape(_inside(one, run))}</a>' for _, run in steps_kept(one, runs)
     ]
     links = [
-        f'<a href="/now/{address}">now</a>' if now is not None and now.follows else "",
+        f'<a href="/now/{address}">live</a>' if now is not None and now.follows else "",
         ", ".join(kept[:MOST_KEPT]),
     ]
     earlier = [other for other in runs.values() if _later(other, runs) is one]

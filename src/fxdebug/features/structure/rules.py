@@ -11,8 +11,15 @@ BOOK = RuleBook(
         RuleSpec(
             "dropout in evaluation", WARNING, "an operation drops values at random though its module is in evaluation"
         ),
+        RuleSpec(
+            "batch statistics", WARNING, "a model in evaluation normalises a sample with the numbers of its batch"
+        ),
         RuleSpec("random", ADVICE, "an operation draws random numbers though the model is in evaluation"),
-        RuleSpec("state kept", ADVICE, "a second call with the same inputs goes on from what the first has left"),
+        RuleSpec(
+            "state kept",
+            ADVICE,
+            "a second call with the same inputs goes on from what the first left, in it or in them",
+        ),
         RuleSpec("mask not read", WARNING, "a mask that hides something is given, and nothing returned depends on it"),
         RuleSpec("masks added", ADVICE, "two masks of the lowest number are added: where both hide, the sum is -Inf"),
         RuleSpec("positions rounded", WARNING, "positions are cast to a dtype that has no number for each of them"),

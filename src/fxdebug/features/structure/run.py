@@ -7,12 +7,12 @@ from typing import Any
 from fxdebug.api.reports.report import Report
 from fxdebug.api.trace import Trace
 from fxdebug.data.report import Cell, ReportData
-from fxdebug.features.structure.added_masks import find_added_masks
+from fxdebug.features.structure.batch_statistics import find_batch_statistics
 from fxdebug.features.structure.draws import find_draws
 from fxdebug.features.structure.dropped_results import find_dropped_results
-from fxdebug.features.structure.kept_state import find_kept_state
+from fxdebug.features.structure.kept_state import find_changed_inputs, find_kept_state
 from fxdebug.features.structure.linear_pairs import find_linear_pairs
-from fxdebug.features.structure.masks import find_unread_masks
+from fxdebug.features.structure.masks import find_added_masks, find_unread_masks
 from fxdebug.features.structure.mixed_dimensions import find_mixed_dimensions
 from fxdebug.features.structure.never_called import find_never_called
 from fxdebug.features.structure.normalised_result import find_normalised_results
@@ -28,12 +28,14 @@ def on_run(trace: Trace, limits: None) -> ReportData[Any]:
     net = network_of(trace)
     findings = [
         *find_draws(net),
+        *find_batch_statistics(net),
         *find_unread_masks(net),
         *find_added_masks(net),
         *find_rounded_positions(net),
         *find_other_axes(net),
         *find_repeats(net),
         *find_dropped_results(net),
+        *find_changed_inputs(net),
         *find_kept_state(net),
         *find_mixed_dimensions(net),
         *find_never_called(net),

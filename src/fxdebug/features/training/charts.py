@@ -10,7 +10,9 @@ from typing import TypeVar
 from fxdebug.data.measures import Unit
 from fxdebug.data.report import Chart
 from fxdebug.features.shared.records.gradients import ParameterGradient, TensorGradient
+from fxdebug.features.shared.records.learning import StepSigns
 from fxdebug.features.shared.records.training import ResultStatistics, TrainingRecord, WatchedStep
+from fxdebug.features.training.verdict.progress import constant_of, unit_of
 
 T = TypeVar("T")
 MOST = 40_000  # numbers of one chart: of a long training every second, third, … watched step is shown
@@ -25,26 +27,58 @@ _OF_PARAMETERS: dict[str, tuple[str, Callable[[ParameterGradient], float | None]
     "weight": ("2-norm of a parameter", lambda one: one.weight_norm),
     "update/weight": ("norm of the update of a parameter over its own", lambda one: _update(one)),
 }
+CONSTANT = "a constant answer"
 _BY_LAYER: dict[str, tuple[float, float] | None] = {"grad": None, "update/weight": (1e-4, 1e-2)}  # maps, their usual
 
 
 def charts_of(record: TrainingRecord) -> tuple[Chart, ...]:
-    """Return the loss, the norm of all gradients and the time by step, and statistics by watched step."""
+    """Return the loss, the learning rate, updates, the norm of all gradients and the time by step; and what is watched.
+
+    Beside the loss lies that of a constant answer, beside the time of a step its parts.
+    """
     return (*_of_steps(record), *_of_watched(record.watched, record.model))
 
 
 def _of_steps(record: TrainingRecord) -> Iterator[Chart]:
-    wholes: list[tuple[str, Unit, str, list[float | None]]] = [
-        ("loss", "", "mean of what backward was called on", [step.loss for step in record.steps]),
-        ("grad norm", "", "2-norm of all gradients before the optimizer's step", [step.norm for step in record.steps]),
-        ("time", "s", "since the step before", [step.seconds for step in record.steps]),
-    ]
-    for name, unit, about, line in wholes:
-        known = [(step.number, one) for step, one in zip(record.steps, line) if one is not None]
-        if known:
-            yield Chart(
-                name, unit, about, tuple([at for at, _ in known]), {name: tuple([float(one) for _, one in known])}
-            )
+    steps, signs = record.steps, {one.number: one for one in record.signs}
+    numbers = [step.number for step in steps]
+    constant = constant_of(record)
+    known = [signs.get(number) for number in numbers]
+
+    def of_signs(read: Callable[[StepSigns], float | None]) -> list[float | None]:
+        return [None if one is None else read(one) for one in known]
+
+    yield from _whole("loss", "", "mean of what backward was called on", numbers, {
+        "loss": [step.loss for step in steps],
+        CONSTANT: [None if constant is None else constant * unit_of(record)] * len(steps),
+    })  # fmt: skip
+    yield from _whole("learning rate", "", "the highest of the optimizer's groups", numbers, {
+        "learning rate": [max(step.rates, default=None) for step in steps],
+        "the lowest": [min(step.rates) if len(set(step.rates)) > 1 else None for step in steps],
+    })  # fmt: skip
+    about = "median over the matrices, of some of their elements; the band is what is usual"
+    updates = {"update/weight": of_signs(lambda one: one.update)}
+    yield from _whole("update/weight", "", about, numbers, updates, usual=_BY_LAYER["update/weight"])
+    norms: dict[str, list[float | None]] = {"grad norm": [step.norm for step in steps]}
+    yield from _whole("grad norm", "", "2-norm of all gradients before the optimizer's step", numbers, norms)
+    yield from _whole("time", "s", "since the step before, and its parts", numbers, {
+        "time": [step.seconds for step in steps],
+        "before the forward": of_signs(lambda one: one.before), "DataLoader": of_signs(lambda one: one.loading),
+        "forward": of_signs(lambda one: one.forward),
+        "backward": of_signs(lambda one: one.backward), "optimizer": of_signs(lambda one: one.optimizer),
+    })  # fmt: skip
+
+
+def _whole(
+    name: str, unit: Unit, about: str, steps: Sequence[int], lines: Mapping[str, Sequence[float | None]],
+    usual: tuple[float, float] | None = None,
+) -> Iterator[Chart]:  # fmt: skip
+    """Yield a chart of lines about the whole, at the steps of which the first is known; the others where any is."""
+    at = [place for place, one in enumerate(lines[name]) if one is not None]
+    if at:
+        drawn = {id: tuple([_known(line[place]) for place in at]) for id, line in lines.items()}
+        drawn = {id: line for id, line in drawn.items() if not all(map(math.isnan, line))}
+        yield Chart(name, unit, about, tuple([steps[place] for place in at]), drawn, usual=usual)
 
 
 def _of_watched(watched: Sequence[WatchedStep], model: str) -> Iterator[Chart]:

@@ -6,11 +6,12 @@ import json
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal, TypeAlias
 
+from fxdebug.features.shared.records.learning import StepSigns
 from fxdebug.features.shared.records.training import TrainingRecord
 from fxdebug.features.training.report import verdict_of
 from fxdebug.features.training.saved.training_file import file_of, lowest_rank, read_ranks
@@ -23,7 +24,8 @@ LATE = 20.0  # times the usual step
 LEAST_LATE = 5.0  # seconds
 RECENT = 50  # steps of which the usual one is taken
 MOST_BYTES = 1 << 22  # that are read at a time
-_STEP, _INCIDENT = b'{"step":', b'{"incident":'
+_STEP, _SIGNS, _INCIDENT = b'{"step":', b'{"signs":', b'{"incident":'
+_UPDATE = [one.name for one in fields(StepSigns)].index("update")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,7 @@ def _state(record: TrainingRecord, path: Path, usual: float | None, age: float) 
 def steps_since(folder: str | os.PathLike[str], offset: int) -> tuple[list[list[Any]], list[str], int]:
     """Return the steps (number, loss, norm, seconds, rates) and incidents written since a byte, and where to go on.
 
+    A step whose signs were written has their update of the weights, over their norm, behind its rates.
     Only whole lines count; an ``offset`` beyond the file, as of one that began anew, is as 0.
     Raises ``LoadError`` for a folder without a training.
 
@@ -109,13 +112,16 @@ def steps_since(folder: str | os.PathLike[str], offset: int) -> tuple[list[list[
     steps: list[list[Any]] = []
     incidents: list[str] = []
     for line in whole.splitlines():
-        if line.startswith((_STEP, _INCIDENT)):
+        if line.startswith((_STEP, _SIGNS, _INCIDENT)):
             try:
                 entry = json.loads(line)
             except ValueError:
                 continue
             if line.startswith(_STEP):
                 steps.append(entry["step"])
+            elif line.startswith(_SIGNS):
+                if steps and steps[-1][0] == entry["signs"][0]:
+                    steps[-1].append(entry["signs"][_UPDATE])
             else:
                 incidents.append(f"step {entry['incident'][0]}: {entry['incident'][4]}")
     return steps, incidents, begin + len(whole)

@@ -149,7 +149,9 @@ def _also(findings: Sequence[Finding], verdict: Verdict) -> Iterator[Finding]:
     """
     told = {finding.rule for finding in verdict.findings}
     for finding in findings:
-        if "aise the learning rate" in finding.advice and "learning rate too low" not in told:
+        if "aise the learning rate" in finding.advice:  # it is the verdict that says so, or the rate is not the cause
+            continue
+        if finding.rule == "no update" and "learning rate too low" in told:  # updates that rounding loses
             continue
         if finding.rule == "zero gradient" and "zero gradients" in told:
             continue

@@ -69,6 +69,9 @@ class FxDebugWarning(UserWarning):
     """A warning of fxdebug about the program that it watches."""
 
 
+_FROM_LOSS = "what the loss function gives back to the model is not finite already: look there"
+
+
 class Watch:
     """A training loop that is being followed: a context manager, made by :func:`watch`."""
 
@@ -292,12 +295,11 @@ class Watch:
             return
         self._acted_on = list(self._incidents)
         verdict = verdict_of(self._in_memory())
-        number = self._watcher.number
         for action, finding in self._acting.due(verdict.findings):
             if action == DUMP:
                 self._dump(finding)
             elif action != STOP:
-                self._acting.send(action, finding, number)
+                self._acting.send(action, finding, self._last_step)
             elif not is_over and self._rank is None:
                 self._watcher.stops_with = StopTraining(finding)
             elif not is_over:
@@ -305,12 +307,17 @@ class Watch:
         for failure in self._acting.failures(waits=is_over):
             self.on_note(failure)
 
+    @property
+    def _last_step(self) -> int:
+        """The number of the last step that was made, as the report and the incidents have it."""
+        return max(0, self._watcher.number - 1)
+
     def _dump(self, finding: Finding) -> None:
         """Keep a run of the last forward, with the weights of now."""
         if self._folder is not None and self._watcher.last_forward is not None and not self._watcher.is_sharded:
             with self._watcher.looking_away():
-                self._in_forward(self._folder / f"dump-{self._watcher.number}", self._watcher.last_forward)
-            self._note(f"step {self._watcher.number}: a run was kept, as {finding.rule} was found")
+                self._in_forward(self._folder / f"dump-{self._last_step}", self._watcher.last_forward)
+            self._note(f"step {self._last_step}: a run was kept, as {finding.rule} was found")
 
     def _take_facts(self, *, draws: bool = True) -> None:
         """Keep the facts about the loop as they are now."""
@@ -453,6 +460,8 @@ class Watch:
                     )
                 if self._watcher.on_any_rank(found is not None):
                     return incident
+        if trouble == "skipped" and any(_is_from_loss(forward) for forward in held):
+            return replace(incident, what=f"{elsewhere}; {_FROM_LOSS}")
         return incident
 
     def _found(self, look: Callable[[HeldForward], Finding | None], forward: HeldForward) -> Finding | None:
@@ -482,8 +491,8 @@ class Watch:
         """Return the finding about the first backward that is not finite, given the gradients of the outputs."""
         if trouble not in ("gradient", "skipped") or not forward.gradients:
             return None
-        if not all(bool(gradient.isfinite().all()) for gradient in forward.gradients.values()):
-            return None  # they come from the loss function as they are
+        if _is_from_loss(forward):
+            return None
         with forward.as_it_began():
             record = gradient_runs.run_with_gradients(
                 self._watcher.inner,
@@ -493,6 +502,11 @@ class Watch:
                 method=self._watcher.method,
             )
         return next((finding for finding in not_finite(record) if finding.rule == "backward not finite"), None)
+
+
+def _is_from_loss(forward: HeldForward) -> bool:
+    """Are the gradients of a forward's results not finite? They come from the loss function as they are."""
+    return not all(bool(gradient.isfinite().all()) for gradient in forward.gradients.values())
 
 
 def _warn(text: str) -> None:

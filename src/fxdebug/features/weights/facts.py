@@ -20,6 +20,7 @@ _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 _TABLES = (nn.Embedding, nn.EmbeddingBag)
 SMALLEST, FAR_BELOW, HIGHEST = 16, 4, 64  # rows, and the rank of an adapter as a part of them, and at most
 NOTHING = 1e-3  # of the largest singular value: rounding of the sum
+_ROWS, _UNEVEN = 16, 4.0  # rows and their elements, and times the variance of chance
 _LEAST, _ORDERED = 100, 6.0  # neighbours, and the standard errors of their correlation
 
 
@@ -59,7 +60,7 @@ def facts_of(
         fan_out=fan_out,
         zero_outputs=outputs,
         zero_inputs=inputs,
-        ordered=matrix is not None and _is_ordered(matrix),
+        ordered=matrix is not None and (_is_ordered(matrix) or _is_uneven(matrix)),
     )
 
 
@@ -98,6 +99,24 @@ def _fans(layer: nn.Module, weight: Tensor) -> tuple[int, int]:
 def _has_units(matrix: Tensor) -> bool:
     """Do rows differ? A table that repeats one row, such as the decays of a state space model, has no units."""
     return len(matrix) < 2 or not bool((matrix == matrix[:1]).all())
+
+
+def _is_uneven(matrix: Tensor) -> bool:
+    """Are rows of several sizes, beyond chance, as of parts that were put together? Rows of zeros aside.
+
+    The logarithm of the variance of n numbers varies by (kurtosis - 1) / n.
+    """
+    x = matrix.cpu().to(torch.float32)
+    x = x[(x != 0).any(1)]
+    count = x.shape[1]
+    if len(x) < _ROWS or count < _ROWS or not bool(x.isfinite().all()):
+        return False
+    variances = x.var(1)
+    if not bool((variances > 0).all()):
+        return False
+    standard = (x - x.mean(1, keepdim=True)) / variances.sqrt()[:, None]
+    expected = (float(standard.pow(4).mean()) - 1) / count
+    return float(variances.log().var()) > _UNEVEN * expected
 
 
 def _is_ordered(matrix: Tensor) -> bool:

@@ -32,7 +32,8 @@ class WeightFacts:
     ``names`` are all names it is registered under. ``fan_in`` and ``fan_out`` are numbers of connections, where it is
     the weight of a layer. ``zero_outputs`` are units whose weights are all 0, ``zero_inputs`` inputs that no unit
     reads. ``distribution`` is that of the elements by a test of Kolmogorov and Smirnov at 1 %. ``ordered`` tells
-    whether neighbours in a row or column correlate, as in a table of positions; weights that were drawn do not.
+    whether neighbours in a row or column correlate, as in a table of positions, or rows are of several sizes; of
+    weights that were drawn at once, neither holds.
     """
 
     names: tuple[str, ...]

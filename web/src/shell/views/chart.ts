@@ -12,6 +12,7 @@ export interface Chart {
   lines: readonly Line[];
   marks: readonly (readonly [at: number, label: string])[];
   isStacked: boolean;
+  usual?: readonly [low: number, high: number] | null; // where numbers usually are: a band behind the lines
 }
 
 const HEIGHT = 220;
@@ -21,7 +22,7 @@ const MOST_LABELS = 12;
 const LOGARITHMS_FROM = 100; // largest over smallest number
 
 /** Draw a chart; the pointer, or arrow keys, read its numbers, and a click chooses the call of a line. */
-export function chart(page: Page, { title, unit, about, at, lines, marks, isStacked }: Chart): HTMLElement {
+export function chart(page: Page, { title, unit, about, at, lines, marks, isStacked, usual }: Chart): HTMLElement {
   const width = Math.max(320, Math.min(800, document.documentElement.clientWidth - 24)); // its text is never small
   const tops = isStacked ? stacked(lines) : lines.map((line) => line.numbers), isMany = lines.length > COLOURS;
   const scale = verticalScale(tops, isStacked), first = at[0] ?? 0, last = at[at.length - 1] ?? 0;
@@ -30,6 +31,7 @@ export function chart(page: Page, { title, unit, about, at, lines, marks, isStac
   const reading = el("p", { class: "chart-reading", role: "status" });
   const paths = lines.map((_, k) => svg("path", { class: `curve ${isMany ? "other" : `series-${k}`}`, d: path(tops[k]!, at, x, scale.y) }));
   const picture = svg("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, class: "chart", tabindex: 0, role: "img", "aria-label": `${title}: ${lines.slice(0, COLOURS).map((line) => line.name).join(", ")}` },
+    ...(usual ? [bandOf(usual, width, scale.y)] : []),
     ...scale.ticks(unit).flatMap((number) => [
       svg("line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: scale.y(number), y2: scale.y(number) }),
       svg("text", { x: LEFT - 6, y: scale.y(number) + 4, "text-anchor": "end" }, written(number, unit, 3)),
@@ -78,6 +80,12 @@ export function chart(page: Page, { title, unit, about, at, lines, marks, isStac
   const names = lines.length > 1 && !isMany && el("p", { class: "curve-names" }, ...lines.map((one, k) => el("span", null, el("i", { class: `key series-${k}` }), one.name)));
   return el("figure", { class: "curves" },
     el("figcaption", { class: "chart-head" }, el("span", null, el("b", null, title), " ", el("span", { class: "type" }, about)), reading), picture, names);
+}
+
+/** The band in which numbers usually lie, as far as the chart reaches. */
+function bandOf(usual: readonly [number, number], width: number, y: (number: number) => number): SVGElement {
+  const [bottom, top] = usual.map((number) => Math.max(TOP, Math.min(HEIGHT - BOTTOM, y(number)))) as [number, number];
+  return svg("rect", { class: "usual", x: LEFT, width: width - LEFT - RIGHT, y: top, height: Math.max(0, bottom - top) }, svg("title", {}, `usual: ${digits(usual[0], 1)} to ${digits(usual[1], 1)}`));
 }
 
 function stepText(step: number, x: number, side: string): SVGElement {

@@ -25,7 +25,8 @@ class StepSigns:
     at the step. ``update`` is the median update of matrices relative to their norm, ``unmoved`` the share of elements
     with a gradient that the step left bit for bit as they were, ``cosine`` that between these gradients and the last
     ones. ``decay`` is the largest weight decay of the optimizer's groups. ``fresh``: the optimizer had no state yet.
-    ``before``, ``forward``, ``backward`` and ``optimizer`` are seconds: before the first forward, and in each of them.
+    ``before``, ``forward``, ``backward`` and ``optimizer`` are seconds: before the first forward, and in each of them;
+    ``loading`` are those in the next batch of a DataLoader, most of them before the first forward.
     """
 
     number: int
@@ -48,7 +49,8 @@ class StepSigns:
     forward: float = 0.0
     backward: float = 0.0
     optimizer: float = 0.0
-    added: int | None = None  # last: a file of an earlier version ends before it
+    added: int | None = None  # a file of an earlier version ends before it
+    loading: float | None = None  # the same
 
 
 @brief
@@ -161,7 +163,9 @@ class PartFacts:
     ``rarer``: log-probabilities of what was drawn, times weights, are minimised, so that what has a large weight
     becomes rarer; it is the mean of these weights at first and at the end. ``weights_alike`` is the one that all have.
     ``learned_weights``: they learn, too. ``entropy_sunk``: beside such terms an entropy is minimised. ``overlap``: an
-    overlap of answers with targets is minimised. ``repels``: two things that learn are driven apart without a bound.
+    overlap of answers with targets is minimised. ``overlap_of`` is the largest target of an overlap whose targets are
+    0 and this number. ``unlikely``: the log-probability of what is asked for is all that is minimised. ``repels``: two
+    things that learn are driven apart without a bound.
     ``bits`` is a function of a margin that is given labels of 0 and 1, and the share of zeros. ``code_upside_down``:
     the distance of a code from its prior is made large. ``code_cut``: nothing else in the loss depends on the code.
     ``ratio_of_one`` counts looks at a clipped surrogate whose ratio was exactly 1 with examples that came before.
@@ -177,6 +181,8 @@ class PartFacts:
     learned_weights: bool = False
     entropy_sunk: bool = False
     overlap: bool = False
+    overlap_of: float | None = None
+    unlikely: bool = False
     repels: bool = False
     bits: tuple[str, float] | None = None
     code_upside_down: bool = False

@@ -83,8 +83,8 @@ class Copies:
         if target.is_floating_point() and target.numel() >= FEWEST_ROWS:
             for one in self._copies:
                 one.note_target(target)
-            for answer in [*(answer for one in self._copies for answer in one.answers), *self._own]:
-                self._ends.note(target.detach().reshape(-1), answer)
+            answers = [*(answer for one in self._copies for answer in one.answers), *self._own]
+            self._ends.note(target.detach().reshape(-1), [one for one in answers if len(one) == target.numel()])
 
     def note_own(self, answer: Tensor) -> None:
         """Note what the model itself returned: targets may be made of it."""

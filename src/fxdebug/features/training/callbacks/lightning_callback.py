@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -16,16 +16,26 @@ from fxdebug.features.training.callbacks.step_traces import StepTraces
 class WatchCallback(Callback):
     """Watch a training of Lightning: ``Trainer(callbacks=[WatchCallback(every=50, save="runs/train")])``.
 
-    ``watch`` is the :class:`fxdebug.api.Watch` of the training that runs, or of the last one.
+    ``watch`` is the :class:`fxdebug.api.Watch` of the training that runs, or of the last one: ``watch.verdict()`` says
+    whether it learns. ``tries`` and ``on`` are those of :func:`fxdebug.watch`.
     """
 
-    def __init__(self, every: int = 50, save: str | os.PathLike[str] | None = "runs/train") -> None:
+    def __init__(
+        self,
+        every: int = 50,
+        save: str | os.PathLike[str] | None = "runs/train",
+        *,
+        tries: bool = False,
+        on: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
         self.watch: Watch | None = None
-        self._every, self._save = every, save
+        self._every, self._save, self._tries, self._on = every, save, tries, on
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Begin to watch."""
-        self.watch = watch(pl_module, every=self._every, save=self._save, method="training_step")
+        self.watch = watch(
+            pl_module, every=self._every, save=self._save, method="training_step", tries=self._tries, on=self._on
+        )
         self.watch.__enter__()
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:

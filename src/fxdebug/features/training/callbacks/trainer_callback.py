@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -17,20 +17,28 @@ from fxdebug.features.training.callbacks.trainer_epoch import tell_if_epoch_rais
 class WatchCallback(TrainerCallback):
     """Watch a training of transformers: ``Trainer(..., callbacks=[WatchCallback(every=50, save="runs/train")])``.
 
-    ``watch`` is the :class:`fxdebug.api.Watch` of the training that runs, or of the last one. Nothing stays patched
+    ``watch`` is the :class:`fxdebug.api.Watch` of the training that runs, or of the last one: ``watch.verdict()`` says
+    whether it learns. ``tries`` and ``on`` are those of :func:`fxdebug.watch`. Nothing stays patched
     between two steps, and where anything in an epoch raises.
     """
 
-    def __init__(self, every: int = 50, save: str | os.PathLike[str] | None = "runs/train") -> None:
+    def __init__(
+        self,
+        every: int = 50,
+        save: str | os.PathLike[str] | None = "runs/train",
+        *,
+        tries: bool = False,
+        on: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
         self.watch: Watch | None = None
-        self._every, self._save = every, save
+        self._every, self._save, self._tries, self._on = every, save, tries, on
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any
     ) -> None:
         """Begin to watch; a training that raised is ended first."""
         self._end()
-        self.watch = watch(given["model"], every=self._every, save=self._save)
+        self.watch = watch(given["model"], every=self._every, save=self._save, tries=self._tries, on=self._on)
         self.watch.__enter__()
         self.watch.pause()
 

@@ -590,6 +590,21 @@ def scalar_of(content: Any) -> float | None:
     return None
 
 
+def answer_of(output: Tensor, node: Any) -> Tensor | None:
+    """Return what a node has of an output: the output itself, or what was gathered of it; ``None`` of another one.
+
+    >>> q, actions = torch.arange(6.0, requires_grad=True).view(3, 2) * 1, torch.tensor([[1], [0], [1]])
+    >>> answer_of(q, q.gather(1, actions).grad_fn).flatten().tolist(), answer_of(q, q.exp().grad_fn)
+    ([1.0, 2.0, 5.0], None)
+    """
+    made = behind_views(output.grad_fn)
+    if made is node:
+        return output.detach()
+    if name_of(node) == "Gather" and behind_views(node.next_functions[0][0]) is made:
+        return output.detach().gather(signed(node._saved_dim), node._saved_index)
+    return None
+
+
 def signed(number: int) -> int:
     """Return a number as it was given: autograd keeps negative ones as numbers of 64 bits without a sign.
 

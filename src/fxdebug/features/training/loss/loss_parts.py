@@ -296,24 +296,62 @@ def reaches(begin: Sequence[Any], end: Any) -> bool | None:
     return False
 
 
-def overlaps(node: Any) -> bool:
-    """Is it an overlap of answers with targets of 0 and 1, over the size of both (Dice, Jaccard)?
+def overlap_of(node: Any) -> float:
+    """Return the targets beside 0 of an overlap with answers, over the size of both (Dice, Jaccard); 0 of others.
 
     >>> import torch
     >>> p, t = torch.rand(16, requires_grad=True).sigmoid(), torch.tensor([0.0, 1.0] * 8)
-    >>> overlaps((2 * (p * t).sum() / (p.sum() + t.sum())).grad_fn)
-    True
+    >>> [overlap_of((2 * (p * t).sum() / (p.sum() + t.sum())).grad_fn) for t in (t, 255 * t)]
+    [1.0, 255.0]
     """
     inputs = inputs_of(node)
     if name_of(node) != "Div" or len(inputs) != 2:
-        return False
-    shared = list[Any]()
-    for part in _inner_parts(inputs[0]):
-        if name_of(part) == "Mul" and len(inputs_of(part)) == 1 and _are_bits(_constant(part)):
-            shared.append(behind_views(inputs_of(part)[0]))
+        return 0.0
     below = {behind_views(part) for part in _inner_parts(inputs[1])}
     below |= {behind_views(inputs_of(part)[0]) for part in _inner_parts(inputs[1]) if is_square(part)}
-    return any(one in below for one in shared)
+    for part in _inner_parts(inputs[0]):
+        if name_of(part) == "Mul" and len(inputs_of(part)) == 1 and behind_views(inputs_of(part)[0]) in below:
+            targets = _constant(part)
+            highest = _only_other(targets)
+            if highest:
+                return highest
+    return 0.0
+
+
+def _only_other(numbers: object) -> float:
+    """Return the size that numbers have which are not 0, where both are there; else 0."""
+    if not isinstance(numbers, Tensor) or numbers.numel() < FEWEST or numbers.is_complex():
+        return 0.0
+    with untracked():
+        sizes = numbers.detach().abs()
+        highest = float(sizes.amax())
+        are_two = bool(((sizes == 0) | (sizes == highest)).all()) and bool((sizes == 0).any())
+    return highest if are_two and math.isfinite(highest) else 0.0
+
+
+def is_unlikely(root: Any, parts: Sequence[Part]) -> bool:
+    """Is all that is minimised the log-probability of what is asked for, which then becomes rarer?
+
+    A number below 0 that it is multiplied with may be a return.
+
+    >>> import torch
+    >>> p, labels = torch.zeros(8, 4, requires_grad=True).softmax(1), torch.zeros(8, 1, dtype=torch.long)
+    >>> losses = [sign * p.gather(1, labels).log().mean() for sign in (1, -1)]
+    >>> [is_unlikely(loss.grad_fn, parts_of(loss.grad_fn)) for loss in losses]
+    [True, False]
+    """
+    if not parts or any(part.sign * log_probability(part.node) <= 0 for part in parts):
+        return False
+    if max(elements_of(part.node) for part in parts) < FEWEST:
+        return False
+    pending, ends = [root], {part.node for part in parts}
+    while pending:
+        node = pending.pop()
+        number = scalar_of(_constant(node)) if name_of(node) in ("Mul", "Div") else None
+        if number is not None and number < 0:
+            return False
+        pending += [one for one in inputs_of(node) if node not in ends]
+    return True
 
 
 def _inner_parts(node: Any) -> Iterator[Any]:
@@ -335,6 +373,8 @@ def _inner_parts(node: Any) -> Iterator[Any]:
 def margin_of_bits(node: Any) -> tuple[str, float] | None:
     """Return the function of a margin that is given labels of 0 and 1 for -1 and 1, with the share of zeros.
 
+    A product by itself is no margin: zeros may only choose what counts, as a mask does in front of a clamp.
+
     >>> import torch
     >>> x, t = torch.zeros(8, requires_grad=True), torch.tensor([0.0, 1.0] * 4)
     >>> margin_of_bits((1 - x * t).relu().grad_fn), margin_of_bits((1 - x * (2 * t - 1)).relu().grad_fn)
@@ -348,14 +388,15 @@ def margin_of_bits(node: Any) -> tuple[str, float] | None:
         return margin_of_bits(inputs_of(node)[0])
     if name not in _MARGINS:
         return None
-    pending = [(inner, 1) for inner in inputs_of(node)]
+    pending = [(inner, 1, False) for inner in inputs_of(node)]
     while pending:
-        inner, depth = pending.pop()
+        inner, depth, is_less = pending.pop()
         kind, inputs = name_of(inner), inputs_of(inner)
-        if kind == "Mul" and len(inputs) == 1 and _are_bits(bits := _constant(inner)):
+        is_product = kind == "Mul" and len(inputs) == 1 and (is_less or name_of(inputs[0]) == "Neg")
+        if is_product and _are_bits(bits := _constant(inner)):
             return name.lower(), _share_of_zeros(bits)
         if depth < DEPTH and (kind in _INSIDE or kind in PASSED):
-            pending += [(one, depth + 1) for one in inputs]
+            pending += [(one, depth + 1, is_less or kind not in PASSED) for one in inputs]
     return None
 
 
@@ -585,6 +626,7 @@ class LossParts:
         self._margins: list[float | None] = []
         self._rests: list[tuple[float, float]] = []
         self._each_with_each = 0
+        self._overlap_of: float | None = None
 
     def look(self, root: Tensor, outputs: Sequence[Tensor], *, is_again: bool) -> None:
         """Look at the parts of one loss; ``is_again``: its examples came before."""
@@ -604,7 +646,11 @@ class LossParts:
         self._note("of actions", is_of_actions)
         self._each_with_each = each or self._each_with_each
         self._note("entropy sunk", is_of_actions and any(one.sign < 0 and entropy_in(one.node) for one in parts))
-        self._note("overlap", any(one.sign > 0 and overlaps(one.node) for one in parts))
+        overlaps = [(one.sign, highest) for one in parts if (highest := overlap_of(one.node))]
+        self._note("overlap", any(sign > 0 and highest == 1 for sign, highest in overlaps))
+        self._note("overlap of more", any(sign < 0 and highest > 1 for sign, highest in overlaps))
+        self._overlap_of = max([highest for _, highest in overlaps], default=self._overlap_of)
+        self._note("unlikely", not actions and is_unlikely(root.grad_fn, parts))
         self._note("repels", any(one.sign < 0 and Term(one.node, 1.0).repels_freely for one in parts))
         bits = next((found for one in parts if (found := margin_of_bits(one.node)) is not None), None)
         self._note("bits", bits is not None)
@@ -676,6 +722,8 @@ class LossParts:
             learned_weights=self._always("learned weights", actions),
             entropy_sunk=self._always("entropy sunk"),
             overlap=self._always("overlap"),
+            overlap_of=self._overlap_of if self._always("overlap of more") else None,
+            unlikely=self._always("unlikely"),
             repels=self._always("repels"),
             bits=self._bits if self._always("bits") else None,
             code_upside_down=self._always("code upside down"),

@@ -58,8 +58,8 @@ class Repeated:
                 return
             keys = list(zip(*[_keys(one.detach()[:rows]) for one in whole], strict=True))
             told = target.detach()[:rows].reshape(rows, -1)
-            is_number = told.is_floating_point() and told.shape[1] == 1
-            values = _values(told) if not is_number else told[:, 0].double().tolist()
+            is_number = told.is_floating_point()
+            values = _numbers(told).tolist() if is_number else _values(told)
         if self._are_numbers is None:
             self._are_numbers = is_number
         if self._are_numbers == is_number:
@@ -89,7 +89,7 @@ class Repeated:
         chance, variance = sum((n / self._rows) ** 2 for n in self._targets.values()), 0.0
         if self._are_numbers:
             variance = self._square / self._rows - (self._sum / self._rows) ** 2
-            if not math.isfinite(variance) or variance <= CLOSE:
+            if not math.isfinite(variance) or variance <= CLOSE * max(1.0, self._square / self._rows):
                 return None
         commonest = max(self._known.values(), key=lambda one: one.again)
         share = (commonest.again + 1) / self._rows
@@ -111,6 +111,18 @@ def _keys(rows: Tensor) -> list[int]:
     weights = torch.from_numpy(np.random.default_rng(0).standard_normal(flat.shape[1]))
     some = rows_of(rows.reshape(len(rows), -1))
     return [hash(one) for one in zip(some, (flat * weights).sum(1).tolist(), strict=True)]
+
+
+def _numbers(rows: Tensor) -> Tensor:
+    """Return a number for each row: of several its sum with weights that were drawn once.
+
+    Targets that are known by their distance from an answer alone are not the same to the last bit.
+    """
+    flat = rows.cpu().double()
+    if flat.shape[1] == 1:
+        return flat[:, 0]
+    weights = torch.from_numpy(np.random.default_rng(0).standard_normal(flat.shape[1]))
+    return (flat * weights).sum(1)
 
 
 def _values(rows: Tensor) -> list[int]:

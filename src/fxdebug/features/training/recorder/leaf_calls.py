@@ -20,6 +20,7 @@ RECTIFIERS = (nn.ReLU, nn.ReLU6, nn.GELU, nn.SiLU, nn.LeakyReLU, nn.ELU, nn.Hard
 NORMALISATIONS = (nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.modules.batchnorm._NormBase)
 OUTDATED = 0.05  # of its size, from which a result is not that of the weights: rounding to bfloat16 is 0.004
 HIDDEN = -100.0  # what is added to hide a place is far below
+MOST_READ = 8  # tables of a forward
 FEWEST_KEPT = 8  # places of a mask
 SILENT = 0.999  # of the elements are 0
 BOUNDS = {nn.Sigmoid: (0.0, 1.0), nn.Tanh: (-1.0, 1.0), nn.Hardsigmoid: (0.0, 1.0)}
@@ -99,7 +100,8 @@ class LeafCalls(ForwardsOnly):
         self.again: Counter[str] = Counter()  # calls of a module that ran before in this forward
         self.keeps_all = True  # are numbers for the backward kept, and not computed again?
         self.first_given: Tensor | None = None  # what the first layer takes
-        self.last_read: Tensor | None = None  # the ids of the last table of which rows of examples differ
+        self.read: list[Tensor] = []  # the ids that tables looked up
+        self.last_read: Tensor | None = None  # those of the last table of which rows of examples differ
         self.ahead: list[str] = []  # recurrent layers and attentions that see the places that follow
         self._open = open_calls.OpenCalls(sites)
 
@@ -133,6 +135,7 @@ class LeafCalls(ForwardsOnly):
                 self.ignored.append((path, mask.detach() if mask.dtype is torch.bool else mask.detach() == -math.inf))
         if isinstance(module, nn.Embedding) and args and isinstance(args[0], Tensor) and args[0].dim() == 2:
             with untracked():
+                self.read = [*self.read, args[0].detach()][-MOST_READ:]
                 self.last_read = args[0].detach() if bool((args[0] != args[0][:1]).any()) else self.last_read
         given = [t for _, t in named_tensors((args, kwargs)) if t.is_floating_point()]
         made = [t for _, t in named_tensors(output) if t.is_floating_point()]

@@ -29,12 +29,14 @@ from fxdebug.features.shared.records.learning import (
     StepSigns,
 )
 from fxdebug.features.training.beside.all_beside import Beside
+from fxdebug.features.training.beside.waits import Waits
 from fxdebug.features.training.loss.amounts import Amounts
 from fxdebug.features.training.loss.arrivals import Arrivals
 from fxdebug.features.training.loss.loss_graph import (
     CLOSE,
     NARROW,
     LossRead,
+    answer_of,
     behind_views,
     bounds_of,
     computed_again,
@@ -164,6 +166,7 @@ class Learning:
         self._whole = sum(p.numel() for p in members.parameters_of(model))
         self._about = ModelFacts(model)
         self.beside = Beside(model)
+        self.waits = Waits()
         self.told = OneTarget()
         self._others_left: dict[int, tuple[str, tuple[str, ...], int, int]] = {}  # optimizers whose backwards began so
         self.saves_otherwise = False  # did hooks save numbers for a backward in their own way?
@@ -536,6 +539,7 @@ class Learning:
             if self._calls is not None and looks:
                 with untracked():
                     first = self._given[0] if self._given else None
+                    self._targets.note_tables(self._calls.read, self._given)
                     self._targets.hold_read(target, read.ignore, self._calls.last_read, first)
             if self._calls is not None and self._calls.last_linear is not None:
                 examples = len(self._given[0]) if self._given and self._given[0].dim() else 0
@@ -612,11 +616,10 @@ class Learning:
         """Return what a prediction was compared with, from their difference."""
         for output in self._outputs:
             difference = read.difference
-            if difference is None or output.shape != difference.shape:
-                continue
-            if behind_views(output.grad_fn) is read.prediction:
-                with untracked():
-                    return output.detach() - difference
+            with untracked():
+                answer = answer_of(output, read.prediction)
+                if difference is not None and answer is not None and answer.numel() == difference.numel():
+                    return answer.reshape(difference.shape) - difference
         return None
 
     def _note_mixed(self, target: tuple[int, ...]) -> None:
@@ -802,6 +805,7 @@ class Learning:
         self._step = self._mark = None
         self.beside.after_step(number, self._loop.optimised)
         self._since = time.perf_counter()
+        loading = short(self.waits.take())
         self._targets.end_step()
         self._given, self._outputs, self._read = [], [], LossRead()  # as large as the program's: none outlives a step
         if step is None:
@@ -839,7 +843,7 @@ class Learning:
             cosine=short(cosine),
             decay=max([float(one) for one in decays if isinstance(one, (int, float))], default=0.0), fresh=fresh,
             before=short(step.seconds["before"]) or 0.0, forward=short(step.seconds["forward"]) or 0.0,
-            backward=short(step.seconds["backward"]) or 0.0, optimizer=short(seconds) or 0.0,
+            backward=short(step.seconds["backward"]) or 0.0, optimizer=short(seconds) or 0.0, loading=loading,
         )  # fmt: skip
 
     def _note_left(self, optimizer: Optimizer, given: set[int], *, carried: bool) -> None:

@@ -29,6 +29,7 @@ MOST_DIFFERENT = 64  # batches of targets that are told apart
 MOST_COLUMNS = 4096  # that have a mean of their own
 MOST_ROWS = 600  # of inputs that are held against the targets
 FEWEST_ROWS = 100
+ROUNDED = 1e-12  # of the squares: targets that are known by their distance from an answer alone differ by rounding
 FEWEST_OF_STEP = 8  # targets
 SHIFTS = range(-2, 4)
 SHIFTED_STEPS = 40
@@ -57,7 +58,7 @@ class Targets:
         self.classes: Counter[int] = Counter()
         self._of_step: Counter[int] = Counter()
         self.entropies: deque[tuple[float, int]] = deque(maxlen=MOST_BATCHES)  # of steps, with their sizes
-        self.shifts = {k: [0, 0] for k in SHIFTS}
+        self._shifts = {k: [0, 0] for k in SHIFTS}
         self._shifted = 0
         self._weights: Tensor | None = None
         self._mean: Tensor | None = None  # of columns, or of all
@@ -76,6 +77,7 @@ class Targets:
         self.digests: set[str] = set()
         self._padding = [0.0, 0.0]  # targets that only fill up the ends of rows, and all
         self._padding_is = 0.0
+        self._replaced = [0, 0]  # looks at which no table looked up the tokens that the model was given, and all
         self._read = [0, 0]  # places in which the decoder's own input is the target, and all
         self._reaches: list[tuple[int, float]] = []  # the largest magnitude of numbers at each look
 
@@ -182,8 +184,26 @@ class Targets:
                 continue
             ours, theirs = target[:, first:last], given[:, first + at : last + at]
             counts = ours != ignore
-            self.shifts[k][0] += int(((ours == theirs) & counts).sum())
-            self.shifts[k][1] += int(counts.sum())
+            self._shifts[k][0] += int(((ours == theirs) & counts).sum())
+            self._shifts[k][1] += int(counts.sum())
+
+    @property
+    def shifts(self) -> dict[int, list[int]]:
+        """For each shift: places in which a target is the token so far behind it, and all that were compared.
+
+        Empty where the model replaces tokens before it looks them up, as one that masks them itself does.
+        """
+        replaced, looks = self._replaced
+        return {} if replaced > MOSTLY * looks else self._shifts
+
+    def note_tables(self, read: Sequence[Tensor], given: Sequence[Tensor]) -> None:
+        """Note whether a table looks up the tokens that the model was given, or others in their place."""
+        for tokens in (one for one in given if one.dim() == 2 and not one.is_floating_point()):
+            alike = [ids for ids in read if ids.shape == tokens.shape]
+            if alike:
+                self._replaced[0] += not any(torch.equal(ids, tokens.detach()) for ids in alike)
+                self._replaced[1] += 1
+            return
 
     def hold_read(self, target: Tensor, ignore: int, ids: Tensor | None, given: Tensor | None) -> None:
         """Compare classes with the ids that the last table looked up, where these are not the model's first input."""
@@ -333,7 +353,8 @@ class Targets:
         if self._mean is None or not self._rows:
             return None
         if kind == "mse_loss":
-            return self._square / (self._rows * self._mean.numel())
+            spread, size = self._square / self._rows, float(self._mean.square().sum())
+            return spread / self._mean.numel() if spread > ROUNDED * size else None  # they are all the same
         if kind.startswith("binary_cross_entropy"):
             return float(_binary_entropy(self._mean).mean())
         if kind == "soft cross_entropy":

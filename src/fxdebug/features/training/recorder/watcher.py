@@ -133,6 +133,7 @@ class Watcher:
         _schedule.begin(self)
         _beside.begin(self)
         self.learning.beside.copies.put()
+        self.learning.waits.put()
         self._forward.put()
         self._steps.put()
 
@@ -141,6 +142,7 @@ class Watcher:
         self._steps.remove()
         self._forward.restore()
         self.learning.beside.copies.remove()
+        self.learning.waits.remove()
         _beside.end(self)
         _schedule.end(self)
         _backward.end(self)

@@ -36,6 +36,7 @@ from fxdebug.files.being_written import mark_as_written
 from fxdebug.files.read_file import read_text, require_inside
 from fxdebug.files.schema import Damaged, Reader, damage, integers, optional, reader_of, reals, record, shown, texts
 from fxdebug.files.system_errors import system_errors_told
+from fxdebug.files.what_lies_below import told_below
 from fxdebug.files.write_file import write_bytes
 from fxdebug.store.versioned_json import require_version
 
@@ -172,13 +173,19 @@ def read_training(folder: Path, rank: int | None = None) -> TrainingRecord:
     Without ``rank`` the file of a training that was not distributed is read, else that of the lowest rank.
     """
     path = file_of(folder, lowest_rank(folder) if rank is None else rank)
-    if folder.is_dir() and not os.path.lexists(path):
-        raise LoadError(
-            f"{folder} holds no {path.name}: fxdebug.watch(…, save=…) writes it, and fxdebug.load reads a run"
-        )
+    if not os.path.lexists(path) and (folder.is_dir() or not os.path.lexists(folder)):
+        raise LoadError(_no_training(folder, path.name))
     require_inside(path, path.parent)
     with system_errors_told(path):
         return _record_of(path)
+
+
+def _no_training(folder: Path, name: str) -> str:
+    """Return what a folder lacks, and where trainings lie that may be meant."""
+    if not folder.is_dir():
+        return f"{folder} is no folder: give the one that fxdebug.watch(…, save=…) writes"
+    below = told_below(folder, ("training.jsonl", "training.rank*.jsonl"), "trainings")
+    return f"{folder} holds no {name}: {below or 'fxdebug.watch(…, save=…) writes it, and fxdebug.load reads a run'}"
 
 
 def _record_of(path: Path) -> TrainingRecord:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib.abc
 import importlib.machinery
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -23,7 +25,18 @@ def prepare() -> None:
     """Watch what the script of ``fxdebug watch`` trains: what names its folder is gone from the environment then."""
     folder, tries = os.environ.pop(SCRIPT, ""), os.environ.pop(TRY, "")
     if folder:
-        _wait(Path(folder), tries, forks=False)
+        atexit.register(_tell_where_nothing_stepped, _wait(Path(folder), tries, forks=False), os.getpid())
+
+
+def _tell_where_nothing_stepped(watched: Mapping[int, Any], process: int) -> None:
+    """Say on the standard error that a script has trained nothing, as far as its own process shows."""
+    if process == os.getpid() and process not in watched and sys.stderr is not None:
+        with suppress(OSError, ValueError):  # it is closed, or nobody reads it
+            print(
+                "fxdebug: nothing was watched: no optimizer of torch made a step in the script's own process "
+                f"({WATCH}=FOLDER watches those that it starts, too)",
+                file=sys.stderr,
+            )
 
 
 def prepare_from_environment() -> None:
@@ -39,13 +52,16 @@ def prepare_from_environment() -> None:
         print(f"fxdebug: the script is not watched: {type(error).__name__}: {error}", file=sys.stderr)
 
 
-def _wait(folder: Path, tries: str, *, forks: bool) -> None:
-    hook = partial(put_hook, folder=folder.absolute(), tries=float(tries or 0), forks=forks)
+def _wait(folder: Path, tries: str, *, forks: bool) -> Mapping[int, Any]:
+    """Put the hook once torch has optimizers; return what will be watched by then, by process."""
+    watched: dict[int, Any] = {}
+    hook = partial(put_hook, folder=folder.absolute(), tries=float(tries or 0), forks=forks, watched=watched)
     known = sys.modules.get(AT)
     if known is not None:
         hook(known)
     else:
         sys.meta_path.insert(0, _Waiting(hook))
+    return watched
 
 
 class _Waiting(importlib.abc.MetaPathFinder):
@@ -89,12 +105,16 @@ class _Telling(importlib.abc.Loader):
             print(f"fxdebug: the script is not watched: {type(error).__name__}: {error}", file=sys.stderr)
 
 
-def put_hook(optimizers: ModuleType, folder: Path, tries: float = 0.0, *, forks: bool = False) -> None:
+def put_hook(
+    optimizers: ModuleType, folder: Path, tries: float = 0.0, *, forks: bool = False,
+    watched: dict[int, Any] | None = None,
+) -> None:  # fmt: skip
     """Put a hook on the first step of each optimizer, which begins to watch the model that it trains.
 
-    ``forks``: processes that this one forks are watched too, each in a folder of its own.
+    ``forks``: processes that this one forks are watched too, each in a folder of its own. ``watched`` gets what is
+    watched, by process: one that is forked begins anew.
     """
-    watched: dict[int, Any] = {}  # by process: one that is forked begins anew
+    watched = {} if watched is None else watched
     began = os.getpid()
 
     def first_step(optimizer: Any, args: Any, kwargs: Any) -> None:

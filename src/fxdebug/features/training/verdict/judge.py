@@ -110,6 +110,9 @@ def _rank(one: Finding) -> int:
 
 def _causes(seen: Seen, incidents: Sequence[Finding]) -> list[Finding]:
     """Return everything that was found, in the order in which one thing may cause another."""
+    harmless = of_loop.went_on(seen)
+    if harmless is not None:
+        incidents = [harmless if one.rule == EXPLAINED else one for one in incidents]
     learns = seen.progress.state == "falling"
     explained = {one.rule for one in incidents} & {EXPLAINED}
     own = [one for one in of_loop.rules(seen) if one.rule not in explained]
@@ -315,7 +318,7 @@ def _is_told(one: Finding, seen: Seen) -> bool:
             seen.progress.is_bad or seen.barely_learns or (one.severity == ADVICE and seen.facts.detached.share > PART)
         )
     if one.rule == "no end":
-        return (one.measured or 0.0) < of_beside.RARE
+        return one.severity == ERROR or (one.measured or 0.0) < of_beside.RARE
     if one.rule == "copy stays":
         return seen.steps >= seen.limits.plateau
     always = (

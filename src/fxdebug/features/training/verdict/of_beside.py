@@ -126,9 +126,9 @@ def _copies(seen: Seen, one: Sign, way: str) -> Iterator[Finding]:
 def _no_end(seen: Seen, one: Sign, way: str) -> Iterator[Finding]:
     discount, rows, rewards, share = one.numbers
     yield found(
-        "no end", ADVICE,
-        f"each of {rows:.0f} targets is one of {rewards:.0f} rewards and {g(discount)} times the value of what "
-        f"follows: none of them is the end of an episode{way}",
+        "no end", ERROR if seen.progress.state == "rising" else ADVICE,
+        f"each of {rows:.0f} targets is {'the same reward' if rewards == 1 else f'one of {rewards:.0f} rewards'} and "
+        f"{g(discount)} times the value of what follows: none of them is the end of an episode{way}",
         "Where episodes end, add nothing after it: reward + discount * (1 - done) * value.", measured=share,
         threshold=RARE,
     )  # fmt: skip

@@ -71,6 +71,8 @@ def _out_of_reach(seen: Seen) -> Found:
             threshold=BEYOND,
         )  # fmt: skip
     near = FAR_LOSS
+    if bounds is not None and bounds[0] == "softmax":  # squashed twice: told of what the loss is given
+        return
     if bounds is not None and bounds[0] in ("tanh", "sigmoid"):
         reach, what = bounds[2] - bounds[1], f"a {bounds[0]} at the end keeps logits"
     elif progress.state != "falling":  # else they are small as they began

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from fxdebug.data.findings import ADVICE, ERROR, WARNING, Severity
+from fxdebug.data.findings import ADVICE, ERROR, WARNING, Finding, Severity
 from fxdebug.features.shared.records.learning import StepSigns
 from fxdebug.features.shared.records.training import TrainingRecord
 from fxdebug.features.training.verdict.of_data import targets_grow
@@ -46,7 +46,7 @@ def _optimizers(seen: Seen) -> Found:
     if others and len(others) == len(facts.optimizers) and not facts.missing.count:
         one = others[0]
         made = "it was made before they were replaced (moved by to(), loaded, made again), or from another copy"
-        alike = f" (its {one.parameters} have the same shapes: {made})" if one.alike == one.parameters > 0 else ""
+        alike = f" (its {one.parameters} parameters have the same shapes: {made})" * (one.alike == one.parameters > 0)
         yield found(
             "other optimizer", ERROR,
             f"{one.name} has none of the model's parameters{alike}: its steps change nothing here",
@@ -190,10 +190,28 @@ def _idle_term(seen: Seen) -> Found:
         )  # fmt: skip
 
 
+def went_on(seen: Seen) -> Finding | None:
+    """Return that a scaler left out steps in a row, where enough followed that it did not: its factor was too high."""
+    facts, tries = seen.facts, seen.steps + seen.facts.skipped
+    if not facts.skipped or _is_in_vain(seen) or seen.steps < seen.limits.steps:
+        return None
+    return found(
+        "steps skipped", ADVICE,
+        f"a GradScaler left out {facts.skipped} of {tries} steps, ten of them in a row, and went on with a smaller "
+        f"factor ({g(facts.first_scale)} at first, {g(facts.last_scale)} now)",
+        f"Begin with a smaller one: GradScaler(init_scale=2.0**{round(math.log2(max(facts.last_scale, 1.0)))}).",
+    )  # fmt: skip
+
+
+def _is_in_vain(seen: Seen) -> bool:
+    """Does a scaler leave out most steps, or has its factor fallen so far that it is not what is too high?"""
+    return seen.facts.skipped > (seen.steps + seen.facts.skipped) / 2 or seen.facts.last_scale < 1
+
+
 def _scaler(seen: Seen) -> Found:
     facts = seen.facts
     tries = seen.steps + facts.skipped
-    if facts.skipped >= SKIPS and (facts.skipped > tries / 2 or facts.last_scale < 1):
+    if facts.skipped >= SKIPS and _is_in_vain(seen):
         yield found(
             "steps skipped", ERROR,
             f"a GradScaler left out {facts.skipped} of {tries} steps, and its factor fell from "

@@ -6,7 +6,7 @@ import math
 
 from fxdebug.data.findings import ADVICE, ERROR, WARNING, Finding, Severity
 from fxdebug.features.shared.records.learning import MixedBatch
-from fxdebug.features.training.verdict.seen import Found, Seen, found, g, listed, path_of
+from fxdebug.features.training.verdict.seen import Found, Seen, found, g, listed, path_of, places
 
 TURNED_AWAY = -0.3  # a cosine
 FAR_LOSS = 3.0  # times the constant answer: a fresh net begins at 1 to 1.5 of it
@@ -216,11 +216,11 @@ def _beginning(seen: Seen) -> Found:
     harmed = progress.is_bad and (times > FAR_LOSS or bool(facts.bounded) or is_most)
     if facts.large.count and (harmed or (learns and times > FAR_LOSS)):
         far = f"; before any step the loss was {times:.3g} times that of a constant answer" if times > FAR_LOSS else ""
-        bounded = f"; {', '.join(facts.bounded[:3])} stays at its bounds" if facts.bounded else ""
+        bounded = f"; {places(facts.bounded)} stayed at the bounds" if facts.bounded else ""
         yield found(
             "weights too large", ADVICE if learns else ERROR,
-            f"the weights of {listed(facts.large)} began so large that a layer makes numbers of size 1 into such of "
-            f"size {g(facts.largest_gain)} (0.5 to 1.7 is usual){far}{bounded}",
+            f"the weights of {listed(facts.large)} began so large that a layer turns numbers of size 1 into "
+            f"numbers of size {g(facts.largest_gain)} (0.5 to 1.7 is usual){far}{bounded}",
             "Draw them as torch does, or by nn.init.kaiming_normal_: a deviation of 1 / sqrt(inputs of the layer).",
             path=path_of(facts.large.some[0]), op=facts.large.some[0], others=facts.large.some[1:],
             measured=facts.largest_gain, threshold=LARGE_GAIN,

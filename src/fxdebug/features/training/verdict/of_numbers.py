@@ -7,7 +7,7 @@ from itertools import takewhile
 
 from fxdebug.data.findings import ADVICE, ERROR, WARNING
 from fxdebug.features.shared.records.learning import CANCELS, TOP_ONE, StepSigns
-from fxdebug.features.training.verdict.seen import Found, Seen, found, g, listed, middle, path_of
+from fxdebug.features.training.verdict.seen import Found, Seen, found, g, listed, middle, path_of, places
 
 NARROW = ("bfloat16", "float16")
 FEWEST_LAYERS = 5
@@ -57,7 +57,7 @@ def rules(seen: Seen) -> Found:
         ends = facts.loss.bounds if "the end" in facts.silent[0] else None
         yield found(
             "silent activation", ERROR if seen.progress.is_bad else ADVICE,
-            f"{', '.join(facts.silent)} returned only zeros, from the first step on: no gradient passes{rest}",
+            f"{places(facts.silent)} returned only zeros, from the first step on: no gradient passes{rest}",
             f"The model ends with a {ends[0]}, and its loss takes numbers of both signs: leave it out."
             if ends is not None
             else "Look at the weights and the bias in front of it (zeros, a bias far below 0?), for round() of numbers "
@@ -68,7 +68,7 @@ def rules(seen: Seen) -> Found:
     if facts.bounded:
         yield found(
             "saturated activation", ERROR if seen.progress.is_bad else ADVICE,
-            f"{', '.join(facts.bounded[:3])} {'is' if len(facts.bounded) == 1 else 'are'} at the bounds in 9 of 10 "
+            f"{places(facts.bounded)} {'is' if len(facts.bounded) == 1 else 'are'} at the bounds in 9 of 10 "
             "elements and more, from the first step on: next to no gradient passes",
             "Look at the weights in front, and at the scale of the inputs: what a sigmoid or tanh takes is to be of "
             "size 1.",
@@ -161,7 +161,7 @@ def _without_slope(seen: Seen) -> Found:
     if len(run) >= FEWEST_STEPS and is_long and any(one.number in known for one in run):  # the norm is of every element
         before = len(signs) - len(run)
         steps = f"in the last {len(run)} of {len(signs)} steps" if before else f"in all {len(signs)} steps"
-        died = f"; {', '.join(facts.died)} returns only zeros since step {facts.died_at}" if facts.died else ""
+        died = f"; {places(facts.died)} returned only zeros since step {facts.died_at}" if facts.died else ""
         dead = seen.sign("dead")
         if dead is not None and not died:
             function, weight = dead.names

@@ -40,6 +40,14 @@ def rules(seen: Seen) -> Found:
             f"{100 * zeros:.0f} % that are 0 is the same whatever the answer, and they teach nothing ({way})",
             "Give it 2 * label - 1.", op=name, measured=zeros,
         )  # fmt: skip
+    if parts.overlap_of is not None:
+        yield found(
+            "targets out of range", ERROR if progress.is_bad or progress.last < 0 else WARNING,
+            f"the overlap with answers is taken of targets that are 0 and {g(parts.overlap_of)}, where masks are 0 and "
+            f"1: it is counted {g(parts.overlap_of)} times, and the loss has no lowest value ({way})",
+            f"Divide them by {g(parts.overlap_of)}, or compare: (target > 0).float().", op="overlap",
+            measured=parts.overlap_of, threshold=1.0,
+        )  # fmt: skip
     if parts.ratio_of_one:
         yield found(
             "ratio stays", WARNING,
@@ -192,6 +200,13 @@ def _signs(seen: Seen, way: str) -> Found:
             "wrong sign", ERROR,
             f"what is minimised is the overlap of answers and targets itself: they part ({way})",
             "Minimise 1 - overlap.", op="overlap",
+        )  # fmt: skip
+    if parts.unlikely and falls and seen.progress.last < 0 and seen.facts.alone:
+        yield found(
+            "wrong sign", ERROR,
+            "what is minimised is the log-probability of what is asked for: it becomes rarer with each step, and the "
+            f"loss has no lowest value ({way})",
+            "Put a minus in front: -log_prob.mean().", op="log", measured=seen.progress.last,
         )  # fmt: skip
     if parts.code_upside_down:
         yield found(

@@ -8,7 +8,7 @@ from statistics import median
 
 from fxdebug.data.findings import ADVICE, ERROR, WARNING, Finding, Severity
 from fxdebug.features.training.spikes import is_spike
-from fxdebug.features.training.verdict.seen import Found, Seen, found, g, middle
+from fxdebug.features.training.verdict.seen import Found, Seen, found, g, middle, places
 
 FEWEST = 20
 LONG = 10  # steps
@@ -338,7 +338,9 @@ def _resumed(seen: Seen) -> Found:
 def size(seen: Seen) -> Found:
     """Yield whether the learning rate is too high or too low; asked where nothing else explains the course."""
     progress, limits = seen.progress, seen.limits
-    updates, top = seen.updates, max(seen.rates, default=0.0)
+    updates, top = _finite_updates(seen), max(seen.rates, default=0.0)
+    if updates is None:
+        return
     early = updates[1:11]  # Adam's first step is its largest, and zeros of LoRA have no norm
     if seen.is_warming_up and progress.state != "not finite":
         return
@@ -366,11 +368,11 @@ def size(seen: Seen) -> Found:
         )
         first = "Look at the initial weights first: they, or the inputs, are far too large. Else try" if far else "Try"
         added = _added(seen) or 0.0
-        since = f", and {', '.join(seen.facts.died[:2])} returns only zeros since step {seen.facts.died_at}"
+        since = f", and {places(seen.facts.died)} returned only zeros since step {seen.facts.died_at}"
         yield found(
             "learning rate too high", ERROR,
-            f"the learning rate {g(top)} is too high: in the first steps each changes the weights by up to "
-            f"{100 * max(early, default=0):.3g} % (0.1 to 1 % is usual)"
+            f"the learning rate {g(top)} is too high: in the first steps each changes the weights "
+            f"{_by(max(early, default=0.0))} (0.1 to 1 % is usual)"
             + (f", the loss went up from {g(finite[0])} to {g(max(finite))}" if _went_up(finite) else "")
             + (since if seen.facts.died else "")
             + _inert(seen)
@@ -387,8 +389,8 @@ def size(seen: Seen) -> Found:
         yield found(
             "learning rate too high", WARNING,
             f"the loss fell from {g(progress.first)} in the first quarter of {progress.steps} steps, and stays at "
-            f"{g(progress.last)} since; the learning rate {g(top)} changed the weights by up to "
-            f"{100 * max(early):.3g} % in each of the first steps (0.1 to 1 % is usual)",
+            f"{g(progress.last)} since; the learning rate {g(top)} changed the weights "
+            f"{_by(max(early))} in each of the first steps (0.1 to 1 % is usual)",
             f"Try {g(top / 10)}, and warm up.", measured=max(early), threshold=limits.largest_update,
         )  # fmt: skip
         return
@@ -473,6 +475,23 @@ def _slowly(seen: Seen) -> Found:
     )  # fmt: skip
 
 
+def _finite_updates(seen: Seen) -> list[float] | None:
+    """Return the updates until the loss was not finite any more; ``None`` where that is so for an input that is not.
+
+    What comes after it, and an update by gradients that are not finite, says nothing of the learning rate.
+    """
+    bad = next((one.number for one in seen.record.steps if one.loss is not None and not math.isfinite(one.loss)), None)
+    known = [one for one in seen.signs if bad is None or one.number < bad]
+    given = next((one.largest for one in seen.signs if one.number == bad and one.largest is not None), 0.0)
+    if not math.isfinite(given):
+        return None
+    return [one.update for one in known if one.update is not None and math.isfinite(one.update)]
+
+
+def _by(update: float) -> str:
+    return f"by up to {100 * update:.3g} %" if update < 10 else "by more than ten times their own size"
+
+
 def _is_harmed(seen: Seen, finite: list[float]) -> bool:
     """Did the loss go up from where it began, or end above that of a constant answer?"""
     progress = seen.progress
@@ -481,6 +500,9 @@ def _is_harmed(seen: Seen, finite: list[float]) -> bool:
 
 def _went_up(losses: list[float]) -> bool:
     return bool(losses) and max(losses) > 1.5 * abs(losses[0])
+
+
+_WORKERS = "Load batches in other processes, or in more of them (DataLoader(num_workers=…))"
 
 
 def waiting(seen: Seen) -> Found:
@@ -494,11 +516,17 @@ def waiting(seen: Seen) -> Found:
     whole = sum(parts.values())
     if whole > 0.005 and parts["before"] > seen.limits.waiting * whole:
         shares = ", ".join(f"{name} {100 * parts[name] / whole:.0f} %" for name in ("forward", "backward", "optimizer"))
-        yield found(
-            "waits for data", ADVICE,
-            f"{100 * parts['before'] / whole:.0f} % of a step ({whole:.3g} s) passes before its forward begins "
-            f"({shares})",
-            "Load batches in other processes (DataLoader(num_workers=…)), and look at what else runs between two "
-            "steps.",
-            measured=parts["before"] / whole, threshold=seen.limits.waiting,
-        )  # fmt: skip
+        loading = [one.loading for one in later if one.loading is not None]
+        of_loader = median(loading) / whole if 2 * len(loading) > len(later) else None
+        share, how = parts["before"] / whole, f"of a step ({whole:.3g} s)"
+        if of_loader is not None and of_loader > seen.limits.waiting:
+            what = f"{100 * of_loader:.0f} % {how} waits for the next batch of the DataLoader ({shares})"
+            advice = f"{_WORKERS}, or make its Dataset do less for each example."
+        elif of_loader is not None:
+            what = f"{100 * share:.0f} % {how} passes before its forward begins ({shares}), "
+            what += f"{100 * of_loader:.0f} % in the DataLoader"
+            advice = "Look at what else runs between two steps: logging, evaluation, what is done with a batch."
+        else:
+            what = f"{100 * share:.0f} % {how} passes before its forward begins ({shares})"
+            advice = f"{_WORKERS}, and look at what else runs between two steps."
+        yield found("waits for data", ADVICE, what, advice, measured=share, threshold=seen.limits.waiting)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from statistics import median
 from typing import TypeAlias
@@ -98,6 +98,31 @@ def listed(names: Names, most: int = 3) -> str:
     some = ", ".join(names.some[:most])
     left = names.count - min(most, len(names.some))
     return f"{some} and {left} more" if left else some
+
+
+BEFORE = "what is before "  # of a function that no module is: in front of the path of the next one
+
+
+def places(paths: Iterable[str], most: int = 3) -> str:
+    """Return modules as a text; what lies before one of them is left out where another is named.
+
+    >>> places(["encoder.1", "what is before encoder.2"])
+    'encoder.1'
+    >>> places(["0", "2"]), places(["what is before 2"])
+    ('module 0 and module 2', 'what is before module 2')
+    """
+    all_of = list(paths)
+    own = [one for one in all_of if not one.startswith(BEFORE)] or all_of
+    told = [_place(one) for one in own[:most]]
+    if len(own) > most:
+        told.append(f"{len(own) - most} more")
+    return " and ".join([", ".join(told[:-1]), told[-1]]) if len(told) > 1 else "".join(told)
+
+
+def _place(path: str) -> str:
+    """Return the path of a module, which of a Sequential is no more than a number."""
+    before, own = (BEFORE, path.removeprefix(BEFORE)) if path.startswith(BEFORE) else ("", path)
+    return f"{before}module {own}" if own.replace(".", "").isdigit() else path
 
 
 def path_of(name: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -45,6 +46,7 @@ COLUMNS = (
 )
 
 
+ALONE = ("only in a", "only in b")
 MOST_PARTS = 4  # that are named in one sentence
 
 
@@ -89,7 +91,9 @@ def changes_report(
 
 
 def _parts(rows: Sequence[ChangeRow], how: str) -> str:
-    """Say which weights or parts of a model changed, where others are equal and all shapes and names are."""
+    """Say which weights or parts of a model changed, where others are equal and all shapes and names are, or none."""
+    if not any(row.state in ("changed", "shape differs") for row in rows):
+        return _nothing_changed(rows)
     equal: dict[str, list[bool]] = {}
     kinds: dict[str, list[ChangeRow]] = {}
     for row in rows:
@@ -115,6 +119,17 @@ def _parts(rows: Sequence[ChangeRow], how: str) -> str:
         return ""
     rest = len(rows) - len(changed)
     return f"changed: {named}{how}; the other {f'{rest} weights are' if rest > 1 else 'weight is'} equal"
+
+
+def _nothing_changed(rows: Sequence[ChangeRow]) -> str:
+    """Say that all weights that both have are equal, and which there are beside them."""
+    count = Counter(row.state for row in rows)
+    both = count["equal"] + count["dtype differs"]
+    alone = [f"{count[state]} {'is' if count[state] == 1 else 'are'} {state}" for state in ALONE if count[state]]
+    which = (f"all {both} weights" if both > 1 else "the one weight") + " that both have" * bool(alone)
+    dtypes = f", {count['dtype differs']} of them in another dtype" if count["dtype differs"] else ""
+    verb = "are" if both > 1 else "is"
+    return "; ".join([f"nothing was changed: {which} {verb} equal{dtypes}", *alone])
 
 
 def _row(change: WeightChange) -> ChangeRow:

@@ -1,0 +1,1 @@
+"""Inputs that differ between two runs: where, and what made it so."""
