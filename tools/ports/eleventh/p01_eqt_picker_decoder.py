@@ -5,6 +5,7 @@ complaint, yet the phase pick curves of the converted network do not lie on the
 original curves.  Below: a small detection branch in the original's channels-last
 style, and the port with nn.Conv1d / nn.Upsample.
 """
+
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -16,7 +17,7 @@ def _k_conv(x, kernel, bias):
     # channels-last 'same' convolution, kernel (width, in, out)
     width = kernel.shape[0]
     xp = F.pad(x, (0, 0, width // 2, width // 2))
-    win = xp.unfold(1, width, 1)                       # B T C W
+    win = xp.unfold(1, width, 1)  # B T C W
     return torch.einsum("btcw,wco->bto", win, kernel) + bias
 
 
@@ -110,9 +111,15 @@ class SeisBenchEQT(nn.Module):
 
 def convert(sd):
     new = {}
-    names = {"enc_1": "encoder.convs.0", "enc_2": "encoder.convs.1", "enc_3": "encoder.convs.2",
-             "dec_1": "decoder_d.convs.0", "dec_2": "decoder_d.convs.1", "dec_3": "decoder_d.convs.2",
-             "head": "conv_d"}
+    names = {
+        "enc_1": "encoder.convs.0",
+        "enc_2": "encoder.convs.1",
+        "enc_3": "encoder.convs.2",
+        "dec_1": "decoder_d.convs.0",
+        "dec_2": "decoder_d.convs.1",
+        "dec_3": "decoder_d.convs.2",
+        "head": "conv_d",
+    }
     for old, name in names.items():
         new[name + ".weight"] = sd[old + ".kernel"].permute(2, 1, 0).contiguous()
         new[name + ".bias"] = sd[old + ".bias"]

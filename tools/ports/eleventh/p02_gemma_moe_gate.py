@@ -4,6 +4,7 @@ Gemma-4 style MoE decoder layers re-implemented for training.  Same checkpoint a
 reference, but token log-probs drift away from it; the RL run shows a high KL error
 between trainer and generator.
 """
+
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -53,8 +54,8 @@ class HFRouter(nn.Module):
 class HFExperts(nn.Module):
     def __init__(self):
         super().__init__()
-        self.gate_up = nn.Parameter(torch.randn(E, 2 * FF, D) / D ** 0.5)
-        self.down = nn.Parameter(torch.randn(E, D, FF) / FF ** 0.5)
+        self.gate_up = nn.Parameter(torch.randn(E, 2 * FF, D) / D**0.5)
+        self.down = nn.Parameter(torch.randn(E, D, FF) / FF**0.5)
 
     def forward(self, x, w, idx):
         out = torch.zeros_like(x)
@@ -94,7 +95,7 @@ class HFGemmaMoE(nn.Module):
         self.norm = RMSNorm(D)
 
     def forward(self, ids):
-        x = self.embed_tokens(ids) * D ** 0.5
+        x = self.embed_tokens(ids) * D**0.5
         for layer in self.layers:
             x = layer(x)
         return self.norm(x) @ self.embed_tokens.weight.T
@@ -135,7 +136,9 @@ class GroupedExperts(nn.Module):
         self.w2 = nn.Parameter(torch.empty(E, FF, D))
 
     def forward(self, x, combine):
-        h = F.gelu(torch.einsum("nd,edf->enf", x, self.w1), approximate="tanh") * torch.einsum("nd,edf->enf", x, self.w3)
+        h = F.gelu(torch.einsum("nd,edf->enf", x, self.w1), approximate="tanh") * torch.einsum(
+            "nd,edf->enf", x, self.w3
+        )
         return torch.einsum("enf,efd,ne->nd", h, self.w2, combine)
 
 
@@ -174,15 +177,19 @@ class AutoGemmaMoE(nn.Module):
         self.final = RMSNorm(D)
 
     def forward(self, ids):
-        return F.linear(self.final(self.blocks(self.tok(ids) * D ** 0.5)), self.tok.weight)
+        return F.linear(self.final(self.blocks(self.tok(ids) * D**0.5)), self.tok.weight)
 
 
 def convert(sd):
     new = {"tok.weight": sd["embed_tokens.weight"], "final.weight": sd["norm.weight"]}
     for i in range(L):
         o, n = f"layers.{i}.", f"blocks.{i}."
-        for a, b in (("input_layernorm", "norm1"), ("post_attention_layernorm", "norm2"),
-                     ("pre_feedforward_layernorm_2", "norm3"), ("post_feedforward_layernorm_2", "norm4")):
+        for a, b in (
+            ("input_layernorm", "norm1"),
+            ("post_attention_layernorm", "norm2"),
+            ("pre_feedforward_layernorm_2", "norm3"),
+            ("post_feedforward_layernorm_2", "norm4"),
+        ):
             new[n + b + ".weight"] = sd[o + a + ".weight"]
         new[n + "attn.wqkv.weight"] = torch.cat([sd[o + f"self_attn.{c}_proj.weight"] for c in "qkv"])
         new[n + "attn.wo.weight"] = sd[o + "self_attn.o_proj.weight"]

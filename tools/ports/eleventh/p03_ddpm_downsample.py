@@ -3,6 +3,7 @@
 A DDPM U-Net was rebuilt in another framework and the published PyTorch checkpoint was
 converted for it.  With equal input the error between the two noise predictions is high.
 """
+
 import math
 import torch
 import torch.nn as nn

@@ -4,6 +4,7 @@ A Mamba-1 language model gets a second, fused code path: one routine that does
 softplus, discretisation and scan.  Compared with the plain implementation on the same
 weights, logits differ and generation runs apart after a few tokens.
 """
+
 import torch
 import torch.nn as nn
 import torch.nn.functional as F

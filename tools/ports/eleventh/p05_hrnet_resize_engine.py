@@ -3,6 +3,7 @@
 HRNet segmentation, bilinear fusion with align_corners=False, exported for an inference
 engine.  The engine's mask looks like a shifted version of the PyTorch mask.
 """
+
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -100,7 +101,13 @@ class EngineNet(nn.Module):
 
 def convert(sd):
     new = {}
-    for o, n in (("stem", "node_0"), ("branch0", "node_2"), ("down", "node_4"), ("branch1", "node_6"), ("fuse", "node_8")):
+    for o, n in (
+        ("stem", "node_0"),
+        ("branch0", "node_2"),
+        ("down", "node_4"),
+        ("branch1", "node_6"),
+        ("fuse", "node_8"),
+    ):
         g = sd[o + ".1.weight"] / (sd[o + ".1.running_var"] + 1e-5).sqrt()
         new[n + ".weight"] = sd[o + ".0.weight"] * g[:, None, None, None]
         new[n + ".bias"] = sd[o + ".1.bias"] - sd[o + ".1.running_mean"] * g

@@ -4,6 +4,7 @@ A Torch7 texture network (style transfer) was carried to a channels-last framewo
 README concedes that "the implementation is not completely identical": textures come out
 similar but never the same.
 """
+
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -42,7 +43,7 @@ class LuaTextureNet(nn.Module):
 def conv2d_nhwc(x, kernel, bias):
     """x (N,H,W,C), kernel (kh,kw,in,out), VALID."""
     kh, kw, cin, cout = kernel.shape
-    patches = x.unfold(1, kh, 1).unfold(2, kw, 1)            # N H W C kh kw
+    patches = x.unfold(1, kh, 1).unfold(2, kw, 1)  # N H W C kh kw
     patches = patches.permute(0, 1, 2, 4, 5, 3).flatten(3)
     return patches @ kernel.reshape(kh * kw * cin, cout) + bias
 

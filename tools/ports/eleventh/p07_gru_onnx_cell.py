@@ -3,6 +3,7 @@
 Keras GRU models (tf.keras default, two bias rows) converted to ONNX.  The runtime's GRU
 node returns other values than model.predict.
 """
+
 import torch
 import torch.nn as nn
 
@@ -15,8 +16,8 @@ class KerasGRU(nn.Module):
     def __init__(self, n_in, units):
         super().__init__()
         self.units = units
-        self.kernel = nn.Parameter(torch.randn(n_in, 3 * units) / n_in ** 0.5)
-        self.recurrent_kernel = nn.Parameter(torch.randn(units, 3 * units) / units ** 0.5)
+        self.kernel = nn.Parameter(torch.randn(n_in, 3 * units) / n_in**0.5)
+        self.recurrent_kernel = nn.Parameter(torch.randn(units, 3 * units) / units**0.5)
         self.bias = nn.Parameter(torch.randn(2, 3 * units) * 0.4)
 
     def forward(self, x):

@@ -3,6 +3,7 @@
 A model pretrained with Megatron is to be loaded by a transformers-style modelling file.
 Shapes all fit, the loss of the converted checkpoint is that of an untrained model.
 """
+
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -29,12 +30,12 @@ class ParallelAttention(nn.Module):
         self.linear_qkv = nn.Linear(D, 3 * D, bias=False)
         self.linear_proj = nn.Linear(D, D, bias=False)
 
-    def forward(self, x):                                  # s b h
+    def forward(self, x):  # s b h
         s, b, _ = x.shape
         q, k, v = self.linear_qkv(x).view(s, b, H, 3 * HD).chunk(3, -1)
         e = rope_cache(s, HD)[:, None, None]
         q, k = (y * e.cos() + rotate_half(y) * e.sin() for y in (q, k))
-        a = torch.einsum("sbhd,tbhd->bhst", q, k) / HD ** 0.5
+        a = torch.einsum("sbhd,tbhd->bhst", q, k) / HD**0.5
         a = a.masked_fill(torch.ones(s, s).triu(1).bool(), -1e9).softmax(-1)
         return self.linear_proj(torch.einsum("bhst,tbhd->sbhd", a, v).reshape(s, b, D))
 
@@ -137,8 +138,11 @@ def split_qkv_heads(w):
 
 
 def convert(sd, split=split_qkv_rows):
-    new = {"embed_tokens.weight": sd["word_embeddings.weight"], "norm.weight": sd["final_layernorm.weight"],
-           "lm_head.weight": sd["output_layer.weight"]}
+    new = {
+        "embed_tokens.weight": sd["word_embeddings.weight"],
+        "norm.weight": sd["final_layernorm.weight"],
+        "lm_head.weight": sd["output_layer.weight"],
+    }
     for i in range(L):
         p = f"layers.{i}."
         new[p + "ln1.weight"] = sd[p + "input_layernorm.weight"]

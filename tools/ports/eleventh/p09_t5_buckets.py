@@ -3,6 +3,7 @@
 T5 encoder re-written for another tensor library.  Short inputs give the embeddings of
 transformers, longer inputs do not.
 """
+
 import math
 import torch
 import torch.nn as nn
@@ -138,8 +139,11 @@ class CandleT5Encoder(nn.Module):
 
 
 def convert(sd):
-    new = {"embed.weight": sd["shared.weight"], "ln_out.scale": sd["final_layer_norm.weight"],
-           "position_bias.table": sd["block.0.SelfAttention.relative_attention_bias.weight"].T.contiguous()}
+    new = {
+        "embed.weight": sd["shared.weight"],
+        "ln_out.scale": sd["final_layer_norm.weight"],
+        "position_bias.table": sd["block.0.SelfAttention.relative_attention_bias.weight"].T.contiguous(),
+    }
     for i in range(L):
         o, n = f"block.{i}.", f"stack.{i}."
         new[n + "ln_attn.scale"], new[n + "ln_ff.scale"] = sd[o + "norm_0.weight"], sd[o + "norm_1.weight"]

@@ -3,6 +3,7 @@
 A generic inference backend wraps a causal LM with tied embeddings.  Greedy output is
 garbage for one checkpoint family although every tensor of the transformer body agrees.
 """
+
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -126,11 +127,19 @@ def convert(sd, skip_prefixes=("lm_head.",)):
                 for c, part in zip("qkv", w.chunk(3)):
                     new[p + c + (".weight" if "weight" in rest else ".bias")] = part
                 continue
-            for a, b in (("ln_1", "input_norm"), ("ln_2", "post_norm"), ("attn.out_proj", "o"), ("c_fc", "up"), ("c_proj", "down")):
+            for a, b in (
+                ("ln_1", "input_norm"),
+                ("ln_2", "post_norm"),
+                ("attn.out_proj", "o"),
+                ("c_fc", "up"),
+                ("c_proj", "down"),
+            ):
                 rest = rest.replace(a, b)
             new[p + rest] = w
         else:
-            new[key.replace("model.wte", "embed_tokens").replace("model.wpe", "positions").replace("model.ln_f", "norm")] = w
+            new[
+                key.replace("model.wte", "embed_tokens").replace("model.wpe", "positions").replace("model.ln_f", "norm")
+            ] = w
     return new
 
 

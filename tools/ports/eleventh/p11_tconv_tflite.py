@@ -3,6 +3,7 @@
 A decoder with ConvTranspose (kernel 4, stride 3, padding 1) exported from PyTorch via
 ONNX to a channels-last runtime.  Output shape is right, values are not.
 """
+
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -81,10 +82,16 @@ def convert(sd):
     g = sd["bn.weight"] / (sd["bn.running_var"] + 1e-5).sqrt()
     w = sd["fc.weight"].view(C1, 9, LAT) * g[:, None, None]
     b = (sd["fc.bias"].view(C1, 9) - sd["bn.running_mean"][:, None]) * g[:, None] + sd["bn.bias"][:, None]
-    return {"dense_w": w.permute(2, 1, 0).reshape(LAT, -1), "dense_b": b.T.reshape(-1),
-            "up.kernel": sd["tconv.weight"].permute(1, 2, 3, 0).contiguous(), "up.bias": sd["tconv.bias"],
-            "mid.kernel": sd["refine.weight"].permute(0, 2, 3, 1).contiguous(), "mid.bias": sd["refine.bias"],
-            "last.kernel": sd["out.weight"].permute(0, 2, 3, 1).contiguous(), "last.bias": sd["out.bias"]}
+    return {
+        "dense_w": w.permute(2, 1, 0).reshape(LAT, -1),
+        "dense_b": b.T.reshape(-1),
+        "up.kernel": sd["tconv.weight"].permute(1, 2, 3, 0).contiguous(),
+        "up.bias": sd["tconv.bias"],
+        "mid.kernel": sd["refine.weight"].permute(0, 2, 3, 1).contiguous(),
+        "mid.bias": sd["refine.bias"],
+        "last.kernel": sd["out.weight"].permute(0, 2, 3, 1).contiguous(),
+        "last.bias": sd["out.bias"],
+    }
 
 
 def build(fixed):

@@ -3,6 +3,7 @@
 MXNet Inception-BN converted to a PyTorch module by a graph converter.  Large precision
 error between the source model and the generated file.
 """
+
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -37,8 +38,15 @@ class InceptionFactoryA(nn.Module):
         self.cproj = ConvFactory(cin, proj, 1)
 
     def forward(self, x):
-        return torch.cat([self.c1x1(x), self.c3x3(self.c3x3r(x)),
-                          self.cd3x3_1(self.cd3x3_0(self.cd3x3r(x))), self.cproj(mx_pool_avg(x))], 1)
+        return torch.cat(
+            [
+                self.c1x1(x),
+                self.c3x3(self.c3x3r(x)),
+                self.cd3x3_1(self.cd3x3_0(self.cd3x3r(x))),
+                self.cproj(mx_pool_avg(x)),
+            ],
+            1,
+        )
 
 
 class MXInceptionBN(nn.Module):
@@ -58,8 +66,9 @@ class MXInceptionBN(nn.Module):
 class KitModel(nn.Module):
     def __init__(self, count_include_pad):
         super().__init__()
-        self.avg_attrs = dict(kernel_size=(3, 3), stride=(1, 1), padding=(1,), ceil_mode=False,
-                              count_include_pad=count_include_pad)
+        self.avg_attrs = dict(
+            kernel_size=(3, 3), stride=(1, 1), padding=(1,), ceil_mode=False, count_include_pad=count_include_pad
+        )
         self.conv_1 = nn.Conv2d(3, 12, 5, 2, 2)
         for blk, cin in (("3a", 12), ("3b", 26)):
             setattr(self, f"conv_{blk}_reduce", nn.Conv2d(cin, 14, 1))
@@ -87,8 +96,10 @@ class KitModel(nn.Module):
 def convert(sd):
     def fold(p):
         g = sd[p + ".bn.weight"] / torch.sqrt(sd[p + ".bn.running_var"] + 2e-5)
-        return (sd[p + ".conv.weight"] * g[:, None, None, None],
-                (sd[p + ".conv.bias"] - sd[p + ".bn.running_mean"]) * g + sd[p + ".bn.bias"])
+        return (
+            sd[p + ".conv.weight"] * g[:, None, None, None],
+            (sd[p + ".conv.bias"] - sd[p + ".bn.running_mean"]) * g + sd[p + ".bn.bias"],
+        )
 
     new = {"fc1.weight": sd["fc1.weight"][:, :, None, None], "fc1.bias": sd["fc1.bias"]}
     new["conv_1.weight"], new["conv_1.bias"] = fold("conv_1")

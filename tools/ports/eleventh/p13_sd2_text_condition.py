@@ -4,6 +4,7 @@ Stable Diffusion 2.x conditions on an OpenCLIP text tower (config: layer "penult
 The text-conditioning of the pipeline port is compared with that of the reference
 repository: same checkpoint, different context tensor.
 """
+
 import torch
 import torch.nn as nn
 import torch.nn.functional as F

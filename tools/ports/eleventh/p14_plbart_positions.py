@@ -3,6 +3,7 @@
 Adding PLBART: fairseq's BART encoder against the transformers-style one.  One of the
 sentences in the batch is padded on the left, and there the two encoders disagree.
 """
+
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -43,7 +44,7 @@ class FairseqBartEncoder(nn.Module):
 
     def forward(self, src_tokens):
         pad = src_tokens.eq(PAD)
-        x = self.embed_tokens(src_tokens) * D ** 0.5 + self.embed_positions(src_tokens)
+        x = self.embed_tokens(src_tokens) * D**0.5 + self.embed_positions(src_tokens)
         x = self.layernorm_embedding(x)
         for layer in self.layers:
             x = layer(x, pad)
@@ -94,7 +95,7 @@ class PLBartEncoder(nn.Module):
     def __init__(self, fixed):
         super().__init__()
         self.shared = nn.Embedding(V, D)
-        self.embed_scale = D ** 0.5
+        self.embed_scale = D**0.5
         self.pos = PLBartLearnedPositionalEmbedding(fixed)
         self.norm = nn.LayerNorm(D)
         self.layers = nn.ModuleList(PLBartEncoderLayer() for _ in range(L))

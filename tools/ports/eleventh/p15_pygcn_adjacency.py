@@ -3,6 +3,7 @@
 The TensorFlow GCN and its PyTorch sibling: class scores on a citation graph differ even
 after the dropout in front of the first layer has been taken into account.
 """
+
 import torch
 import torch.nn as nn
 import torch.nn.functional as F

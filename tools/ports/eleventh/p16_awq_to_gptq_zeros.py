@@ -4,6 +4,7 @@ Running AWQ checkpoints through GPTQ-style linear layers.  The packed weights ar
 repacked into the GPTQ layout (rows packed along the input axis, zeros stored less one),
 but the logits are wrong for some layers.
 """
+
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -28,7 +29,7 @@ class WQLinear(nn.Module):
 
     def __init__(self, n_in, n_out):
         super().__init__()
-        w = torch.randn(n_in, n_out) / n_in ** 0.5
+        w = torch.randn(n_in, n_out) / n_in**0.5
         w[:, ::4] = w[:, ::4].abs()
         grp = w.view(n_in // G, G, n_out)
         lo, hi = grp.amin(1).clamp(max=0), grp.amax(1).clamp(min=0)
@@ -99,8 +100,11 @@ class GPTQModel(nn.Module):
         self.wte = nn.Embedding(V, D)
         self.norms = nn.ModuleList(nn.RMSNorm(D, eps=1e-6) for _ in range(L + 1))
         self.mlp = nn.ModuleList(
-            nn.ModuleDict({"w1": QuantLinear(D, FF, fixed), "w3": QuantLinear(D, FF, fixed), "w2": QuantLinear(FF, D, fixed)})
-            for _ in range(L))
+            nn.ModuleDict(
+                {"w1": QuantLinear(D, FF, fixed), "w3": QuantLinear(D, FF, fixed), "w2": QuantLinear(FF, D, fixed)}
+            )
+            for _ in range(L)
+        )
         self.head = nn.Linear(D, V, bias=False)
 
     def forward(self, ids):
@@ -119,8 +123,11 @@ def repack(qweight, qzeros, scales):
 
 
 def convert(sd):
-    new = {"wte.weight": sd["embed_tokens.weight"], "head.weight": sd["lm_head.weight"],
-           f"norms.{L}.weight": sd["norm.weight"]}
+    new = {
+        "wte.weight": sd["embed_tokens.weight"],
+        "head.weight": sd["lm_head.weight"],
+        f"norms.{L}.weight": sd["norm.weight"],
+    }
     for i in range(L):
         new[f"norms.{i}.weight"] = sd[f"layers.{i}.norm.weight"]
         for a, b in (("gate_proj", "w1"), ("up_proj", "w3"), ("down_proj", "w2")):

@@ -3,6 +3,7 @@
 A stand-alone Conformer is checked against fairseq's (ESPnet-style) relative
 multi-head self-attention on shared weights; encoder outputs do not match.
 """
+
 import math
 import torch
 import torch.nn as nn
@@ -160,10 +161,17 @@ def convert(sd):
         o, n = f"layers.{i}.", f"blocks.{i}."
         put(o + "ffn1.0", n + "ff.0"), put(o + "ffn1.1", n + "ff.1"), put(o + "ffn1.2", n + "ff.3")
         put(o + "attn_norm", n + "mha_norm"), put(o + "attn.linear_out", n + "mha.out_proj")
-        put(o + "attn.linear_pos", n + "mha.pos_proj"), put(o + "conv_norm", n + "conv.norm"), put(o + "final_norm", n + "norm")
+        (
+            put(o + "attn.linear_pos", n + "mha.pos_proj"),
+            put(o + "conv_norm", n + "conv.norm"),
+            put(o + "final_norm", n + "norm"),
+        )
         for s in ("weight", "bias"):
             new[n + "mha.qkv." + s] = torch.cat([sd[o + f"attn.linear_{c}.{s}"] for c in "qkv"])
-        new[n + "mha.u_bias"], new[n + "mha.v_bias"] = sd[o + "attn.pos_bias_u"].flatten(), sd[o + "attn.pos_bias_v"].flatten()
+        new[n + "mha.u_bias"], new[n + "mha.v_bias"] = (
+            sd[o + "attn.pos_bias_u"].flatten(),
+            sd[o + "attn.pos_bias_v"].flatten(),
+        )
         new[n + "conv.value.weight"], new[n + "conv.gate.weight"] = sd[o + "pw1.weight"].squeeze(-1).chunk(2)
         g = sd[o + "bn.weight"] / (sd[o + "bn.running_var"] + 1e-5).sqrt()
         new[n + "conv.depthwise.weight"] = sd[o + "dw.weight"] * g[:, None, None]

@@ -4,6 +4,7 @@ A locomotion policy trained with empirical observation normalisation is exported
 play.py for deployment.  In the simulator's player the robot walks, with the exported
 actor it falls over: the actions for one and the same observation are different.
 """
+
 import torch
 import torch.nn as nn
 import torch.nn.functional as F

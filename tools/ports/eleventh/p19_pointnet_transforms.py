@@ -3,6 +3,7 @@
 PointNet classification in PyTorch, written after the TensorFlow code.  Users who carry
 the original's weights over find that the class scores are not those of the original.
 """
+
 import torch
 import torch.nn as nn
 import torch.nn.functional as F

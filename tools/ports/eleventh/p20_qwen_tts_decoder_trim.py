@@ -3,6 +3,7 @@
 The codec decoder of a TTS model was ported.  Lengths are right at every stage, but the
 end of each utterance carries a perturbation which the reference does not have.
 """
+
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -55,8 +56,9 @@ class ResidualUnit(nn.Module):
 class RefDecoderBlock(nn.Module):
     def __init__(self, cin, cout, rate):
         super().__init__()
-        self.block = nn.Sequential(SnakeBeta(cin), CausalTransConvNet(cin, cout, 2 * rate, rate),
-                                   ResidualUnit(cout, 1), ResidualUnit(cout, 3))
+        self.block = nn.Sequential(
+            SnakeBeta(cin), CausalTransConvNet(cin, cout, 2 * rate, rate), ResidualUnit(cout, 1), ResidualUnit(cout, 3)
+        )
 
     def forward(self, x):
         return self.block(x)
@@ -126,8 +128,10 @@ class DecoderBlockUpsample(nn.Module):
         super().__init__()
         self.snake = SnakeLast(cin)
         self.up = CausalTransposeConv1d(cin, cout, 2 * rate, rate, trim)
-        self.res = nn.ModuleList(nn.Sequential(SnakeLast(cout), CausalConv1d(cout, cout, 5, d), SnakeLast(cout),
-                                               CausalConv1d(cout, cout, 1)) for d in (1, 3))
+        self.res = nn.ModuleList(
+            nn.Sequential(SnakeLast(cout), CausalConv1d(cout, cout, 5, d), SnakeLast(cout), CausalConv1d(cout, cout, 1))
+            for d in (1, 3)
+        )
 
     def forward(self, x):
         x = self.up(self.snake(x))
@@ -164,7 +168,12 @@ def convert(sd):
         snake(o + "0", n + "snake"), conv(o + "1", n + "up", (1, 2, 0))
         for j in range(2):
             u, r = f"{o}{j + 2}.", f"{n}res.{j}."
-            snake(u + "act1", r + "0"), conv(u + "conv1", r + "1"), snake(u + "act2", r + "2"), conv(u + "conv2", r + "3")
+            (
+                snake(u + "act1", r + "0"),
+                conv(u + "conv1", r + "1"),
+                snake(u + "act2", r + "2"),
+                conv(u + "conv2", r + "3"),
+            )
     return new
 
 

@@ -4,6 +4,7 @@ Weights of a BasicLSTMCell tagger (one joint kernel for input and state) are mov
 layer with separate kernel and recurrent kernel, the cuDNN way.  Shapes fit; the tag
 scores are different.
 """
+
 import torch
 import torch.nn as nn
 import torch.nn.functional as F

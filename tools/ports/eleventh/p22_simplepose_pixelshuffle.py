@@ -3,6 +3,7 @@
 SimplePose-mobile (up-sampling with pixel shuffle) in the TensorFlow edition of the model
 zoo: with channels_last the key point heat maps are off, with the same weights.
 """
+
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -83,8 +84,11 @@ class TFSimplePose(nn.Module):
     def __init__(self, channel_major):
         super().__init__()
         self.features = nn.Sequential(
-            ConvLast(3, 3, 3, 2, "relu6", True), ConvLast(3, C, 1, 1, "relu6"),
-            ConvLast(C, C, 3, 2, "relu6", True), ConvLast(C, 2 * C, 1, 1, "relu6"))
+            ConvLast(3, 3, 3, 2, "relu6", True),
+            ConvLast(3, C, 1, 1, "relu6"),
+            ConvLast(C, C, 3, 2, "relu6", True),
+            ConvLast(C, 2 * C, 1, 1, "relu6"),
+        )
         self.duc1 = nn.Sequential(ConvLast(2 * C, C * UP * UP, 3), PixelShuffleLast(UP, channel_major))
         self.duc2 = nn.Sequential(ConvLast(C, C * UP * UP, 3), PixelShuffleLast(UP, channel_major))
         self.final = ConvLast(C, KP, 1, act=None)

@@ -4,6 +4,7 @@ Deep & Cross Network for click prediction, re-implemented with broadcasting inst
 matrix products.  Scores for the same embeddings and weights do not agree with the
 reference's.
 """
+
 import torch
 import torch.nn as nn
 import torch.nn.functional as F

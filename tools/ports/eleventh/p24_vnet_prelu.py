@@ -3,6 +3,7 @@
 V-Net for volumetric prostate segmentation: the Caffe prototxt against a re-implementation
 drawn from the figure of the paper.  Trained Caffe weights do not give the Caffe output.
 """
+
 import torch
 import torch.nn as nn
 import torch.nn.functional as F

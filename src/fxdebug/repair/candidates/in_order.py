@@ -11,7 +11,7 @@ from fxdebug.repair.candidates.earlier_values import told_of_earlier_values
 from fxdebug.repair.candidates.left_out_calls import told_of_calls_left_out
 from fxdebug.repair.candidates.of_weights.turned_weights import told_of_turned_weights
 from fxdebug.repair.candidates.of_weights.weights_of_a import told_of_weights_of_a
-from fxdebug.repair.candidates.other_regions import told_of_regions
+from fxdebug.repair.candidates.other_regions import says_little, told_of_regions
 from fxdebug.repair.candidates.other_settings import told_of_settings
 from fxdebug.repair.candidates.repaired_in_turn import told_in_turn, told_in_turn_by_all
 from fxdebug.repair.candidates.rotary_rows import told_of_rotary_rows
@@ -52,8 +52,7 @@ def with_repairs(found: ComparisonData, runs: EditedRuns, until: float) -> Compa
     for tell in (told_of_regions, *_TELL):
         if is_settled(found.findings):
             break
-        # of the same operations with other weights, more may be told
-        if tell in _WITHOUT_REGIONS and regions is not None and all(row.kind != "weights" for row in regions.findings):
+        if tell in _WITHOUT_REGIONS and regions is not None and not any(map(says_little, regions.findings)):
             return regions
         now = time.monotonic()
         try:

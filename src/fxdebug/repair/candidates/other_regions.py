@@ -30,6 +30,7 @@ from fxdebug.repair.trials.tried_repairs import (
 
 MOST_NAMED = 4  # operations that one side has more
 MOST_FAULTS = 8  # kinds of regions: more say nothing of a cause
+IS_GIVEN = " is given "  # of the same operations with other weights
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,11 @@ def told_of_regions(found: ComparisonData, runs: EditedRuns, until: float) -> Co
     if not ways or len(ways) > MOST_FAULTS or not is_repaired_by(together, runs):
         return None
     return with_findings(found, [_row(first, way, way.edit, len(ways) - 1) for way in ways])
+
+
+def says_little(row: Row) -> bool:
+    """Does the finding of a region say what operations are given alone? What makes that may be told more closely."""
+    return row.by_region and IS_GIVEN in row.because
 
 
 def rows_of_regions(first: Row, runs: EditedRuns, until: float) -> Iterator[tuple[PlannedEdit, Row]]:
@@ -110,17 +116,17 @@ def _row(first: Row, way: _Way, edit: PlannedEdit, others: int = 0) -> Row:
     elif way.weights:
         own = list(dict.fromkeys(str(each.value.name) for step in way.of_b for each in step.weights))
         one, other = listed(way.weights), listed(own) or "no weight"
-        because = f"{a} is given {one} in a, {other} in b" if a == b else f"{a} with {one} in a, {b} with {other} in b"
-        kind = "weights" if a == b else kind
+        because = f"{a}{IS_GIVEN}{one} in a, {other} in b" if a == b else f"{a} with {one} in a, {b} with {other} in b"
     row = proven_at(first, way.at, kind, because, edit.words, way.of_a[-1], by_region=edit.of_region)
     if others:
         with_all = f"with this and {others} more edit{'s' * (others > 1)} b returns what a returns"
         row = row.proven_by(f"{edit.words}: {with_all}", by_region=True)
     in_a = None if first.a is None else first.a.node
     is_named = any(weight in first.because for weight in way.weights)
+    is_named = is_named and (first.kind == "missing" or (first.kind == "wiring" and a != b))
     names_it = any(_names_a_module_of(first, weight) for weight in way.weights)
     told = first.position in {step.index for step in way.of_b} or in_a in {step.node.id for step in way.of_a}
-    told = told and (not way.weights or (first.kind == "missing" and a != b))
+    told = told and (not way.weights or (first.kind == "missing" and a != b) or LONG_LIST in because)
     told = told or (a == b and not way.weights)  # of which nothing can be said but that they differ
     told = told and (LONG_LIST not in first.because or LONG_LIST in because)  # few operations say more than many
     told = (told or names_it or is_named) and says_more_than_a_region(first, [step.op for step in way.of_a])

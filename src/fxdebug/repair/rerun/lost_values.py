@@ -111,7 +111,7 @@ class LostValues:
         """Return the numbers of the operations of b that may be at fault: where what a has not begins, and around it.
 
         A value of b that leads to one of a is only written another way. What computes the first that leads to none,
-        since values that a has, and some operations behind it.
+        since values that a has, and some operations behind it, with what makes their masks.
         """
         operations = kept.operations
         parents = parents_of(operations)
@@ -138,7 +138,8 @@ class LostValues:
                 is_view = canonical(name_of(operations[at][1])) in TRANSPARENT
                 goes_on = not of_a[at] or is_view or self._are_in_another_order(operations[at][1])
                 pending += [each for each in sorted(parents[at], reverse=True) if each not in own and goes_on]
-            before |= dict.fromkeys((*sorted(own, reverse=True), *sorted(after)[:NEXT]))
+            near = sorted(after)[:NEXT]
+            before |= dict.fromkeys((*sorted(own, reverse=True), *near, *_masks(near, parents, says)))
             behind |= after
         found = before | dict.fromkeys(sorted(behind))
         return list(found)
@@ -166,6 +167,18 @@ def _unlike(numbers: Iterator[float]) -> list[float]:
         if not any(abs(number - other) <= 1e-5 * abs(other) for other in found):
             found.append(number)
     return found
+
+
+def _masks(steps: Sequence[int], parents: Sequence[set[int]], says: Sequence[bool]) -> list[int]:
+    """Return what makes the masks, indices and constants that operations are given: nothing of their values is lost."""
+    pending, found = [*steps], dict[int, None]()
+    while pending and len(found) < NEXT:
+        silent = [
+            each for each in sorted(parents[pending.pop(0)], reverse=True) if not says[each] and each not in found
+        ]
+        found |= dict.fromkeys(silent)
+        pending += silent
+    return [*found]
 
 
 def parents_of(operations: Sequence[tuple[Place | None, Ran]]) -> list[set[int]]:

@@ -27,11 +27,6 @@ class EqualValues:
         known = self._of(self._pairs.b, value)
         return next((other for other in known if self._are_equal(value, other)), None)
 
-    def in_a(self, value: Value) -> Value | None:
-        """Return the first value of a that has the numbers of one of b."""
-        known = self._of(self._pairs.a, value)
-        return next((other for other in known if self._are_equal(other, value)), None)
-
     def _of(self, run: StepList, value: Value) -> Iterable[Value]:
         """Return the values of a run that may be equal to one of the other run."""
         if id(run) not in self._known:

@@ -243,35 +243,6 @@ class EditPlan:
                 part = Part(place_in(maker), None, None, region=tuple(operations), results=which)
                 yield PlannedEdit(f"{call.path} of a after {maker.op}", (part,), names_why=True)
 
-    def has_equal_in_a(self, value: Value) -> bool:
-        """Has a a value with the numbers of one of b: its partner, or another one?"""
-        partner = self._pairs.value_in_a(value)
-        known = partner is not None and self._is_equal(partner, self._pairs.b.root(value))
-        return known or self._equal.in_a(self._pairs.b.root(value)) is not None
-
-    def region_of(self, wanted: Value, own: Value) -> RegionOfA | None:
-        """Return the operations of a that compute a value of it from values that b has before one of its own is made.
-
-        Values of b with the same numbers count as those of a, whatever they are paired with. ``None`` where b has not
-        what they need, and where they are too many.
-        """
-        last, other = self._pairs.a.maker(wanted), self._pairs.b.maker(own)
-        if last is None or other is None or other.unrecorded:
-            return None
-        region = RegionOfA(self._pairs, self._is_equal, self._is_constant, other, self._equal.in_b)
-        return region if region.reaches(last) else None
-
-    def edits_of_region(self, region: RegionOfA, wanted: Value, own: Value) -> Iterator[PlannedEdit]:
-        """Yield the edits that put a region of a in the place of a value of b: at its place, and all over its line."""
-        last, other = self._pairs.a.maker(wanted), self._pairs.b.maker(own)
-        assert last is not None and other is not None
-        which = number_of(self._pairs.a, wanted, last), number_of(self._pairs.b, own, other)
-        yield from self._with_region(region, Sites(((last, other),), 0), which)
-        lines = line_of(self._pairs.a, last), line_of(self._pairs.b, other)
-        pairs = tuple(zip(*lines))
-        if len(lines[0]) == len(lines[1]) > 1 and (last, other) in pairs:
-            yield from map(_more, self._with_region(region, Sites(pairs, pairs.index((last, other))), which))
-
     def _with_region(
         self, region: RegionOfA, sites: Sites, which: tuple[int | None, int | None]
     ) -> Iterator[PlannedEdit]:
