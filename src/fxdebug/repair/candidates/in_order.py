@@ -60,7 +60,8 @@ def with_repairs(found: ComparisonData, runs: EditedRuns, until: float) -> Compa
         except FxDebugError:
             raise
         except Exception as error:  # our own: what is known already is told without it
-            return replace(found, notes=(*found.notes, f"{NOT_TRIED} ({type(error).__name__})"))
+            known = found if regions is None else regions
+            return replace(known, notes=(*found.notes, f"{NOT_TRIED} ({type(error).__name__})"))
         if tell is told_of_regions:  # which are quick, and say less than what is tried then
             regions = told
         else:

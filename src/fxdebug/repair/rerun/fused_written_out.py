@@ -95,6 +95,8 @@ def _ops_of(call: Call) -> tuple[Op, ...]:
 def _is_closer(row: Row, than: Row | None, operations: Set[str], *, by_name: bool) -> bool:
     """Does a finding name a cause more closely than another one? ``by_name``: it must name a setting or a weight."""
     known = closeness(row), closeness(than)
+    if row.by_region and known[0] < known[1]:  # a region of a repairs much: it is what the finding says that counts
+        return False
     if row.proven or row.kind == "weights":  # where these are in another layout, what faces what is a guess
         return row.proven
     sides = [] if than is None else [side.op for side in (than.a, than.b) if side is not None]
