@@ -547,7 +547,7 @@ class Learning:
             if self._forwards == 1 and self._given:
                 if any(made.numel() > 1 for made in self._outputs):  # else the model made its loss, and may have drawn
                     self._repeated.add(self._given, target)
-                if looks:
+                if looks and not any(one.shape == self._given[0].shape for one in self._given[1:]):  # of one picture
                     self._turned.add(self._given[0], target)
 
     def _look_at_terms(self, root: Tensor) -> None:

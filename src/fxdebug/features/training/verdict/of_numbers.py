@@ -158,6 +158,8 @@ def _without_slope(seen: Seen) -> Found:
     known = {step.number: step.norm for step in seen.record.steps if step.norm is not None}
     run = list(takewhile(lambda one: _rests(one, known.get(one.number)), reversed(signs)))
     is_long = len(run) == len(signs) or (2 * len(run) > len(signs) and progress.state != "falling")
+    if len(run) < len(signs) and progress.last == 0:
+        return  # of a margin there is nothing left to learn
     if len(run) >= FEWEST_STEPS and is_long and any(one.number in known for one in run):  # the norm is of every element
         before = len(signs) - len(run)
         steps = f"in the last {len(run)} of {len(signs)} steps" if before else f"in all {len(signs)} steps"
