@@ -19,7 +19,7 @@ from fxdebug.exports.page.write import trace_page
 from fxdebug.features.shared.records.training import StepRecord, TrainingRecord
 from fxdebug.features.training.page import run_of
 from fxdebug.features.training.report import verdict_of
-from fxdebug.features.training.saved.training_file import earlier_training, read_ranks
+from fxdebug.features.training.saved.training_file import earlier_trainings, read_ranks
 from fxdebug.features.training.verdict.seen import found, g
 
 MOST = 5
@@ -88,7 +88,7 @@ def trainings_report(records: Mapping[str, TrainingRecord]) -> ReportData[Settin
 
 def beside_earlier(record: TrainingRecord, folder: Path, rank: int | None = None) -> list[Finding]:
     """Return what is told of a training beside the one that its folder held before."""
-    earlier = earlier_training(folder, rank)
+    earlier = next(earlier_trainings(folder, rank), None)
     one = None if earlier is None else same_as(record, earlier[1], f"the training before ({earlier[0]})")
     return [] if one is None else [one]
 
