@@ -13,8 +13,10 @@ from torch import nn
 import fxdebug
 from fxdebug.api import page_of_training
 from fxdebug.features.serve.live_page import events
+from fxdebug.features.shared.records.learning import LearningFacts, Sign
+from fxdebug.features.shared.records.training import StepRecord
 from fxdebug.features.training.saved.restarts import Restart, chart_of, restart_of
-from fxdebug.features.training.saved.training_file import read_training
+from fxdebug.features.training.saved.training_file import TrainingFile, read_training
 from support.page_data import data_in
 
 
@@ -84,3 +86,21 @@ def test_the_live_page_is_told_of_the_curve_in_front(tmp_path: Path) -> None:
     before = json.loads(told[1].partition("data: ")[2])
     assert before["step"] == 3 and before["text"] == "in front: earlier-1; restarted at step 3"
     assert [step for step, _ in before["parts"][0]] == [0, 1, 2]
+
+
+def test_of_long_trainings_the_same_steps_are_drawn_where_they_overlap(tmp_path: Path) -> None:
+    """The checkpoint is of step 1500, and the training before it went on until 2000."""
+    for folder, count, begin in ((tmp_path / "earlier-1", 2000, 0), (tmp_path, 1000, 1500)):
+        file = TrainingFile(folder, "Net", 50, None)
+        for number in range(count):
+            file.add(StepRecord(number, 1.0, 1.0, 0.1))
+        if begin:
+            file.add(LearningFacts(count, beside=(Sign("goes on", (), (float(begin),)),)))
+        file.close()
+    found = restart_of(read_training(tmp_path), tmp_path)
+    assert found is not None and found.step == 1500
+    chart = chart_of(read_training(tmp_path), found)
+    assert chart is not None and len(chart.steps) <= 1000
+    for name, (first, last) in {"earlier-1": (0, 1998), "loss since the restart": (1500, 2499)}.items():
+        known = [step for step, loss in zip(chart.steps, chart.lines[name]) if loss == loss]
+        assert known == [step for step in chart.steps if first <= step <= last]

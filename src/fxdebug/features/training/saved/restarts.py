@@ -16,7 +16,7 @@ from fxdebug.features.training.recorder.optimizer_steps import GOES_ON
 from fxdebug.features.training.saved.training_file import earlier_trainings
 
 MOST = 4  # trainings in front of one
-MOST_POINTS = 300  # of each
+MOST_POINTS = 1000  # of all
 OWN = "loss since the restart"
 
 
@@ -32,12 +32,14 @@ class Part:
 class Restart:
     """A training that goes on with ``parts``, the first of them first: its step 0 is ``step`` on the axis of all.
 
-    ``is_counted``: the optimizers count their steps, so that the axis is theirs.
+    ``is_counted``: the optimizers count their steps, so that the axis is theirs. One of ``each`` steps is drawn, the
+    same ones of all parts: a line has no gap where two overlap.
     """
 
     step: int
     is_counted: bool
     parts: tuple[Part, ...]
+    each: int = 1
 
     @property
     def text(self) -> str:
@@ -64,17 +66,21 @@ def restart_of(record: TrainingRecord, folder: Path) -> Restart | None:
         return None
     counts = [_made_before(one)[1] for _, one in before]
     is_counted = None not in (*counts, count)
-    parts, end = [], 0
-    for (name, one), known in zip(before, counts):
-        begin = known if is_counted and known is not None else end
-        parts.append(Part(name, _points(one, begin)))
-        end = begin + len(one.steps)
-    return Restart(count if is_counted and count is not None else end, is_counted, tuple(parts))
+    begins, end, last = [], 0, 0
+    for (_, one), known in zip(before, counts):
+        begins.append(known if is_counted and known is not None else end)
+        end = begins[-1] + len(one.steps)
+        last = max(last, end)
+    step = count if is_counted and count is not None else end
+    each = max(1, math.ceil(max(last, step + len(record.steps)) / MOST_POINTS))
+    parts = [Part(name, _points(one, begin, each)) for (name, one), begin in zip(before, begins)]
+    return Restart(step, is_counted, tuple(parts), each)
 
 
 def chart_of(record: TrainingRecord, restart: Restart) -> Chart | None:
     """Return the losses of a training and of those it goes on with, as one chart with a line at the restart."""
-    lines = {OWN: dict(_points(record, restart.step))} | {part.name: dict(part.points) for part in restart.parts}
+    own = _points(record, restart.step, restart.each)
+    lines = {OWN: dict(own)} | {part.name: dict(part.points) for part in restart.parts}
     if not all(lines.values()):
         return None
     steps = sorted({step for line in lines.values() for step in line})
@@ -82,10 +88,9 @@ def chart_of(record: TrainingRecord, restart: Restart) -> Chart | None:
     return Chart(OWN, "", restart.text, tuple(steps), drawn, marks=((restart.step, "restarted"),))
 
 
-def _points(record: TrainingRecord, begin: int) -> tuple[tuple[int, float], ...]:
-    known = [(begin + one.number, one.loss) for one in record.steps if one.loss is not None]
-    each = max(1, math.ceil(len(known) / MOST_POINTS))
-    return tuple([(step, float(loss)) for step, loss in known[::each]])
+def _points(record: TrainingRecord, begin: int, each: int) -> tuple[tuple[int, float], ...]:
+    places = ((begin + one.number, one.loss) for one in record.steps)
+    return tuple([(step, float(loss)) for step, loss in places if loss is not None and step % each == 0])
 
 
 def _made_before(record: TrainingRecord) -> tuple[bool, int | None]:
