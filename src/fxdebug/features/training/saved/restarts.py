@@ -43,7 +43,7 @@ class Restart:
 
     @property
     def text(self) -> str:
-        """What is told of it beside the curves."""
+        """The sentence beside the curves: what lies in front, and where the restart was."""
         before = f"in front: {' and '.join(part.name for part in self.parts)}; restarted"
         if self.is_counted:
             return f"{before} at step {self.step}"
