@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
+
 import pytest
 import torch
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 import fxdebug
 from fxdebug.features.training.loss.odd_losses import odd_in
@@ -169,3 +173,46 @@ def test_factors_that_both_begin_as_zeros_are_told_though_they_return_the_same_f
             optimizer.step()
 
     assert str(watched.verdict()).startswith("2 of 2 matrices that learn (adapter.0.weight, adapter.1.weight) began as")
+
+
+FAR_LOSSES: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
+    "a power": (lambda out: (400 * out + 300).pow(2).mean(), "a power that is too large for float16"),
+    "a power of a tensor": (lambda out: (out.abs() + 300).pow(torch.full_like(out, 2.5)).mean(), "a power that is too"),
+    "a power below 0": (lambda out: (out - out.detach()).pow(-1).mean(), "a power of -1 of 0"),
+    "a power of each": (lambda out: (out - 9).pow(torch.full_like(out, 0.5)).mean(), "a power of numbers below 0"),
+    "a number to powers": (lambda out: (2.0 ** (out + 40)).mean(), "a power that is too large for float16"),
+    "a product": (
+        lambda out: ((300 * out + 300) * (300 * out + 300)).mean(),
+        "a product that is too large for float16",
+    ),
+    "a sum": (lambda out: (10 * out + 100).pow(2).sum(), "a sum that is too large for float16"),
+    "squares": (lambda out: F.mse_loss(out, torch.full_like(out, -1000)), "a square that is too large for float16"),
+    "an exponential": (lambda out: (out + 30).exp().mean(), "an exponential that is too large for float16"),
+}
+
+
+@pytest.mark.parametrize("name", FAR_LOSSES)
+def test_what_is_too_large_for_half_precision_is_named(name: str) -> None:
+    loss, told = FAR_LOSSES[name]
+    first = halves(loss, 3)
+    assert first.rule == "loss not finite" and told in str(first), first
+
+
+def test_a_loss_in_half_precision_that_fits_names_no_operation() -> None:
+    assert "too large" not in str(halves(lambda out: out.pow(2).mean(), 30))
+
+
+def test_updates_of_a_loss_that_is_not_finite_are_not_rounded_away() -> None:
+    assert halves(lambda out: (out - 9).log().mean(), 10).rule == "log of zero"
+
+
+def halves(loss: Callable[[Tensor], Tensor], steps: int) -> Verdict:
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 8)).half()
+    optimizer = torch.optim.SGD(net.parameters(), 1e-3)
+    with warnings.catch_warnings(action="ignore"), fxdebug.watch(net, save=None) as watched:
+        for _ in range(steps):
+            loss(net(torch.randn(32, 8).half())).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    return watched.verdict()
