@@ -216,3 +216,15 @@ def halves(loss: Callable[[Tensor], Tensor], steps: int) -> Verdict:
             optimizer.step()
             optimizer.zero_grad()
     return watched.verdict()
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_vectors_of_another_view_are_no_own_pairs_though_one_call_made_both(apart: bool) -> None:
+    made = nn.functional.normalize(torch.randn(16, 8, requires_grad=True), dim=1)
+    first, second = made.chunk(2)
+    loss = nn.functional.cross_entropy(first @ (second if apart else first).T / 0.1, torch.arange(8))
+
+    assert ("own pair" in odd_in(loss, [made], ())) is not apart
+    assert "own pair" not in odd_in(
+        nn.functional.cross_entropy(made[:8] @ made[8:].T / 0.1, torch.arange(8)), [made], ()
+    )

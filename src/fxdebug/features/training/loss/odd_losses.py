@@ -264,9 +264,9 @@ def _of_classes(node: Any) -> Shown:
     product = behind_views(inputs_of(inputs[0])[0])
     while name_of(product) in ("Mul", "Div") and len(inputs_of(product)) == 1:
         product = behind_views(inputs_of(product)[0])
-    sides = [behind_views(one) for one in inputs_of(product)]
-    sizes = tuple(product._input_metadata[0].shape) if name_of(product) == "Mm" else ()
-    if len(sizes) != 2 or sizes[0] != sizes[1] or len(sides) != 2 or sides[0] is not sides[1]:
+    sides = [_source(edge) for edge in product.next_functions] if name_of(product) == "Mm" else []
+    sizes = tuple(product._input_metadata[0].shape) if sides else ()
+    if len(sizes) != 2 or sizes[0] != sizes[1] or len(sides) != 2 or sides[0] != sides[1]:
         return {}
     target = node._saved_target
     own = float((target == torch.arange(len(target), device=target.device)).double().mean())
@@ -571,6 +571,18 @@ def _deviation(parts: Sequence[Part]) -> Shown:
         if name_of(inner) == "Exp" and _edge(inner) == wanted:
             return {"deviation": (1.0,)}
     return {}
+
+
+def _source(edge: tuple[Any, int]) -> tuple[object, ...]:
+    """Return which numbers are passed on: the node behind views, which of its results, and what is cut out of it."""
+    cuts = list[object]()
+    while name_of(edge[0]) in PASSED and edge[0].next_functions:
+        if name_of(edge[0]) == "Slice":
+            cuts += [edge[0]._saved_dim, edge[0]._saved_start, edge[0]._saved_end]
+        elif name_of(edge[0]) in ("Select", "Index"):
+            cuts.append(edge[0])
+        edge = edge[0].next_functions[0]
+    return (*edge, *cuts)
 
 
 def _edge(node: Any) -> tuple[Any, int]:

@@ -104,6 +104,7 @@ MANY_UPHILL = 30  # steps one after the other: by chance a noisy one goes uphill
 NEARLY_BACK = 0.1  # of what a step changed
 NO_CODE = 0.1  # nats of an example, of all dimensions of a code together
 FEW_GRADIENTS = 4  # that are looked at again after a step
+KNOWN = 1e-2  # of the largest target: how far one may be off that is known by its distance from an answer
 MOST_EXAMPLES = 50_000  # that are told apart
 MOST_GIVEN = 8  # tensors
 FIRST_LOSSES = 6  # whose terms are looked at
@@ -615,13 +616,15 @@ class Learning:
             return
 
     def _target_behind(self, read: LossRead) -> Tensor | None:
-        """Return what a prediction was compared with, from their difference."""
+        """Return what a prediction was compared with, from their difference; ``None`` where rounding hides it."""
         for output in self._outputs:
             difference = read.difference
             with untracked():
                 answer = answer_of(output, read.prediction)
-                if difference is not None and answer is not None and answer.numel() == difference.numel():
-                    return answer.reshape(difference.shape) - difference
+                if difference is not None and answer is not None and answer.numel() == difference.numel() > 0:
+                    target = answer.reshape(difference.shape) - difference
+                    slack = torch.finfo(target.dtype).eps * float(answer.abs().max())
+                    return target if slack < KNOWN * float(target.abs().max()) or not slack else None
         return None
 
     def _note_mixed(self, target: tuple[int, ...]) -> None:

@@ -37,9 +37,10 @@ def rules(seen: Seen) -> Found:
             "Add a small number under the root, (x + 1e-8).sqrt(), or use torch.linalg.vector_norm or torch.cdist.",
         )  # fmt: skip
     outside = seen.sign("out of domain")
-    if outside is not None and zero is None and root is None and state == "not finite":
+    is_too_large = outside is not None and " too large for " in outside.names[0]
+    grew = is_too_large and outside is not None and outside.numbers[0] > 1 and not outside.names[0].endswith(NARROW)
+    if outside is not None and zero is None and root is None and state == "not finite" and not grew:  # else: why?
         step, count, whole = outside.numbers
-        is_too_large = " too large for " in outside.names[0]
         of = f", for {count:.0f} of {whole:.0f} numbers" if whole > 1 else ""
         yield found(
             "loss not finite", ERROR,
