@@ -140,6 +140,7 @@ NANS = [
     ("std", [tensor([1.0])], (), "std divides by n - 1, and there is one element along that dimension", tensor(nan)),
     ("mean", [tensor([])], (), "the mean of no elements", tensor(nan)),
     ("cross_entropy", [ONE], (), "its mean is over nothing: every target seems to be ignored", tensor(nan)),
+    ("kl_div", [ONE, TWO], (), "it takes the logarithm of targets below 0 (-4 to 3)", tensor(nan)),
     ("layer_norm", [ONE], (0,), "a variance of 0, and an eps of 0: 0 divided by 0", ONE * nan),
     (
         "normalize",

@@ -61,6 +61,7 @@ class Chart:
     ``lines`` have a number for each of ``steps``, NaN for none, by the id of a call or the name of a parameter. Where
     one of them is called ``name``, all of them are about the whole. ``layers`` are the lines that a map of layers ×
     steps has. Numbers usually lie in ``usual``, or, without it, those of layers near those of the others.
+    ``marks`` are lines at steps of its own, with their labels, in the place of those of the report.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Chart:
     lines: Mapping[str, tuple[float, ...]]
     layers: tuple[str, ...] = ()
     usual: tuple[float, float] | None = None
+    marks: tuple[tuple[int, str], ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -111,8 +111,10 @@ def reason_of_nan(op: str, literals: Sequence[float], inputs: Sequence[Value], o
         return f"{op} divides by n - 1, and there is one element along that dimension"
     if op in ("mean", "median", "nanmean") and first is not None and first.count == 0:
         return f"the {op} of no elements"
-    if op in ("cross_entropy", "nll_loss", "kl_div"):
+    if op in ("cross_entropy", "nll_loss"):
         return "its mean is over nothing: every target seems to be ignored"
+    if op == "kl_div" and (below := _below_zero(inputs[1:])) is not None:
+        return f"it takes the logarithm of targets below 0 ({_range(below)})"
     if op in _NORMS:
         return _reason_in_norm(op, literals, inputs, output)
     if op in VIEWS:
@@ -167,6 +169,12 @@ def _rows(output: Value) -> str:
     if width and output.stats.nan % width == 0:
         return f"{output.stats.nan // width} of {output.stats.count // width} rows, masked altogether"
     return "rows that are masked altogether"
+
+
+def _below_zero(values: Sequence[Value]) -> Stats | None:
+    """Return the statistics of the first value that has numbers below 0."""
+    known = [value.stats for value in values if value.stats is not None]
+    return next((stats for stats in known if stats.min is not None and stats.min < 0), None)
 
 
 def _range(stats: Stats) -> str:

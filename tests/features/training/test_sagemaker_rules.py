@@ -31,15 +31,18 @@ def mlp(act: Callable[[], nn.Module] = nn.ReLU, layers: int = 2) -> nn.Sequentia
 def learned(
     folder: Path, *, net: nn.Module | None = None, steps: int = 60, rate: float = 0.1,
     batch: Callable[[int], Batch] = points, loss: Callable[[Tensor, Tensor], Tensor] = F.cross_entropy,
-    groups: Callable[[Any], Any] = lambda net: net.parameters(),
+    groups: Callable[[Any], Any] = lambda net: net.parameters(), falls_at: int | None = None,
 ) -> set[str]:  # fmt: skip
-    """Train under watch, and return the rules of what is found above advice."""
+    """Train under watch, and return the rules of what is found above advice; in a folder ``stops`` it stops."""
     torch.manual_seed(0)
     net = mlp() if net is None else net
     torch.manual_seed(1)
     optimizer = torch.optim.SGD(groups(net), rate)
-    with warnings.catch_warnings(action="ignore"), fxdebug.watch(net, every=10, save=folder):
+    on = {"error": ["stop"], "warning": ["stop"]} if folder.name == "stops" else None
+    with warnings.catch_warnings(action="ignore"), fxdebug.watch(net, every=10, save=folder, on=on):
         for step in range(steps):
+            if step == falls_at:
+                optimizer.param_groups[0]["lr"] /= 10
             x, y = batch(step)
             loss(net(x), y).backward()
             optimizer.step()
@@ -121,3 +124,24 @@ def test_the_fault_of_each_rule_is_named(name: str, tmp_path: Path) -> None:
 def test_a_clean_training_is_silent_on_all_of_them(tmp_path: Path) -> None:
     assert learned(tmp_path) == set()
     assert learned(tmp_path) == set()  # and again, beside the one before
+
+
+LEVELS = {"unchanged_tensor": "warning", "similar_across_runs": "warning", "class_imbalance": "warning"}  # else error
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_each_rule_stops_a_training_at_its_level(name: str, tmp_path: Path) -> None:
+    rule, train = PLANTED[name]
+    with pytest.raises(fxdebug.api.StopTraining) as stopped:
+        train(tmp_path / "stops")
+    assert (stopped.value.finding.rule, stopped.value.finding.severity) == (rule, LEVELS.get(name, "error"))
+
+
+def test_a_clean_training_is_not_stopped_and_neither_is_the_same_again(tmp_path: Path) -> None:
+    assert learned(tmp_path / "stops") == learned(tmp_path / "stops") == set()
+
+
+def test_a_rate_that_falls_after_the_steps_of_a_shorter_training_is_no_setting_of_these(
+    tmp_path: Path,
+) -> None:
+    assert learned(tmp_path, steps=30) == learned(tmp_path, steps=60, falls_at=40) == set()

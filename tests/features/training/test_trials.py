@@ -120,6 +120,15 @@ def test_a_change_that_helps_on_a_copy_is_told_with_both_losses(rule: str) -> No
     assert " Tried on a copy: 40 steps with " in str(verdict) and "on 6 batches that were kept back" in str(verdict)
 
 
+@pytest.mark.parametrize(("rule", "rate"), [("learning rate too low", 1e-6), ("learning rate too high", 300.0)])
+def test_the_rate_that_is_advised_is_the_one_that_was_tried(rule: str, rate: float) -> None:
+    verdict, _ = trained(drops(0.0), rate)
+    assert verdict.rule == rule and " Tried on a copy: 40 steps with a learning rate of " in str(verdict)
+    advice, _, tried = verdict.findings[0].advice.partition(" Tried on a copy: 40 steps with a learning rate of ")
+    advised = advice.rstrip(".").rpartition(" about ")[2] if "low" in rule else advice.split()[1].rstrip(",")
+    assert advised == tried.split()[0], verdict.findings[0].advice
+
+
 def test_a_loss_that_is_written_out_is_tried_too() -> None:
     verdict, _ = trained(drops(), loss=squares, rate=0.005, steps=60)
     assert [" Tried on a copy: " in one.advice for one in verdict.findings] == [True]

@@ -387,3 +387,9 @@ def test_the_answer_says_that_nothing_was_changed() -> None:
     )
     after = {name: one.double() for name, one in before.items()}
     assert fxdebug.weights(before, after).answer.endswith("all 4 weights are equal, 4 of them in another dtype")
+
+
+def test_the_answer_says_that_all_weights_changed_and_by_how_much() -> None:
+    before = {"one.weight": torch.ones(2, 2), "one.bias": torch.ones(4)}
+    after = {"one.weight": 1.5 * torch.ones(2, 2), "one.bias": torch.ones(4) + torch.tensor([2.0, 0, 0, 0])}
+    assert fxdebug.weights(before, after).answer == "all 2 weights changed, by 50 to 1e+02 % of their size"

@@ -133,7 +133,7 @@ def _chart(chart: Chart, report: ReportData[Any], places: Places) -> dict[str, A
         "names": [printable(id) for id in chart.lines],
         "calls": integers(owners),
         "numbers": reals([number for line in chart.lines.values() for number in _coarse(line, step)]),
-        "marks": [[at, printable(label)] for at, label in report.marks],
+        "marks": [[at, printable(label)] for at, label in (report.marks if chart.marks is None else chart.marks)],
         "layers": [printable(name) for name in chart.layers],
         "usual": chart.usual,
     }

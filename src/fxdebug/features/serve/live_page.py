@@ -69,7 +69,7 @@ def _kind(state: Any) -> str:
 def events(folder: Path, offset: int, clock: Callable[[], float], sleep: Callable[[float], None]) -> Iterator[bytes]:
     """Yield server-sent events of a training from a byte of its file on; the id of an event is where to go on."""
     began = spoken = clock()
-    due, known = began, ""
+    due, known, before = began, "", ""
     while clock() - began < LONGEST:
         try:
             steps, incidents, offset = api.steps_since(folder, offset)
@@ -77,8 +77,12 @@ def events(folder: Path, offset: int, clock: Callable[[], float], sleep: Callabl
                 spoken = clock()
                 yield _event("steps", {"steps": [_point(step) for step in steps], "incidents": incidents}, offset)
             if (since := clock()) >= due:  # a process that is killed writes nothing more
-                told = json.dumps(_told(api.training_state(folder)), allow_nan=False)
+                state = api.training_state(folder)
+                told, parts = (json.dumps(one, allow_nan=False) for one in (_told(state), _before(state.restart)))
                 due = clock() + max(VERDICT_EVERY, SHARE * (clock() - since))
+                if parts != before and parts != "null":
+                    before = parts
+                    yield f"event: before\ndata: {parts}\n\n".encode()
                 if told != known:
                     known, spoken = told, clock()
                     yield f"event: state\ndata: {told}\n\n".encode()
@@ -103,6 +107,14 @@ def _told(state: Any) -> dict[str, Any]:
         "state": state.state, "sentence": state.sentence, "kind": _kind(state), "steps": state.steps,
         "constant": constant,
     }  # fmt: skip
+
+
+def _before(restart: Any) -> dict[str, Any] | None:
+    """Return the curves of the trainings that one goes on with, and where it does."""
+    if restart is None:
+        return None
+    parts = [[[step, loss] for step, loss in part.points if math.isfinite(loss)] for part in restart.parts]
+    return {"step": restart.step, "text": restart.text, "parts": parts}
 
 
 def _event(kind: str, content: dict[str, Any], offset: int) -> bytes:
@@ -130,12 +142,14 @@ h1{font-size:1.25em;margin:0}
 #verdict.fault{border-color:var(--bad)}
 svg{width:100%;color:var(--accent);border-bottom:1px solid var(--line)}
 svg path{stroke-width:1.5}
+svg .before{opacity:.4}
+svg .restart{opacity:.6;stroke-dasharray:2 3}
 svg .constant{stroke:var(--constant);stroke-dasharray:6 4}
 svg .usual{fill:var(--good);opacity:.12}
 figure{margin:1.2em 0}
 """
 _SCRIPT = """
-const points = [], most = %MOST%; let constant = null;
+const points = [], most = %MOST%; let constant = null, before = null;
 const show = (id, text) => { document.getElementById(id).textContent = text; };
 const number = value => value === null || value === undefined ? "n/a" : Number(value.toPrecision(4)).toString();
 function line(path, name) {
@@ -149,20 +163,27 @@ function box(top, bottom, name) {
     one.setAttribute(key, value);
   return one;
 }
-function curve(id, at, name, about, { level = null, band = null, isLog = false } = {}) {
+function curve(id, at, name, about, { level = null, band = null, isLog = false, parts: others = [] } = {}) {
   const each = Math.max(1, Math.ceil(points.length / most)), svg = document.getElementById(id);
   const is = value => value !== null && value !== undefined && (!isLog || value > 0);
   const some = points.filter((point, i) => i % each === 0 && is(point[at]));
   if (some.length < 2) return;
   const size = isLog ? Math.log10 : value => value, height = svg.viewBox.baseVal.height - 20;
-  const numbers = some.map(point => point[at]); if (level !== null) numbers.push(level);
+  const numbers = [some, ...others].flatMap(part => part.map(point => point[at]));
+  if (level !== null) numbers.push(level);
   if (band) numbers.push(...band);
   const low = size(Math.min(...numbers)), high = size(Math.max(...numbers));
-  const first = points[0][0], last = points[points.length - 1][0];
+  const begin = before ? before.step : 0, all = before ? before.parts.flat() : [];
+  const first = all.reduce((least, point) => Math.min(least, point[0]), points[0][0] + begin);
+  const last = all.reduce((most, point) => Math.max(most, point[0]), points[points.length - 1][0] + begin);
   const x = step => 1000 * (step - first) / ((last - first) || 1);
   const y = value => height + 10 - (high > low ? height * (size(value) - low) / (high - low) : height / 2);
   const parts = band ? [box(y(band[1]), y(band[0]), "usual")] : [];
-  parts.push(line("M" + some.map(point => x(point[0]).toFixed(1) + " " + y(point[at]).toFixed(1)).join("L"), ""));
+  const through = (part, from) =>
+    "M" + part.map(point => x(point[0] + from).toFixed(1) + " " + y(point[at]).toFixed(1)).join("L");
+  for (const part of others) if (part.length) parts.push(line(through(part, 0), "before"));
+  parts.push(line(through(some, begin), ""));
+  if (before) parts.push(line("M" + x(begin).toFixed(1) + " 0V" + (height + 20), "restart"));
   if (level !== null) parts.push(line("M0 " + y(level) + "H1000", "constant"));
   svg.replaceChildren(...parts);
   svg.closest("figure").hidden = false;
@@ -172,7 +193,8 @@ function curve(id, at, name, about, { level = null, band = null, isLog = false }
 }
 function draw() {
   const dashed = constant === null ? "" : "; dashed: a constant answer has " + number(constant);
-  curve("loss", 1, "loss", dashed, { level: constant });
+  const restarted = before ? "; paler, " + before.text : "";
+  curve("loss", 1, "loss", dashed + restarted, { level: constant, parts: before ? before.parts : [] });
   curve("rate", 2, "learning rate", "");
   const usual = "; median of the matrices, the band is usual: 0.0001 to 0.01";
   curve("update", 3, "update/weight", usual, { band: [1e-4, 1e-2], isLog: true });
@@ -199,5 +221,6 @@ source.addEventListener("state", event => {
   document.getElementById("state").className = told.state.replace(" ", "-"); show("verdict", told.sentence);
   document.getElementById("verdict").className = told.kind; draw();
 });
+source.addEventListener("before", event => { before = JSON.parse(event.data); draw(); });
 source.addEventListener("gone", event => { show("state", JSON.parse(event.data).why); source.close(); });
 """

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeAlias
 from fxdebug.features.shared.records.learning import StepSigns
 from fxdebug.features.shared.records.training import TrainingRecord
 from fxdebug.features.training.report import verdict_of
+from fxdebug.features.training.saved.restarts import Restart, restart_of
 from fxdebug.features.training.saved.training_file import file_of, lowest_rank, read_ranks
 from fxdebug.files.being_written import is_being_written
 from fxdebug.files.read_file import require_inside
@@ -35,6 +36,7 @@ class TrainingState:
 
     ``state``: ``late`` where the last step is older than 20 usual ones, ``killed`` where its process is gone and it
     told no end. ``losses`` are of up to 200 steps spread over all. ``constant`` is the loss of a constant answer.
+    ``restart`` is where it goes on with an earlier training of its folder.
     """
 
     model: str
@@ -48,6 +50,7 @@ class TrainingState:
     constant: float | None
     losses: tuple[float, ...] = ()
     learns: bool = False
+    restart: Restart | None = None
 
 
 def training_state(folder: str | os.PathLike[str], clock: Callable[[], float] = time.time) -> TrainingState:
@@ -73,6 +76,7 @@ def training_state(folder: str | os.PathLike[str], clock: Callable[[], float] = 
         record.model, _state(record, path, usual, age), verdict.sentence, verdict.state == "fault", len(record.steps),
         losses[-1] if losses else None, max(last.rates) if last is not None and last.rates else None, usual,
         verdict.constant, tuple(losses[:: max(1, len(losses) // 200)]), verdict.state == "learns",
+        restart_of(record, Path(folder)),
     )  # fmt: skip
 
 

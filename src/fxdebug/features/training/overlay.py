@@ -19,7 +19,7 @@ from fxdebug.exports.page.write import trace_page
 from fxdebug.features.shared.records.training import StepRecord, TrainingRecord
 from fxdebug.features.training.page import run_of
 from fxdebug.features.training.report import verdict_of
-from fxdebug.features.training.saved.training_file import earlier_training, read_ranks
+from fxdebug.features.training.saved.training_file import earlier_trainings, read_ranks
 from fxdebug.features.training.verdict.seen import found, g
 
 MOST = 5
@@ -88,8 +88,13 @@ def trainings_report(records: Mapping[str, TrainingRecord]) -> ReportData[Settin
 
 def beside_earlier(record: TrainingRecord, folder: Path, rank: int | None = None) -> list[Finding]:
     """Return what is told of a training beside the one that its folder held before."""
-    earlier = earlier_training(folder, rank)
-    one = None if earlier is None else same_as(record, earlier[1], f"the training before ({earlier[0]})")
+    earlier = next(earlier_trainings(folder, rank), None)
+    return [] if earlier is None else as_before(record, earlier[1], earlier[0])
+
+
+def as_before(record: TrainingRecord, earlier: TrainingRecord, name: str) -> list[Finding]:
+    """Return that a training went as the one before it, kept as ``name``, although their settings differ."""
+    one = same_as(record, earlier, f"the training before ({name})")
     return [] if one is None else [one]
 
 
@@ -105,9 +110,11 @@ def _alike_among(records: Mapping[str, TrainingRecord]) -> Iterator[Finding]:
 
 def same_as(record: TrainingRecord, other: TrainingRecord, name: str) -> Finding | None:
     """Return that a training went as ``other``, called ``name``, to the last bit, although their settings differ."""
+    both = min(len(record.steps), len(other.steps))
+    record, other = _beginning(record, both), _beginning(other, both)  # what one was later is no setting of these steps
     ours, theirs = ([step.loss for step in one.steps if step.loss is not None] for one in (record, other))
-    shared = min(len(ours), len(theirs))
-    if shared < FEWEST or ours[:shared] != theirs[:shared] or len(set(ours[:shared])) == 1:
+    shared = len(ours)
+    if shared < FEWEST or ours != theirs or len(set(ours)) == 1:
         return None
     mine, its = settings_of(record), settings_of(other)
     differ = [f"{key} {its[key]} → {told}" for key, told in mine.items() if key in its and its[key] != told]
@@ -120,6 +127,12 @@ def same_as(record: TrainingRecord, other: TrainingRecord, name: str) -> Finding
         "Look whether the loop uses the setting: a second optimizer or scheduler, an option that is not passed on.",
         measured=float(shared),
     )  # fmt: skip
+
+
+def _beginning(record: TrainingRecord, steps: int) -> TrainingRecord:
+    known = {step.number for step in record.steps[:steps]}
+    signs = tuple([one for one in record.signs if one.number in known])
+    return replace(record, steps=record.steps[:steps], signs=signs)
 
 
 def settings_of(record: TrainingRecord) -> dict[str, Cell]:

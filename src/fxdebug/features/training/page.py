@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from fxdebug.exports.page.run import PageOptions
 from fxdebug.exports.page.write import trace_page
 from fxdebug.features.shared.records.training import ResultStatistics, TrainingRecord
 from fxdebug.features.training.report import training_report
+from fxdebug.features.training.saved.restarts import chart_of, restart_of
 from fxdebug.features.training.saved.training_file import read_ranks
 from fxdebug.files.write_file import write_text
 
@@ -24,9 +26,18 @@ def write_training(record: TrainingRecord, path: Path) -> Path:
     return write_text(path, training_page(record))
 
 
-def training_page(record: TrainingRecord, *others: TrainingRecord, live: Mapping[str, Any] | None = None) -> str:
-    """Return the page of a watched training; ``others`` are the same on other ranks, ``live`` is as for a run."""
+def training_page(
+    record: TrainingRecord, *others: TrainingRecord, live: Mapping[str, Any] | None = None, folder: Path | None = None
+) -> str:
+    """Return the page of a watched training; ``others`` are the same on other ranks, ``live`` is as for a run.
+
+    ``folder`` is that of the training, where earlier ones are that it may go on with.
+    """
     report = training_report(record, others=others)
+    restart = None if folder is None else restart_of(record, folder)
+    chart = None if restart is None else chart_of(record, restart)
+    if chart is not None:
+        report = replace(report, charts=(chart, *report.charts))
     return trace_page(run_of(record), PageOptions(check=False, reports=(report,)), live)
 
 
@@ -35,7 +46,7 @@ def page_of_training(folder: str | os.PathLike[str], live: Mapping[str, Any] | N
 
     Raises ``LoadError`` for a folder without such a training and for a damaged file.
     """
-    return training_page(*read_ranks(Path(folder)), live=live)
+    return training_page(*read_ranks(Path(folder)), live=live, folder=Path(folder))
 
 
 def run_of(record: TrainingRecord) -> TraceData:

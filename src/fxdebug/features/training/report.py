@@ -142,6 +142,9 @@ def verdict_of(record: TrainingRecord, others: Sequence[TrainingRecord] = ()) ->
     return judge(record, list(_incidents(incidents, record.model)))
 
 
+WHOLE = {"updates rounded away": " rounds a change ", "rate spent early": " since step "}  # rules about all steps
+
+
 def _also(findings: Sequence[Finding], verdict: Verdict) -> Iterator[Finding]:
     """Yield what single steps show besides the verdict: unusual is not wrong in a run that learns.
 
@@ -152,6 +155,8 @@ def _also(findings: Sequence[Finding], verdict: Verdict) -> Iterator[Finding]:
         if "aise the learning rate" in finding.advice:  # it is the verdict that says so, or the rate is not the cause
             continue
         if finding.rule == "no update" and "learning rate too low" in told:  # updates that rounding loses
+            continue
+        if finding.rule == "no update" and any(one in told and why in finding.what for one, why in WHOLE.items()):
             continue
         if finding.rule == "zero gradient" and "zero gradients" in told:
             continue

@@ -42,14 +42,20 @@ from fxdebug.features.shared.records.training import (
     WatchedStep,
 )
 from fxdebug.features.training.actions import DUMP, STOP, Acting, Actions, StopTraining, checked_actions
-from fxdebug.features.training.overlay import beside_earlier
+from fxdebug.features.training.overlay import as_before, beside_earlier
 from fxdebug.features.training.recorder.held_forward import HeldForward
 from fxdebug.features.training.recorder.held_memory import note_on_memory
 from fxdebug.features.training.recorder.loop_facts import MANY, SETTLED, SKIPS, LoopFacts
 from fxdebug.features.training.recorder.watcher import Watcher
 from fxdebug.features.training.report import TrainingRow, training_report, verdict_of
 from fxdebug.features.training.saved.columns import with_rounded
-from fxdebug.features.training.saved.training_file import Entry, TrainingFile, read_ranks, read_training
+from fxdebug.features.training.saved.training_file import (
+    Entry,
+    TrainingFile,
+    earlier_trainings,
+    read_ranks,
+    read_training,
+)
 from fxdebug.features.training.spikes import LEAST_STEPS, RECENT, is_spike
 from fxdebug.features.training.trials.try_changes import try_changes
 from fxdebug.features.training.verdict.judge import Verdict
@@ -60,6 +66,7 @@ MOST_INCIDENTS = 3  # explained and saved; a training that stays broken would fi
 MOST_NOTES = 20
 FACTS_AT = (1, 2, 5, 10, 20, 50, 100, 200)  # steps after which facts about the loop are written
 FACTS_EVERY = 500
+SURE_STEPS = 50  # that went as those of a training before, until it is acted on: a warm-up begins near 0
 DRAWS_AT = 100  # steps from which on they have what takes time, and what no verdict needs before
 FEWEST = 10  # losses of which the last is above the first, before an optimizer that maximises is told
 MOST_WITHOUT = 5  # forwards without a step of an optimizer, at the end of a loop
@@ -103,6 +110,7 @@ class Watch:
         self._histograms: deque[StepHistograms] = deque(maxlen=5 if folder is not None else None)
         self._incidents: list[Incident] = []
         self._acted_on: list[Incident] = []
+        self._earlier: list[tuple[str, TrainingRecord]] | None = None  # the training before, once it was looked for
         self._notes: list[str] = []
         self._gaps: list[NotLookedAt] = []
         self._trials: list[Trial] = []
@@ -294,8 +302,9 @@ class Watch:
         if self._acting is None:
             return
         self._acted_on = list(self._incidents)
-        verdict = verdict_of(self._in_memory())
-        for action, finding in self._acting.due(verdict.findings):
+        record = self._in_memory()
+        beside = self._beside(record) if len(record.steps) >= SURE_STEPS else []
+        for action, finding in self._acting.due([*verdict_of(record).findings, *beside]):
             if action == DUMP:
                 self._dump(finding)
             elif action != STOP:
@@ -306,6 +315,13 @@ class Watch:
                 self.on_note("the training was not stopped: it runs on several ranks, and the others would wait")
         for failure in self._acting.failures(waits=is_over):
             self.on_note(failure)
+
+    def _beside(self, record: TrainingRecord) -> list[Finding]:
+        """Return what is told of the training beside the one that its folder held before, which is read once."""
+        if self._earlier is None:
+            found = None if self._folder is None else next(earlier_trainings(self._folder, self._rank), None)
+            self._earlier = [] if found is None else [found]
+        return [one for name, before in self._earlier for one in as_before(record, before, name)]
 
     @property
     def _last_step(self) -> int:

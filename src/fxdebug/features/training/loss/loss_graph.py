@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -471,20 +471,79 @@ def _outside(node: Any) -> tuple[str, float, float] | None:
         what, bad = "log(1 + x) of -1 and less", own <= -1
     elif name == "Xlogy" and isinstance(other, Tensor):
         what, bad = "x * log(y) of y below 0 (kl_div of logarithms where it takes probabilities)", other < 0
-    elif name == "Pow" and isinstance(own, Tensor) and (scalar_of(node._saved_exponent) or 0.0) % 1:
-        what, bad = f"a power of {scalar_of(node._saved_exponent):g} of numbers below 0", own < 0
+    elif name == "Pow" and isinstance(own, Tensor) and (power := _no_power(node, own)) is not None:
+        what, bad = power
     elif name in ("Acos", "Asin", "Atanh") and isinstance(own, Tensor):
         what, bad = f"{name.lower()} of numbers beyond 1", own.abs() > 1
-    elif name == "Exp":
-        what, bad = "an exponential that is too large", node._saved_result == math.inf
     elif _is_of_nothing(node, name, own):
         return "a mean of nothing (a mask that is empty)", 1.0, 1.0
+    elif (made := _too_large(node, name)) is not None:
+        what, bad = made
     elif name == "Sqrt":
         what, bad = "the square root of numbers below 0", node._saved_result.isnan()
     else:
         return None
     count = int(bad.sum())
     return (what, float(count), float(bad.numel())) if count else None
+
+
+def _no_power(node: Any, own: Tensor) -> tuple[str, Tensor] | None:
+    """Return which numbers have no finite power: those below 0 with one that is not whole, and 0 with one below 0."""
+    exponent = torch.as_tensor(node._saved_exponent)
+    power = scalar_of(exponent)
+    named = "a power" if power is None else f"a power of {power:g}"
+    less, zero = (own < 0) & (exponent % 1 != 0), (own == 0) & (exponent < 0)
+    if bool(less.any()):
+        return f"{named} of numbers below 0", less
+    return (f"{named} of 0", zero) if bool(zero.any()) else None
+
+
+_WRITTEN = {
+    "Pow": "a power", "PowTensor": "a power", "Mul": "a product", "Div": "a quotient", "Exp": "an exponential",
+    "Exp2": "an exponential", "Expm1": "an exponential", "Cosh": "a cosh", "Sinh": "a sinh", "Sum": "a sum",
+    "Prod": "a product", "MseLoss": "a square", "Cumprod": "a product", "LinalgVectorNorm": "a norm",
+}  # fmt: skip
+_AGAIN: dict[str, Callable[[Any], Tensor]] = {  # what an operation returned, from what it saved
+    "Pow": lambda node: node._saved_self.pow(node._saved_exponent),
+    "Mul": lambda node: node._saved_self * node._saved_other,
+    "Div": lambda node: node._saved_self / node._saved_other,
+    "Cosh": lambda node: node._saved_self.cosh(),
+    "Sinh": lambda node: node._saved_self.sinh(),
+    "MseLoss": lambda node: (node._saved_self - node._saved_target).square(),
+    "Prod": lambda node: node._saved_result,
+    "Cumprod": lambda node: node._saved_self.cumprod(node._saved_dim),
+}
+
+
+def _result_of(node: Any, name: str) -> Tensor | None:
+    """Return what a node returned, as far as it saved that or what it takes."""
+    made = getattr(node, "_saved_result", None)
+    if isinstance(made, Tensor):
+        return made.detach()
+    try:
+        with untracked():
+            return _AGAIN[name](node).detach() if name in _AGAIN else None
+    except (AttributeError, TypeError, RuntimeError):  # it has not saved all of it
+        return None
+
+
+def _too_large(node: Any, name: str) -> tuple[str, Tensor] | None:
+    """Return that finite numbers come to one that the dtype does not hold, and which."""
+    given = [getattr(node, f"_saved_{one}", None) for one in ("self", "other", "exponent", "target")]
+    if name == "Sum":
+        inner = next((one for one, _ in node.next_functions), None)
+        summed = None if inner is None else _result_of(inner, name_of(inner))
+        if summed is None:
+            return None
+        given, made = [summed], summed.double().sum().to(summed.dtype)
+    elif name not in _WRITTEN or (result := _result_of(node, name)) is None:
+        return None
+    else:
+        made = result
+    tensors = [one for one in given if isinstance(one, Tensor)]
+    if not all(bool(one.isfinite().all()) for one in tensors) or not bool(made.isinf().any()):
+        return None
+    return f"{_WRITTEN[name]} that is too large for {str(made.dtype).removeprefix('torch.')}", made.isinf()
 
 
 def _is_of_nothing(node: Any, name: str, own: Any) -> bool:

@@ -156,7 +156,7 @@ def odd_in(root: Tensor, outputs: Sequence[Tensor], given: Sequence[Tensor]) -> 
         for node in _walk([root.grad_fn], MOST_LOSS, ends.__contains__):
             look = _LOOKS.get(name_of(node))
             found |= {} if look is None else look(node)
-            found |= _squashed_twice(node)
+            found |= _squashed_twice(node) | _sigmoid_twice(node) | _rows_mixed(node)
             found |= _pairs_elsewhere(node)
             found |= _left_out(node, given) | _beyond(node) | _charged(node, given) | _masked(node)
         for part in parts:
@@ -264,9 +264,9 @@ def _of_classes(node: Any) -> Shown:
     product = behind_views(inputs_of(inputs[0])[0])
     while name_of(product) in ("Mul", "Div") and len(inputs_of(product)) == 1:
         product = behind_views(inputs_of(product)[0])
-    sides = [behind_views(one) for one in inputs_of(product)]
-    sizes = tuple(product._input_metadata[0].shape) if name_of(product) == "Mm" else ()
-    if len(sizes) != 2 or sizes[0] != sizes[1] or len(sides) != 2 or sides[0] is not sides[1]:
+    sides = [_source(edge) for edge in product.next_functions] if name_of(product) == "Mm" else []
+    sizes = tuple(product._input_metadata[0].shape) if sides else ()
+    if len(sizes) != 2 or sizes[0] != sizes[1] or len(sides) != 2 or sides[0] != sides[1]:
         return {}
     target = node._saved_target
     own = float((target == torch.arange(len(target), device=target.device)).double().mean())
@@ -401,6 +401,67 @@ def _squashed_twice(node: Any) -> Shown:
     return {}
 
 
+def _sigmoid_twice(node: Any) -> Shown:
+    """Tell a sigmoid in front of one that the loss takes itself, also where it is joined with others in between."""
+    if name_of(node) != "BinaryCrossEntropyWithLogits" or elements_of(first_of(node)) < FEWEST:
+        return {}
+    is_squashed = name_of(_piece_behind(next(iter(inputs_of(node)), None))) == "Sigmoid"
+    return {"sigmoid twice": (1.0,)} if is_squashed and name_of(first_of(node)) == "Cat" else {}
+
+
+def _rows_mixed(node: Any) -> Shown:
+    """Tell answers of (examples, classes, places) that a view makes rows of classes of: it moves no number."""
+    logs: Any = first_of(node) if name_of(node) == "NllLoss" else None
+    sizes = tuple(logs._input_metadata[0].shape) if name_of(logs) == "LogSoftmax" else ()
+    inner: Any = next(iter(inputs_of(logs)), None) if len(sizes) == 2 else None
+    for _ in range(MOST_TERMS):
+        if name_of(inner) in ("View", "UnsafeView"):
+            before = tuple(inner._saved_self_sym_sizes)
+            if len(before) > 2 and before[1] == sizes[1] != before[-1] and math.prod(before[2:]) > 1:
+                return {"rows mixed": tuple(map(float, before))}
+        if name_of(inner) not in PASSED:
+            break
+        inner = next(iter(inputs_of(inner)), None)
+    return {}
+
+
+def _piece_behind(node: Any) -> Any:
+    """Return the node that made what is passed on; of numbers that were joined, the one that a slice takes out.
+
+    >>> import torch
+    >>> x = torch.zeros(4, 5, requires_grad=True)
+    >>> joined = torch.cat([x[:, :2].sigmoid(), x[:, 2:].exp()], 1)
+    >>> [name_of(_piece_behind(joined[:, a:b].grad_fn)) for a, b in ((0, 2), (3, 5), (1, 3))]
+    ['Sigmoid', 'Exp', 'Cat']
+    """
+    cuts = dict[int, tuple[int, int]]()
+    for _ in range(MOST_TERMS):
+        name, inputs = name_of(node), inputs_of(node)
+        if name == "Slice":
+            sizes = tuple(node._saved_self_sym_sizes)
+            along = signed(node._saved_dim) % len(sizes)
+            cuts[along] = int(node._saved_start), min(int(node._saved_end), sizes[along])
+        elif name == "Cat":
+            pieces = [one for one, _ in node.next_functions]
+            sizes = tuple(node._input_metadata[0].shape)
+            along, begin = signed(node._saved_dim) % len(sizes), 0
+            first, last = cuts.pop(along, (0, sizes[along]))
+            for piece in pieces:
+                if piece is None:
+                    break
+                end = begin + int(piece._input_metadata[0].shape[along])
+                if begin <= first and last <= end:
+                    return _piece_behind(piece)
+                begin = end
+            return node
+        elif name not in PASSED or not inputs:
+            return node
+        if name in ("Permute", "Transpose", "T", "View", "UnsafeView", "ReshapeAlias", "Select", "Index"):
+            cuts = {}  # dimensions are others behind it
+        node = inputs[0]
+    return node
+
+
 def _length(softmax: Any) -> int:
     """Return how many numbers a softmax goes over."""
     sizes = tuple(softmax._input_metadata[0].shape)
@@ -510,6 +571,18 @@ def _deviation(parts: Sequence[Part]) -> Shown:
         if name_of(inner) == "Exp" and _edge(inner) == wanted:
             return {"deviation": (1.0,)}
     return {}
+
+
+def _source(edge: tuple[Any, int]) -> tuple[object, ...]:
+    """Return which numbers are passed on: the node behind views, which of its results, and what is cut out of it."""
+    cuts = list[object]()
+    while name_of(edge[0]) in PASSED and edge[0].next_functions:
+        if name_of(edge[0]) == "Slice":
+            cuts += [edge[0]._saved_dim, edge[0]._saved_start, edge[0]._saved_end]
+        elif name_of(edge[0]) in ("Select", "Index"):
+            cuts.append(edge[0])
+        edge = edge[0].next_functions[0]
+    return (*edge, *cuts)
 
 
 def _edge(node: Any) -> tuple[Any, int]:

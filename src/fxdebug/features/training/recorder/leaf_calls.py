@@ -226,12 +226,12 @@ def spread(tensor: Tensor) -> tuple[float, float]:
 
 
 def _apart(tensors: list[Tensor]) -> float | None:
-    """Return how far the rows of the first tensor are apart, relative to their largest magnitude."""
+    """Return how far the rows of the first tensor are apart, relative to their largest magnitude; of zeros ``None``."""
     if not tensors or tensors[0].dim() < 2 or len(tensors[0]) < FEWEST_ROWS:
         return None
     with untracked():
         distance, largest = spread(tensors[0])
-    return distance / largest if largest else 0.0
+    return distance / largest if largest else None  # a module that returns zeros is told by its gradients
 
 
 def _places_apart(tensors: list[Tensor]) -> float | None:
@@ -241,7 +241,7 @@ def _places_apart(tensors: list[Tensor]) -> float | None:
     with untracked():
         some = tensors[0].detach()[:FEWEST_ROWS, :MOST_ROWS, :MOST_TOLD].float()
         distance, largest = float((some - some[:, :1]).abs().max()), float(some.abs().max())
-    return distance / largest if largest else 0.0
+    return distance / largest if largest else None  # a module that returns zeros is told by its gradients
 
 
 def keeps_padding_alone(ignored: Tensor, ids: Tensor) -> bool | None:

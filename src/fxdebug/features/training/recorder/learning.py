@@ -76,6 +76,7 @@ from fxdebug.features.training.recorder.leaf_calls import (
 )
 from fxdebug.features.training.recorder.loop_facts import LoopFacts
 from fxdebug.features.training.recorder.model_facts import ModelFacts, names_of
+from fxdebug.features.training.recorder.optimizer_steps import GOES_ON, steps_made
 from fxdebug.features.training.recorder.samples import Rows, counts_of, digest_of, joined, rows_of, sample, short
 from fxdebug.features.training.recorder.targets import Features, Targets
 
@@ -103,6 +104,7 @@ MANY_UPHILL = 30  # steps one after the other: by chance a noisy one goes uphill
 NEARLY_BACK = 0.1  # of what a step changed
 NO_CODE = 0.1  # nats of an example, of all dimensions of a code together
 FEW_GRADIENTS = 4  # that are looked at again after a step
+KNOWN = 1e-2  # of the largest target: how far one may be off that is known by its distance from an answer
 MOST_EXAMPLES = 50_000  # that are told apart
 MOST_GIVEN = 8  # tensors
 FIRST_LOSSES = 6  # whose terms are looked at
@@ -232,6 +234,7 @@ class Learning:
         self._pass = 0  # steps of the first pass through the data
         self._uphill: list[bool] = []  # of the first steps: do weights go where gradients point?
         self._up_since, self._up_for = 0, 0  # the step since which they do so in each, and how many have passed
+        self._made: dict[int, int | None] = {}  # steps of each optimizer before it was first seen, where it counts them
         self._ahead: dict[str, None] = {}  # modules that see the places that follow
         self._spreads: list[float] = []  # of the inputs, at each look
         self._attracts: bool | None = None  # do all terms of the loss draw results to one another?
@@ -547,7 +550,7 @@ class Learning:
             if self._forwards == 1 and self._given:
                 if any(made.numel() > 1 for made in self._outputs):  # else the model made its loss, and may have drawn
                     self._repeated.add(self._given, target)
-                if looks:
+                if looks and not any(one.shape == self._given[0].shape for one in self._given[1:]):  # of one picture
                     self._turned.add(self._given[0], target)
 
     def _look_at_terms(self, root: Tensor) -> None:
@@ -613,13 +616,15 @@ class Learning:
             return
 
     def _target_behind(self, read: LossRead) -> Tensor | None:
-        """Return what a prediction was compared with, from their difference."""
+        """Return what a prediction was compared with, from their difference; ``None`` where rounding hides it."""
         for output in self._outputs:
             difference = read.difference
             with untracked():
                 answer = answer_of(output, read.prediction)
-                if difference is not None and answer is not None and answer.numel() == difference.numel():
-                    return answer.reshape(difference.shape) - difference
+                if difference is not None and answer is not None and answer.numel() == difference.numel() > 0:
+                    target = answer.reshape(difference.shape) - difference
+                    slack = torch.finfo(target.dtype).eps * float(answer.abs().max())
+                    return target if slack < KNOWN * float(target.abs().max()) or not slack else None
         return None
 
     def _note_mixed(self, target: tuple[int, ...]) -> None:
@@ -712,6 +717,8 @@ class Learning:
         self._stepping = True
         self._mark = None
         self._note_optimizer(optimizer)
+        if id(optimizer) not in self._made:
+            self._made[id(optimizer)] = steps_made(optimizer)
         self.beside.before_step(optimizer)
         if self._step is None:
             self._step = _Step(training=self._model.training)
@@ -1043,6 +1050,7 @@ class Learning:
                 *([Sign("dead", (self._dead[0], self._names[self._dead[1]]))] if self._dead else []),
                 *self._loud(),
                 *([] if self._outside is None else [Sign("out of domain", self._outside[:1], self._outside[1:])]),
+                *self._goes_on(),
                 *self._amounts.signs(),
                 *self._arrivals.signs(),
                 *([] if self._neighbours is None else [Sign("degrees", self._neighbours[:1], self._neighbours[1:])]),
@@ -1053,6 +1061,13 @@ class Learning:
             hidden=self._graph.hidden,
             rows=replace(self._features.rows(self._loss.kind) if draws else RowFacts(), turned=self._turned.most),
         )
+
+    def _goes_on(self) -> list[Sign]:
+        """Return that the optimizers had made steps before, and how many, where they count them."""
+        made = list(self._made.values())
+        if not any(one != 0 for one in made):
+            return []
+        return [Sign(GOES_ON, numbers=() if None in made else (float(sum(one or 0 for one in made)),))]
 
     def _without_slope(self, trainable: Sequence[tuple[str, Tensor]]) -> list[Sign]:
         """Return weights whose gradient is 0, where a product with 0 or a function without a slope is in front."""

@@ -52,14 +52,15 @@ class ModelFacts:
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
+        learning = [(name, p) for name, p in _matrices(model) if p.requires_grad]
         with untracked():
-            self.zero = [(name, p) for name, p in _matrices(model) if p.numel() and not bool(sample(p, 4096).any())]
+            self.zero = [(name, p) for name, p in learning if p.numel() and not bool(sample(p, 4096).any())]
             self.zero = [(name, p) for name, p in self.zero if not bool(special_tensors.local_part(p).detach().any())]
             self._twins = _twins(model)
             self._gains = _gains(model)
             one_row = [(name, p) for name, p in _matrices(model) if p.requires_grad and _has_one_row(p)]
             self._alike = [(name, p, sample(p).clone()) for name, p in one_row]
-        self.matrices = sum(1 for _ in _matrices(model))
+        self.matrices = len(learning)
         self.modes: dict[str, bool] = {}
         self.seen: dict[str, int | None] = {}
 

@@ -17,6 +17,9 @@ from typing import Any
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from fxdebug.capture.probe import untracked
+
+GOES_ON = "goes on"  # a sign: optimizers had a state before the first step that was seen
 Look = Callable[[Optimizer, FrameType], None]  # the frame is that of the step
 
 
@@ -113,3 +116,27 @@ class _OfAll:
 
 
 _of_all = _OfAll()
+
+
+def steps_made(optimizer: Optimizer) -> int | None:
+    """Return the steps that an optimizer has made, as its state counts them; ``None`` where it does not count them.
+
+    >>> import torch
+    >>> weight = torch.ones(2, requires_grad=True)
+    >>> adam, sgd = torch.optim.Adam([weight]), torch.optim.SGD([weight], lr=0.1, momentum=0.9)
+    >>> steps_made(adam), steps_made(sgd)
+    (0, 0)
+    >>> weight.sum().backward()
+    >>> adam.step(), sgd.step()
+    (None, None)
+    >>> steps_made(adam), steps_made(sgd)
+    (1, None)
+    """
+    if not optimizer.state:
+        return 0
+    with untracked():
+        counts = [one["step"] for one in optimizer.state.values() if isinstance(one, dict) and "step" in one]
+        try:
+            return max(map(int, counts), default=None)
+        except (TypeError, ValueError, RuntimeError):  # an optimizer of its own keeps something else there
+            return None

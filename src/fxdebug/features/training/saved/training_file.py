@@ -12,7 +12,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from itertools import count
 from pathlib import Path
@@ -237,20 +237,18 @@ def read_ranks(folder: Path, rank: int | None = None) -> list[TrainingRecord]:
     return [read_training(folder, one) for one in ranks or (rank,)]
 
 
-def earlier_training(folder: Path, rank: int | None = None) -> tuple[str, TrainingRecord] | None:
-    """Return the training that a folder held before the one it holds, with its folder's name; ``None`` of a first one.
+def earlier_trainings(folder: Path, rank: int | None = None) -> Iterator[tuple[str, TrainingRecord]]:
+    """Yield the trainings that a folder held before the one it holds, the last one first, with their folders' names.
 
-    One that cannot be read is none.
+    One that cannot be read ends them.
     """
     name = file_of(folder, rank).name
     kept = [one.parent for one in folder.glob(f"earlier-*/{name}") if one.parent.name[8:].isdecimal()]
-    last = max(kept, key=lambda one: int(one.name[8:]), default=None)
-    if last is None:
-        return None
-    try:
-        return last.name, read_training(last, rank)
-    except LoadError:
-        return None
+    for one in sorted(kept, key=lambda one: int(one.name[8:]), reverse=True):
+        try:
+            yield one.name, read_training(one, rank)
+        except LoadError:
+            return
 
 
 def lowest_rank(folder: Path) -> int | None:

@@ -15,7 +15,7 @@ from fxdebug.capture.probe import members
 from fxdebug.data.findings import Finding
 from fxdebug.features.shared.records.training import TrainingRecord
 from fxdebug.features.training.verdict.of_loop import norms_of_clipping
-from fxdebug.features.training.verdict.of_rates import USUAL
+from fxdebug.features.training.verdict.of_rates import A_RATE, USUAL
 
 Groups = list[dict[str, Any]]
 Inputs = Callable[[Tensor], Tensor]
@@ -98,7 +98,7 @@ def _thaw(model: nn.Module) -> None:
 def _lower(record: TrainingRecord) -> Iterator[Change]:
     top = _top(record)
     for factor in (0.1, 0.01):
-        yield Change(f"a learning rate of {top * factor:.3g}", True, groups=times(factor))
+        yield Change(f"{A_RATE}{top * factor:.3g}", True, groups=times(factor))
     yield Change(f"a rate that rises to {top:.3g} in {WARM} steps", True, warms=WARM)
 
 
@@ -108,7 +108,7 @@ def _higher(record: TrainingRecord) -> Iterator[Change]:
     if updates:
         factor = 10.0 ** round(math.log10(USUAL / median(updates)))
         for more in (factor, 10 * factor):
-            yield Change(f"a learning rate of {_top(record) * more:.3g}", groups=times(more))
+            yield Change(f"{A_RATE}{_top(record) * more:.3g}", groups=times(more))
 
 
 def _restored(record: TrainingRecord) -> Iterator[Change]:

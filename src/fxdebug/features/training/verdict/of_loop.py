@@ -423,8 +423,7 @@ def _still(seen: Seen) -> Found:
     if facts.zero.count >= 2 and facts.zero.count > facts.matrices / 2:
         yield found(
             "zero weights", ERROR if seen.progress.state != "falling" else ADVICE,
-            f"{facts.zero.count} of {facts.matrices} matrices ({listed(facts.zero)}) began as zeros: all units of a "
-            "layer get "
-            "the same gradient, or none",
+            f"{facts.zero.count} of {facts.matrices} matrices that learn ({listed(facts.zero)}) began as zeros: all "
+            "units of a layer get the same gradient, or none",
             "Initialise them: nn.init.kaiming_normal_.", path=path_of(facts.zero.some[0]), op=facts.zero.some[0],
         )  # fmt: skip

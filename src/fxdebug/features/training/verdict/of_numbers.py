@@ -37,14 +37,21 @@ def rules(seen: Seen) -> Found:
             "Add a small number under the root, (x + 1e-8).sqrt(), or use torch.linalg.vector_norm or torch.cdist.",
         )  # fmt: skip
     outside = seen.sign("out of domain")
-    if outside is not None and zero is None and root is None and state == "not finite":
+    is_too_large = outside is not None and " too large for " in outside.names[0]
+    grew = is_too_large and outside is not None and outside.numbers[0] > 1 and not outside.names[0].endswith(NARROW)
+    if outside is not None and zero is None and root is None and state == "not finite" and not grew:  # else: why?
         step, count, whole = outside.numbers
+        of = f", for {count:.0f} of {whole:.0f} numbers" if whole > 1 else ""
         yield found(
             "loss not finite", ERROR,
-            f"step {step:.0f}: the loss comes to {outside.names[0]}, for {count:.0f} of {whole:.0f} numbers, while all "
-            "that the model returned is finite",
-            "Add a small number to what it divides by or takes the logarithm of, (x + 1e-8), clamp it, or leave such "
-            "examples out (silence, empty masks, rows without a target).", measured=count,
+            f"step {step:.0f}: the loss comes to {outside.names[0]}{of}, while all that the model "
+            "returned is finite",
+            "Compute the loss in float32, as of output.float(), or of smaller numbers."
+            if is_too_large and outside.names[0].endswith(NARROW)
+            else "Look at the size of what it takes: the scale of targets, and of what the model returns."
+            if is_too_large
+            else "Add a small number to what it divides by or takes the logarithm of, (x + 1e-8), clamp it, or leave "
+            "such examples out (silence, empty masks, rows without a target).", measured=count,
         )  # fmt: skip
     yield from _eps(seen)
     yield from _over_one(seen)
@@ -95,7 +102,12 @@ def rules(seen: Seen) -> Found:
 def rounded(seen: Seen) -> Found:
     """Yield that updates are lost in the dtype of the weights: told before what the model is like."""
     facts, state = seen.facts, seen.progress.state
-    moving = [one.unmoved for one, rate in zip(seen.signs, seen.rates) if one.unmoved is not None and rate > 0]
+    bad = next((one.number for one in seen.record.steps if one.loss is not None and not math.isfinite(one.loss)), None)
+    moving = [  # NaN does not change any more
+        one.unmoved
+        for one, rate in zip(seen.signs, seen.rates)
+        if one.unmoved is not None and rate > 0 and (bad is None or one.number < bad)
+    ]
     lost = middle(moving)
     if len(moving) >= 5 and lost is not None and lost > seen.limits.unmoved and facts.dtype in NARROW:
         yield found(
@@ -158,6 +170,8 @@ def _without_slope(seen: Seen) -> Found:
     known = {step.number: step.norm for step in seen.record.steps if step.norm is not None}
     run = list(takewhile(lambda one: _rests(one, known.get(one.number)), reversed(signs)))
     is_long = len(run) == len(signs) or (2 * len(run) > len(signs) and progress.state != "falling")
+    if len(run) < len(signs) and progress.last == 0:
+        return  # of a margin there is nothing left to learn
     if len(run) >= FEWEST_STEPS and is_long and any(one.number in known for one in run):  # the norm is of every element
         before = len(signs) - len(run)
         steps = f"in the last {len(run)} of {len(signs)} steps" if before else f"in all {len(signs)} steps"

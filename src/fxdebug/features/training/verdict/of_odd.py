@@ -24,8 +24,22 @@ def rules(seen: Seen) -> Found:
         elif name == "sunk":
             if not seen.facts.alone:
                 yield _sunk(numbers)
+        elif name == "rows mixed":
+            if seen.progress.is_bad or seen.barely_learns:
+                yield _mixed(numbers, way)
         elif name != CANCELS:  # a reason of gradients that are 0, and of nothing else
             yield _of(seen, name, numbers, way)
+
+
+def _mixed(sizes: tuple[float, ...], way: str) -> Finding:
+    classes, shape = f"{sizes[1]:.0f}", "×".join(f"{one:.0f}" for one in sizes)
+    return found(
+        "viewed for transposed", ERROR,
+        f"a view makes rows of {classes} classes of answers of {shape}: it moves no number, so that a row has numbers "
+        f"of several places, and not the classes of one ({way})",
+        f"Move them first: permute(0, {', '.join(map(str, range(2, len(sizes))))}, 1).reshape(-1, {classes}); or give "
+        "cross_entropy the answers as they are, with targets of (examples, places).", op="view",
+    )  # fmt: skip
 
 
 def _outweighed(seen: Seen, kind: str, numbers: tuple[float, ...], way: str) -> Found:
@@ -90,6 +104,13 @@ def _of(seen: Seen, name: str, numbers: tuple[float, ...], way: str) -> Finding:
             "the loss takes log_softmax() of what a softmax returned: squashed twice, shares stay nearly alike, and "
             f"gradients are small ({way})",
             "Return what the last layer gives, without softmax.", op="log_softmax",
+        )  # fmt: skip
+    if name == "sigmoid twice":
+        return found(
+            "loss input", WARNING,
+            "binary_cross_entropy_with_logits takes logits, and is given what a sigmoid returned: squashed twice, "
+            f"shares stay between 0.5 and 0.73 ({way})",
+            "Return what the last layer gives, without sigmoid.", op="binary_cross_entropy_with_logits",
         )  # fmt: skip
     if name == "no logarithms":
         return found(

@@ -20,7 +20,8 @@ def rules(seen: Seen) -> Found:
     progress, loss = seen.progress, seen.facts.loss
     way = f"loss {g(progress.first)} → {g(progress.last)}, a constant answer has {g(progress.constant)}"
     turned = seen.facts.rows.turned
-    if turned is not None and turned[0] >= max(FEWEST_TURNED, SHARE_TURNED * turned[2]):
+    is_learned = progress.constant is not None and progress.last < seen.limits.halved * progress.constant
+    if turned is not None and turned[0] >= max(FEWEST_TURNED, SHARE_TURNED * turned[2]) and not is_learned:
         yield found(
             "targets turned", ERROR if progress.is_bad else WARNING,
             f"the targets of {turned[0]} of {turned[2]} examples fit their inputs only where they are turned "

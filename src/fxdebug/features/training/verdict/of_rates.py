@@ -27,6 +27,7 @@ RISES = 0.5  # of what the loss had fallen
 INERT = 0.985  # momentum: 0.9 to 0.98 is usual
 DAMPED = 10.0  # times the gradients' size
 USUAL = 1e-3
+A_RATE = "a learning rate of "  # a change that is tried
 WAS_ENOUGH = 30.0  # 1e-3, which is usual, over 3e-5
 FAR = 100.0  # times the constant answer: no fresh net begins there
 ALIKE, MANY = 0.9, 50  # cosine of gradients one after the other; steps
@@ -379,7 +380,7 @@ def size(seen: Seen) -> Found:
             + begin
             + (f"; each adds the gradients of {added:.0f} backwards" if added >= 2 else ""),
             (f"Divide the loss by {added:.0f} before backward(), if that is not done. Else: " if added >= 2 else "")
-            + f"{first} {g(top / 10)}, and warm up"
+            + f"{first} {_rate_tried(seen, 'learning rate too high', top / 10)}, and warm up"
             + ("; momentum of 0.9 is usual." if _inert(seen) else "."),
             measured=max(early, default=0.0), threshold=limits.largest_update,
         )  # fmt: skip
@@ -391,7 +392,8 @@ def size(seen: Seen) -> Found:
             f"the loss fell from {g(progress.first)} in the first quarter of {progress.steps} steps, and stays at "
             f"{g(progress.last)} since; the learning rate {g(top)} changed the weights "
             f"{_by(max(early))} in each of the first steps (0.1 to 1 % is usual)",
-            f"Try {g(top / 10)}, and warm up.", measured=max(early), threshold=limits.largest_update,
+            f"Try {_rate_tried(seen, 'learning rate too high', top / 10)}, and warm up.",
+            measured=max(early), threshold=limits.largest_update,
         )  # fmt: skip
         return
     usual = middle(updates)
@@ -413,9 +415,17 @@ def size(seen: Seen) -> Found:
             f"a step changes the weights by {100 * usual:.2g} % (0.1 to 1 % is usual){same}: in {progress.steps} "
             "steps they "
             "moved next to nothing",
-            f"Raise the learning rate, from {g(top)} to about {g(top * factor)}.",
+            f"Raise the learning rate, from {g(top)} to about "
+            f"{_rate_tried(seen, 'learning rate too low', top * factor)}.",
             measured=usual, threshold=limits.small_update,
         )  # fmt: skip
+
+
+def _rate_tried(seen: Seen, rule: str, otherwise: float) -> str:
+    """Return the learning rate that a rule advises: the one that helped on a copy, where that was tried."""
+    trial = next((one for one in reversed(seen.record.trials) if one.rule == rule), None)
+    is_rate = trial is not None and trial.answer == "yes" and trial.change.startswith(A_RATE)
+    return trial.change.removeprefix(A_RATE) if trial is not None and is_rate else g(otherwise)
 
 
 def _inert(seen: Seen) -> str:

@@ -102,8 +102,10 @@ def _parts(rows: Sequence[ChangeRow], how: str) -> str:
         equal.setdefault(row.name.partition(".")[0], []).append(row.state == "equal")
         kinds.setdefault(re.sub(r"\d+", "*", row.name), []).append(row)
     changed = sorted([row.name for row in rows if row.state == "changed"])
-    if not changed or len(changed) == len(rows):
+    if not changed:
         return ""
+    if len(changed) == len(rows):
+        return _all_changed(rows, how)
     parts = sorted([part for part, of_part in equal.items() if not all(of_part)])
     if len(parts) <= MOST_PARTS and len(parts) < len(equal) and not any(any(equal[part]) for part in parts):
         rest = len(equal) - len(parts)
@@ -119,6 +121,17 @@ def _parts(rows: Sequence[ChangeRow], how: str) -> str:
         return ""
     rest = len(rows) - len(changed)
     return f"changed: {named}{how}; the other {f'{rest} weights are' if rest > 1 else 'weight is'} equal"
+
+
+def _all_changed(rows: Sequence[ChangeRow], how: str) -> str:
+    """Say that all weights changed, and by how much of their size."""
+    sizes = sorted([row.change for row in rows if row.change is not None])
+    if len(rows) < 2 or not sizes:
+        return ""
+    least, most = (f"{size:.2g}" for size in (sizes[0], sizes[-1]))
+    return (
+        f"all {len(rows)} weights changed{how}, by {least if least == most else f'{least} to {most}'} % of their size"
+    )
 
 
 def _nothing_changed(rows: Sequence[ChangeRow]) -> str:
