@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -390,13 +391,22 @@ def _other_mask(divergence: Divergence) -> Cause | None:
     apart = abs(share_b - share_a)
     if not (sure_a and sure_b):  # of booleans it is not known which of the two hides
         apart = min(apart, abs(share_b - (1 - share_a)))
-    if apart <= 1e-6 or value is None:
+    if apart <= 1e-6 or value is None or (value_a is not None and not _cover_the_same(value_a, value)):
         return None
     maker = maker_of_mask(divergence.judge.pairs.b, value)
     if maker is None:
         return None
     because = f"the mask lets {share_a:.0%} through in a, {share_b:.0%} in b"
     return replace(divergence, a=value_a or divergence.a, b=value).cause("values", maker, because)
+
+
+def _cover_the_same(a: Value, b: Value) -> bool:
+    """May two masks be over the same positions: are all sizes of one, but for 1, among those of the other?
+
+    The pairs of all atoms of a batch are more than those in each molecule, and as many are hidden.
+    """
+    few, many = sorted([Counter([size for size in value.shape if size != 1]) for value in (a, b)], key=Counter.total)
+    return few <= many
 
 
 def _other_weights(divergence: Divergence) -> Cause | None:

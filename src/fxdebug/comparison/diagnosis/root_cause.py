@@ -287,6 +287,8 @@ class Diagnoser:
         told = wrongly_folded(self._pairs.a, partner, self._pairs.b, step, self._weights)
         told = told or wrongly_merged(self._pairs.a, partner, self._pairs.b, step, self._weights)
         told = told or changed_weight(one.value.name or "", name, *self._weights)
+        if told is None and one.value.numel != other.value.numel:
+            return None  # one may hold more: a bias beside the matrix
         ours = "that of a" if one.value.name in ("", name) else one.value.name or "that of a"
         because = told or _told_by_statistics(name, other.value, ours, one.value)
         return _Told("weights", because, is_weight_told=told is not None)
@@ -470,7 +472,14 @@ class Diagnoser:
         return None
 
     def _unused_input(self, partner: Step, step: Step) -> str:
-        """Name the weights or arguments that only a has (a bias that b leaves out); empty where there are none."""
+        """Name the weights or arguments that only a has (a bias that b leaves out); empty where there are none.
+
+        A weight that a turns before it is given is no weight any more, and takes the place of one of b; a bias may be
+        the last row of a matrix.
+        """
+        sizes = [sum(given.value.numel for given in each.weights) for each in (partner, step)]
+        if len(partner.inputs) <= len(step.inputs) or 0 < sizes[0] == sizes[1]:
+            return ""
         if len(partner.weights) > len(step.weights):
             spare = [given.value.name or given.argument for given in partner.weights[len(step.weights) :]]
             return f"{listed(spare)} is used in a only"

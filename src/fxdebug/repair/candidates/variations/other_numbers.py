@@ -55,7 +55,8 @@ def _others(
         if float in (type(new), type(value)):
             near = [new * by for by in NEAR_BY]
         elif type(new) is int and label not in _DIMENSIONS:
-            near = [each for each in (new - 1, new + 1) if each != value]
+            steps = (1, 2) if label == "exponent" else (1,)  # even and odd ones differ in the sign of what they return
+            near = [each for step in steps for each in (new - step, new + step) if each != value]
         yield replace(_setting(label, value, new, make(new)), beside=tuple(map(make, near)))
 
 
@@ -80,7 +81,8 @@ def _values(label: str, value: Any, ran: Ran, numbers: Sequence[float]) -> Itera
         yield from (dim for dim in range(-dims, 0) if dims and dim % dims != value % dims)
     elif type(value) is int:
         whole = [int(number) for number in numbers if number == int(number)]
-        yield from dict.fromkeys(new for new in (value + 1, value - 1, -value, *whole) if new != value)
+        turned = () if label == "exponent" else (-value,)  # nobody writes 1 / x² by mistake
+        yield from dict.fromkeys(new for new in (value + 1, value - 1, *turned, *whole) if new != value)
     elif type(value) is float and math.isfinite(value):
         scaled = [new for number in numbers if number not in (0.0, 1.0) for new in (value / number, value * number)]
         yield from dict.fromkeys(new for new in (*numbers, *scaled, -value) if new != value)
