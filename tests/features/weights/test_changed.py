@@ -389,6 +389,14 @@ def test_the_answer_says_that_nothing_was_changed() -> None:
     assert fxdebug.weights(before, after).answer.endswith("all 4 weights are equal, 4 of them in another dtype")
 
 
+def test_the_answer_about_a_model_and_its_file_says_that_both_have_the_same(tmp_path: Path) -> None:
+    model = nn.Linear(4, 4)
+    torch.save(model.state_dict(), tmp_path / "model.pt")
+    assert fxdebug.weights(tmp_path / "model.pt", model).answer == (
+        "the model has what the file has: all 2 weights are equal"
+    )
+
+
 def test_the_answer_says_that_all_weights_changed_and_by_how_much() -> None:
     before = {"one.weight": torch.ones(2, 2), "one.bias": torch.ones(4)}
     after = {"one.weight": 1.5 * torch.ones(2, 2), "one.bias": torch.ones(4) + torch.tensor([2.0, 0, 0, 0])}

@@ -202,7 +202,7 @@ def _changes(model: Checkpoint, other: Checkpoint) -> Report[Row]:
     ]
     notes = [Note(f"names are compared without the prefix {prefix!r}, which only one of both has")] if prefix else []
     how = _how(changes, a, b)
-    return Report.of(changes_report(changes, _name_of(model), _name_of(other), findings, notes, how))
+    return Report.of(changes_report(changes, _name_of(model), _name_of(other), findings, notes, how, loaded=loaded))
 
 
 def _how(changes: Sequence[WeightChange], a: Weights, b: Weights) -> str:

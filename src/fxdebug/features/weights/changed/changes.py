@@ -57,10 +57,12 @@ def changes_report(
     findings: Iterable[Finding] = (),
     notes: Iterable[Note] = (),
     how: str = "",
+    *,
+    loaded: bool = False,
 ) -> ReportData[ChangeRow]:
     """Return the weights of two checkpoints: those in one alone, then those that changed most, then equal ones.
 
-    ``how`` is what those that changed have in common, for the answer.
+    ``how`` is what those that changed have in common, for the answer; ``loaded``: one is a model, the other its file.
     """
     rows = [_row(change) for change in changes]
     order = ("shape differs", "only in a", "only in b", "changed", "dtype differs", "equal")
@@ -77,7 +79,7 @@ def changes_report(
             totals["  of them running statistics"] = (statistics, "")
     totals["change of all"] = (100 * moved / first if first else None, "%")
     return ReportData(
-        answer=_parts(rows, how),
+        answer=_parts(rows, how, loaded=loaded),
         analysis="weights",
         subject=f"{name_a} → {name_b}",
         columns=COLUMNS,
@@ -90,10 +92,10 @@ def changes_report(
     )
 
 
-def _parts(rows: Sequence[ChangeRow], how: str) -> str:
+def _parts(rows: Sequence[ChangeRow], how: str, *, loaded: bool) -> str:
     """Say which weights or parts of a model changed, where others are equal and all shapes and names are, or none."""
     if not any(row.state in ("changed", "shape differs") for row in rows):
-        return _nothing_changed(rows)
+        return _nothing_changed(rows, "the model has what the file has" if loaded else "nothing was changed")
     equal: dict[str, list[bool]] = {}
     kinds: dict[str, list[ChangeRow]] = {}
     for row in rows:
@@ -134,7 +136,7 @@ def _all_changed(rows: Sequence[ChangeRow], how: str) -> str:
     )
 
 
-def _nothing_changed(rows: Sequence[ChangeRow]) -> str:
+def _nothing_changed(rows: Sequence[ChangeRow], what: str) -> str:
     """Say that all weights that both have are equal, and which there are beside them."""
     count = Counter(row.state for row in rows)
     both = count["equal"] + count["dtype differs"]
@@ -142,7 +144,7 @@ def _nothing_changed(rows: Sequence[ChangeRow]) -> str:
     which = (f"all {both} weights" if both > 1 else "the one weight") + " that both have" * bool(alone)
     dtypes = f", {count['dtype differs']} of them in another dtype" if count["dtype differs"] else ""
     verb = "are" if both > 1 else "is"
-    return "; ".join([f"nothing was changed: {which} {verb} equal{dtypes}", *alone])
+    return "; ".join([f"{what}: {which} {verb} equal{dtypes}", *alone])
 
 
 def _row(change: WeightChange) -> ChangeRow:
