@@ -16,5 +16,5 @@ WAYS = ("stats", "tensors", "models")
 def compared(a: nn.Module, b: nn.Module, inputs: Any, way: str) -> Comparison:
     with torch.no_grad():
         if way == "models":
-            return compare_models(a, b, inputs)
+            return compare_models(a, b, inputs, budget=30)  # a machine may be busy
         return compare(*(fx_debug(model, inputs, values=way) for model in (a, b)))  # type: ignore[arg-type]

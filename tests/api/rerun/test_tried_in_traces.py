@@ -47,7 +47,7 @@ def shuffled(model: nn.Module) -> None:
     model[1].up.weight.data = model[1].up.weight.data.flip(0)
 
 
-def compared(models: tuple[nn.Module, nn.Module], budget: float = 10.0, **keeping: object) -> Comparison:
+def compared(models: tuple[nn.Module, nn.Module], budget: float = 30.0, **keeping: object) -> Comparison:
     a, b = [fxdebug.fx_debug(model, X, **({"values": "tensors"} | keeping)) for model in models]
     return fxdebug.compare(a, b, budget=budget)
 
@@ -108,7 +108,7 @@ def test_models_and_random_numbers_are_as_before() -> None:
     models = pair(change(approximate="none"))
     a, b = [fxdebug.fx_debug(model, X, values="tensors") for model in models]
     before, state = [state_of(model) for model in models], torch.get_rng_state()
-    assert fxdebug.compare(a, b, budget=10.0).repaired
+    assert fxdebug.compare(a, b, budget=30.0).repaired
     assert [state_of(model) for model in models] == before and torch.equal(state, torch.get_rng_state())
     assert [block.runs for model in models for block in model] == [1] * 6
 
@@ -119,7 +119,7 @@ def test_what_draws_random_numbers_or_was_changed_since_is_not_tried_and_a_note_
     models = pair(change(approximate="none"))
     a, b = [fxdebug.fx_debug(model, X, values="tensors") for model in models]
     models[1][1].down.bias.data += 1.0
-    found = fxdebug.compare(a, b, budget=10.0)
+    found = fxdebug.compare(a, b, budget=30.0)
     assert not any(row.repair for row in found.findings)
     assert found.notes[-1] == "not tried: run again, b returns something else than it did, or raises"
 
@@ -128,7 +128,7 @@ def test_a_model_that_raises_the_second_time_is_not_tried() -> None:
     models = pair(change(approximate="none"))
     a, b = [fxdebug.fx_debug(model, X, values="tensors") for model in models]
     models[0][2].norm = nn.Linear(3, 3)
-    found = fxdebug.compare(a, b, budget=10.0)
+    found = fxdebug.compare(a, b, budget=30.0)
     assert found.notes[-1] == "not tried: run again, a returns something else than it did, or raises"
 
 
@@ -139,7 +139,7 @@ def test_runs_that_kept_numbers_only_are_tried_as_well_where_their_inputs_are_sm
 
 def test_runs_without_tensors_and_models_are_compared_as_ever() -> None:
     runs = [copy.copy(fxdebug.fx_debug(model, X)) for model in pair(change(approximate="none"))]
-    found = fxdebug.compare(*runs, budget=10.0)
+    found = fxdebug.compare(*runs, budget=30.0)
     assert found.first is not None and found.first.kind == "constant" and not found.first.repair
 
 
@@ -147,8 +147,8 @@ def test_causes_in_saved_runs_and_in_single_calls_are_tried_by_their_graphs(tmp_
     models = pair(change(approximate="none"))
     a, b = [fxdebug.fx_debug(model, X, values="tensors", save=tmp_path / name) for model, name in zip(models, "ab")]
     runs = [block.runs for model in models for block in model]
-    saved = fxdebug.compare(tmp_path / "a", tmp_path / "b", budget=10.0)
-    calls = fxdebug.compare(a.find("1")[0], b.find("1")[0], budget=10.0)
+    saved = fxdebug.compare(tmp_path / "a", tmp_path / "b", budget=30.0)
+    calls = fxdebug.compare(a.find("1")[0], b.find("1")[0], budget=30.0)
     for found in (saved, calls):
         assert [(row.kind, row.proven, row.repair) for row in found.findings] == [
             ("constant", True, "gelu with the settings of a: with this edit b returns what a returns")
@@ -162,7 +162,7 @@ def test_a_saved_run_that_drew_numbers_is_not_tried_and_draws_none_here(tmp_path
         torch.nn.init.constant_(model[0].weight, factor)
         fxdebug.fx_debug(model, X, values="tensors", save=tmp_path / name)
     before = torch.get_rng_state()
-    found = fxdebug.compare(tmp_path / "a", tmp_path / "b", budget=10.0)
+    found = fxdebug.compare(tmp_path / "a", tmp_path / "b", budget=30.0)
     assert torch.equal(torch.get_rng_state(), before)
     assert not any(row.proven for row in found.findings)
     assert "not tried: run again, a returns something else than it did, or raises" in found.notes
@@ -171,7 +171,7 @@ def test_a_saved_run_that_drew_numbers_is_not_tried_and_draws_none_here(tmp_path
 def test_a_saved_run_whose_weights_are_not_at_hand_is_not_tried(tmp_path: Path) -> None:
     for model, name in zip(pair(change(approximate="none")), "ab"):
         fxdebug.fx_debug(model, X, values="tensors", save=tmp_path / name, weights=False)
-    found = fxdebug.compare(tmp_path / "a", tmp_path / "b", budget=10.0)
+    found = fxdebug.compare(tmp_path / "a", tmp_path / "b", budget=30.0)
     assert found.first is not None and (found.first.kind, found.first.repair) == ("constant", "")
     assert "not tried: run again, a returns something else than it did, or raises" in found.notes
 
@@ -240,5 +240,5 @@ def test_gates_that_are_exchanged_are_told_of_two_traces() -> None:
             mine.copy_(getattr(a.gru, name))
         b.wh.bias.copy_(a.gru.bias_hh_l0)
     x = torch.randn(2, 4, 5)
-    found = fxdebug.compare(*[fxdebug.fx_debug(model, x, values="tensors") for model in (a, b)], budget=10)
+    found = fxdebug.compare(*[fxdebug.fx_debug(model, x, values="tensors") for model in (a, b)], budget=30)
     assert found.first is not None and "the gates r and z are exchanged" in found.first.because and found.repaired
