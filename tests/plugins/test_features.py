@@ -249,7 +249,8 @@ def test_serve_and_agents_list_its_folders_with_its_card_and_its_verdict(
     assert '<p class="verdict">the widest row has 8 numbers</p>' in shown and "<span>2 layers</span>" in shown
     assert "/now/" not in shown
     assert shown.splitlines()[-1] == (
-        "['measured: widths of a run; `training` reports it'] the widest row has 8 numbers"
+        "['measured: widths of a run, measured: the widest row has 8 numbers; `training` reports it'] "
+        "the widest row has 8 numbers"
     )
 
 

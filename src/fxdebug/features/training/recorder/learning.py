@@ -18,6 +18,7 @@ from torch.utils.weak import TensorWeakRef
 
 from fxdebug.capture.probe import Sites, members, named_tensors, untracked
 from fxdebug.features.shared.records.learning import (
+    GOES_ON,
     InputFacts,
     LearningFacts,
     LossFacts,
@@ -76,7 +77,7 @@ from fxdebug.features.training.recorder.leaf_calls import (
 )
 from fxdebug.features.training.recorder.loop_facts import LoopFacts
 from fxdebug.features.training.recorder.model_facts import ModelFacts, names_of
-from fxdebug.features.training.recorder.optimizer_steps import GOES_ON, steps_made
+from fxdebug.features.training.recorder.optimizer_steps import steps_made
 from fxdebug.features.training.recorder.samples import Rows, counts_of, digest_of, joined, rows_of, sample, short
 from fxdebug.features.training.recorder.targets import Features, Targets
 

@@ -19,7 +19,6 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from fxdebug.capture.probe import untracked
 
-GOES_ON = "goes on"  # a sign: optimizers had a state before the first step that was seen
 Look = Callable[[Optimizer, FrameType], None]  # the frame is that of the step
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fxdebug.data.report import Chart
+from fxdebug.features.shared.records.learning import GOES_ON
 from fxdebug.features.shared.records.training import TrainingRecord
-from fxdebug.features.training.recorder.optimizer_steps import GOES_ON
 from fxdebug.features.training.saved.training_file import earlier_trainings
 
 MOST = 4  # trainings in front of one
