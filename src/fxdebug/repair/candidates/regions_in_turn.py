@@ -19,7 +19,7 @@ from fxdebug.capture.torch_state.module_members import buffers_of, parameters_of
 from fxdebug.operators.names import FACTORIES, PICKING, TRANSPARENT, canonical
 from fxdebug.repair.rerun.edited_runs import EditedRuns
 from fxdebug.repair.rerun.facing_values import FacingValues, Made, RunOfValues, layouts_for
-from fxdebug.repair.rerun.lost_values import Known, known
+from fxdebug.repair.rerun.lost_values import Known, known, starts_of
 from fxdebug.repair.rerun.replaced_operations import Place, Ran, name_of, tensors_in
 from fxdebug.repair.rerun.replayed_run import KeptOperations, writes
 from fxdebug.repair.trials.edit_parts import ComputedAnew, Earlier, Part, Source
@@ -145,9 +145,10 @@ class _Turn:
                     is_new = len(places) == len(wanted) == len(regions)
                     if is_new and (count := self._progress(regions)) > best[0]:
                         best = count, list(regions)
+                if len(best[1]) > 1:
+                    return self._needed([self._laid_out(region, best[1]) for region in best[1]])
                 if best[1]:
-                    laid_out = [self._laid_out(region, best[1]) for region in best[1]]
-                    return best[1] if len(laid_out) == 1 else self._needed(laid_out)
+                    return best[1]
         return []
 
     def smallest(self) -> list[Region]:
@@ -172,9 +173,12 @@ class _Turn:
 
     def _needed(self, regions: list[Region]) -> list[Region]:
         """Return some regions without those that nothing changes without."""
-        for region in regions if len(regions) > 1 else ():
+        if len(regions) < 2:
+            return regions
+        most = self._progress(regions)
+        for region in regions:
             rest = [x for x in regions if x is not region]
-            if self._progress(rest) >= self._progress(regions):
+            if self._progress(rest) >= most:
                 return self._needed(rest)
         return regions
 
@@ -329,17 +333,8 @@ def _are_known(tensors: Sequence[Tensor], values: Sequence[Known | None], there:
 
 
 def _starts(run: RunOfValues, known_there: Sequence[bool], says: Sequence[bool]) -> list[int]:
-    """Return the first operations whose values lead to none that the other run has, too, made of values that do."""
-    leads = [is_known and tells for is_known, tells in zip(known_there, says)]
-    for at in reversed(range(len(leads))):
-        for parent in run.parents[at] if leads[at] else ():
-            leads[parent] = True
-    return [
-        at
-        for at, parents in enumerate(run.parents)
-        if says[at] and not leads[at] and at not in run.constants
-        if all(leads[each] or not says[each] or each in run.constants for each in parents)
-    ]
+    of_a = [is_known and tells for is_known, tells in zip(known_there, says)]
+    return starts_of(run.parents, of_a, says, run.constants)
 
 
 def _computes(ran: Ran) -> bool:

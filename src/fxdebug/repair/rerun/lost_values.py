@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 
 import torch
@@ -116,18 +116,9 @@ class LostValues:
         operations = kept.operations
         parents = parents_of(operations)
         of_a = [self.are_of_a(ran) for _, ran in operations]
-        leads = list(of_a)
-        for at in reversed(range(len(operations))):
-            for parent in parents[at] if leads[at] else ():
-                leads[parent] = True
         says = [any(known(x) is not None for x in tensors_in(ran.result)) for _, ran in operations]
-        starts = [
-            at
-            for at in range(len(operations))
-            if says[at] and not leads[at] and all(leads[parent] or not says[parent] for parent in parents[at])
-        ]
         before, behind = dict[int, None](), set[int]()
-        for start in starts[:MOST_STARTS]:
+        for start in starts_of(parents, of_a, says)[:MOST_STARTS]:
             after, pending, own = {start}, [start], dict[int, None]()
             for at in range(start + 1, len(operations)):
                 if len(after) < MOST_AFTER and parents[at] & after:
@@ -179,6 +170,28 @@ def _masks(steps: Sequence[int], parents: Sequence[set[int]], says: Sequence[boo
         found |= dict.fromkeys(silent)
         pending += silent
     return [*found]
+
+
+def starts_of(
+    parents: Sequence[Set[int]], of_a: Sequence[bool], says: Sequence[bool], constants: Set[int] = frozenset()
+) -> list[int]:
+    """Return the first operations whose values lead to none that the other run has, too, made of values that do.
+
+    ``of_a`` tells which values the other run has, ``says`` which say anything; ``constants`` are none of these.
+
+    >>> starts_of([set(), {0}, {1}, {2}], [True, False, False, False], [True] * 4)
+    [1]
+    """
+    leads = list(of_a)
+    for at in reversed(range(len(leads))):
+        for parent in parents[at] if leads[at] else ():
+            leads[parent] = True
+    return [
+        at
+        for at, own in enumerate(parents)
+        if says[at] and not leads[at] and at not in constants
+        if all(leads[each] or not says[each] or each in constants for each in own)
+    ]
 
 
 def parents_of(operations: Sequence[tuple[Place | None, Ran]]) -> list[set[int]]:

@@ -10,6 +10,12 @@ from fxdebug.data.values import Value
 from fxdebug.errors import LoadError, UsageError
 
 
+def weights_of(model: nn.Module | None) -> dict[str, Tensor]:
+    """Return the parameters and buffers of a model by their names, as they are, without a gradient."""
+    named = () if model is None else (*named_parameters_of(model), *named_buffers_of(model))
+    return {name: tensor.detach() for name, tensor in named}
+
+
 class TensorsAtHand:
     """Read the tensors of one side of a comparison; ``side`` is its letter in messages."""
 
@@ -35,8 +41,7 @@ class TensorsAtHand:
         if self.is_kept(value):
             return self.given(value)
         if self._weights is None and self._model is not None:
-            named = [*named_parameters_of(self._model), *named_buffers_of(self._model)]
-            self._weights = {name: tensor.detach() for name, tensor in named}
+            self._weights = weights_of(self._model)
         found = None if self._weights is None else self._weights.get(str(value.name))
         given = getattr(self._trace.data, "weight", None)  # those that were given to compare
         if found is None and given is not None:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from fxdebug.capture.torch_state.module_members import named_buffers_of, named_parameters_of
 from fxdebug.comparison.diagnosis.cause import listed
 from fxdebug.comparison.diagnosis.region import view_chain
 from fxdebug.comparison.result import Row, Side
@@ -24,6 +23,7 @@ from fxdebug.data.values import Value
 from fxdebug.operators.dtypes import EPS
 from fxdebug.operators.names import FACTORIES
 from fxdebug.repair.rerun.edited_runs import EditedRuns
+from fxdebug.repair.rerun.tensors_at_hand import weights_of
 from fxdebug.repair.trials.edit_parts import (
     EditOfPlace,
     Part,
@@ -315,15 +315,20 @@ class EditPlan:
     def _is_equal(self, a: Value, b: Value) -> bool:
         return self._meter(a, b).error <= self._meter.tolerance(a, b) and not self._hold_other_numbers(a, b)
 
+    @cached_property
+    def _weights(self) -> list[dict[str, Tensor]]:
+        return [weights_of(run.model) for run in (self._runs.a, self._runs.b)]
+
     def _hold_other_numbers(self, a: Value, b: Value) -> bool:
         """Are these two weights of one shape that differ in their order alone, which statistics do not show?"""
         names = str(a.name or ""), str(b.name or "")
         if not all(names) or a.shape != b.shape:
             return False
         if names not in self._differ:
-            one, other = (_weight(run.model, name) for run, name in zip((self._runs.a, self._runs.b), names))
+            one, other = (weights.get(name) for weights, name in zip(self._weights, names))
             known = one is not None and other is not None and one.shape == other.shape
-            same = not known or torch.allclose(one.double(), other.double(), rtol=1e-4, atol=1e-6)  # type: ignore[union-attr]
+            sides = [x.cpu().double() for x in (one, other) if x is not None]
+            same = not known or torch.allclose(*sides, rtol=1e-4, atol=1e-6)
             self._differ[names] = not same
         return self._differ[names]
 
@@ -365,12 +370,6 @@ class EditPlan:
             known = bool(makers) and all(each is not None and self._is_constant(each, run) for each in makers)
             self._constants[step] = known or step.name in FACTORIES
         return self._constants[step]
-
-
-def _weight(model: nn.Module | None, name: str) -> Tensor | None:
-    """Return a parameter or a buffer of a model by its name."""
-    named = () if model is None else (*named_parameters_of(model), *named_buffers_of(model))
-    return next((tensor.detach().cpu() for known, tensor in named if known == name), None)
 
 
 def _more(edit: PlannedEdit) -> PlannedEdit:

@@ -8,9 +8,10 @@ from typing import Literal
 from fxdebug.brief import brief
 
 # Names of signs in the graph of a loss, by which a verdict finds them.
-GOES_ON = "goes on"  # a sign: optimizers had a state before the first step that was seen
 CANCELS = "cancels"
 TOP_ONE = "division by its sum"
+
+GOES_ON = "goes on"  # the name of a sign: optimizers had a state before the first step that was seen
 
 
 @brief

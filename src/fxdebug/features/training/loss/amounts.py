@@ -13,12 +13,14 @@ from fxdebug.capture.probe import untracked
 from fxdebug.features.shared.records.learning import Sign
 from fxdebug.features.training.loss.loss_graph import (
     PASSED,
+    Edge,
     LossRead,
     behind_views,
     bounds_of,
     elements_of,
     ends_of,
     name_of,
+    origin_of,
     scalar_of,
 )
 from fxdebug.features.training.loss.loss_parts import action_of, code_in, entropy_in, is_square, parts_of
@@ -30,7 +32,6 @@ FEWEST_REWARDS, LEEWAY = 8, 0.5
 FEWEST = 4  # numbers of an example, that are told back, for each that a code has
 _ERRORS = frozenset("MseLoss BinaryCrossEntropy BinaryCrossEntropyWithLogits".split())
 _SUMMED = frozenset("Sum Stack Cat Expand Add Sub Neg Rsub Mean Div Mul".split()) | PASSED
-Edge = tuple[Any, int]
 
 
 @dataclass(frozen=True)
@@ -82,13 +83,6 @@ def _beside(node: Any) -> Any:
     return getattr(node, "_saved_self", None) if other is None else other
 
 
-def _origin(edge: Edge) -> Edge:
-    """Return the result that is passed on in other sizes."""
-    while name_of(edge[0]) in PASSED and edge[0].next_functions:
-        edge = edge[0].next_functions[0]
-    return edge
-
-
 def _walk(begin: Sequence[Any]) -> Iterator[Any]:
     pending, known = list(begin), set[Any]()
     while pending and len(known) < MOST_MODEL:
@@ -112,19 +106,19 @@ def volumes_of(root: Tensor) -> tuple[int, int]:
     [(1, 0), (0, 1)]
     """
     amounts, right, wrong = amounts_in(root), 0, 0
-    logs = {_origin(edge): one.each for edge, one in amounts.items()}
+    logs = {origin_of(edge): one.each for edge, one in amounts.items()}
     factors = dict[Edge, float]()
     for (node, _), one in amounts.items():
         if name_of(node) == "Log" and node.next_functions:
-            inner = _origin(node.next_functions[0])
-            factors[_origin(inner[0].next_functions[0]) if name_of(inner[0]) == "Abs" else inner] = one.each
+            inner = origin_of(node.next_functions[0])
+            factors[origin_of(inner[0].next_functions[0]) if name_of(inner[0]) == "Abs" else inner] = one.each
     squares = {node: one.each for (node, _), one in amounts.items() if one.each > 0 and is_square(node)}
     for node in _walk([*squares]) if logs else ():
         if name_of(node) not in ("Mul", "Div") or elements_of(node) < 2:
             continue
         for place, operand in enumerate(node.next_functions):
             way = 1.0 if name_of(node) == "Mul" else -1.0 if place else 0.0
-            found = _logarithm(_origin(operand), logs, factors)
+            found = _logarithm(origin_of(operand), logs, factors)
             if found is None or not way:
                 continue
             if not any(abs(abs(found) - 2 * one) < CLOSE * one for one in squares.values()):
@@ -139,9 +133,9 @@ def _logarithm(factor: Edge, logs: dict[Edge, float], factors: dict[Edge, float]
         return factors[factor]
     if name_of(factor[0]) != "Exp":
         return None
-    inner, sign = _origin(factor[0].next_functions[0]), 1.0
+    inner, sign = origin_of(factor[0].next_functions[0]), 1.0
     if inner not in logs and name_of(inner[0]) == "Neg":
-        inner, sign = _origin(inner[0].next_functions[0]), -1.0
+        inner, sign = origin_of(inner[0].next_functions[0]), -1.0
     return sign * logs[inner] if inner in logs else None
 
 

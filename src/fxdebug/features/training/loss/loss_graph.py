@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -18,6 +18,9 @@ MOST = 48  # nodes between the root and the loss
 MOST_MADE = 1000  # in which a parameter is looked for
 CLOSE = 1e-3  # relative; of a loss in bfloat16 a hundredth
 NARROW = 1e-2
+Edge: TypeAlias = tuple[Any, int]
+"""A node of a graph, and which of its results."""
+
 PASSED = frozenset(
     "View UnsafeView ReshapeAlias Reshape Transpose T Permute Squeeze Unsqueeze Clone Alias Select Slice ToCopy Copy "
     "Contiguous Index".split()
@@ -384,6 +387,25 @@ def behind_views(node: Any) -> Any:
             break
         node = node.next_functions[0][0]
     return node
+
+
+def way_behind(edge: Edge, passed: Set[str] = PASSED) -> list[Edge]:
+    """Return an edge of a graph and those behind it, as far as numbers are only passed on there.
+
+    >>> import torch
+    >>> x = torch.ones(4, 2, requires_grad=True).exp()
+    >>> [name_of(node) for node, _ in way_behind((x.t()[:1].grad_fn, 0))]
+    ['Slice', 'T', 'Exp']
+    """
+    way = [edge]
+    while name_of(way[-1][0]) in passed and way[-1][0].next_functions:
+        way.append(way[-1][0].next_functions[0])
+    return way
+
+
+def origin_of(edge: Edge, passed: Set[str] = PASSED) -> Edge:
+    """Return the node that made what is only passed on, and which of its results that is."""
+    return way_behind(edge, passed)[-1]
 
 
 def is_made_with(root: Tensor, parameters: Set[int]) -> bool:

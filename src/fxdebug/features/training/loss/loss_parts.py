@@ -310,11 +310,9 @@ def overlap_of(node: Any) -> float:
     below = {behind_views(part) for part in _inner_parts(inputs[1])}
     below |= {behind_views(inputs_of(part)[0]) for part in _inner_parts(inputs[1]) if is_square(part)}
     for part in _inner_parts(inputs[0]):
-        if name_of(part) == "Mul" and len(inputs_of(part)) == 1 and behind_views(inputs_of(part)[0]) in below:
-            targets = _constant(part)
-            highest = _only_other(targets)
-            if highest:
-                return highest
+        is_shared = name_of(part) == "Mul" and len(inputs_of(part)) == 1 and behind_views(inputs_of(part)[0]) in below
+        if is_shared and (highest := _only_other(_constant(part))):
+            return highest
     return 0.0
 
 
@@ -402,11 +400,7 @@ def margin_of_bits(node: Any) -> tuple[str, float] | None:
 
 def _are_bits(numbers: object) -> bool:
     """Are numbers 0 and 1 (or 0 and -1), and are there both?"""
-    if not isinstance(numbers, Tensor) or numbers.numel() < FEWEST or numbers.is_complex():
-        return False
-    with untracked():
-        sizes = numbers.detach().abs()
-        return bool(((sizes == 0) | (sizes == 1)).all()) and 0 < int(sizes.count_nonzero()) < sizes.numel()
+    return _only_other(numbers) == 1
 
 
 def _share_of_zeros(numbers: Any) -> float:

@@ -16,14 +16,17 @@ from fxdebug.features.training.loss.loss_graph import (
     NARROW,
     PASSED,
     SCALED,
+    Edge,
     behind_views,
     bounds_of,
     elements_of,
     ends_of,
     name_of,
+    origin_of,
     read_function,
     scalar_of,
     signed,
+    way_behind,
 )
 from fxdebug.features.training.loss.loss_parts import Part, code_in, known_terms, parts_of
 from fxdebug.features.training.loss.loss_terms import Term, first_of, inputs_of, reached_by, terms_of
@@ -41,6 +44,7 @@ FEW_CLASSES = 32
 HIDDEN, LEAST_MASKED = -1e3, 0.05  # a logarithm that only a mask makes, and the share of targets that have it
 DISCOUNT = (0.5, 1.0)
 _DISTANCES = frozenset("MseLoss SmoothL1Loss HuberLoss".split())
+_RESIZED = frozenset("Expand View Alias".split())  # all elements stay
 
 
 class OddLosses:
@@ -339,16 +343,9 @@ def _of_difference(node: Any) -> Shown:
     """Tell what is taken from a sum of which it is a part: a value that was drawn with a mean, less that mean."""
     if len(node.next_functions) < 2:
         return {}
-    whole, part = (_origin(*edge) for edge in node.next_functions[:2])
-    parts = [_origin(*edge) for edge in whole[0].next_functions] if name_of(whole[0]) == "Add" else []
+    whole, part = (origin_of(edge, _RESIZED) for edge in node.next_functions[:2])
+    parts = [origin_of(edge, _RESIZED) for edge in whole[0].next_functions] if name_of(whole[0]) == "Add" else []
     return {CANCELS: (float(len(parts)),)} if part[0] is not None and part in parts else {}
-
-
-def _origin(node: Any, place: int) -> tuple[Any, int]:
-    """Return the result that a node passes on in other sizes: the node that made it, and which one of its results."""
-    while name_of(node) in ("Expand", "View", "Alias") and node.next_functions:
-        node, place = node.next_functions[0]
-    return node, place
 
 
 _LOOKS: dict[str, Callable[[Any], Shown]] = {
@@ -573,26 +570,21 @@ def _deviation(parts: Sequence[Part]) -> Shown:
     return {}
 
 
-def _source(edge: tuple[Any, int]) -> tuple[object, ...]:
+def _source(edge: Edge) -> tuple[object, ...]:
     """Return which numbers are passed on: the node behind views, which of its results, and what is cut out of it."""
+    *passed, origin = way_behind(edge)
     cuts = list[object]()
-    while name_of(edge[0]) in PASSED and edge[0].next_functions:
-        if name_of(edge[0]) == "Slice":
-            cuts += [edge[0]._saved_dim, edge[0]._saved_start, edge[0]._saved_end]
-        elif name_of(edge[0]) in ("Select", "Index"):
-            cuts.append(edge[0])
-        edge = edge[0].next_functions[0]
-    return (*edge, *cuts)
+    for node, _ in passed:
+        if name_of(node) == "Slice":
+            cuts += [node._saved_dim, node._saved_start, node._saved_end]
+        elif name_of(node) in ("Select", "Index"):
+            cuts.append(node)
+    return (*origin, *cuts)
 
 
-def _edge(node: Any) -> tuple[Any, int]:
+def _edge(node: Any) -> Edge:
     """Return the node behind views that made the first thing that an operation takes and that learns, and which one."""
-    edge = next((one for one in node.next_functions if one[0] is not None), (None, 0))
-    inner: Any = edge[0]
-    while name_of(inner) in PASSED and inner.next_functions:
-        edge = inner.next_functions[0]
-        inner = edge[0]
-    return edge  # type: ignore[no-any-return]
+    return origin_of(next((one for one in node.next_functions if one[0] is not None), (None, 0)))
 
 
 def _are_of_both_signs(numbers: Tensor) -> bool:

@@ -107,10 +107,8 @@ def _alike(inputs: Sequence[_Input], variance: float) -> float:
 
 def _keys(rows: Tensor) -> list[int]:
     """Return numbers that tell rows apart: by a few of their elements, and a sum with weights that were drawn once."""
-    flat = rows.reshape(len(rows), -1).cpu().double()
-    weights = torch.from_numpy(np.random.default_rng(0).standard_normal(flat.shape[1]))
-    some = rows_of(rows.reshape(len(rows), -1))
-    return [hash(one) for one in zip(some, (flat * weights).sum(1).tolist(), strict=True)]
+    flat = rows.reshape(len(rows), -1)
+    return [hash(one) for one in zip(rows_of(flat), _numbers(flat).tolist(), strict=True)]
 
 
 def _numbers(rows: Tensor) -> Tensor:

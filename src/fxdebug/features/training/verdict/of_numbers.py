@@ -102,11 +102,11 @@ def rules(seen: Seen) -> Found:
 def rounded(seen: Seen) -> Found:
     """Yield that updates are lost in the dtype of the weights: told before what the model is like."""
     facts, state = seen.facts, seen.progress.state
-    bad = next((one.number for one in seen.record.steps if one.loss is not None and not math.isfinite(one.loss)), None)
+    end = seen.not_finite_at
     moving = [  # NaN does not change any more
         one.unmoved
         for one, rate in zip(seen.signs, seen.rates)
-        if one.unmoved is not None and rate > 0 and (bad is None or one.number < bad)
+        if one.unmoved is not None and rate > 0 and one.number < end
     ]
     lost = middle(moving)
     if len(moving) >= 5 and lost is not None and lost > seen.limits.unmoved and facts.dtype in NARROW:

@@ -490,9 +490,9 @@ def _finite_updates(seen: Seen) -> list[float] | None:
 
     What comes after it, and an update by gradients that are not finite, says nothing of the learning rate.
     """
-    bad = next((one.number for one in seen.record.steps if one.loss is not None and not math.isfinite(one.loss)), None)
-    known = [one for one in seen.signs if bad is None or one.number < bad]
-    given = next((one.largest for one in seen.signs if one.number == bad and one.largest is not None), 0.0)
+    end = seen.not_finite_at
+    known = [one for one in seen.signs if one.number < end]
+    given = next((one.largest for one in seen.signs if one.number == end and one.largest is not None), 0.0)
     if not math.isfinite(given):
         return None
     return [one.update for one in known if one.update is not None and math.isfinite(one.update)]

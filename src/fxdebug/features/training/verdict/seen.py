@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from statistics import median
 from typing import TypeAlias
 
 from fxdebug.data.findings import Finding, Severity
+from fxdebug.data.measures import enumerated
 from fxdebug.features.shared.records.learning import LearningFacts, Names, Sign, StepSigns
 from fxdebug.features.shared.records.training import TrainingRecord
 from fxdebug.features.training.verdict.limits import Limits
@@ -47,6 +49,12 @@ class Seen:
         """Has the loss fallen, and is it still near that of a constant answer?"""
         constant = self.progress.constant
         return constant is not None and self.progress.last > self.limits.barely * constant > 0
+
+    @property
+    def not_finite_at(self) -> float:
+        """The first step whose loss is not finite; infinity where all are."""
+        losses = ((one.number, one.loss) for one in self.record.steps if one.loss is not None)
+        return next((number for number, loss in losses if not math.isfinite(loss)), math.inf)
 
     def sign(self, name: str) -> Sign | None:
         """Return what was seen beside the loss under a name, the first of several."""
@@ -116,7 +124,7 @@ def places(paths: Iterable[str], most: int = 3) -> str:
     told = [_place(one) for one in own[:most]]
     if len(own) > most:
         told.append(f"{len(own) - most} more")
-    return " and ".join([", ".join(told[:-1]), told[-1]]) if len(told) > 1 else "".join(told)
+    return enumerated(told) if told else ""
 
 
 def _place(path: str) -> str:

@@ -15,12 +15,12 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from fxdebug.capture.torch_state.module_members import named_buffers_of, named_parameters_of
 from fxdebug.comparison.pairing.pairs import Pairs
 from fxdebug.comparison.result import ComparisonData, Row
 from fxdebug.comparison.steps import Step
 from fxdebug.repair.rerun.edited_runs import EditedRuns
 from fxdebug.repair.rerun.replaced_operations import Place, Ran, is_inplace
+from fxdebug.repair.rerun.tensors_at_hand import weights_of
 from fxdebug.repair.trials.edit_parts import Part, PlannedEdit, place_in
 from fxdebug.repair.trials.edits_of_operations import NoEdit, computed_with, tensors_of
 from fxdebug.repair.trials.tried_repairs import first_repair, is_settled, proven_at, with_told
@@ -172,10 +172,8 @@ def _is_same(tensor: Tensor, held: Tensor) -> bool:
 
 
 def _tensors_of(model: nn.Module | None) -> list[tuple[str, Tensor]]:
-    if model is None:
-        return []
-    named = [*named_parameters_of(model), *named_buffers_of(model)]
-    return [(name, each.detach()) for name, each in named if each.is_floating_point() and each.numel() <= MOST_ELEMENTS]
+    named = weights_of(model).items()
+    return [(name, each) for name, each in named if each.is_floating_point() and each.numel() <= MOST_ELEMENTS]
 
 
 # Factors along a dimension -----------------------------------------------------------------------
